@@ -1,0 +1,59 @@
+# The commands of the project. `make demo` needs Python 3.11+ and nothing else; so does `make test`.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip --disable-pip-version-check --quiet
+
+.PHONY: help demo test check format reference constraints clean
+
+help:
+	@echo "make demo       run the service over a sample organization"
+	@echo "make test       run all tests, on SQLite and on PostgreSQL"
+	@echo "make check      lint, types and the layering rule"
+	@echo "make format     format the code"
+	@echo "make reference  write docs/reference.md anew"
+	@echo "make clean      remove what the other targets made"
+
+demo: $(VENV)/.runtime
+	@$(BIN)/gleanery demo
+
+test: $(VENV)/.dev
+	$(BIN)/pytest $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+reference: $(VENV)/.dev
+	$(BIN)/python -m gleanery.api.reference > docs/reference.md
+
+$(VENV)/.made:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Gleanery needs Python 3.11 or newer; name one with make PYTHON=…")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "Installing Gleanery into $(VENV) …"
+	@$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "Installing what the tests need into $(VENV) …"
+	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# Pins what a fresh install resolves to: names and versions only.
+constraints:
+	rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
+	$(PIP) install --editable '.[dev]'
+	$(BIN)/pip freeze --exclude-editable > constraints.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,6 @@
+"""Lets ``python -m gleanery`` be the same command as ``gleanery``."""
+
+from gleanery.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The edge: HTTP in, one call into the store, HTTP out."""

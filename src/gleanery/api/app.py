@@ -1,0 +1,156 @@
+"""The ASGI application: wires everything once, then takes each request through its stages.
+
+The stages read as a sentence: find the operation, admit the caller, bind the arguments, call the
+handler, send the answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import structlog
+from pydantic import TypeAdapter
+
+from gleanery import instants
+from gleanery.api import binding, openapi, problems, reference, telemetry
+from gleanery.api.auth import Doorkeeper
+from gleanery.api.calls import Answer, Call, Services
+from gleanery.api.operations import OPERATIONS, Operation
+from gleanery.api.routing import Router
+from gleanery.errors import GleaneryError
+from gleanery.settings import Settings
+from gleanery.store import facts
+from gleanery.store.engines import database_of
+from gleanery.vault import Vault, key_from_file, key_from_text
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_log = structlog.get_logger("gleanery")
+
+_NOBODY = 0
+_UNMATCHED = "unmatched"
+_ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+
+
+def build_app(settings: Settings, clock: Callable[[], int] = instants.now) -> App:
+    """The whole service on these settings. ``clock`` is the time in microseconds."""
+    contract = openapi.document(OPERATIONS, settings)
+    services = Services(
+        settings=settings,
+        database=database_of(settings),
+        vault=vault_of(settings),
+        clock=clock,
+        telemetry=telemetry.Telemetry(),
+        contract=openapi.encoded(contract),
+        reference=reference.html_page(contract),
+    )
+    return App(services)
+
+
+def vault_of(settings: Settings) -> Vault:
+    if settings.secret_key is not None:
+        return Vault(key_from_text(settings.secret_key))
+    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Vault(key_from_file(settings.key_file))
+
+
+class App:
+    """An ASGI application; ``start`` and ``stop`` are also what its lifespan does."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._router = Router(OPERATIONS)
+        self._doorkeeper = Doorkeeper(
+            services.database, services.settings.token_cache_seconds, services.clock
+        )
+        self._bodies = {
+            operation.name: TypeAdapter(operation.body)
+            for operation in OPERATIONS
+            if operation.body is not None
+        }
+
+    async def start(self) -> None:
+        await self._services.database.open()
+        await facts.claim_key(self._services.database, self._services.vault.fingerprint)
+
+    async def stop(self) -> None:
+        await self._services.database.close()
+
+    async def __call__(self, scope: Scope, receive: binding.Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            raise RuntimeError("only HTTP is served")
+
+    async def _live(self, receive: binding.Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.start()
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _serve(self, scope: Scope, receive: binding.Receive, send: Send) -> None:
+        started = time.perf_counter()
+        id_ = telemetry.request_id(scope["headers"])
+        name = _UNMATCHED
+        try:
+            operation, path = self._router.find(scope["method"], scope["raw_path"])
+            name = operation.name
+            answer = await self._answer(operation, path, scope, receive)
+        except GleaneryError as error:
+            answer = problems.answer_to(error)
+            if answer.status >= 500:
+                _log.warning("unavailable", request_id=id_.decode(), exc_info=error)
+        except binding.ClientGone:
+            return
+        except Exception:
+            _log.exception("internal error", request_id=id_.decode())
+            answer = problems.internal_error()
+        await _send(send, answer, id_, with_body=scope["method"] != "HEAD")
+        self._services.telemetry.record(name, scope, id_, answer.status, started)
+
+    async def _answer(
+        self, operation: Operation, path: dict[str, str], scope: Scope, receive: binding.Receive
+    ) -> Answer:
+        organization_id = _NOBODY
+        if operation.scope is not None:
+            grant = await self._doorkeeper.admit(scope["headers"], operation.scope)
+            organization_id = grant.organization_id
+        binding.bind_path(operation, path)
+        asked, query, body = {}, None, None
+        if operation.query is not None:
+            asked = binding.parse_query(scope["query_string"])
+            query = binding.bind_query(operation.query, asked)
+        if operation.body is not None:
+            body = await self._body(operation, scope, receive)
+        return await operation.handler(
+            Call(self._services, organization_id, path, asked, query, body)
+        )
+
+    async def _body(self, operation: Operation, scope: Scope, receive: binding.Receive) -> Any:
+        settings = self._services.settings
+        binding.require_json(scope["headers"])
+        text = await binding.read_body(receive, scope["headers"], settings.max_body_bytes)
+        return binding.bind_body(self._bodies[operation.name], text, settings.max_records)
+
+
+async def _send(send: Send, answer: Answer, id_: bytes, with_body: bool) -> None:
+    headers = [
+        (b"content-type", answer.content_type),
+        (b"content-length", b"%d" % len(answer.body)),
+        (b"x-request-id", id_),
+        *_ALWAYS,
+        *answer.headers,
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body if with_body else b""})

@@ -1,0 +1,60 @@
+"""Who is asking: from the Authorization header to a grant, remembered for a moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from gleanery import tokens
+from gleanery.errors import Forbidden, Unauthenticated
+from gleanery.store.database import Database
+from gleanery.store.organizations import find_grant
+
+_REMEMBERED = 10_000
+
+
+class Doorkeeper:
+    """Finds the grant of a token.
+
+    A grant is remembered for ``seconds``, which is how long a revocation may take to hold here.
+    What is remembered is the token's digest, never the token.
+    """
+
+    def __init__(self, database: Database, seconds: float, clock: Callable[[], int]) -> None:
+        self._database = database
+        self._seconds = seconds
+        self._clock = clock
+        self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
+
+    async def admit(self, headers: Iterable[tuple[bytes, bytes]], scope: str) -> tokens.Grant:
+        """The grant of the request's token, if it has the scope."""
+        grant = await self._grant(tokens.digest(_bearer_token(headers)))
+        if grant.expires is not None and grant.expires <= self._clock():
+            raise Unauthenticated
+        if scope not in grant.scopes:
+            raise Forbidden(scope)
+        return grant
+
+    async def _grant(self, digest: bytes) -> tokens.Grant:
+        now = time.monotonic()
+        until, grant = self._grants.get(digest, (0.0, None))
+        if grant is not None and now < until:
+            return grant
+        self._grants.pop(digest, None)
+        grant = await find_grant(self._database, digest)
+        if grant is None:
+            raise Unauthenticated
+        if len(self._grants) >= _REMEMBERED:
+            self._grants.clear()
+        self._grants[digest] = (now + self._seconds, grant)
+        return grant
+
+
+def _bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    given = [value for name, value in headers if name == b"authorization"]
+    if len(given) != 1:
+        raise Unauthenticated
+    scheme, _, token = given[0].decode("latin-1").partition(" ")
+    if scheme.lower() != "bearer" or not tokens.is_well_formed(token):
+        raise Unauthenticated
+    return token

@@ -1,0 +1,123 @@
+"""From the bytes of a request to checked arguments, or to every fault that they have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from gleanery import jsontext
+from gleanery.api.operations import Operation
+from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
+from gleanery.records import Name
+
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class ClientGone(Exception):
+    """The client went away before its request was whole: there is nobody to answer."""
+
+
+# --- path ---------------------------------------------------------------------------------------
+
+
+def bind_path(operation: Operation, named: dict[str, str]) -> None:
+    """A name that nothing can have is not found, unless it was meant to come into being."""
+    for parameter, text in named.items():
+        try:
+            _NAME.validate_python(text)
+        except ValidationError as error:
+            if not operation.creates:
+                raise NotFound from None
+            raise Invalid.of(_faults(("path", parameter), error)) from None
+
+
+# --- query --------------------------------------------------------------------------------------
+
+
+def parse_query(raw: bytes) -> dict[str, str]:
+    """The parameters as written. One that is given twice says two things: a fault."""
+    if not raw:
+        return {}
+    try:
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise Invalid(
+            Fault(("query",), "expected percent-encoded UTF-8", "query_encoding")
+        ) from None
+    asked = dict(pairs)
+    if len(asked) != len(pairs):
+        times = Counter(name for name, _ in pairs)
+        raise Invalid.of(
+            Fault(("query", name), "given more than once", "given_twice")
+            for name in times
+            if times[name] > 1
+        )
+    return asked
+
+
+def bind_query(model: type[BaseModel], asked: dict[str, str]) -> BaseModel:
+    """The parameters the operation knows; others are ignored."""
+    try:
+        return model.model_validate(asked)
+    except ValidationError as error:
+        raise Invalid.of(_faults(("query",), error)) from None
+
+
+# --- body ---------------------------------------------------------------------------------------
+
+
+def require_json(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """A body is JSON in UTF-8, not compressed."""
+    given = dict(headers)
+    media, _, parameters = given.get(b"content-type", b"").decode("latin-1").partition(";")
+    charset = parameters.strip().lower().replace('"', "")
+    if media.strip().lower() != "application/json" or charset not in ("", "charset=utf-8"):
+        raise UnsupportedMedia("content-type", "Send Content-Type: application/json, in UTF-8")
+    if given.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise UnsupportedMedia("content-encoding", "Send the body without Content-Encoding")
+
+
+async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], limit: int) -> bytes:
+    """The whole body; stops reading as soon as it is longer than the limit."""
+    announced = dict(headers).get(b"content-length", b"")
+    if announced.isdigit() and int(announced) > limit:
+        raise TooLarge(limit)
+    chunks, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise TooLarge(limit)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+def bind_body(type_: TypeAdapter[Any], text: bytes, max_records: int) -> Any:
+    """The body's value; of an array, every element's every fault is told."""
+    try:
+        value = jsontext.decode(text)
+        if isinstance(value, list) and len(value) > max_records:
+            raise Invalid(
+                Fault(("body",), f"The array may hold {max_records} records at most", "too_long")
+            )
+        return type_.validate_python(value)
+    except jsontext.BadJson as error:
+        raise Invalid(Fault(("body",), str(error), "json")) from None
+    except ValidationError as error:
+        raise Invalid.of(_faults(("body",), error)) from None
+
+
+def _faults(where: tuple[str, ...], error: ValidationError) -> Iterable[Fault]:
+    """pydantic's faults without the values: those may be credentials."""
+    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        yield Fault((*where, *map(str, fault["loc"])), fault["msg"], fault["type"])

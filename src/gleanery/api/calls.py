@@ -1,0 +1,53 @@
+"""What a handler gets and gives: one request already checked, one answer ready to send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from gleanery.api.telemetry import Telemetry
+from gleanery.settings import Settings
+from gleanery.store.database import Database
+from gleanery.vault import Vault
+
+Query = TypeVar("Query")
+Body = TypeVar("Body")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the handlers work with; made once per process, in ``build_app``."""
+
+    settings: Settings
+    database: Database
+    vault: Vault
+    clock: Callable[[], int]
+    telemetry: Telemetry
+    contract: bytes
+    reference: bytes
+
+
+@dataclass(slots=True)
+class Call(Generic[Query, Body]):
+    """One request: whose it is, what it names, what it asks, what it brings."""
+
+    services: Services
+    organization_id: int
+    path: dict[str, str]
+    asked: dict[str, str]
+    """The query as it was written, for links that repeat it."""
+    query: Query
+    body: Body
+
+
+class Answer(NamedTuple):
+    """The bytes of an answer."""
+
+    body: bytes
+    status: int = 200
+    content_type: bytes = b"application/json"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+AnyCall = Call[Any, Any]

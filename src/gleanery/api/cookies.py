@@ -1,0 +1,28 @@
+"""The cookie operations."""
+
+from __future__ import annotations
+
+from pydantic import TypeAdapter
+
+from gleanery.api.calls import Answer, Call
+from gleanery.records import CookieIn, CookieOut, DomainQuery, Tally
+from gleanery.store import cookies
+
+_LIST = TypeAdapter(list[CookieOut])
+_TALLY = TypeAdapter(Tally)
+
+
+async def set_cookies(call: Call[None, list[CookieIn]]) -> Answer:
+    s = call.services
+    tally = await cookies.store_cookies(
+        s.database, s.vault, call.organization_id, call.body, s.clock()
+    )
+    return Answer(_TALLY.dump_json(tally))
+
+
+async def get_cookies(call: Call[DomainQuery, None]) -> Answer:
+    s = call.services
+    listed = await cookies.list_cookies(
+        s.database, s.vault, call.organization_id, call.query.domain
+    )
+    return Answer(_LIST.dump_json(listed))

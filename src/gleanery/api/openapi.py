@@ -1,0 +1,170 @@
+"""The OpenAPI 3.1 document, drawn from the operation table and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from gleanery import __version__, tokens
+from gleanery.api import problems
+from gleanery.api.operations import Operation
+from gleanery.records import Name
+from gleanery.settings import Settings
+
+Document = dict[str, Any]
+_REF = "#/components/schemas/{model}"
+
+
+class FaultOut(TypedDict):
+    """One thing that is wrong with a request. The value itself is never repeated."""
+
+    loc: list[str]
+    msg: str
+    type: str
+
+
+class Problem(TypedDict):
+    """What every error answers."""
+
+    detail: list[FaultOut]
+
+
+def document(operations: Sequence[Operation], settings: Settings) -> Document:
+    schemas = _Schemas(operations)
+    paths: Document = {}
+    for operation in operations:
+        row = _operation(operation, schemas, settings)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = row
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Gleanery",
+            "version": __version__,
+            "description": "Cookies, local storage, reviews and outputs of web scraping.",
+        },
+        "servers": [{"url": settings.address}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.definitions,
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Scopes: "
+                    + "; ".join(f"`{scope}`: {words}" for scope, words in tokens.SCOPES.items()),
+                }
+            },
+        },
+    }
+
+
+def encoded(contract: Document) -> bytes:
+    return json.dumps(contract, ensure_ascii=False).encode()
+
+
+class _Schemas:
+    """All types of the table as JSON Schema, those with a name shared under components."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        types: dict[str, tuple[Any, Any]] = {"problem": (Problem, "serialization")}
+        for operation in operations:
+            types[f"{operation.name} body"] = (operation.body, "validation")
+            types[f"{operation.name} query"] = (operation.query, "validation")
+            types[f"{operation.name} answer"] = (operation.answer, "serialization")
+        inputs = [
+            (name, mode, TypeAdapter(type_))
+            for name, (type_, mode) in types.items()
+            if type_ is not None
+        ]
+        found, shared = TypeAdapter.json_schemas(inputs, ref_template=_REF)
+        self._found = {name: schema for (name, _), schema in found.items()}
+        self.definitions: Document = shared["$defs"]
+
+    def body(self, operation: Operation, settings: Settings) -> Document:
+        schema = dict(self._found[f"{operation.name} body"])
+        if schema.get("type") == "array":
+            schema["maxItems"] = settings.max_records
+        return schema
+
+    def answer(self, operation: Operation) -> Document:
+        return dict(self._found[f"{operation.name} answer"])
+
+    def query(self, operation: Operation) -> Document:
+        name = self._found[f"{operation.name} query"]["$ref"].rpartition("/")[2]
+        return dict(self.definitions[name]["properties"])
+
+    @property
+    def problem(self) -> Document:
+        return dict(self._found["problem"])
+
+
+def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> Document:
+    row: Document = {
+        "operationId": operation.name,
+        "summary": operation.title,
+        "description": operation.words
+        + (f"\n\nNeeds the scope `{operation.scope}`." if operation.scope else ""),
+        "tags": [operation.path.split("/")[2] if operation.scope else "service"],
+        "security": [{"token": []}] if operation.scope else [],
+        "responses": _responses(operation, schemas),
+    }
+    if parameters := _parameters(operation, schemas):
+        row["parameters"] = parameters
+    if operation.body is not None:
+        row["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schemas.body(operation, settings)}},
+        }
+    return row
+
+
+def _parameters(operation: Operation, schemas: _Schemas) -> list[Document]:
+    name_schema = TypeAdapter(Name).json_schema()
+    found: list[Document] = [
+        {"name": name, "in": "path", "required": True, "schema": name_schema}
+        for name in operation.path_parameters
+    ]
+    if operation.query is not None:
+        for name, schema in schemas.query(operation).items():
+            words = schema.pop("description", "")
+            schema.pop("title", None)
+            found.append(
+                {"name": name, "in": "query", "description": words, "schema": _never_null(schema)}
+            )
+    return found
+
+
+def _never_null(schema: Document) -> Document:
+    """A query has no null: what may be null in the model may be left out in the URL."""
+    given = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+    if schema.get("default") is not None:
+        rest["default"] = schema["default"]
+    if len(given) == 1:
+        rest |= given[0]
+        return rest
+    return rest | ({"anyOf": given} if given else {})
+
+
+def _responses(operation: Operation, schemas: _Schemas) -> Document:
+    responses: Document = {
+        "200": {
+            "description": "Done.",
+            "content": {operation.media: {"schema": schemas.answer(operation)}},
+        }
+    }
+    for status in operation.error_statuses():
+        responses[str(status)] = {
+            "description": problems.MEANING[status],
+            "content": {"application/json": {"schema": schemas.problem}},
+        }
+        if status in problems.HEADERS_OF:
+            responses[str(status)]["headers"] = {
+                name: {"schema": {"type": "string"}, "required": True}
+                for name in problems.HEADERS_OF[status]
+            }
+    return responses

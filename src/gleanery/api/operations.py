@@ -1,0 +1,200 @@
+"""The API as a table: one row per operation, and nothing about an operation said elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from typing_extensions import TypedDict
+
+from gleanery import records
+from gleanery.api import cookies, local_storage, outputs, reviews, system
+from gleanery.api.calls import Answer
+
+Handler = Callable[[Any], Awaitable[Answer]]
+
+
+class Status(TypedDict):
+    """The service's word on itself."""
+
+    status: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One row: how it is reached, who may, what it takes and gives, and its words for people."""
+
+    method: str
+    path: str
+    handler: Handler
+    title: str
+    words: str
+    scope: str | None = None
+    creates: bool = False
+    """Whether what the path names may be new; else a name that can't exist is just not found."""
+    query: type[BaseModel] | None = None
+    body: Any = None
+    answer: Any = None
+    media: str = "application/json"
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+    @property
+    def path_parameters(self) -> list[str]:
+        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
+
+    def error_statuses(self) -> list[int]:
+        """Every status but success that this operation can answer."""
+        possible = {500}
+        if self.scope is not None:
+            possible |= {401, 403, 503}
+        if self.path_parameters and not self.creates:
+            possible |= {404}
+        if self.query is not None or self.creates:
+            possible |= {422}
+        if self.body is not None:
+            possible |= {413, 415, 422}
+        if self.handler is system.readyz:
+            possible |= {503}
+        return sorted(possible)
+
+
+OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/v1/cookies",
+        handler=cookies.set_cookies,
+        title="Set cookies",
+        words="Stores cookies that the organization's scrapers use. A cookie with the domain, path "
+        "and name of a stored one replaces it; the array is stored whole or not at all.",
+        scope="session:write",
+        body=list[records.CookieIn],
+        answer=records.Tally,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/cookies",
+        handler=cookies.get_cookies,
+        title="Get cookies",
+        words="Lists the organization's cookies in the order of their first insertion, the expired "
+        "ones too.",
+        scope="session:read",
+        query=records.DomainQuery,
+        answer=list[records.CookieOut],
+    ),
+    Operation(
+        method="POST",
+        path="/v1/local-storage",
+        handler=local_storage.set_local_storage,
+        title="Set local storage",
+        words="Stores local-storage entries that the organization's scrapers use. An entry with "
+        "the domain, path and key of a stored one replaces it; the array is stored whole or not "
+        "at all.",
+        scope="session:write",
+        body=list[records.LocalStorageIn],
+        answer=records.Tally,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/local-storage",
+        handler=local_storage.get_local_storage,
+        title="Get local storage",
+        words="Lists the organization's entries in the order of their first insertion, the expired "
+        "ones too.",
+        scope="session:read",
+        query=records.DomainQuery,
+        answer=list[records.LocalStorageOut],
+    ),
+    Operation(
+        method="GET",
+        path="/v1/reviews/{group_id}",
+        handler=reviews.get_latest_reviews,
+        title="Get latest reviews",
+        words="The newest review of each reviewed job of the group, the newest of them first.",
+        scope="reviews:read",
+        answer=list[records.ReviewOut],
+    ),
+    Operation(
+        method="POST",
+        path="/v1/reviews/{group_id}",
+        handler=reviews.add_review,
+        title="Add a review",
+        words="Appends a review of a job. `approved` approves the job's outputs as they are now; "
+        "`changes_requested` and `rejected` take the approval back; `pending` and `in_review` "
+        "leave it. Every output whose approval changes moves in the change order.",
+        scope="reviews:write",
+        body=records.ReviewIn,
+        answer=records.ReviewOut,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/outputs/{group_id}",
+        handler=outputs.get_outputs,
+        title="Get outputs for a scraping group",
+        words="One page of the group's outputs, oldest change first. For the next page pass "
+        "`next_cursor` as `cursor` or follow `next_url`; both are null on the last page, and only "
+        "there. An output that changes while a client pages is met again later, never missed.",
+        scope="outputs:read",
+        query=records.OutputQuery,
+        answer=records.OutputPage,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/outputs/{group_id}",
+        handler=outputs.store_outputs,
+        title="Store outputs",
+        words="Stores a batch whole or not at all. Group and jobs come into being on first write. "
+        "An output is the same as before if job and key are; the key is `key`, else `source_url`. "
+        "With the same content only its last_scraped_date moves.",
+        scope="outputs:write",
+        creates=True,
+        body=list[records.OutputIn],
+        answer=records.IngestAnswer,
+    ),
+    Operation(
+        method="GET",
+        path="/healthz",
+        handler=system.healthz,
+        title="Liveness",
+        words="Answers as long as the process serves.",
+        answer=Status,
+    ),
+    Operation(
+        method="GET",
+        path="/readyz",
+        handler=system.readyz,
+        title="Readiness",
+        words="Answers 200 while the database is reached and its schema is this program's.",
+        answer=Status,
+    ),
+    Operation(
+        method="GET",
+        path="/metrics",
+        handler=system.metrics,
+        title="Metrics",
+        words="Prometheus' text format.",
+        answer=str,
+        media="text/plain",
+    ),
+    Operation(
+        method="GET",
+        path="/openapi.json",
+        handler=system.openapi,
+        title="The contract",
+        words="This API as an OpenAPI 3.1 document.",
+        answer=dict[str, Any],
+    ),
+    Operation(
+        method="GET",
+        path="/docs",
+        handler=system.docs,
+        title="The contract for people",
+        words="This API as a page that needs nothing from another host.",
+        answer=str,
+        media="text/html",
+    ),
+)

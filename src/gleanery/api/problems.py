@@ -1,0 +1,56 @@
+"""From a fact that went wrong to an HTTP answer: the one place that chooses a status."""
+
+from __future__ import annotations
+
+from gleanery import errors, jsontext
+from gleanery.api.calls import Answer
+
+STATUS: dict[type[errors.GleaneryError], int] = {
+    errors.Unauthenticated: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.MethodNotAllowed: 405,
+    errors.TooLarge: 413,
+    errors.UnsupportedMedia: 415,
+    errors.Invalid: 422,
+    errors.Unavailable: 503,
+}
+MEANING = {
+    401: "No valid token.",
+    403: "The token lacks the scope.",
+    404: "No such thing in this organization.",
+    405: "No such method on this path.",
+    413: "The body is too large.",
+    415: "The body's Content-Type or Content-Encoding is not one this operation reads.",
+    422: "The request fails validation; every fault is listed.",
+    500: "A fault of the service; the request id leads to it in the log.",
+    503: "The database can't be reached now; Retry-After says when to try again.",
+}
+HEADERS_OF = {401: ("WWW-Authenticate",), 405: ("Allow",), 503: ("Retry-After",)}
+
+
+def answer_to(error: errors.GleaneryError) -> Answer:
+    """What the client is told."""
+    return Answer(_detail(*error.faults), STATUS[type(error)], headers=_headers(error))
+
+
+def internal_error() -> Answer:
+    """What the client is told of a fault of ours: nothing but that."""
+    return Answer(_detail(errors.Fault(("server",), "Internal error", "internal_error")), 500)
+
+
+def _detail(*faults: errors.Fault) -> bytes:
+    return jsontext.encode(
+        {"detail": [{"loc": list(f.loc), "msg": f.msg, "type": f.type} for f in faults]}
+    )
+
+
+def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
+    match error:
+        case errors.Unauthenticated():
+            return ((b"www-authenticate", b'Bearer realm="gleanery"'),)
+        case errors.MethodNotAllowed(allowed=allowed):
+            return ((b"allow", allowed.encode()),)
+        case errors.Unavailable(retry_after=seconds):
+            return ((b"retry-after", b"%d" % seconds),)
+    return ()

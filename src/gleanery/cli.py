@@ -1,0 +1,257 @@
+"""The ``gleanery`` command: serve, demo, migrate and the tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gleanery import __version__, demo, instants, tokens
+from gleanery.errors import GleaneryError, SettingsError
+from gleanery.serve import prepare, serve
+from gleanery.settings import Settings
+from gleanery.store import organizations
+from gleanery.store.database import Database
+from gleanery.store.engines import database_of
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    name="gleanery",
+    help="A self-hosted data service for web scraping.\n\n"
+    "Every option is also an environment variable, GLEANERY_…, as shown beside it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+token_app = typer.Typer(
+    help="Make, list and revoke the tokens that clients use.", no_args_is_help=True
+)
+app.add_typer(token_app, name="token")
+
+_DEFAULT = Settings()
+_LIFETIME = re.compile(r"([1-9]\d*)([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _option(name: str, words: str) -> Any:
+    return typer.Option(
+        f"--{name}", envvar=f"GLEANERY_{name.upper().replace('-', '_')}", help=words
+    )
+
+
+Data = Annotated[Path, _option("data", "Folder of the embedded database and its secret key.")]
+DatabaseUrl = Annotated[
+    str | None, _option("database", "postgresql://… to use PostgreSQL instead of the embedded one.")
+]
+Host = Annotated[str, _option("host", "Address to listen on.")]
+Port = Annotated[int, _option("port", "Port to listen on; 0 takes a free one.")]
+
+
+@app.command("serve")
+def serve_command(
+    data: Data = _DEFAULT.data,
+    database: DatabaseUrl = None,
+    host: Host = _DEFAULT.host,
+    port: Port = _DEFAULT.port,
+    workers: Annotated[int, _option("workers", "Processes that serve.")] = _DEFAULT.workers,
+    base_url: Annotated[
+        str | None, _option("base-url", "Address under which clients reach the service.")
+    ] = None,
+    behind_proxy: Annotated[
+        bool, _option("behind-proxy", "TLS ends in front: plain HTTP is allowed on any address.")
+    ] = False,
+    tls_cert: Annotated[Path | None, _option("tls-cert", "Certificate chain, PEM.")] = None,
+    tls_key: Annotated[
+        Path | None, _option("tls-key", "The certificate's private key, PEM.")
+    ] = None,
+    max_records: Annotated[
+        int, _option("max-records", "Records that one array may hold.")
+    ] = _DEFAULT.max_records,
+    max_body_bytes: Annotated[
+        int, _option("max-body-bytes", "Bytes that one body may hold.")
+    ] = _DEFAULT.max_body_bytes,
+    token_cache_seconds: Annotated[
+        float, _option("token-cache-seconds", "How long a revoked token may still be believed.")
+    ] = _DEFAULT.token_cache_seconds,
+    pool_size: Annotated[
+        int, _option("pool-size", "PostgreSQL connections per worker, at most.")
+    ] = _DEFAULT.pool_size,
+    shutdown_seconds: Annotated[
+        int, _option("shutdown-seconds", "How long a stop waits for requests in flight.")
+    ] = _DEFAULT.shutdown_seconds,
+    log_level: Annotated[
+        str, _option("log-level", "debug, info, warning or error.")
+    ] = _DEFAULT.log_level,
+    log_format: Annotated[
+        str, _option("log-format", "auto (text on a terminal, else JSON), text or json.")
+    ] = _DEFAULT.log_format,
+) -> None:
+    """Run the service: on SQLite under --data, or on --database.
+
+    Plain HTTP is served on loopback only, unless --behind-proxy says that TLS ends in front.
+    With --database, GLEANERY_SECRET_KEY must hold the key for cookie and local-storage values.
+    """
+    serve(
+        Settings(
+            data=data,
+            database=database,
+            host=host,
+            port=port,
+            workers=workers,
+            base_url=base_url,
+            behind_proxy=behind_proxy,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            secret_key=_secret_key(),
+            max_records=max_records,
+            max_body_bytes=max_body_bytes,
+            token_cache_seconds=token_cache_seconds,
+            pool_size=pool_size,
+            shutdown_seconds=shutdown_seconds,
+            log_level=log_level,
+            log_format=log_format,
+        ).check()
+    )
+
+
+@app.command("demo")
+def demo_command(
+    data: Annotated[
+        Path | None, _option("data", "Keep the sample here; without it nothing is kept.")
+    ] = None,
+    host: Host = _DEFAULT.host,
+    port: Port = _DEFAULT.port,
+) -> None:
+    """Run the service over a generated sample organization and print lines to try."""
+    demo.run(data, host, port)
+
+
+@app.command("migrate")
+def migrate_command(data: Data = _DEFAULT.data, database: DatabaseUrl = None) -> None:
+    """Bring the database's schema to this program's form; serve does so by itself."""
+    asyncio.run(prepare(_where(data, database).check()))
+    typer.echo("The schema is up to date.")
+
+
+@app.command("version")
+def version_command() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+@token_app.command("create")
+def create_token(
+    organization: Annotated[str, _option("organization", "Name; made if it is new.")],
+    scopes: Annotated[
+        str, _option("scopes", f"Comma-separated, of: {', '.join(tokens.SCOPES)}.")
+    ] = ",".join(scope for scope in tokens.SCOPES if scope in tokens.DEFAULT_SCOPES),
+    expires_in: Annotated[
+        str | None, _option("expires-in", "Lifetime, such as 12h or 90d; without it, no end.")
+    ] = None,
+    data: Data = _DEFAULT.data,
+    database: DatabaseUrl = None,
+) -> None:
+    """Print a new token, alone on standard output. It is shown this once and stored nowhere."""
+    now = instants.now()
+    chosen, expires = _scopes(scopes), _expiry(expires_in, now)
+    if not organization.strip() or len(organization) > 200 or "\0" in organization:
+        raise SettingsError("--organization must be a name of 1 to 200 characters")
+
+    async def work(database: Database) -> str:
+        await database.migrate()
+        return await organizations.create_token(database, organization, chosen, now, expires)
+
+    typer.echo(_with_database(data, database, work))
+
+
+@token_app.command("list")
+def list_tokens(data: Data = _DEFAULT.data, database: DatabaseUrl = None) -> None:
+    """List all tokens: their numbers and what they allow, never the tokens themselves."""
+    table = Table("ID", "Organization", "Scopes", "Created", "Expires", "State", box=None)
+    now = instants.now()
+    for token in _with_database(data, database, organizations.list_tokens):
+        expired = token.expires is not None and token.expires <= now
+        table.add_row(
+            str(token.id),
+            token.organization,
+            ",".join(token.scopes),
+            instants.render_moment(token.created),
+            instants.render_moment(token.expires) if token.expires is not None else "never",
+            "revoked" if token.revoked else "expired" if expired else "valid",
+        )
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+@token_app.command("revoke")
+def revoke_token(
+    token_id: Annotated[int, typer.Argument(metavar="ID", help="As token list shows it.")],
+    data: Data = _DEFAULT.data,
+    database: DatabaseUrl = None,
+) -> None:
+    """Make a token worthless, on every node within seconds."""
+    now = instants.now()
+    _with_database(data, database, lambda db: organizations.revoke_token(db, token_id, now))
+    typer.echo(f"Token {token_id} is revoked.")
+
+
+def _secret_key() -> str | None:
+    """A variable and no flag: a flag would show it to everyone who lists processes."""
+    return os.environ.get("GLEANERY_SECRET_KEY") or None
+
+
+def _where(data: Path, database: str | None) -> Settings:
+    return Settings(data=data, database=database, secret_key=_secret_key())
+
+
+def _with_database(
+    data: Path, url: str | None, work: Callable[[Database], Coroutine[Any, Any, T]]
+) -> T:
+    """Runs the work on the database that the options name. Tokens need no secret key."""
+
+    async def run() -> T:
+        database = database_of(_where(data, url))
+        await database.open()
+        try:
+            return await work(database)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def _scopes(text: str) -> frozenset[str]:
+    chosen = frozenset(part.strip() for part in text.split(",") if part.strip())
+    unknown = sorted(chosen - tokens.SCOPES.keys())
+    if unknown or not chosen:
+        raise SettingsError(
+            f"--scopes must be one or more of {', '.join(tokens.SCOPES)}"
+            + (f"; not {', '.join(unknown)}" if unknown else "")
+        )
+    return chosen
+
+
+def _expiry(text: str | None, now: int) -> int | None:
+    if text is None:
+        return None
+    match = _LIFETIME.fullmatch(text)
+    if match is None:
+        raise SettingsError("--expires-in must be a number and s, m, h or d, such as 12h or 90d")
+    return now + int(match[1]) * _UNITS[match[2]] * instants.SECOND
+
+
+def main() -> None:
+    """The command; what the user must mend is one sentence, not a traceback."""
+    try:
+        app()
+    except (SettingsError, GleaneryError) as error:
+        typer.echo(f"gleanery: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,97 @@
+"""The facts that can go wrong, told without a word of HTTP: the edge chooses the status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong: where, in words, and as a stable name. It never holds a value."""
+
+    loc: tuple[str, ...]
+    msg: str
+    type: str
+
+
+class GleaneryError(Exception):
+    """A fact the caller is told; ``faults`` is what it is told with."""
+
+    def __init__(self, *faults: Fault) -> None:
+        super().__init__("; ".join(fault.msg for fault in faults))
+        self.faults = faults
+
+
+class Invalid(GleaneryError):
+    """The request does not meet the contract; every fault found is named."""
+
+    @classmethod
+    def of(cls, faults: Iterable[Fault]) -> Invalid:
+        return cls(*faults)
+
+
+class Unauthenticated(GleaneryError):
+    """No token, or none that is valid now. Which of the two is not told."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Fault(
+                ("header", "authorization"),
+                "A valid access token is needed: Authorization: Bearer <token>",
+                "unauthenticated",
+            )
+        )
+
+
+class Forbidden(GleaneryError):
+    """The token is valid but was not given the scope."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(
+            Fault(("header", "authorization"), f"This token lacks the scope {scope}", "forbidden")
+        )
+
+
+class NotFound(GleaneryError):
+    """There is no such thing, or none that this organization may know of: the same answer."""
+
+    def __init__(self, loc: tuple[str, ...] = ("path",), msg: str = "Not found") -> None:
+        super().__init__(Fault(loc, msg, "not_found"))
+
+
+class MethodNotAllowed(GleaneryError):
+    """The path exists, the method on it does not."""
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        self.allowed = ", ".join(sorted(allowed))
+        super().__init__(
+            Fault(("method",), f"This path answers {self.allowed}", "method_not_allowed")
+        )
+
+
+class TooLarge(GleaneryError):
+    """The body is longer than the service takes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(Fault(("body",), f"The body may hold {limit} bytes at most", "too_large"))
+
+
+class UnsupportedMedia(GleaneryError):
+    """The body's type or coding is not one the operation reads."""
+
+    def __init__(self, header: str, msg: str) -> None:
+        super().__init__(Fault(("header", header), msg, "unsupported_media_type"))
+
+
+class Unavailable(GleaneryError):
+    """The database can't be used right now; the same request may succeed a little later."""
+
+    retry_after = 1
+
+    def __init__(self, msg: str = "The database is not available now; try again") -> None:
+        super().__init__(Fault(("server",), msg, "unavailable"))
+
+
+class SettingsError(Exception):
+    """A setting that can't be right: one sentence that says what to do."""

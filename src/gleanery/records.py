@@ -1,0 +1,341 @@
+"""The wire types: what the contract calls a cookie, an entry, a review, an output and a page.
+
+What comes in is a pydantic model, strict, so that every fault has its place and name. What goes
+out is a typed dictionary. Both give the OpenAPI document their schemas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+from typing_extensions import TypedDict
+
+from gleanery import hosts, instants, places
+
+LARGEST_CURSOR = 2**63 - 1
+LONGEST_NAME = 200
+_LAST_SECOND = 253_402_300_799  # 9999-12-31T23:59:59Z
+_NO_EXPIRY = -1
+
+
+# --- how a typed value is checked ---------------------------------------------------------------
+
+
+def _told(type_: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The check, its ValueError told to the caller as a fault of a stable type."""
+
+    def validate(value: Any) -> Any:
+        try:
+            return check(value)
+        except ValueError as error:
+            raise PydanticCustomError(type_, "{reason}", {"reason": str(error)}) from None
+
+    return validate
+
+
+def _matching(pattern: str, reason: str) -> Callable[[str], str]:
+    form = re.compile(pattern.removesuffix("$") + r"\Z")
+
+    def check(value: str) -> str:
+        if not form.match(value):
+            raise ValueError(reason)
+        return value
+
+    return check
+
+
+def _whole_number(value: str) -> int:
+    """ASCII digits only: Python's int() also takes signs, underscores and other scripts."""
+    if not re.fullmatch(r"0|[1-9][0-9]{0,18}", value):
+        raise ValueError("expected a whole number in plain digits, not above 2^63-1")
+    return int(value)
+
+
+def _expiry(value: Any) -> int | None:
+    """Seconds since 1970 of a date-time or of a number of seconds; None for -1 and for absent."""
+    if isinstance(value, str):
+        if len(value) < len("YYYY-MM-DDTHH:MM:SS"):
+            raise ValueError("expected an ISO 8601 date-time")
+        return instants.parse(value) // instants.SECOND
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise ValueError("expected an ISO 8601 date-time or whole seconds since 1970")
+    if not _NO_EXPIRY <= value <= _LAST_SECOND:
+        raise ValueError("expected seconds since 1970, or -1 for no expiry")
+    return None if value == _NO_EXPIRY else int(value)
+
+
+def _region(code: str) -> str:
+    key = places.region_key(code)
+    if key is None:
+        raise ValueError("expected an ISO 3166-2 code such as DE-BY")
+    return key
+
+
+def _schema(**extra: Any) -> Any:
+    return Field(json_schema_extra=extra)
+
+
+# No NUL: PostgreSQL's text can't hold one.
+_TEXT = r"^[^\x00]*$"
+# A line break would end the header that a browser makes of it.
+_HEADER_TEXT = r"^[^\x00\r\n]*$"
+# A group or job is also a path segment: no slash, no control character, not "." or "..".
+_NAME = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/]{1,200}$"
+
+Text = Annotated[
+    str,
+    AfterValidator(_told("text", _matching(_TEXT, "may not hold a NUL"))),
+    _schema(pattern=_TEXT),
+]
+HeaderText = Annotated[
+    str,
+    AfterValidator(_told("text", _matching(_HEADER_TEXT, "may not hold NUL, CR or LF"))),
+    _schema(pattern=_HEADER_TEXT),
+]
+Name = Annotated[
+    str,
+    AfterValidator(
+        _told(
+            "name",
+            _matching(_NAME, "expected 1 to 200 characters, no slash or control, not . or .."),
+        )
+    ),
+    _schema(pattern=_NAME),
+]
+Domain = Annotated[
+    str,
+    AfterValidator(_told("domain", hosts.normalize)),
+    _schema(format="idn-hostname"),
+]
+Expiry = Annotated[
+    int | None,
+    BeforeValidator(_told("expires", _expiry)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "format": "date-time"},
+                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": _LAST_SECOND},
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+Moment = Annotated[
+    int,
+    BeforeValidator(_told("date_time", instants.parse)),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
+    ),
+]
+WholeNumber = Annotated[int, BeforeValidator(_told("whole_number", _whole_number))]
+Region = Annotated[
+    str, AfterValidator(_told("region", _region)), _schema(pattern=places.REGION_FORM)
+]
+
+
+class Input(BaseModel):
+    """What a client sends: strict types, unknown members ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+# --- cookies and local storage ------------------------------------------------------------------
+
+
+class CookieIn(Input):
+    """A cookie as a client hands it over. Only domain, name and value must be there."""
+
+    domain: Domain = Field(description="Host; a leading dot means its subdomains too.")
+    name: HeaderText
+    value: HeaderText
+    secure: bool | None = None
+    http_only: bool | None = None
+    expires: Expiry = Field(
+        default=None, description="Date-time, or epoch seconds; absent or -1: a session cookie."
+    )
+    path: HeaderText | None = None
+
+
+class CookieOut(TypedDict):
+    """A cookie as it is listed."""
+
+    name: str
+    value: str
+    url: Annotated[str, Field(description="An address at which a browser would send it.")]
+    domain: str
+    path: str
+    expires: Annotated[int, Field(description="Epoch seconds; -1 for a session cookie.")]
+    http_only: Annotated[bool, Field(json_schema_extra={"default": False})]
+    secure: Annotated[bool, Field(json_schema_extra={"default": False})]
+
+
+class LocalStorageIn(Input):
+    """A local-storage entry as a client hands it over."""
+
+    domain: Domain
+    key: Text
+    value: Text
+    path: Text | None = Field(default=None, description="/ if absent.")
+    expires: Expiry = Field(default=None, description="Date-time, or epoch seconds; absent: never.")
+
+
+class LocalStorageOut(TypedDict):
+    """A local-storage entry as it is listed."""
+
+    organization_id: int
+    domain: str
+    key: str
+    value: str
+    expires: Annotated[str | None, Field(description="null: never.")]
+    id: int
+    group_id: Annotated[int, Field(description="0: for every group.")]
+    path: str
+    create_date: str
+    update_date: str
+
+
+class Tally(TypedDict):
+    """What became of the records of one request."""
+
+    created: int
+    updated: int
+    unchanged: int
+
+
+class DomainQuery(Input):
+    """The one filter of the two lists."""
+
+    domain: Domain | None = Field(
+        default=None, description="Keep what a page on this host would see (RFC 6265 domain-match)."
+    )
+
+
+# --- reviews ------------------------------------------------------------------------------------
+
+ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
+
+
+class ReviewIn(Input):
+    """A reviewer's word on a job's outputs."""
+
+    job_id: Name
+    status: ReviewStatus
+    comment: Text | None = Field(default=None, description="Empty if absent.")
+
+
+class ReviewOut(TypedDict):
+    """A review as it was given."""
+
+    job_id: str
+    review_id: str
+    review_date: str
+    status: ReviewStatus
+    comment: str
+
+
+# --- outputs ------------------------------------------------------------------------------------
+
+
+class OutputIn(Input):
+    """What a scraper found at one place."""
+
+    job_id: Name
+    source_url: Text
+    data: dict[str, Any]
+    key: Text | None = Field(default=None, description="What makes it the same output next time.")
+    tags: dict[str, Any] | None = Field(
+        default=None,
+        description="country and region in here are what the filters of the same name see.",
+    )
+    files: list[Any] | None = Field(
+        default=None, max_length=0, description="Reserved: outputs can't carry files yet."
+    )
+
+
+class StoredOutput(TypedDict):
+    """What became of one output of the batch."""
+
+    id: int
+    output_id: str
+    change: Literal["created", "updated", "unchanged"]
+
+
+class IngestAnswer(Tally):
+    """The tally of a batch, and its elements one by one in the order they came."""
+
+    results: list[StoredOutput]
+
+
+class FileOut(TypedDict):
+    """A file that an output carries."""
+
+    id: str
+    field: Annotated[str, Field(description="Where in data it belongs.")]
+    url_etag_hash: str
+    blob_key: str
+    blob_url: str
+    source_url: str
+    create_date: str
+    file_url: str
+    file_type: str
+    file_checksum: str
+    file_metadata: dict[str, Any]
+
+
+class OutputOut(TypedDict):
+    """An output as clients take it out."""
+
+    source_url: str
+    data: dict[str, Any]
+    id: int
+    output_id: str
+    root_job_id: str
+    create_date: str
+    update_date: str
+    last_scraped_date: str
+    key_hash: str
+    value_hash: str
+    is_approved: bool
+    tags: dict[str, Any]
+    files: list[FileOut]
+
+
+class PageMetadata(TypedDict):
+    """Where the next page is; both null on the last page, and only there."""
+
+    next_url: str | None
+    next_cursor: int | None
+
+
+class OutputPage(TypedDict):
+    """One page of a group's outputs, in the order in which they last changed."""
+
+    metadata: PageMetadata
+    items: list[OutputOut]
+
+
+class OutputQuery(Input):
+    """Which outputs of a group, and how many at once."""
+
+    job_id: Text | None = Field(default=None, description="Only this root job's outputs.")
+    created_after: Moment | None = Field(
+        default=None,
+        description="Only outputs created or updated at or after this date or date-time.",
+    )
+    url: Text | None = Field(default=None, description="Only outputs of exactly this source_url.")
+    limit: WholeNumber = Field(default=10, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=LARGEST_CURSOR, description="What comes after this position."
+    )
+    country: Text | None = Field(
+        default=None,
+        max_length=places.LONGEST_COUNTRY,
+        description="Only outputs of this country: its name, ISO code or everyday alias.",
+    )
+    region: Region | None = Field(
+        default=None, description="Only outputs of this ISO 3166-2 region."
+    )

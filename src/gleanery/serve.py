@@ -1,0 +1,95 @@
+"""Runs the service: migrations first, then one process or several on one socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from dataclasses import replace
+from functools import partial
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from gleanery import logs
+from gleanery.api.app import App, build_app, vault_of
+from gleanery.errors import SettingsError
+from gleanery.settings import Settings
+from gleanery.store import facts
+from gleanery.store.engines import database_of
+
+_BACKLOG = 2048
+
+
+def serve(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT, then finishes what is in flight."""
+    asyncio.run(prepare(settings))
+    serve_on(*bound(settings))
+
+
+def bound(settings: Settings) -> tuple[socket.socket, Settings]:
+    """A socket on the address of the settings, and the settings with the port it has."""
+    listener = _listen(settings)
+    return listener, replace(settings, port=listener.getsockname()[1])
+
+
+def serve_on(listener: socket.socket, settings: Settings) -> None:
+    """The same on a socket that is already bound, over a database that is prepared."""
+    logs.configure(settings)
+    if settings.workers == 1:
+        uvicorn.Server(_config(settings)).run(sockets=[listener])
+        return
+    # Where the workers keep their counts, so that /metrics of any one tells of all.
+    with tempfile.TemporaryDirectory(prefix="gleanery-metrics-") as folder:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        Multiprocess(_config(settings), sockets=[listener]).run()
+
+
+async def prepare(settings: Settings) -> None:
+    """The schema in its newest form, under the right key."""
+    vault = vault_of(settings)
+    database = database_of(settings)
+    await database.open()
+    try:
+        await database.migrate()
+        await facts.claim_key(database, vault.fingerprint)
+    finally:
+        await database.close()
+
+
+def _worker(settings: Settings) -> App:
+    """What each worker process makes for itself; nothing is shared but the database."""
+    logs.configure(settings)
+    return build_app(settings)
+
+
+def _config(settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        partial(_worker, settings),
+        factory=True,
+        workers=settings.workers,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+    )
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise SettingsError(
+            f"Can't listen on {settings.host} port {settings.port}: {error.strerror}. "
+            "Choose another with --port"
+        ) from None

@@ -1,0 +1,142 @@
+"""The settings of one service: read once by the command line, checked, then frozen."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gleanery.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every field is a flag of ``gleanery serve`` and a ``GLEANERY_…`` variable.
+
+    The secret key is a variable only: a flag would show it to everyone who lists processes.
+    """
+
+    data: Path = Path("gleanery-data")
+    database: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    base_url: str | None = None
+    behind_proxy: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    secret_key: str | None = None
+    max_records: int = 10_000
+    max_body_bytes: int = 32 * 1024 * 1024
+    token_cache_seconds: float = 2.0
+    pool_size: int = 10
+    shutdown_seconds: int = 30
+    log_level: str = "info"
+    log_format: str = "auto"
+
+    @property
+    def address(self) -> str:
+        """What ``next_url`` begins with; never taken from a request."""
+        if self.base_url is not None:
+            return self.base_url.rstrip("/")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
+
+    @property
+    def sqlite_file(self) -> Path:
+        return self.data / "gleanery.sqlite"
+
+    @property
+    def key_file(self) -> Path:
+        return self.data / "secret.key"
+
+    def check(self) -> Settings:
+        """These settings, if a service can run on them; else SettingsError says what to do."""
+        for problem in self._problems():
+            raise SettingsError(problem)
+        return self
+
+    def _problems(self) -> list[str]:
+        return [
+            sentence
+            for is_wrong, sentence in (
+                (
+                    (self.tls_cert is None) != (self.tls_key is None),
+                    "--tls-cert and --tls-key go together: give both or neither",
+                ),
+                *(
+                    (path is not None and not path.is_file(), f"There is no file {path}")
+                    for path in (self.tls_cert, self.tls_key)
+                ),
+                (
+                    not self._is_private(),
+                    f"Tokens and cookies may not travel in plain HTTP on {self.host}: give "
+                    "--tls-cert and --tls-key, or --behind-proxy if TLS ends in front",
+                ),
+                (
+                    self.base_url is None and (self.behind_proxy or self._is_wildcard()),
+                    "Give --base-url, the address under which clients reach the service, "
+                    "such as https://data.example.com",
+                ),
+                (
+                    self.base_url is not None and not _is_base_url(self.base_url),
+                    "--base-url must be an http or https address without query or fragment",
+                ),
+                (
+                    self.database is not None and not _is_postgres(self.database),
+                    "--database must be a URL that begins with postgresql://; "
+                    "leave it out for the embedded database",
+                ),
+                (
+                    self.database is not None and self.secret_key is None,
+                    "With --database the environment variable GLEANERY_SECRET_KEY must hold the "
+                    "key for cookie and local-storage values: openssl rand -base64 32 makes one",
+                ),
+                (self.workers < 1, "--workers must be at least 1"),
+                (not 0 <= self.port <= 65535, "--port must be from 0 to 65535"),
+                (self.max_records < 1, "--max-records must be at least 1"),
+                (self.max_body_bytes < 1, "--max-body-bytes must be at least 1"),
+                (self.pool_size < 1, "--pool-size must be at least 1"),
+                (
+                    self.log_level not in ("debug", "info", "warning", "error"),
+                    "--log-level must be debug, info, warning or error",
+                ),
+                (
+                    self.log_format not in ("auto", "text", "json"),
+                    "--log-format must be auto, text or json",
+                ),
+            )
+            if is_wrong
+        ]
+
+    def _is_private(self) -> bool:
+        return self.tls_cert is not None or self.behind_proxy or _is_loopback(self.host)
+
+    def _is_wildcard(self) -> bool:
+        return self.host in ("0.0.0.0", "::")  # noqa: S104
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_base_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return (
+        parts.scheme in ("http", "https")
+        and bool(parts.hostname)
+        and not (parts.query or parts.fragment)
+    )
+
+
+def _is_postgres(url: str) -> bool:
+    return url.startswith(("postgresql://", "postgres://"))

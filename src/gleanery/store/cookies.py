@@ -1,0 +1,78 @@
+"""Cookies: one per organization, domain, path and name; the value sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gleanery.fingerprints import fingerprint
+from gleanery.records import CookieIn, CookieOut, Tally
+from gleanery.store import sessions
+from gleanery.store.database import Database
+from gleanery.vault import Vault
+
+_LIST = """
+SELECT identity, sealed, domain, host, name, path, secure, http_only, expires
+FROM cookies WHERE organization_id = $1
+"""
+_SEEN = f"AND (host = $2 OR {sessions.IS_PARENT_HOST})"
+_STATEMENTS = sessions.Statements(
+    known=f"{_LIST} AND identity = $2",
+    store="""
+INSERT INTO cookies
+    (organization_id, identity, sealed, updated, domain, host, name, path, secure, http_only,
+     expires)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT (organization_id, identity) DO UPDATE SET
+    sealed = excluded.sealed, updated = excluded.updated, path = excluded.path,
+    secure = excluded.secure, http_only = excluded.http_only, expires = excluded.expires
+""",
+    list=f"{_LIST} ORDER BY id",
+    list_seen=f"{_LIST} {_SEEN} ORDER BY id",
+)
+_SESSION_COOKIE = -1
+
+
+async def store_cookies(
+    database: Database, vault: Vault, organization_id: int, cookies: Sequence[CookieIn], now: int
+) -> Tally:
+    drafts = [_draft(organization_id, cookie) for cookie in cookies]
+    return await sessions.store(database, vault, _STATEMENTS, organization_id, drafts, now)
+
+
+def _draft(organization_id: int, cookie: CookieIn) -> sessions.Draft:
+    path = cookie.path or ""
+    # A browser has no date before 1970: such a cookie has expired, and -1 means something else.
+    expires = None if cookie.expires is None else max(cookie.expires, 0)
+    columns = (
+        cookie.domain,
+        cookie.domain.removeprefix("."),
+        cookie.name,
+        path,
+        bool(cookie.secure),
+        bool(cookie.http_only),
+        expires,
+    )
+    identity = fingerprint("cookie", organization_id, cookie.domain, path or "/", cookie.name)
+    return sessions.Draft(identity, columns, cookie.value)
+
+
+async def list_cookies(
+    database: Database, vault: Vault, organization_id: int, domain: str | None
+) -> list[CookieOut]:
+    """In the order of their first insertion, the expired ones too."""
+    rows = await sessions.rows_of(database, _STATEMENTS, organization_id, domain)
+    return [
+        CookieOut(
+            name=name,
+            value=vault.open(sealed, identity),
+            url=f"{'https' if secure else 'http'}://{host}/{path.removeprefix('/')}",
+            domain=of,
+            path=path,
+            expires=_SESSION_COOKIE if expires is None else expires,
+            http_only=bool(http_only),
+            secure=bool(secure),
+        )
+        async for (
+            identity, sealed, of, host, name, path, secure, http_only, expires,
+        ) in sessions.in_turns(rows)
+    ]  # fmt: skip

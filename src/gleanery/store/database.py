@@ -1,0 +1,59 @@
+"""The one small door to a database: what every engine offers and every query relies on.
+
+SQL is written once, in the part of the language that SQLite and PostgreSQL share, with ``$1``
+for parameters. Work inside a transaction is a coroutine function, so that the same lines run
+on an event loop (PostgreSQL) and straight through in a writer thread (SQLite).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Row = Sequence[Any]
+
+
+class Transaction(Protocol):
+    """Statements that take effect together or not at all."""
+
+    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
+        """Runs one statement and gives all its rows."""
+
+    async def fetch_each(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
+        """Runs one statement once per set of values and gives all rows, in that order."""
+
+    async def run_each(self, sql: str, many: Iterable[Row]) -> None:
+        """The same for a statement without rows."""
+
+    async def run_script(self, sql: str) -> None:
+        """Runs several statements that take no values."""
+
+    async def new_output_ids(self, count: int) -> Sequence[int]:
+        """Numbers that no output of any organization ever had, rising."""
+
+
+class Database(Protocol):
+    """An engine. Every method raises ``Unavailable`` while the database can't be used."""
+
+    @property
+    def engine(self) -> str:
+        """The folder of its migrations."""
+
+    async def open(self) -> None:
+        """Connects; afterwards reads and writes work, if the schema is there."""
+
+    async def close(self) -> None:
+        """Waits for writes under way, then lets go."""
+
+    async def migrate(self) -> None:
+        """Brings the schema to the newest form; safe from several processes at once."""
+
+    async def schema_number(self) -> int:
+        """The number of the newest migration applied; 0 in an empty database."""
+
+    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+        """Runs one reading statement: one snapshot of what is committed."""
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Runs the work in one transaction and returns when it is durable."""

@@ -1,0 +1,81 @@
+"""Local-storage entries: one per organization, group, domain, path and key; the value sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gleanery import instants
+from gleanery.fingerprints import fingerprint
+from gleanery.records import LocalStorageIn, LocalStorageOut, Tally
+from gleanery.store import sessions
+from gleanery.store.database import Database
+from gleanery.vault import Vault
+
+_LIST = """
+SELECT identity, sealed, group_id, domain, key, path, expires, id, created, updated
+FROM local_storage WHERE organization_id = $1
+"""
+# Local storage belongs to one host; a leading dot says that subdomains see it too.
+_SEEN = f"AND (host = $2 OR domain <> host AND {sessions.IS_PARENT_HOST})"
+_STATEMENTS = sessions.Statements(
+    known="""
+SELECT identity, sealed, group_id, domain, host, key, path, expires
+FROM local_storage WHERE organization_id = $1 AND identity = $2
+""",
+    store="""
+INSERT INTO local_storage
+    (organization_id, identity, sealed, created, updated, group_id, domain, host, key, path,
+     expires)
+VALUES ($1, $2, $3, $4, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (organization_id, identity) DO UPDATE SET
+    sealed = excluded.sealed, updated = excluded.updated, expires = excluded.expires
+""",
+    list=f"{_LIST} ORDER BY id",
+    list_seen=f"{_LIST} {_SEEN} ORDER BY id",
+)
+_EVERY_GROUP = 0
+
+
+async def store_entries(
+    database: Database,
+    vault: Vault,
+    organization_id: int,
+    entries: Sequence[LocalStorageIn],
+    now: int,
+) -> Tally:
+    drafts = [_draft(organization_id, entry) for entry in entries]
+    return await sessions.store(database, vault, _STATEMENTS, organization_id, drafts, now)
+
+
+def _draft(organization_id: int, entry: LocalStorageIn) -> sessions.Draft:
+    path = "/" if entry.path is None else entry.path
+    host = entry.domain.removeprefix(".")
+    columns = (_EVERY_GROUP, entry.domain, host, entry.key, path, entry.expires)
+    identity = fingerprint(
+        "local storage", organization_id, _EVERY_GROUP, entry.domain, path, entry.key
+    )
+    return sessions.Draft(identity, columns, entry.value)
+
+
+async def list_entries(
+    database: Database, vault: Vault, organization_id: int, domain: str | None
+) -> list[LocalStorageOut]:
+    """In the order of their first insertion, the expired ones too."""
+    rows = await sessions.rows_of(database, _STATEMENTS, organization_id, domain)
+    return [
+        LocalStorageOut(
+            organization_id=organization_id,
+            domain=of,
+            key=key,
+            value=vault.open(sealed, identity),
+            expires=None if expires is None else instants.render(expires),
+            id=id_,
+            group_id=group_id,
+            path=path,
+            create_date=instants.render_moment(created),
+            update_date=instants.render_moment(updated),
+        )
+        async for (
+            identity, sealed, group_id, of, key, path, expires, id_, created, updated,
+        ) in sessions.in_turns(rows)
+    ]  # fmt: skip

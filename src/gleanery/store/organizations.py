@@ -1,0 +1,85 @@
+"""Organizations and the tokens that speak for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gleanery import tokens
+from gleanery.errors import NotFound
+from gleanery.store.database import Database, Transaction
+
+_ORGANIZATION = """
+INSERT INTO organizations (name, created) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET name = excluded.name
+RETURNING id
+"""
+_TOKEN = """
+INSERT INTO tokens (organization_id, digest, scopes, created, expires)
+VALUES ($1, $2, $3, $4, $5)
+RETURNING id
+"""
+_GRANT = """
+SELECT id, organization_id, scopes, expires FROM tokens WHERE digest = $1 AND revoked IS NULL
+"""
+_LIST = """
+SELECT tokens.id, organizations.name, scopes, tokens.created, expires, revoked
+FROM tokens JOIN organizations ON organizations.id = organization_id
+ORDER BY tokens.id
+"""
+_REVOKE = "UPDATE tokens SET revoked = coalesce(revoked, $2) WHERE id = $1 RETURNING id"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedToken:
+    """A token as an operator sees it; of the token itself nothing is left."""
+
+    id: int
+    organization: str
+    scopes: list[str]
+    created: int
+    expires: int | None
+    revoked: int | None
+
+
+async def create_token(
+    database: Database, organization: str, scopes: frozenset[str], now: int, expires: int | None
+) -> str:
+    """Makes a token and, if it is new, its organization; the token is told this once."""
+    token = tokens.mint()
+
+    async def work(transaction: Transaction) -> None:
+        [[organization_id]] = await transaction.fetch(_ORGANIZATION, organization, now)
+        spelled = ",".join(sorted(scopes))
+        await transaction.fetch(
+            _TOKEN, organization_id, tokens.digest(token), spelled, now, expires
+        )
+
+    await database.write(work)
+    return token
+
+
+async def find_grant(database: Database, digest: bytes) -> tokens.Grant | None:
+    """What the token of this digest allows, if it was not revoked."""
+    rows = await database.read(_GRANT, digest)
+    if not rows:
+        return None
+    token_id, organization_id, scopes, expires = rows[0]
+    return tokens.Grant(token_id, organization_id, frozenset(scopes.split(",")), expires)
+
+
+async def list_tokens(database: Database) -> list[ListedToken]:
+    rows = await database.read(_LIST)
+    return [
+        ListedToken(id_, name, scopes.split(","), created, expires, revoked)
+        for id_, name, scopes, created, expires, revoked in rows
+    ]
+
+
+async def revoke_token(database: Database, token_id: int, now: int) -> None:
+    """From now on the token is worth nothing; revoking twice changes nothing."""
+
+    async def work(transaction: Transaction) -> None:
+        if not await transaction.fetch(_REVOKE, token_id, now):
+            raise NotFound(("token",), f"There is no token {token_id}")
+
+    await database.write(work)

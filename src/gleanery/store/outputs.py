@@ -1,0 +1,295 @@
+"""Outputs: stored under their key in the group's change order, read back as stored bytes.
+
+An item is rendered once, when its value is written: ``head`` holds what only a new value
+changes, ``tail`` what an approval or another scrape changes. A page is heads and tails joined.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from gleanery import instants, jsontext, places
+from gleanery.fingerprints import fingerprint
+from gleanery.records import IngestAnswer, OutputIn, OutputQuery, StoredOutput
+from gleanery.store import groups
+from gleanery.store.database import Database, Row, Transaction
+
+_JOB = "SELECT name, id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
+_NEW_JOB = """
+INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING name, id
+"""
+_KNOWN = """
+SELECT identity, id, content, seq, approved, created
+FROM outputs WHERE organization_id = $1 AND group_id = $2 AND identity = $3
+"""
+_CREATE = """
+INSERT INTO outputs
+    (organization_id, group_id, identity, seq, approved, scraped, tail,
+     content, url, country, region, head, id, job_id, created)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+"""
+_UPDATE = """
+UPDATE outputs SET
+    seq = $4, approved = $5, scraped = $6, tail = $7,
+    content = $8, url = $9, country = $10, region = $11, head = $12
+WHERE organization_id = $1 AND group_id = $2 AND identity = $3
+"""
+_TOUCH = """
+UPDATE outputs SET seq = $4, approved = $5, scraped = $6, tail = $7
+WHERE organization_id = $1 AND group_id = $2 AND identity = $3
+"""
+_OTHERWISE_APPROVED = """
+SELECT identity, seq, scraped FROM outputs
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
+    AND approved <> $6
+ORDER BY seq LIMIT $7
+"""
+_AT_ONCE = 1000
+_ITEM_END = b"]}"  # closes the list of files, which a tail leaves open, and the item
+
+
+# --- storing ------------------------------------------------------------------------------------
+
+
+class Draft(NamedTuple):
+    """An output as it came in, with all that can be worked out before the database is asked."""
+
+    job: str
+    identity: bytes
+    content: bytes
+    url: bytes
+    country: str | None
+    region: str | None
+    before_id: bytes
+    after_id: bytes
+
+
+@dataclass(slots=True)
+class _Output:
+    """The state of one output while its batch is applied."""
+
+    identity: bytes
+    id: int
+    content: bytes
+    seq: int
+    approved: bool
+    created: int
+    is_new: bool = False
+    new_value: Draft | None = None
+
+
+def draft(organization_id: int, group: str, output: OutputIn) -> Draft:
+    """Hashes and renders one output. The key is ``key`` if given, else ``source_url``."""
+    key_hash = jsontext.canonical_hash(output.source_url if output.key is None else output.key)
+    value_hash = jsontext.canonical_hash(output.data)
+    identity = fingerprint(organization_id, group, output.job_id, key_hash)[:16]
+    tags = output.tags or {}
+    source_url = jsontext.encode(output.source_url)
+    after_id = b',"output_id":"%s","root_job_id":%s,"key_hash":"%s","value_hash":"%s","tags":%s' % (
+        identity.hex().encode(),
+        jsontext.encode(output.job_id),
+        key_hash.encode(),
+        value_hash.encode(),
+        jsontext.encode(tags),
+    )
+    return Draft(
+        job=output.job_id,
+        identity=identity,
+        content=fingerprint(value_hash, output.source_url, jsontext.canonical(tags))[:16],
+        url=_url_key(output.source_url),
+        country=_tag(tags, "country", places.country_key),
+        region=_tag(tags, "region", places.region_key),
+        before_id=b'{"source_url":%s,"data":%s,"id":' % (source_url, jsontext.encode(output.data)),
+        after_id=after_id,
+    )
+
+
+def _url_key(url: str) -> bytes:
+    return fingerprint(url)[:16]
+
+
+def _tag(tags: dict[str, Any], name: str, key: Callable[[str], str | None]) -> str | None:
+    value = tags.get(name)
+    return key(value) if isinstance(value, str) else None
+
+
+async def store_outputs(
+    database: Database, organization_id: int, group: str, drafts: Sequence[Draft], now: int
+) -> IngestAnswer:
+    """Stores the batch whole or not at all; an output met before moves only if it changed."""
+
+    async def work(transaction: Transaction) -> IngestAnswer:
+        turn = await groups.enter_or_create(transaction, organization_id, group, now)
+        outputs = await _known_outputs(turn, drafts)
+        new = {draft.identity for draft in drafts} - outputs.keys()
+        unused_ids = iter(await transaction.new_output_ids(len(new)))
+        results = [_apply(turn, outputs, draft, unused_ids) for draft in drafts]
+        await _write(turn, outputs.values())
+        await turn.end()
+        return _answer(results)
+
+    return await database.write(work) if drafts else _answer([])
+
+
+async def _known_outputs(turn: groups.Turn, drafts: Sequence[Draft]) -> dict[bytes, _Output]:
+    identities = {draft.identity for draft in drafts}
+    rows = await turn.transaction.fetch_each(
+        _KNOWN, [(turn.organization_id, turn.group_id, identity) for identity in identities]
+    )
+    return {row[0]: _Output(*row) for row in rows}
+
+
+def _apply(
+    turn: groups.Turn, outputs: dict[bytes, _Output], draft: Draft, unused_ids: Iterator[int]
+) -> StoredOutput:
+    """Takes the output from what it was to what the draft says, and tells which change that is."""
+    output = outputs.get(draft.identity)
+    if output is None:
+        seq = turn.next_sequence_number()
+        output = outputs[draft.identity] = _Output(
+            draft.identity, next(unused_ids), draft.content, seq, False, seq, True, draft
+        )
+        return _stored(output, "created")
+    if output.content == draft.content:
+        return _stored(output, "unchanged")
+    output.content, output.new_value = draft.content, draft
+    output.seq, output.approved = turn.next_sequence_number(), False
+    return _stored(output, "updated")
+
+
+def _stored(output: _Output, change: Literal["created", "updated", "unchanged"]) -> StoredOutput:
+    return StoredOutput(id=output.id, output_id=output.identity.hex(), change=change)
+
+
+def _answer(results: list[StoredOutput]) -> IngestAnswer:
+    changes = Counter(result["change"] for result in results)
+    return IngestAnswer(
+        created=changes["created"],
+        updated=changes["updated"],
+        unchanged=changes["unchanged"],
+        results=results,
+    )
+
+
+async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
+    created, updated, touched = [], [], []
+    jobs = await _job_ids(turn, {o.new_value.job for o in outputs if o.is_new and o.new_value})
+    for output in outputs:
+        value = output.new_value
+        moved = _moved(turn, output.identity, output.seq, output.approved, turn.now)
+        if value is None:
+            touched.append(moved)
+            continue
+        row = (*moved, *value[2:6], _head(output, value))
+        if output.is_new:
+            created.append((*row, output.id, jobs[value.job], output.created))
+        else:
+            updated.append(row)
+    for sql, rows in ((_CREATE, created), (_UPDATE, updated), (_TOUCH, touched)):
+        await turn.transaction.run_each(sql, rows)
+
+
+async def _job_ids(turn: groups.Turn, names: set[str]) -> dict[str, int]:
+    """The numbers of the jobs; one that is new comes into being here."""
+    of_group = (turn.organization_id, turn.group_id)
+    asked = [(*of_group, name) for name in sorted(names)]
+    known = await turn.transaction.fetch_each(_JOB, asked)
+    ids = {str(name): int(id_) for name, id_ in known}
+    new = [of_job for of_job in asked if of_job[2] not in ids]
+    made = await turn.transaction.fetch_each(_NEW_JOB, new)
+    return ids | {str(name): int(id_) for name, id_ in made}
+
+
+def _moved(turn: groups.Turn, identity: bytes, seq: int, approved: bool, scraped: int) -> Row:
+    """The values with which every statement that moves an output begins."""
+    tail = b',"update_date":"%s","last_scraped_date":"%s","is_approved":%s,"files":[' % (
+        instants.render_moment(seq).encode(),
+        instants.render_moment(scraped).encode(),
+        b"true" if approved else b"false",
+    )
+    return (turn.organization_id, turn.group_id, identity, seq, approved, scraped, tail)
+
+
+def _head(output: _Output, value: Draft) -> bytes:
+    created = instants.render_moment(output.created).encode()
+    return b'%s%d%s,"create_date":"%s"' % (value.before_id, output.id, value.after_id, created)
+
+
+# --- approving ----------------------------------------------------------------------------------
+
+
+async def set_approval(turn: groups.Turn, job_id: int, approved: bool) -> None:
+    """Approves the job's outputs as they are now, or takes the approval back.
+
+    Each output whose approval changes moves in the change order.
+    """
+    of_group = (turn.organization_id, turn.group_id)
+    seen, until = 0, turn.clock
+    while rows := await turn.transaction.fetch(
+        _OTHERWISE_APPROVED, *of_group, job_id, seen, until, approved, _AT_ONCE
+    ):
+        seen = rows[-1][1]
+        moved = [
+            _moved(turn, identity, turn.next_sequence_number(), approved, scraped)
+            for identity, _, scraped in rows
+        ]
+        await turn.transaction.run_each(_TOUCH, moved)
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+class Page(NamedTuple):
+    """Items as JSON text, ready to be joined by commas, and where the next page starts."""
+
+    items: list[bytes]
+    next_cursor: int | None
+
+
+@lru_cache(maxsize=64)
+def _page_sql(filters: tuple[str, ...]) -> str:
+    """The one statement that reads a page; each filter is a seek in an index of its own."""
+    of_group = """
+    organization_id = $1
+    AND group_id = (SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"""
+    wanted = {
+        "job_id": f"(SELECT id FROM jobs WHERE {of_group} AND name = ${{}})",
+        "url": "${}",
+        "country": "${}",
+        "region": "${}",
+    }
+    conditions = [
+        f"AND {name} = {wanted[name].format(number)}" for number, name in enumerate(filters, 5)
+    ]
+    return f"""
+SELECT seq, head, tail FROM outputs
+WHERE {of_group} AND seq > $3 {" ".join(conditions)}
+ORDER BY seq LIMIT $4
+"""
+
+
+async def read_page(
+    database: Database, organization_id: int, group: str, query: OutputQuery
+) -> Page:
+    """The outputs after the cursor, oldest change first. One statement, so one snapshot."""
+    filters = {
+        "job_id": query.job_id,
+        "url": None if query.url is None else _url_key(query.url),
+        "country": None if query.country is None else places.country_key(query.country),
+        "region": query.region,
+    }
+    asked = {name: value for name, value in filters.items() if value is not None}
+    after = query.cursor
+    if query.created_after is not None:  # a moment is a place in the change order
+        after = max(after, query.created_after - 1)
+    rows = await database.read(
+        _page_sql(tuple(asked)), organization_id, group, after, query.limit + 1, *asked.values()
+    )
+    if not rows:
+        await groups.must_exist(database, organization_id, group)
+    items = [b"".join((head, tail, _ITEM_END)) for _, head, tail in rows[: query.limit]]
+    return Page(items, rows[query.limit - 1][0] if len(rows) > query.limit else None)

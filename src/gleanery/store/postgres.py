@@ -1,0 +1,118 @@
+"""The engine for many nodes: PostgreSQL through a pool of asyncpg connections."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import asyncpg
+
+from gleanery.errors import SettingsError, Unavailable
+from gleanery.store import migrations
+from gleanery.store.database import Row, Transaction
+
+T = TypeVar("T")
+
+_MIGRATION_LOCK = 0x676C65616E  # "glean": an advisory lock that only migrating takes
+_ACQUIRE_SECONDS = 5.0
+_STATEMENT_SECONDS = 30.0
+
+_AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.DiskFullError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+
+
+class PostgresDatabase:
+    """A ``Database`` on a PostgreSQL server."""
+
+    engine = "postgres"
+
+    def __init__(self, url: str, pool_size: int) -> None:
+        self._url = url
+        self._pool_size = pool_size
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def open(self) -> None:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self._url,
+                min_size=1,
+                max_size=self._pool_size,
+                command_timeout=_STATEMENT_SECONDS,
+                timeout=_ACQUIRE_SECONDS,
+            )
+        except (*_AWAY, asyncpg.PostgresError, ValueError) as error:
+            raise SettingsError(f"Can't reach the PostgreSQL database: {error}") from None
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+    async def migrate(self) -> None:
+        async def apply_alone(transaction: Transaction) -> None:
+            await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+            await migrations.apply(self.engine, transaction)
+
+        await self.write(apply_alone)
+
+    async def schema_number(self) -> int:
+        [[listed]] = await self.read("SELECT to_regclass('migrations') IS NOT NULL")
+        if not listed:
+            return 0
+        return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
+
+    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+        async with self._connection() as connection:
+            rows: Sequence[Row] = await connection.fetch(sql, *values)
+            return rows
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        async with self._connection() as connection, connection.transaction():
+            return await work(_PostgresTransaction(connection))
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        assert self._pool is not None, "open() comes first"
+        try:
+            async with self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection:
+                yield connection
+        except _AWAY as error:
+            if isinstance(error, ValueError):  # asyncpg's word for arguments of the wrong type
+                raise
+            raise Unavailable from error
+
+
+class _PostgresTransaction:
+    """Statements on one connection, inside its transaction."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
+        rows: Sequence[Row] = await self._connection.fetch(sql, *values)
+        return rows
+
+    async def fetch_each(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
+        rows: Sequence[Row] = await self._connection.fetchmany(sql, list(many))
+        return rows
+
+    async def run_each(self, sql: str, many: Iterable[Row]) -> None:
+        await self._connection.executemany(sql, list(many))
+
+    async def run_script(self, sql: str) -> None:
+        await self._connection.execute(sql)
+
+    async def new_output_ids(self, count: int) -> Sequence[int]:
+        rows = await self.fetch("SELECT nextval('output_ids') FROM generate_series(1, $1)", count)
+        return [row[0] for row in rows]

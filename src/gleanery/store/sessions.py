@@ -1,0 +1,107 @@
+"""What cookies and local storage share: identity, sealing, and storing an array whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from gleanery.hosts import is_address
+from gleanery.records import Tally
+from gleanery.store.database import Database, Row, Transaction
+from gleanery.vault import SealBroken, Vault
+
+# RFC 6265 domain-match: host is a parent domain of $2; $3 says whether $2 can have parents.
+IS_PARENT_HOST = "$3 AND substr($2, length($2) - length(host)) = '.' || host"
+
+_TAKE_TURN = "UPDATE organizations SET session_revision = session_revision + 1 WHERE id = $1"
+_RECORDS_PER_TURN = 500
+
+
+class Draft(NamedTuple):
+    """A record about to be stored."""
+
+    identity: bytes
+    """A fingerprint of what makes it the same record; the value is sealed for just this one."""
+    columns: tuple[Any, ...]
+    """All that, beside the value, makes it another version of the record."""
+    value: str
+
+
+class Statements(NamedTuple):
+    """The SQL of one kind of record."""
+
+    known: str
+    """Identity, sealed value and columns of a record ($1 organization, $2 identity)."""
+    store: str
+    """Inserts or replaces: $1 organization, $2 identity, $3 sealed, $4 now, then the columns."""
+    list: str
+    """All of an organization's records ($1), in the order of their first insertion."""
+    list_seen: str
+    """Those of them that a page on host $2 sees; $3 is whether that host can have parents."""
+
+
+async def store(
+    database: Database,
+    vault: Vault,
+    statements: Statements,
+    organization_id: int,
+    drafts: Iterable[Draft],
+    now: int,
+) -> Tally:
+    """Stores the records whole or not at all. Of two with one identity the last wins."""
+    wanted = {draft.identity: draft for draft in drafts}
+
+    async def work(transaction: Transaction) -> Tally:
+        await transaction.fetch(_TAKE_TURN, organization_id)
+        rows = await transaction.fetch_each(
+            statements.known, [(organization_id, identity) for identity in wanted]
+        )
+        known = {bytes(row[0]): row for row in rows}
+        changed = [
+            draft
+            for draft in wanted.values()
+            if not _is_unchanged(vault, draft, known.get(draft.identity))
+        ]
+        await transaction.run_each(
+            statements.store,
+            [
+                (organization_id, d.identity, vault.seal(d.value, d.identity), now, *d.columns)
+                for d in changed
+            ],
+        )
+        created = len(wanted) - len(known)
+        return Tally(
+            created=created,
+            updated=len(changed) - created,
+            unchanged=len(wanted) - len(changed),
+        )
+
+    return await database.write(work)
+
+
+def _is_unchanged(vault: Vault, draft: Draft, row: Row | None) -> bool:
+    if row is None or tuple(row[2:]) != draft.columns:
+        return False
+    try:
+        return vault.open(row[1], draft.identity) == draft.value
+    except SealBroken:
+        return False
+
+
+async def rows_of(
+    database: Database, statements: Statements, organization_id: int, domain: str | None
+) -> Sequence[Row]:
+    """All rows of the organization, or those a page on the domain's host would see."""
+    if domain is None:
+        return await database.read(statements.list, organization_id)
+    host = domain.removeprefix(".")
+    return await database.read(statements.list_seen, organization_id, host, not is_address(host))
+
+
+async def in_turns(rows: Iterable[Row]) -> AsyncIterator[Row]:
+    """The rows, with a pause now and then in which other requests are served."""
+    for count, row in enumerate(rows, 1):
+        yield row
+        if count % _RECORDS_PER_TURN == 0:
+            await asyncio.sleep(0)

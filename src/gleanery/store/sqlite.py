@@ -1,0 +1,217 @@
+"""The embedded engine: one SQLite file, read in the event loop, written by one thread.
+
+Reads never wait for writes (WAL). The writer takes every request that is waiting and commits
+them together, so that many small writes share one wait for the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import re
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+import apsw
+
+from gleanery.errors import SettingsError, Unavailable
+from gleanery.store import migrations
+from gleanery.store.database import Row, Transaction
+
+T = TypeVar("T")
+
+_PAGE_BYTES = 16 * 1024  # an item of 1 KB: a dozen to the page, no overflow chains
+_CACHE_KIB = 16 * 1024
+_BUSY_MS = 10_000  # how long another process's writer may keep ours waiting
+_TOGETHER = 128  # requests committed at once, at most
+
+_BUSY = (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError, apsw.CantOpenError)
+
+
+@lru_cache(maxsize=1024)
+def _dialect(sql: str) -> str:
+    """``$1`` of the shared SQL is ``?1`` here."""
+    return re.sub(r"\$(\d+)", r"?\1", sql)
+
+
+def _connect(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(_BUSY_MS)
+    connection.pragma("page_size", _PAGE_BYTES)
+    if connection.pragma("journal_mode") != "wal":
+        connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "FULL")
+    connection.pragma("foreign_keys", True)
+    connection.pragma("cache_size", -_CACHE_KIB)
+    return connection
+
+
+class SqliteDatabase:
+    """A ``Database`` in one file."""
+
+    engine = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: _Writer | None = None
+
+    async def open(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._reader = _connect(self._path)
+            self._writer = _Writer(_connect(self._path))
+        except (OSError, apsw.Error) as error:
+            raise SettingsError(f"Can't open the database {self._path}: {error}") from None
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            await asyncio.to_thread(self._writer.stop)
+            self._writer = None
+            self._reader.close()
+
+    async def migrate(self) -> None:
+        await self.write(partial(migrations.apply, self.engine))
+
+    async def schema_number(self) -> int:
+        listed = await self.read("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'")
+        if not listed:
+            return 0
+        return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
+
+    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+        try:
+            return self._reader.execute(_dialect(sql), values).fetchall()
+        except _BUSY as error:
+            raise Unavailable from error
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        assert self._writer is not None, "open() comes first"
+        loop = asyncio.get_running_loop()
+        request = _Request(work, loop.create_future())
+        self._writer.queue.put(request)
+        return cast(T, await request.outcome)
+
+
+class _SqliteTransaction:
+    """Statements on the writer's connection. Nothing in here ever waits."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
+        return self._connection.execute(_dialect(sql), values).fetchall()
+
+    async def fetch_each(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
+        return self._connection.executemany(_dialect(sql), many).fetchall()
+
+    async def run_each(self, sql: str, many: Iterable[Row]) -> None:
+        self._connection.executemany(_dialect(sql), many)
+
+    async def run_script(self, sql: str) -> None:
+        self._connection.execute(sql)
+
+    async def new_output_ids(self, count: int) -> Sequence[int]:
+        [[last]] = await self.fetch("UPDATE output_ids SET last = last + $1 RETURNING last", count)
+        return range(last - count + 1, last + 1)
+
+
+class _Request(NamedTuple):
+    work: Callable[[Transaction], Awaitable[Any]]
+    outcome: asyncio.Future[Any]
+
+
+class _Writer:
+    """The thread that owns the writing connection and groups what waits into one commit."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self.queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="gleanery-writer")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when everything queued before is committed."""
+        self.queue.put(None)
+        self._thread.join()
+        self._connection.close()
+
+    def _run(self) -> None:
+        while (first := self.queue.get()) is not None:
+            requests, ended = self._waiting(first)
+            self._settle(requests, self._commit(requests))
+            if ended:
+                return
+
+    def _waiting(self, first: _Request) -> tuple[list[_Request], bool]:
+        requests = [first]
+        while len(requests) < _TOGETHER:
+            try:
+                request = self.queue.get_nowait()
+            except queue.Empty:
+                break
+            if request is None:
+                return requests, True
+            requests.append(request)
+        return requests, False
+
+    def _commit(self, requests: list[_Request]) -> list[Any]:
+        """The result or the exception of each request; all are durable or told of the failure."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            results = [self._attempt(request) for request in requests]
+            self._connection.execute("COMMIT")
+        except Exception as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            return [_translated(error)] * len(requests)
+        return results
+
+    def _attempt(self, request: _Request) -> Any:
+        """One request's work; if it fails, only its own statements are undone."""
+        try:
+            with self._connection:  # a savepoint
+                return _run_through(request.work(_SqliteTransaction(self._connection)))
+        except _BUSY:
+            raise  # the disk, not the request: nothing of this commit can be kept
+        except Exception as error:
+            return error
+
+    @staticmethod
+    def _settle(requests: list[_Request], results: list[Any]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+        for request, result in zip(requests, results, strict=True):
+            by_loop.setdefault(request.outcome.get_loop(), []).append((request.outcome, result))
+        for loop, outcomes in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # that loop has ended: nobody is waiting
+                loop.call_soon_threadsafe(_tell, outcomes)
+
+
+def _tell(outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for outcome, result in outcomes:
+        if outcome.cancelled():
+            continue  # the client went away; what it sent is kept all the same
+        if isinstance(result, Exception):
+            outcome.set_exception(result)
+        else:
+            outcome.set_result(result)
+
+
+def _run_through(work: Awaitable[T]) -> T:
+    """Runs a coroutine that never waits, without an event loop."""
+    try:
+        cast(Coroutine[Any, Any, T], work).send(None)
+    except StopIteration as end:
+        return cast(T, end.value)
+    raise RuntimeError("work inside a SQLite transaction may await nothing but the transaction")
+
+
+def _translated(error: Exception) -> Exception:
+    if isinstance(error, _BUSY):
+        unavailable = Unavailable()
+        unavailable.__cause__ = error
+        return unavailable
+    return error
