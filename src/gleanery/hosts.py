@@ -7,9 +7,13 @@ import re
 
 import idna
 
-# What can't stand in the host of a URL (the WHATWG's forbidden host code points), in ASCII.
-_ASCII_HOST = re.compile(r"[^\x00-\x20#%/:<>?@\[\\\]^|\x7f-\U0010ffff]+")
-_LONGEST = 253
+_LABEL = "[A-Za-z0-9_-]{1,63}"
+DOMAIN = rf"^\.?({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])$"
+"""A host name in ASCII or an IPv6 address in brackets, perhaps with a leading dot."""
+
+LONGEST = 254
+
+_FORM = re.compile(DOMAIN.removesuffix("$") + r"\Z")
 
 
 def normalize(domain: str) -> str:
@@ -17,14 +21,12 @@ def normalize(domain: str) -> str:
 
     Raises ValueError with a sentence for the caller.
     """
-    dot, host = ("." if domain.startswith(".") else ""), domain.removeprefix(".")
-    if not host.isascii():
-        host = _to_ascii(host)
-    if not _ASCII_HOST.fullmatch(host) and not _is_bracketed_ipv6(host):
+    if not domain.isascii():
+        dot = "." if domain.startswith(".") else ""
+        domain = dot + _to_ascii(domain.removeprefix("."))
+    if len(domain) > LONGEST or not _FORM.match(domain):
         raise ValueError("expected a host name, without scheme, port or path")
-    if len(host) > _LONGEST or host.startswith(".") or ".." in host:
-        raise ValueError("expected a host name of at most 253 characters and no empty label")
-    return dot + host.lower()
+    return domain.lower()
 
 
 def _to_ascii(host: str) -> str:
@@ -32,14 +34,6 @@ def _to_ascii(host: str) -> str:
         return idna.encode(host, uts46=True).decode("ascii")
     except idna.IDNAError:
         raise ValueError("this international host name has no ASCII form") from None
-
-
-def _is_bracketed_ipv6(host: str) -> bool:
-    try:
-        ipaddress.IPv6Address(host.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    return host.startswith("[") and host.endswith("]")
 
 
 def is_address(host: str) -> bool:

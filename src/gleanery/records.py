@@ -57,6 +57,8 @@ def _whole_number(value: str) -> int:
 
 def _expiry(value: Any) -> int | None:
     """Seconds since 1970 of a date-time or of a number of seconds; None for -1 and for absent."""
+    if value is None:
+        return None
     if isinstance(value, str):
         if len(value) < len("YYYY-MM-DDTHH:MM:SS"):
             raise ValueError("expected an ISO 8601 date-time")
@@ -109,7 +111,13 @@ Name = Annotated[
 Domain = Annotated[
     str,
     AfterValidator(_told("domain", hosts.normalize)),
-    _schema(format="idn-hostname"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": hosts.LONGEST,
+            "anyOf": [{"pattern": hosts.DOMAIN}, {"format": "idn-hostname"}],
+        }
+    ),
 ]
 Expiry = Annotated[
     int | None,

