@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import replace
 from functools import partial
 
+import structlog
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
@@ -19,6 +20,7 @@ from gleanery.settings import Settings
 from gleanery.store import facts
 from gleanery.store.engines import database_of
 
+_log = structlog.get_logger("gleanery")
 _BACKLOG = 2048
 
 
@@ -37,6 +39,8 @@ def bound(settings: Settings) -> tuple[socket.socket, Settings]:
 def serve_on(listener: socket.socket, settings: Settings) -> None:
     """The same on a socket that is already bound, over a database that is prepared."""
     logs.configure(settings)
+    engine = database_of(settings).engine
+    _log.info("serving", address=settings.address, engine=engine, workers=settings.workers)
     if settings.workers == 1:
         uvicorn.Server(_config(settings)).run(sockets=[listener])
         return

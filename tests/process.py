@@ -1,0 +1,146 @@
+"""The ``gleanery`` command as a user runs it: a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+import httpx2
+
+SECONDS = 30
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment without anything that is set for Gleanery."""
+    kept = {name: value for name, value in os.environ.items() if "GLEANERY" not in name}
+    return kept | variables
+
+
+def gleanery(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "gleanery", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env=environment(**variables),
+        check=False,
+    )
+
+
+class Running:
+    """The command while it runs; what it prints is collected."""
+
+    def __init__(self, *arguments: str, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gleanery", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(**variables),
+        )
+        self.out: list[str] = []
+        self.log: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=pair)
+            for pair in ((self.process.stdout, self.out), (self.process.stderr, self.log))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _read(pipe: object, lines: list[str]) -> None:
+        for line in pipe:  # type: ignore[attr-defined]
+            lines.append(line)
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        """Returns when the condition holds; fails if the command ends or takes too long."""
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            if condition():
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise AssertionError("".join(self.out + self.log))
+
+    def wait_ready(self, url: str, verify: object = True) -> None:
+        def ready() -> bool:
+            try:
+                return httpx2.get(f"{url}/readyz", verify=verify).status_code == 200  # type: ignore[arg-type]
+            except httpx2.TransportError:
+                return False
+
+        self.wait_for(ready)
+
+    def stop(self, with_signal: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(with_signal)
+        status = self.process.wait(SECONDS)
+        for reader in self._readers:
+            reader.join()
+        return status
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.stop()
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def write_certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that nobody but the test trusts, and its key."""
+    import datetime
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gleanery test")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return cert_file, key_file

@@ -1,0 +1,250 @@
+"""What both engines promise the queries: transactions, migrations, and plain words on failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import fresh_settings
+
+from gleanery.errors import SettingsError, Unavailable
+from gleanery.settings import Settings
+from gleanery.store import migrations
+from gleanery.store.database import Database, Transaction
+from gleanery.store.engines import database_of
+
+SCHEMA = {
+    "sqlite": "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name",
+    "postgres": """
+SELECT 'column', table_name, column_name, data_type || is_nullable || coalesce(column_default, '')
+    || is_identity
+FROM information_schema.columns WHERE table_schema = 'public'
+UNION ALL SELECT 'index', tablename, indexname, indexdef FROM pg_indexes
+WHERE schemaname = 'public'
+UNION ALL SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+UNION ALL SELECT 'sequence', sequencename, data_type::text, cache_size::text FROM pg_sequences
+WHERE schemaname = 'public'
+ORDER BY 1, 2, 3
+""",
+}
+
+
+@pytest.fixture
+def empty(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    return fresh_settings(engine, request, tmp_path)
+
+
+def with_database(settings: Settings, work: Callable[[Database], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        database = database_of(settings)
+        await database.open()
+        try:
+            return await work(database)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+async def schema_of(database: Database) -> list[tuple[Any, ...]]:
+    rows = await database.read(SCHEMA[database.engine])
+    found = [tuple(row) for row in rows if "migrations" not in (row[1], row[2])]
+    return [tuple(" ".join(str(part).split()) for part in row) for row in found]
+
+
+# --- migrations ---------------------------------------------------------------------------------
+
+
+def test_the_sum_of_the_migrations_is_the_schema(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    async def migrated(database: Database) -> list[tuple[Any, ...]]:
+        await database.migrate()
+        return await schema_of(database)
+
+    async def written_down(database: Database) -> list[tuple[Any, ...]]:
+        sql = files("gleanery.store").joinpath("schema", f"{engine}.sql").read_text()
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.run_script(sql)
+
+        await database.write(work)
+        return await schema_of(database)
+
+    one = with_database(fresh_settings(engine, request, tmp_path / "one"), migrated)
+    two = with_database(fresh_settings(engine, request, tmp_path / "two"), written_down)
+    assert one == two
+    assert len(one) > 15
+
+
+def test_migrations_are_numbered_without_a_gap(engine: str) -> None:
+    numbers = [migration.number for migration in migrations.known(engine)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert migrations.newest("sqlite") == migrations.newest("postgres")
+
+
+def test_nodes_that_start_at_once_migrate_once(empty: Settings) -> None:
+    async def start(_: int) -> int:
+        database = database_of(empty)
+        await database.open()
+        try:
+            await database.migrate()
+            return await database.schema_number()
+        finally:
+            await database.close()
+
+    async def start_all() -> list[int]:
+        return await asyncio.gather(*map(start, range(6)))
+
+    assert set(asyncio.run(start_all())) == {migrations.newest(database_of(empty).engine)}
+
+
+def test_a_database_of_a_newer_program_is_refused(empty: Settings) -> None:
+    async def work(database: Database) -> None:
+        assert await database.schema_number() == 0
+        await database.migrate()
+
+        async def pretend(transaction: Transaction) -> None:
+            await transaction.fetch(
+                "INSERT INTO migrations (number, name, applied) VALUES (9999, 'future', 0)"
+            )
+
+        await database.write(pretend)
+        await database.migrate()
+
+    with pytest.raises(SettingsError, match="upgrade the program"):
+        with_database(empty, work)
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+NOTE = "INSERT INTO facts (name, value) VALUES ($1, $2)"
+NOTES = "SELECT name, value FROM facts ORDER BY name"
+
+
+def test_a_failed_write_leaves_nothing_and_its_neighbours_alone(empty: Settings) -> None:
+    async def good(name: str, transaction: Transaction) -> str:
+        await transaction.fetch(NOTE, name, "kept")
+        return name
+
+    async def bad(name: str, transaction: Transaction) -> str:
+        await transaction.fetch(NOTE, name, "not kept")
+        raise RuntimeError(name)
+
+    async def work(database: Database) -> None:
+        await database.migrate()
+
+        async def write(number: int) -> str:
+            kind = bad if number % 3 == 0 else good
+            return await database.write(lambda t: kind(f"{number:02}", t))
+
+        results = await asyncio.gather(*map(write, range(30)), return_exceptions=True)
+        for number, result in enumerate(results):
+            assert isinstance(result, RuntimeError) == (number % 3 == 0)
+            assert str(result) == f"{number:02}"
+        rows = [tuple(row) for row in await database.read(NOTES)]
+        assert rows == [(f"{n:02}", "kept") for n in range(30) if n % 3]
+
+    with_database(empty, work)
+
+
+def test_fetch_each_gives_rows_in_the_order_of_the_values(empty: Settings) -> None:
+    async def work(database: Database) -> None:
+        await database.migrate()
+
+        async def notes(transaction: Transaction) -> list[Any]:
+            await transaction.run_each(NOTE, [(name, name.upper()) for name in "abc"])
+            asked = [("c",), ("missing",), ("a",)]
+            sql = "SELECT value FROM facts WHERE name = $1"
+            assert list(await transaction.fetch_each(sql, [])) == []
+            return [row[0] for row in await transaction.fetch_each(sql, asked)]
+
+        assert await database.write(notes) == ["C", "A"]
+
+    with_database(empty, work)
+
+
+def test_new_output_ids_are_never_given_twice(empty: Settings) -> None:
+    async def work(database: Database) -> None:
+        await database.migrate()
+
+        async def take(count: int) -> list[int]:
+            async def ids(transaction: Transaction) -> list[int]:
+                return list(await transaction.new_output_ids(count))
+
+            return await database.write(ids)
+
+        taken = await asyncio.gather(*map(take, range(12)))
+        flat = [one for some in taken for one in some]
+        assert len(flat) == len(set(flat)) == sum(range(12))
+
+    with_database(empty, work)
+
+
+def test_a_write_that_its_caller_gave_up_is_kept_or_not_but_never_half(empty: Settings) -> None:
+    async def work(database: Database) -> None:
+        await database.migrate()
+
+        async def two(transaction: Transaction) -> None:
+            await transaction.fetch(NOTE, "1", "")
+            await transaction.fetch(NOTE, "2", "")
+
+        task = asyncio.ensure_future(database.write(two))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.sleep(0.3)
+        assert len(await database.read(NOTES)) in (0, 2)
+
+    with_database(empty, work)
+
+
+# --- failure ------------------------------------------------------------------------------------
+
+
+def test_a_database_that_can_not_be_opened_is_one_sentence(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    settings = Settings(data=tmp_path / "file")
+    if engine == "postgres":
+        settings = replace(settings, database="postgresql://127.0.0.1:1/nothing")
+
+    async def nothing(database: Database) -> None:
+        raise AssertionError("it opened")
+
+    with pytest.raises(SettingsError) as caught:
+        with_database(settings, nothing)
+    assert "\n" not in str(caught.value)
+
+
+def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import apsw
+
+    from gleanery.store import sqlite
+
+    monkeypatch.setattr(sqlite, "_BUSY_MS", 100)
+    settings = Settings(data=tmp_path)
+
+    async def work(database: Database) -> None:
+        await database.migrate()
+        other = apsw.Connection(str(settings.sqlite_file))
+        other.execute("BEGIN IMMEDIATE")
+
+        async def note(transaction: Transaction) -> None:
+            await transaction.fetch(NOTE, "a", "")
+
+        with pytest.raises(Unavailable):
+            await database.write(note)
+        assert list(await database.read(NOTES)) == []
+        other.execute("ROLLBACK")
+        await database.write(note)
+        assert len(await database.read(NOTES)) == 1
+
+    with_database(settings, work)
