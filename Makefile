@@ -5,13 +5,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test check format reference constraints clean
+.PHONY: help demo test check fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service over a sample organization"
 	@echo "make test       run all tests, on SQLite and on PostgreSQL"
 	@echo "make check      lint, types and the layering rule"
 	@echo "make format     format the code"
+	@echo "make fuzz       hold the contract against schemathesis for longer"
 	@echo "make reference  write docs/reference.md anew"
 	@echo "make clean      remove what the other targets made"
 
@@ -26,6 +27,9 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+fuzz: $(VENV)/.dev
+	GLEANERY_FUZZ_EXAMPLES=500 $(BIN)/pytest tests/test_contract.py -k schemathesis
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
 
 from gleanery import __version__, tokens
@@ -83,6 +83,10 @@ class _Schemas:
         found, shared = TypeAdapter.json_schemas(inputs, ref_template=_REF)
         self._found = {name: schema for (name, _), schema in found.items()}
         self.definitions: Document = shared["$defs"]
+        queries = {operation.query for operation in operations if operation.query is not None}
+        self._queries = {  # they are parameters, not types of their own
+            query: self.definitions.pop(query.__name__)["properties"] for query in queries
+        }
 
     def body(self, operation: Operation, settings: Settings) -> Document:
         schema = dict(self._found[f"{operation.name} body"])
@@ -93,9 +97,8 @@ class _Schemas:
     def answer(self, operation: Operation) -> Document:
         return dict(self._found[f"{operation.name} answer"])
 
-    def query(self, operation: Operation) -> Document:
-        name = self._found[f"{operation.name} query"]["$ref"].rpartition("/")[2]
-        return dict(self.definitions[name]["properties"])
+    def query(self, query: type[BaseModel]) -> Document:
+        return {name: dict(schema) for name, schema in self._queries[query].items()}
 
     @property
     def problem(self) -> Document:
@@ -129,7 +132,7 @@ def _parameters(operation: Operation, schemas: _Schemas) -> list[Document]:
         for name in operation.path_parameters
     ]
     if operation.query is not None:
-        for name, schema in schemas.query(operation).items():
+        for name, schema in schemas.query(operation.query).items():
             words = schema.pop("description", "")
             schema.pop("title", None)
             found.append(

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
+from gleanery.api import openapi
 from gleanery.api.openapi import Document
+from gleanery.api.operations import OPERATIONS
+from gleanery.settings import Settings
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8881; --key: #0a6; }
@@ -104,7 +107,7 @@ def type_name(schema: Document) -> str:
     """A schema in a few words: ``array of CookieIn``, ``string or null``."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
-    if "anyOf" in schema:
+    if "anyOf" in schema and "type" not in schema:
         return " or ".join(dict.fromkeys(type_name(choice) for choice in schema["anyOf"]))
     if "enum" in schema:
         return " or ".join(f'"{value}"' for value in schema["enum"])
@@ -222,3 +225,7 @@ def _markdown_rows(what: str, rows: list[Row]) -> list[str]:
     table = [f"| {what} | type | | meaning |", "|---|---|---|---|"]
     table += [f"| `{row.name}` | {row.type} | {row.note} | {row.words} |" for row in rows]
     return [*table, ""]
+
+
+if __name__ == "__main__":
+    print(markdown(openapi.document(OPERATIONS, Settings())), end="")

@@ -1,0 +1,172 @@
+"""Secrets stay secret: in the database, in answers and in the log; on both engines."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import fresh_settings
+from process import Running, free_port, gleanery
+from service import SECRET_KEY, Client, Service
+
+from gleanery.errors import SettingsError
+from gleanery.serve import prepare
+from gleanery.settings import Settings
+from gleanery.store.database import Database, Transaction
+from gleanery.store.engines import database_of
+from gleanery.vault import SealBroken, Vault, key_from_file, key_from_text
+
+VALUE = "s3cret-value-that-nobody-may-find"
+TABLES = ("organizations", "tokens", "facts", "cookies", "local_storage", "groups", "jobs")
+
+
+@pytest.fixture
+def own_service(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    service = Service(fresh_settings(engine, request, tmp_path / "data"))
+    yield service
+    service.stop()
+
+
+def stored_bytes(settings: Settings) -> bytes:
+    """Everything that a thief of the database would hold."""
+    if settings.database is None:
+        kept = [path for path in settings.data.iterdir() if path != settings.key_file]
+        return b"".join(path.read_bytes() for path in kept)
+
+    async def dump(database: Database) -> bytes:
+        rows = [await database.read(f"SELECT t::text FROM {name} t") for name in TABLES]
+        return "\n".join(row[0] for some in rows for row in some).encode()
+
+    return asyncio.run(_with(settings, dump))
+
+
+async def _with(settings: Settings, work: object) -> bytes:
+    database = database_of(settings)
+    await database.open()
+    try:
+        return await work(database)  # type: ignore[operator, no-any-return]
+    finally:
+        await database.close()
+
+
+def store_secrets(client: Client) -> None:
+    cookie = {"domain": "a.com", "name": "a-cookie-name", "value": VALUE}
+    entry = {"domain": "a.com", "key": "k", "value": VALUE}
+    assert client.post("/v1/cookies", json=[cookie]).status_code == 200
+    assert client.post("/v1/local-storage", json=[entry]).status_code == 200
+
+
+def test_a_stolen_database_holds_no_value_and_no_token(own_service: Service) -> None:
+    with own_service.client() as client:
+        store_secrets(client)
+        found = stored_bytes(own_service.settings)
+        assert b"a-cookie-name" in found  # we did look in the right place
+        for secret in (VALUE, client.token):
+            assert secret is not None
+            assert secret.encode() not in found
+            assert secret.encode().hex().encode() not in found
+            assert secret.encode()[6:].hex().encode() not in found
+
+
+def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> None:
+    with own_service.client() as client:
+        store_secrets(client)
+        client.post("/v1/cookies", json=[{"domain": "b.com", "name": "b", "value": "other"}])
+
+        async def move(database: Database) -> bytes:
+            async def work(transaction: Transaction) -> None:
+                await transaction.fetch(
+                    "UPDATE cookies SET sealed = "
+                    "(SELECT sealed FROM cookies WHERE domain = 'a.com') WHERE domain = 'b.com'"
+                )
+
+            await database.write(work)
+            return b""
+
+        asyncio.run(_with(own_service.settings, move))
+        answer = client.get("/v1/cookies")
+        assert answer.status_code == 500
+        assert answer.json()["detail"][0]["type"] == "internal_error"
+        assert VALUE not in answer.text
+
+
+def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
+    one, two = Vault(b"1" * 32), Vault(b"2" * 32)
+    sealed = one.seal("value", b"record")
+    assert one.open(sealed, b"record") == "value"
+    assert one.seal("value", b"record") != sealed
+    for vault, text, record in (
+        (two, sealed, b"record"),
+        (one, sealed, b"another"),
+        (one, sealed[:-1] + bytes([sealed[-1] ^ 1]), b"record"),
+        (one, b"", b"record"),
+    ):
+        with pytest.raises(SealBroken):
+            vault.open(text, record)
+
+
+def test_the_key_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "secret.key"
+    key = key_from_file(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert key_from_file(path) == key
+    assert list(tmp_path.iterdir()) == [path]
+    path.chmod(0o644)
+    with pytest.raises(SettingsError, match="chmod 600"):
+        key_from_file(path)
+
+
+@pytest.mark.parametrize("text", ["", "short", "!" * 44, "A" * 44])
+def test_a_bad_key_is_one_clear_sentence(text: str) -> None:
+    with pytest.raises(SettingsError, match="openssl rand -base64 32"):
+        key_from_text(text)
+
+
+def test_a_service_with_another_key_does_not_start(own_service: Service) -> None:
+    other = "/" * 42 + "8="
+    with pytest.raises(SettingsError, match="not the one"):
+        asyncio.run(prepare(replace(own_service.settings, secret_key=other)))
+
+
+def test_the_log_holds_no_value_and_no_token(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = fresh_settings(engine, request, tmp_path / "data")
+    where = ["--data", str(settings.data)]
+    if settings.database is not None:
+        where += ["--database", settings.database]
+    port, key = free_port(), {"GLEANERY_SECRET_KEY": SECRET_KEY}
+    for form in ("json", "text"):
+        options = ["--port", str(port), "--log-level", "debug", "--log-format", form]
+        with Running("serve", *where, *options, **key) as running:
+            url = f"http://127.0.0.1:{port}"
+            running.wait_ready(url)
+            name = f"log {form}"
+            token = gleanery("token", "create", "--organization", name, *where).stdout.strip()
+            with Client(url, token) as client:
+                store_secrets(client)
+                client.get("/v1/cookies")
+                client.get(f"/v1/cookies?access_token={token}&domain={VALUE}.com")
+                client.post("/v1/cookies", json=[{"value": VALUE}])
+                client.post("/v1/cookies", content=VALUE, headers={"Content-Type": "text/plain"})
+                client.get("/v1/cookies", headers={"Authorization": f"Bearer x{token}"})
+                asyncio.run(_with(replace(settings, secret_key=SECRET_KEY), _break_seals))
+                assert client.get("/v1/cookies").status_code == 500
+            running.stop()
+            log = "".join(running.log + running.out)
+        assert "internal error" in log
+        assert "SealBroken" in log
+        for secret in (VALUE, token, token[6:]):
+            assert secret not in log
+
+
+async def _break_seals(database: Database) -> bytes:
+    async def work(transaction: Transaction) -> None:
+        await transaction.fetch("UPDATE cookies SET name = 'x', identity = sealed")
+
+    await database.write(work)
+    return b""

@@ -1,0 +1,192 @@
+"""Tokens and organizations: who is let in, to what, and for how long; on both engines."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from process import gleanery
+from service import SECRET_KEY, Client, Service
+
+from gleanery import instants, tokens
+from gleanery.api.operations import OPERATIONS, Operation
+
+GUARDED = [operation for operation in OPERATIONS if operation.scope is not None]
+OPEN = [operation for operation in OPERATIONS if operation.scope is None]
+
+
+def where(service: Service) -> list[str]:
+    """The options that name the service's database."""
+    if service.settings.database is None:
+        return ["--data", str(service.settings.data)]
+    return ["--database", service.settings.database]
+
+
+def call(client: Client, operation: Operation) -> int:
+    path = operation.path.replace("{group_id}", "group")
+    body = b"[]" if operation.method == "POST" else None
+    headers = {"Content-Type": "application/json"}
+    return client.request(operation.method, path, content=body, headers=headers).status_code
+
+
+# --- the token itself ---------------------------------------------------------------------------
+
+
+def test_a_token_has_a_known_form_and_a_checksum() -> None:
+    made = {tokens.mint() for _ in range(200)}
+    assert len(made) == 200
+    assert all(re.fullmatch(r"glean_[0-9A-Za-z]{49}", token) for token in made)
+    assert all(tokens.is_well_formed(token) for token in made)
+
+
+@given(st.integers(6, 54), st.sampled_from("0123456789ABCXYZabcxyz"))
+def test_one_wrong_character_is_noticed_without_the_database(place: int, wrong: str) -> None:
+    token = tokens.mint()
+    if token[place] != wrong:
+        assert not tokens.is_well_formed(token[:place] + wrong + token[place + 1 :])
+
+
+# --- scopes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", GUARDED, ids=lambda operation: operation.name)
+def test_each_operation_needs_its_own_scope_and_no_other(
+    service: Service, operation: Operation
+) -> None:
+    assert operation.scope is not None
+    others = frozenset(tokens.SCOPES) - {operation.scope}
+    with service.client(scopes=others) as lacking:
+        assert call(lacking, operation) == 403
+    with service.client(scopes=frozenset({operation.scope})) as enough:
+        assert call(enough, operation) in (200, 404, 422)
+    with service.stranger() as nobody:
+        assert call(nobody, operation) == 401
+
+
+@pytest.mark.parametrize("operation", OPEN, ids=lambda operation: operation.name)
+def test_what_needs_no_token(service: Service, operation: Operation) -> None:
+    with service.stranger() as nobody:
+        assert call(nobody, operation) == 200
+
+
+def test_every_v1_operation_has_a_scope_that_exists() -> None:
+    for operation in OPERATIONS:
+        assert (operation.scope in tokens.SCOPES) == operation.path.startswith("/v1/")
+
+
+# --- organizations ------------------------------------------------------------------------------
+
+
+def test_two_organizations_never_see_each_others_anything(service: Service) -> None:
+    with service.client() as one, service.client() as two:
+        cookie = {"domain": "a.com", "name": "n", "value": "mine"}
+        entry = {"domain": "a.com", "key": "k", "value": "mine"}
+        output = {"job_id": "j", "source_url": "u", "data": {"of": "one"}}
+        one.post("/v1/cookies", json=[cookie])
+        one.post("/v1/local-storage", json=[entry])
+        one.store("group", output)
+        one.post("/v1/reviews/group", json={"job_id": "j", "status": "approved"})
+        assert two.get("/v1/cookies").json() == []
+        assert two.get("/v1/local-storage").json() == []
+        for path in ("/v1/outputs/group", "/v1/reviews/group"):
+            theirs, nothing = two.get(path), two.get(path.replace("group", "nothing"))
+            assert (theirs.status_code, theirs.content) == (404, nothing.content)
+        review = {"job_id": "j", "status": "rejected"}
+        assert two.post("/v1/reviews/group", json=review).status_code == 404
+        assert two.store("group", output | {"data": {"of": "two"}})["created"] == 1
+        assert two.post("/v1/cookies", json=[cookie | {"value": "x"}]).json()["created"] == 1
+        assert one.items("group")[0]["data"] == {"of": "one"}
+        assert one.items("group")[0]["is_approved"] is True
+        assert one.get("/v1/cookies").json()[0]["value"] == "mine"
+        assert two.get("/v1/reviews/group").json() == []
+
+
+def test_two_tokens_of_one_organization_see_the_same(service: Service) -> None:
+    with service.client(organization="shared") as one, service.client(organization="shared") as two:
+        one.store("group", {"job_id": "j", "source_url": "u", "data": {}})
+        assert len(two.items("group")) == 1
+
+
+# --- life of a token ----------------------------------------------------------------------------
+
+
+def test_an_expired_token_is_worth_nothing(service: Service) -> None:
+    soon = instants.now() + instants.SECOND
+    with service.client(expires=soon) as client:
+        assert client.get("/v1/cookies").status_code == 200
+        time.sleep(1.1)
+        assert client.get("/v1/cookies").status_code == 401
+
+
+_organizations = itertools.count(1)
+
+
+def test_create_use_list_revoke(service: Service) -> None:
+    name = f"Command & Line {os.getpid()}-{next(_organizations)}"
+    made = gleanery("token", "create", "--organization", name, *where(service))
+    assert made.returncode == 0, made.stderr
+    token = made.stdout.removesuffix("\n")
+    assert tokens.is_well_formed(token)
+    with service.client(token) as client:
+        assert client.get("/v1/cookies").status_code == 200
+        assert client.post("/v1/outputs/group", json=[]).status_code == 403
+
+        listed = gleanery("token", "list", *where(service))
+        [line] = [line for line in listed.stdout.splitlines() if name in line]
+        assert "session:read,session:write" in line.replace(", ", ",") or "session:read" in line
+        assert "valid" in line
+        assert token not in listed.stdout
+
+        number = line.split()[0]
+        assert gleanery("token", "revoke", number, *where(service)).returncode == 0
+        deadline = time.monotonic() + 10
+        while client.get("/v1/cookies").status_code == 200:
+            assert time.monotonic() < deadline, "the revocation does not hold"
+            time.sleep(0.1)
+        assert client.get("/v1/cookies").status_code == 401
+    listed = gleanery("token", "list", *where(service))
+    [line] = [line for line in listed.stdout.splitlines() if name in line]
+    assert "revoked" in line
+
+
+def test_a_token_without_a_choice_has_the_scopes_of_the_six_operations() -> None:
+    assert (
+        frozenset({"session:read", "session:write", "reviews:read", "outputs:read"})
+        == tokens.DEFAULT_SCOPES
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["create"], "--organization"),
+        (["create", "--organization", "a", "--scopes", "all"], "--scopes must be"),
+        (["create", "--organization", "a", "--scopes", ","], "--scopes must be"),
+        (["create", "--organization", " "], "--organization must be"),
+        (["create", "--organization", "a", "--expires-in", "soon"], "--expires-in must be"),
+        (["revoke", "4711"], "no token 4711"),
+    ],
+)
+def test_a_wrong_command_is_one_clear_sentence(
+    service: Service, arguments: list[str], sentence: str
+) -> None:
+    ended = gleanery("token", *arguments, *where(service))
+    assert ended.returncode == 2
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_options_are_environment_variables_too(service: Service) -> None:
+    name, value = {
+        True: ("GLEANERY_DATA", str(service.settings.data)),
+        False: ("GLEANERY_DATABASE", str(service.settings.database)),
+    }[service.settings.database is None]
+    variables = {name: value, "GLEANERY_ORGANIZATION": "from the environment"}
+    made = gleanery("token", "create", GLEANERY_SECRET_KEY=SECRET_KEY, **variables)
+    with service.client(made.stdout.strip()) as client:
+        assert client.get("/v1/cookies").status_code == 200
