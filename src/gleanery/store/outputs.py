@@ -22,25 +22,27 @@ _JOB = "SELECT name, id FROM jobs WHERE organization_id = $1 AND group_id = $2 A
 _NEW_JOB = """
 INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING name, id
 """
+# An identity is looked up without its group, which it was hashed from: an index that begins with
+# the group would look as good to a planner without statistics, and be a scan.
 _KNOWN = """
 SELECT identity, id, content, seq, approved, created
-FROM outputs WHERE organization_id = $1 AND group_id = $2 AND identity = $3
+FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 _CREATE = """
 INSERT INTO outputs
-    (organization_id, group_id, identity, seq, approved, scraped, tail,
-     content, url, country, region, head, id, job_id, created)
+    (organization_id, identity, seq, approved, scraped, tail,
+     content, url, country, region, head, id, group_id, job_id, created)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 """
 _UPDATE = """
 UPDATE outputs SET
-    seq = $4, approved = $5, scraped = $6, tail = $7,
-    content = $8, url = $9, country = $10, region = $11, head = $12
-WHERE organization_id = $1 AND group_id = $2 AND identity = $3
+    seq = $3, approved = $4, scraped = $5, tail = $6,
+    content = $7, url = $8, country = $9, region = $10, head = $11
+WHERE organization_id = $1 AND identity = $2
 """
 _TOUCH = """
-UPDATE outputs SET seq = $4, approved = $5, scraped = $6, tail = $7
-WHERE organization_id = $1 AND group_id = $2 AND identity = $3
+UPDATE outputs SET seq = $3, approved = $4, scraped = $5, tail = $6
+WHERE organization_id = $1 AND identity = $2
 """
 _OTHERWISE_APPROVED = """
 SELECT identity, seq, scraped FROM outputs
@@ -138,7 +140,7 @@ async def store_outputs(
 async def _known_outputs(turn: groups.Turn, drafts: Sequence[Draft]) -> dict[bytes, _Output]:
     identities = {draft.identity for draft in drafts}
     rows = await turn.transaction.fetch_each(
-        _KNOWN, [(turn.organization_id, turn.group_id, identity) for identity in identities]
+        _KNOWN, [(turn.organization_id, identity) for identity in identities]
     )
     return {row[0]: _Output(*row) for row in rows}
 
@@ -186,7 +188,7 @@ async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
             continue
         row = (*moved, *value[2:6], _head(output, value))
         if output.is_new:
-            created.append((*row, output.id, jobs[value.job], output.created))
+            created.append((*row, output.id, turn.group_id, jobs[value.job], output.created))
         else:
             updated.append(row)
     for sql, rows in ((_CREATE, created), (_UPDATE, updated), (_TOUCH, touched)):
@@ -211,7 +213,7 @@ def _moved(turn: groups.Turn, identity: bytes, seq: int, approved: bool, scraped
         instants.render_moment(scraped).encode(),
         b"true" if approved else b"false",
     )
-    return (turn.organization_id, turn.group_id, identity, seq, approved, scraped, tail)
+    return (turn.organization_id, identity, seq, approved, scraped, tail)
 
 
 def _head(output: _Output, value: Draft) -> bytes:

@@ -90,7 +90,7 @@ CREATE TABLE outputs (
     group_id        INTEGER NOT NULL,
     job_id          INTEGER NOT NULL,
     seq             INTEGER NOT NULL,             -- its place in the change order
-    identity        BLOB    NOT NULL,             -- job and key, hashed: the output_id
+    identity        BLOB    NOT NULL,             -- group, job and key, hashed: the output_id
     content         BLOB    NOT NULL,             -- all that a client could see change, hashed
     url             BLOB    NOT NULL,             -- the source_url, hashed
     country         TEXT,
@@ -100,16 +100,15 @@ CREATE TABLE outputs (
     created         INTEGER NOT NULL,
     head            BLOB    NOT NULL,             -- the item as JSON text, up to what moves
     tail            BLOB    NOT NULL,             -- and what moves without a new value
-    UNIQUE (organization_id, group_id, identity)
+    UNIQUE (organization_id, identity)
 ) STRICT;
 
-CREATE UNIQUE INDEX outputs_in_order   ON outputs (organization_id, group_id, seq);
-CREATE        INDEX outputs_by_job     ON outputs (organization_id, group_id, job_id, seq);
-CREATE        INDEX outputs_by_url     ON outputs (organization_id, group_id, url, seq);
-CREATE        INDEX outputs_by_country ON outputs (organization_id, group_id, country, seq)
-    WHERE country IS NOT NULL;
-CREATE        INDEX outputs_by_region  ON outputs (organization_id, group_id, region, seq)
-    WHERE region IS NOT NULL;
+-- None of these begins with the organization, so that none can be taken for the key's own index.
+CREATE INDEX outputs_in_order   ON outputs (group_id, seq);
+CREATE INDEX outputs_by_job     ON outputs (group_id, job_id, seq);
+CREATE INDEX outputs_by_url     ON outputs (group_id, url, seq);
+CREATE INDEX outputs_by_country ON outputs (group_id, country, seq) WHERE country IS NOT NULL;
+CREATE INDEX outputs_by_region  ON outputs (group_id, region, seq) WHERE region IS NOT NULL;
 
 CREATE TABLE output_ids (last INTEGER NOT NULL) STRICT;
 INSERT INTO output_ids VALUES (0);

@@ -1,0 +1,102 @@
+"""No statement scans a group or sorts: on both engines, in a database without statistics."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import fresh_settings
+from service import Service
+from test_outputs import output
+
+from gleanery.store import outputs
+from gleanery.store.database import Database
+from gleanery.store.engines import database_of
+
+FILTERS = ("job_id", "url", "country", "region")
+PAGES = [
+    combination
+    for size in range(len(FILTERS) + 1)
+    for combination in itertools.combinations(FILTERS, size)
+]
+VALUES = {"job_id": "job", "url": b"x" * 16, "country": "DE", "region": "DE-BY"}
+
+
+@pytest.fixture(scope="module")
+def filled(service: Service) -> Service:
+    with service.client() as client:
+        tags = {"country": "Germany", "region": "DE-BY"}
+        client.store("group", *(output(number, tags=tags) for number in range(3000)))
+    return service
+
+
+@pytest.fixture(scope="module", params=["empty", "filled"])
+def either(
+    request: pytest.FixtureRequest,
+    engine: str,
+    filled: Service,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Service]:
+    """A plan made over an empty table is kept while the table fills, so it must be right too."""
+    if request.param == "filled":
+        yield filled
+        return
+    empty = Service(fresh_settings(engine, request, tmp_path_factory.mktemp("empty")))
+    yield empty
+    empty.stop()
+
+
+def plan(service: Service, sql: str, *values: Any) -> str:
+    """How the engine would run the statement, in its own words."""
+
+    async def explain(database: Database) -> str:
+        if database.engine == "sqlite":
+            rows = await database.read("EXPLAIN QUERY PLAN " + sql, *values)
+            return "\n".join(row[3] for row in rows)
+        [[found]] = await database.read("EXPLAIN (FORMAT JSON) " + sql, *values)
+        return json.dumps(json.loads(found), indent=1)
+
+    async def run() -> str:
+        database = database_of(service.settings)
+        await database.open()
+        try:
+            return await explain(database)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def assert_seeks(found: str) -> None:
+    assert "SCAN" not in found
+    assert "TEMP B-TREE" not in found
+    assert "Seq Scan" not in found
+    assert '"Sort"' not in found
+
+
+@pytest.mark.parametrize("filters", PAGES, ids="+".join)
+def test_a_page_is_a_seek(either: Service, filters: tuple[str, ...]) -> None:
+    asked = [VALUES[name] for name in filters]
+    found = plan(either, outputs._page_sql(filters), 1, "group", 0, 11, *asked)
+    assert_seeks(found)
+    of_outputs = found.rpartition("outputs_")[2]
+    assert "seq>" in of_outputs or "seq >" in of_outputs
+    if len(filters) == 1:
+        assert f"{filters[0]}=" in of_outputs or f"({filters[0]} =" in of_outputs
+
+
+def test_an_output_is_found_by_its_identity(either: Service) -> None:
+    found = plan(either, outputs._KNOWN, 1, b"x" * 16)
+    assert_seeks(found)
+    assert "identity=" in found or "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]
+
+
+def test_an_output_is_moved_by_its_identity(either: Service) -> None:
+    sql = outputs._TOUCH.replace("$3", "1").replace("$4", "approved").replace("$5", "1")
+    found = plan(either, sql.replace("$6", "tail"), 1, b"x" * 16)
+    assert_seeks(found)
+    assert "identity=" in found or "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]
