@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from service import SECRET_KEY, Client, Service
+from service import SECRET_KEY, Client, Clock, Service
 
 from gleanery.settings import Settings
 
@@ -78,4 +78,26 @@ def service(settings: Settings) -> Iterator[Service]:
 def client(service: Service) -> Iterator[Client]:
     """A client of a new organization, with every scope."""
     with service.client() as made:
+        yield made
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def timed_service(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> Iterator[Service]:
+    """A service whose clock the test moves."""
+    running = Service(fresh_settings(engine, request, tmp_path / "service"), clock)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def timed(timed_service: Service) -> Iterator[Client]:
+    """A client of that service."""
+    with timed_service.client() as made:
         yield made

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import fresh_settings
 from service import Clock, Service
 from test_outputs import output
 
@@ -20,20 +18,6 @@ def quiet_dlt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     import dlt
 
     return dlt
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def timed_service(
-    engine: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
-) -> Iterator[Service]:
-    service = Service(fresh_settings(engine, request, tmp_path / "service"), clock)
-    yield service
-    service.stop()
 
 
 def pull(dlt: Any, folder: Path, service: Service, token: str) -> int:

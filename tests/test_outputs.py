@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import fresh_settings
 from service import Client, Clock, Service
 
 from gleanery import instants
@@ -39,22 +37,6 @@ MEMBERS = {
     "tags": dict,
     "files": list,
 }
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def timed(
-    engine: str, request: pytest.FixtureRequest, tmp_path: Any, clock: Clock
-) -> Iterator[Client]:
-    """A client of a service whose clock the test moves."""
-    service = Service(fresh_settings(engine, request, tmp_path), clock)
-    with service.client() as made:
-        yield made
-    service.stop()
 
 
 # --- shape --------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 import pytest
-from service import Client
-from test_outputs import clock, output, timed  # noqa: F401
+from service import Client, Clock
+from test_outputs import output
 
 from gleanery import instants
 
@@ -99,8 +99,7 @@ def test_a_new_value_needs_a_new_approval_an_old_one_does_not(client: Client) ->
 
 
 def test_an_approval_moves_the_output_so_that_a_syncing_client_hears_of_it(
-    timed: Client,  # noqa: F811
-    clock: Any,  # noqa: F811
+    timed: Client, clock: Clock
 ) -> None:
     timed.store("group", output(1), output(2, job_id="other"))
     [first, _] = timed.items("group")
