@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gleanery import __version__, demo, instants, tokens
 from gleanery.errors import GleaneryError, SettingsError
@@ -38,7 +39,8 @@ token_app = typer.Typer(
 app.add_typer(token_app, name="token")
 
 _DEFAULT = Settings()
-_LIFETIME = re.compile(r"([1-9]\d*)([smhd])")
+_LIFETIME = re.compile(r"([1-9][0-9]{0,11})([smhd])")
+_LONGEST_LIFE = 100 * 365 * 86400
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -167,7 +169,6 @@ def create_token(
         raise SettingsError("--organization must be a name of 1 to 200 characters")
 
     async def work(database: Database) -> str:
-        await database.migrate()
         return await organizations.create_token(database, organization, chosen, now, expires)
 
     typer.echo(_with_database(data, database, work))
@@ -182,7 +183,7 @@ def list_tokens(data: Data = _DEFAULT.data, database: DatabaseUrl = None) -> Non
         expired = token.expires is not None and token.expires <= now
         table.add_row(
             str(token.id),
-            token.organization,
+            Text(token.organization),
             ",".join(token.scopes),
             instants.render_moment(token.created),
             instants.render_moment(token.expires) if token.expires is not None else "never",
@@ -193,7 +194,9 @@ def list_tokens(data: Data = _DEFAULT.data, database: DatabaseUrl = None) -> Non
 
 @token_app.command("revoke")
 def revoke_token(
-    token_id: Annotated[int, typer.Argument(metavar="ID", help="As token list shows it.")],
+    token_id: Annotated[
+        int, typer.Argument(metavar="ID", help="As token list shows it.", min=1, max=2**63 - 1)
+    ],
     data: Data = _DEFAULT.data,
     database: DatabaseUrl = None,
 ) -> None:
@@ -221,6 +224,7 @@ def _with_database(
         database = database_of(_where(data, url))
         await database.open()
         try:
+            await database.migrate()
             return await work(database)
         finally:
             await database.close()
@@ -245,13 +249,16 @@ def _expiry(text: str | None, now: int) -> int | None:
     match = _LIFETIME.fullmatch(text)
     if match is None:
         raise SettingsError("--expires-in must be a number and s, m, h or d, such as 12h or 90d")
-    return now + int(match[1]) * _UNITS[match[2]] * instants.SECOND
+    seconds = int(match[1]) * _UNITS[match[2]]
+    if seconds > _LONGEST_LIFE:
+        raise SettingsError("--expires-in may be 100 years at most; leave it out for no end")
+    return now + seconds * instants.SECOND
 
 
 def main() -> None:
     """The command; what the user must mend is one sentence, not a traceback."""
     try:
         app()
-    except (SettingsError, GleaneryError) as error:
+    except (SettingsError, GleaneryError, OSError) as error:
         typer.echo(f"gleanery: {error}", err=True)
         sys.exit(2)

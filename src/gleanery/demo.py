@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -15,10 +16,11 @@ from rich.progress import track
 
 from gleanery import instants, tokens
 from gleanery.api.app import vault_of
+from gleanery.errors import SettingsError
 from gleanery.records import CookieIn, LocalStorageIn, OutputIn, ReviewIn
 from gleanery.serve import bound, prepare, serve_on
 from gleanery.settings import Settings
-from gleanery.store import cookies, local_storage, organizations, outputs, reviews
+from gleanery.store import cookies, facts, local_storage, organizations, outputs, reviews
 from gleanery.store.database import Database
 from gleanery.store.engines import database_of
 
@@ -152,20 +154,27 @@ def run(data: Path | None, host: str, port: int) -> None:
         listener, settings = bound(settings)
         is_new = not settings.sqlite_file.exists()
         asyncio.run(prepare(settings))
-        token = asyncio.run(_fill(settings, is_new))
+        token = asyncio.run(_token(settings, is_new))
         typer.echo(introduction(settings.address, token))
         serve_on(listener, settings)
 
 
-async def _fill(settings: Settings, is_new: bool) -> str:
+async def _token(settings: Settings, is_new: bool) -> str:
+    """A token for the sample, which is made first if the database is new."""
     database = database_of(settings)
     await database.open()
     try:
+        if not is_new and not await facts.is_sample(database):
+            raise SettingsError(
+                f"{settings.data} holds a database that is not a finished sample: "
+                "give --data an empty folder, or none"
+            )
         token = await organizations.create_token(
             database, ORGANIZATION, frozenset(tokens.SCOPES), instants.now(), None
         )
         if is_new:
             await _store_sample(database, settings, token)
+            await facts.mark_as_sample(database)
         return token
     finally:
         await database.close()
@@ -178,9 +187,9 @@ async def _store_sample(database: Database, settings: Settings, token: str) -> N
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
         drafts = [outputs.draft(organization_id, group, output) for output in found]
         moment = now - days_ago * _DAY
-        await outputs.store_outputs(database, organization_id, group, drafts, moment)
+        await outputs.store_outputs(database, organization_id, group, drafts, partial(int, moment))
     for group, review in _REVIEWS:
-        await reviews.add_review(database, organization_id, group, review, now)
+        await reviews.add_review(database, organization_id, group, review, instants.now)
     await cookies.store_cookies(database, vault, organization_id, _COOKIES, now)
     await local_storage.store_entries(database, vault, organization_id, _ENTRIES, now)
 

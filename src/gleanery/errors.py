@@ -26,10 +26,6 @@ class GleaneryError(Exception):
 class Invalid(GleaneryError):
     """The request does not meet the contract; every fault found is named."""
 
-    @classmethod
-    def of(cls, faults: Iterable[Fault]) -> Invalid:
-        return cls(*faults)
-
 
 class Unauthenticated(GleaneryError):
     """No token, or none that is valid now. Which of the two is not told."""

@@ -30,8 +30,12 @@ def normalize(domain: str) -> str:
 
 
 def _to_ascii(host: str) -> str:
+    """Label by label: one in ASCII may hold what IDNA does not know, such as an underscore."""
     try:
-        return idna.encode(host, uts46=True).decode("ascii")
+        labels = idna.uts46_remap(host, std3_rules=False, transitional=False).split(".")
+        return ".".join(
+            label if label.isascii() else idna.encode(label).decode("ascii") for label in labels
+        )
     except idna.IDNAError:
         raise ValueError("this international host name has no ASCII form") from None
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 SECOND = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST = -62_135_596_800  # 0001-01-01T00:00:00Z
-_LAST = 253_402_300_799  # 9999-12-31T23:59:59Z
+LAST = 253_402_300_799  # 9999-12-31T23:59:59Z
 
 _FORM = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)"
@@ -44,7 +44,7 @@ def parse(text: str) -> int:
         whole = datetime(year, month, day, hour, minute, second, tzinfo=_zone(match))
     except ValueError:
         raise ValueError("no such day or time in the calendar") from None
-    seconds = min(max((whole - _EPOCH) // timedelta(seconds=1), _FIRST), _LAST)
+    seconds = min(max((whole - _EPOCH) // timedelta(seconds=1), _FIRST), LAST)
     return seconds * SECOND + int((match[7] or "")[:6].ljust(6, "0"))
 
 

@@ -13,7 +13,6 @@ DEEPEST = 100
 """How many arrays and objects may stand inside each other."""
 
 _EXACT_INTEGERS = 2**53  # below this every integer is a double
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -23,7 +22,6 @@ class BadJson(ValueError):
 
 def decode(text: bytes) -> Any:
     """The value of a UTF-8 JSON text. Integers of any spelling keep every digit."""
-    _refuse_deep_nesting(text)
     try:
         characters = text.decode("utf-8")
         value = json.loads(characters, parse_float=_number, parse_constant=_refuse_constant)
@@ -37,18 +35,26 @@ def decode(text: bytes) -> Any:
         raise
     except ValueError:  # the interpreter's limit on the digits of an integer
         raise BadJson("a number with too many digits") from None
+    if isinstance(value, dict | list) and text.count(b"[") + text.count(b"{") > DEEPEST:
+        _refuse_deep_nesting(value)
     if _SURROGATE_ESCAPE.search(characters):
         _refuse_lone_surrogates(value)
     return value
 
 
-def _refuse_deep_nesting(text: bytes) -> None:
-    """Counts brackets, inside strings too: a cheap look before the parser's own, deeper limit."""
-    depth = 0
-    for bracket in text.translate(None, _NOT_BRACKETS):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > DEEPEST:
-            raise BadJson(f"nested deeper than {DEEPEST} levels")
+def _refuse_deep_nesting(value: Any) -> None:
+    """Walks level by level, so that it can't itself go too deep."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise BadJson(f"nested deeper than {DEEPEST} levels")
 
 
 def _number(spelled: str) -> int | float:
@@ -83,8 +89,9 @@ def encode(value: Any) -> bytes:
 def canonical(value: Any) -> bytes:
     """The one text of all JSON texts that mean the same.
 
-    Members sorted by code point; no white space; strings with the fewest escapes; a number of
-    integral value as its digits, any other as the shortest decimal of its double.
+    Members sorted by code point; no white space; strings with the fewest escapes. A number below
+    2^53 of integral value as its digits, any other that a double holds as the shortest decimal of
+    that double, and an integer that no double holds as its digits.
     """
     return json.dumps(
         _plain_numbers(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True
@@ -96,9 +103,20 @@ def _plain_numbers(value: Any) -> Any:
         return {name: _plain_numbers(member) for name, member in value.items()}
     if isinstance(value, list):
         return [_plain_numbers(element) for element in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(Decimal(repr(value)))
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_INTEGERS:
+        return int(value)
+    if isinstance(value, int) and abs(value) >= _EXACT_INTEGERS:
+        return _double_of(value)
     return value
+
+
+def _double_of(integer: int) -> int | float:
+    """The double whose shortest decimal is this integer, or the integer if there is none."""
+    try:
+        double = float(integer)
+    except OverflowError:
+        return integer
+    return double if Decimal(repr(double)) == integer else integer
 
 
 def canonical_hash(value: Any) -> str:

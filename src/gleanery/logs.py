@@ -18,7 +18,6 @@ def configure(settings: Settings) -> None:
     )
     level = getattr(logging, settings.log_level.upper())
     shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]

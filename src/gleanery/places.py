@@ -20,7 +20,8 @@ _ALIASES = {
     "AE": ["UAE", "Emirates"],
     "BA": ["Bosnia"],
     "BN": ["Brunei"],
-    "CD": ["DR Congo", "DRC", "Congo-Kinshasa", "Democratic Republic of the Congo"],
+    "CD": ["DR Congo", "DRC", "Congo-Kinshasa", "Democratic Republic of the Congo"]
+    + ["Democratic Republic of Congo"],
     "CG": ["Republic of the Congo", "Congo-Brazzaville"],
     "CI": ["Ivory Coast"],
     "CV": ["Cape Verde"],
@@ -30,12 +31,13 @@ _ALIASES = {
     "GB": ["UK", "Great Britain", "Britain"],
     "IR": ["Iran"],
     "KP": ["North Korea", "DPRK"],
-    "KR": ["South Korea", "Korea", "ROK"],
+    "KR": ["South Korea", "Korea", "ROK", "Republic of Korea"],
     "LA": ["Laos"],
     "MD": ["Moldova"],
     "MK": ["Macedonia", "FYROM"],
     "MM": ["Burma"],
-    "NL": ["Holland", "The Netherlands"],
+    "MO": ["Macau"],
+    "NL": ["Holland"],
     "PS": ["Palestine"],
     "RU": ["Russia"],
     "SY": ["Syria"],
@@ -78,6 +80,10 @@ def _codes() -> dict[str, str]:
 
 
 def _folded(name: str) -> str:
-    """Without case, accents, dots and needless space."""
+    """Without case, accents, punctuation, a leading article and needless space."""
     bare = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
-    return " ".join(bare.casefold().replace(".", "").replace("’", "'").split())
+    bare = bare.casefold().replace("&", " and ").replace("’", "'").replace(".", "")
+    words = bare.replace("-", " ").split()
+    if words[:1] == ["the"]:
+        words = words[1:]
+    return " ".join("saint" if word == "st" else word for word in words)

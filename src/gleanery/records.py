@@ -18,7 +18,6 @@ from gleanery import hosts, instants, places
 
 LARGEST_CURSOR = 2**63 - 1
 LONGEST_NAME = 200
-_LAST_SECOND = 253_402_300_799  # 9999-12-31T23:59:59Z
 _NO_EXPIRY = -1
 
 
@@ -61,11 +60,11 @@ def _expiry(value: Any) -> int | None:
         return None
     if isinstance(value, str):
         if len(value) < len("YYYY-MM-DDTHH:MM:SS"):
-            raise ValueError("expected an ISO 8601 date-time")
+            raise ValueError("expected a date-time such as 2030-01-01T00:00:00Z")
         return instants.parse(value) // instants.SECOND
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise ValueError("expected an ISO 8601 date-time or whole seconds since 1970")
-    if not _NO_EXPIRY <= value <= _LAST_SECOND:
+    if not _NO_EXPIRY <= value <= instants.LAST:
         raise ValueError("expected seconds since 1970, or -1 for no expiry")
     return None if value == _NO_EXPIRY else int(value)
 
@@ -126,7 +125,7 @@ Expiry = Annotated[
         {
             "anyOf": [
                 {"type": "string", "format": "date-time"},
-                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": _LAST_SECOND},
+                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": instants.LAST},
                 {"type": "null"},
             ]
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import tempfile
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from gleanery import logs
-from gleanery.api.app import App, build_app, vault_of
+from gleanery.api.app import App, build_app, has_key, vault_of
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.store import facts
@@ -26,6 +27,7 @@ _BACKLOG = 2048
 
 def serve(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT, then finishes what is in flight."""
+    _check_tls(settings)
     asyncio.run(prepare(settings))
     serve_on(*bound(settings))
 
@@ -52,14 +54,26 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
 
 async def prepare(settings: Settings) -> None:
     """The schema in its newest form, under the right key."""
-    vault = vault_of(settings)
     database = database_of(settings)
     await database.open()
     try:
         await database.migrate()
-        await facts.claim_key(database, vault.fingerprint)
+        if await facts.knows_key(database) and not has_key(settings):
+            raise SettingsError(f"The secret key {settings.key_file} is missing: put it back")
+        await facts.claim_key(database, vault_of(settings).fingerprint)
     finally:
         await database.close()
+
+
+def _check_tls(settings: Settings) -> None:
+    if settings.tls_cert is not None:
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(settings.tls_cert, settings.tls_key)
+        except ssl.SSLError:
+            raise SettingsError(
+                "--tls-cert and --tls-key must be a certificate and its own key, both PEM"
+            ) from None
 
 
 def _worker(settings: Settings) -> App:

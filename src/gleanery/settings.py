@@ -75,6 +75,10 @@ class Settings:
                     "--tls-cert and --tls-key, or --behind-proxy if TLS ends in front",
                 ),
                 (
+                    self.data.exists() and not self.data.is_dir(),
+                    f"--data must be a folder, and {self.data} is a file",
+                ),
+                (
                     self.base_url is None and (self.behind_proxy or self._is_wildcard()),
                     "Give --base-url, the address under which clients reach the service, "
                     "such as https://data.example.com",

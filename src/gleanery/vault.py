@@ -55,11 +55,8 @@ class Vault:
 
 def key_from_text(text: str) -> bytes:
     """The key of ``GLEANERY_SECRET_KEY``: 32 bytes in base64."""
-    try:
-        key = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
-    if len(key) != _KEY_BYTES:
+    key = _decoded(text.encode())
+    if key is None:
         raise SettingsError(
             "GLEANERY_SECRET_KEY must be 32 bytes in base64: openssl rand -base64 32 makes one"
         )
@@ -88,7 +85,17 @@ def _make_key_file(path: Path) -> None:
 def _read_key_file(path: Path) -> bytes:
     if path.stat().st_mode & 0o077:
         raise SettingsError(f"Others can read the secret key; run: chmod 600 {path}")
-    key = base64.b64decode(path.read_text())
-    if len(key) != _KEY_BYTES:
-        raise SettingsError(f"{path} does not hold a secret key of 32 bytes; restore the right one")
+    key = _decoded(path.read_bytes())
+    if key is None:
+        raise SettingsError(
+            f"{path} does not hold a secret key of 32 bytes: put back the right one"
+        )
     return key
+
+
+def _decoded(text: bytes) -> bytes | None:
+    try:
+        key = base64.b64decode(text.strip(), validate=True)
+    except binascii.Error:
+        return None
+    return key if len(key) == _KEY_BYTES else None

@@ -6,8 +6,10 @@ handler, send the answer.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 import structlog
@@ -31,6 +33,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _log = structlog.get_logger("gleanery")
 
 _NOBODY = 0
+_LARGE_BODY = 256 * 1024  # is read in a thread, so that other requests get their turns
 _UNMATCHED = "unmatched"
 _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
@@ -48,6 +51,10 @@ def build_app(settings: Settings, clock: Callable[[], int] = instants.now) -> Ap
         reference=reference.html_page(contract),
     )
     return App(services)
+
+
+def has_key(settings: Settings) -> bool:
+    return settings.secret_key is not None or settings.key_file.exists()
 
 
 def vault_of(settings: Settings) -> Vault:
@@ -74,7 +81,11 @@ class App:
 
     async def start(self) -> None:
         await self._services.database.open()
-        await facts.claim_key(self._services.database, self._services.vault.fingerprint)
+        try:
+            await facts.claim_key(self._services.database, self._services.vault.fingerprint)
+        except BaseException:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         await self._services.database.close()
@@ -141,7 +152,8 @@ class App:
         settings = self._services.settings
         binding.require_json(scope["headers"])
         text = await binding.read_body(receive, scope["headers"], settings.max_body_bytes)
-        return binding.bind_body(self._bodies[operation.name], text, settings.max_records)
+        bind = partial(binding.bind_body, self._bodies[operation.name], text, settings.max_records)
+        return bind() if len(text) < _LARGE_BODY else await asyncio.to_thread(bind)
 
 
 async def _send(send: Send, answer: Answer, id_: bytes, with_body: bool) -> None:

@@ -34,7 +34,7 @@ def bind_path(operation: Operation, named: dict[str, str]) -> None:
         except ValidationError as error:
             if not operation.creates:
                 raise NotFound from None
-            raise Invalid.of(_faults(("path", parameter), error)) from None
+            raise Invalid(*_faults(("path", parameter), error)) from None
 
 
 # --- query --------------------------------------------------------------------------------------
@@ -53,10 +53,12 @@ def parse_query(raw: bytes) -> dict[str, str]:
     asked = dict(pairs)
     if len(asked) != len(pairs):
         times = Counter(name for name, _ in pairs)
-        raise Invalid.of(
-            Fault(("query", name), "given more than once", "given_twice")
-            for name in times
-            if times[name] > 1
+        raise Invalid(
+            *(
+                Fault(("query", name), "given more than once", "given_twice")
+                for name in times
+                if times[name] > 1
+            )
         )
     return asked
 
@@ -66,7 +68,7 @@ def bind_query(model: type[BaseModel], asked: dict[str, str]) -> BaseModel:
     try:
         return model.model_validate(asked)
     except ValidationError as error:
-        raise Invalid.of(_faults(("query",), error)) from None
+        raise Invalid(*_faults(("query",), error)) from None
 
 
 # --- body ---------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def bind_body(type_: TypeAdapter[Any], text: bytes, max_records: int) -> Any:
     except jsontext.BadJson as error:
         raise Invalid(Fault(("body",), str(error), "json")) from None
     except ValidationError as error:
-        raise Invalid.of(_faults(("body",), error)) from None
+        raise Invalid(*_faults(("body",), error)) from None
 
 
 def _faults(where: tuple[str, ...], error: ValidationError) -> Iterable[Fault]:

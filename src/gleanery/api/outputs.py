@@ -13,7 +13,6 @@ from gleanery.records import IngestAnswer, OutputIn, OutputQuery
 from gleanery.store import outputs
 
 _ANSWER = TypeAdapter(IngestAnswer)
-_AT_ONCE = 50  # outputs rendered before other requests get a turn
 
 
 async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
@@ -37,12 +36,11 @@ def _next_url(call: Call[OutputQuery, None], next_cursor: int | None) -> str | N
 
 async def store_outputs(call: Call[None, list[OutputIn]]) -> Answer:
     group = call.path["group_id"]
-    drafts = []
-    for count, output in enumerate(call.body, 1):
-        drafts.append(outputs.draft(call.organization_id, group, output))
-        if count % _AT_ONCE == 0:
-            await asyncio.sleep(0)
+    # Hashing and rendering is work: in a thread, so that other requests get their turns.
+    drafts = await asyncio.to_thread(
+        lambda: [outputs.draft(call.organization_id, group, output) for output in call.body]
+    )
     answer = await outputs.store_outputs(
-        call.services.database, call.organization_id, group, drafts, call.services.clock()
+        call.services.database, call.organization_id, group, drafts, call.services.clock
     )
     return Answer(_ANSWER.dump_json(answer))

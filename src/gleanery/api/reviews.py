@@ -22,6 +22,6 @@ async def get_latest_reviews(call: Call[None, None]) -> Answer:
 async def add_review(call: Call[None, ReviewIn]) -> Answer:
     s = call.services
     review = await reviews.add_review(
-        s.database, call.organization_id, call.path["group_id"], call.body, s.clock()
+        s.database, call.organization_id, call.path["group_id"], call.body, s.clock
     )
     return Answer(_ONE.dump_json(review))

@@ -53,7 +53,7 @@ class Telemetry:
         _log.info(
             "request",
             method=scope["method"],
-            path=str(scope["path"])[:200],
+            path=scope["raw_path"][:200].decode("ascii", "replace"),
             operation=operation,
             status=status,
             milliseconds=round(seconds * 1000, 2),

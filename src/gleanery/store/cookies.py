@@ -64,7 +64,7 @@ async def list_cookies(
     return [
         CookieOut(
             name=name,
-            value=vault.open(sealed, identity),
+            value=sessions.opened(vault, sealed, identity),
             url=f"{'https' if secure else 'http'}://{host}/{path.removeprefix('/')}",
             domain=of,
             path=path,

@@ -7,7 +7,7 @@ on an event loop (PostgreSQL) and straight through in a writer thread (SQLite).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -55,5 +55,9 @@ class Database(Protocol):
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         """Runs one reading statement: one snapshot of what is committed."""
 
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """Runs the work in one transaction and returns when it is durable."""
+    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
+        """Runs the work in one transaction and returns when it is durable.
+
+        Works that name the same line would wait for each other's locks: they stand in line
+        before they are given a connection, so that they keep none from others.
+        """

@@ -67,7 +67,7 @@ async def list_entries(
             organization_id=organization_id,
             domain=of,
             key=key,
-            value=vault.open(sealed, identity),
+            value=sessions.opened(vault, sealed, identity),
             expires=None if expires is None else instants.render(expires),
             id=id_,
             group_id=group_id,

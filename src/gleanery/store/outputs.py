@@ -18,9 +18,8 @@ from gleanery.records import IngestAnswer, OutputIn, OutputQuery, StoredOutput
 from gleanery.store import groups
 from gleanery.store.database import Database, Row, Transaction
 
-_JOB = "SELECT name, id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
 _NEW_JOB = """
-INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING name, id
+INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING id
 """
 # An identity is looked up without its group, which it was hashed from: an index that begins with
 # the group would look as good to a planner without statistics, and be a scan.
@@ -63,6 +62,7 @@ class Draft(NamedTuple):
     job: str
     identity: bytes
     content: bytes
+    """Half a hash of the value, half of the rest that a client could see change."""
     url: bytes
     country: str | None
     region: str | None
@@ -101,7 +101,8 @@ def draft(organization_id: int, group: str, output: OutputIn) -> Draft:
     return Draft(
         job=output.job_id,
         identity=identity,
-        content=fingerprint(value_hash, output.source_url, jsontext.canonical(tags))[:16],
+        content=bytes.fromhex(value_hash)[:16]
+        + fingerprint(output.source_url, jsontext.canonical(tags))[:16],
         url=_url_key(output.source_url),
         country=_tag(tags, "country", places.country_key),
         region=_tag(tags, "region", places.region_key),
@@ -120,12 +121,16 @@ def _tag(tags: dict[str, Any], name: str, key: Callable[[str], str | None]) -> s
 
 
 async def store_outputs(
-    database: Database, organization_id: int, group: str, drafts: Sequence[Draft], now: int
+    database: Database,
+    organization_id: int,
+    group: str,
+    drafts: Sequence[Draft],
+    clock: groups.Clock,
 ) -> IngestAnswer:
     """Stores the batch whole or not at all; an output met before moves only if it changed."""
 
     async def work(transaction: Transaction) -> IngestAnswer:
-        turn = await groups.enter_or_create(transaction, organization_id, group, now)
+        turn = await groups.enter_or_create(transaction, organization_id, group, clock)
         outputs = await _known_outputs(turn, drafts)
         new = {draft.identity for draft in drafts} - outputs.keys()
         unused_ids = iter(await transaction.new_output_ids(len(new)))
@@ -134,7 +139,9 @@ async def store_outputs(
         await turn.end()
         return _answer(results)
 
-    return await database.write(work) if drafts else _answer([])
+    if not drafts:
+        return _answer([])
+    return await database.write(work, line=(organization_id, group))
 
 
 async def _known_outputs(turn: groups.Turn, drafts: Sequence[Draft]) -> dict[bytes, _Output]:
@@ -158,8 +165,10 @@ def _apply(
         return _stored(output, "created")
     if output.content == draft.content:
         return _stored(output, "unchanged")
+    if output.content[:16] != draft.content[:16]:  # another value needs another approval
+        output.approved = False
     output.content, output.new_value = draft.content, draft
-    output.seq, output.approved = turn.next_sequence_number(), False
+    output.seq = turn.next_sequence_number()
     return _stored(output, "updated")
 
 
@@ -179,7 +188,8 @@ def _answer(results: list[StoredOutput]) -> IngestAnswer:
 
 async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
     created, updated, touched = [], [], []
-    jobs = await _job_ids(turn, {o.new_value.job for o in outputs if o.is_new and o.new_value})
+    names = dict.fromkeys(o.new_value.job for o in outputs if o.is_new and o.new_value)
+    jobs = {name: await _job_id(turn, name) for name in names}
     for output in outputs:
         value = output.new_value
         moved = _moved(turn, output.identity, output.seq, output.approved, turn.now)
@@ -195,15 +205,13 @@ async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
         await turn.transaction.run_each(sql, rows)
 
 
-async def _job_ids(turn: groups.Turn, names: set[str]) -> dict[str, int]:
-    """The numbers of the jobs; one that is new comes into being here."""
-    of_group = (turn.organization_id, turn.group_id)
-    asked = [(*of_group, name) for name in sorted(names)]
-    known = await turn.transaction.fetch_each(_JOB, asked)
-    ids = {str(name): int(id_) for name, id_ in known}
-    new = [of_job for of_job in asked if of_job[2] not in ids]
-    made = await turn.transaction.fetch_each(_NEW_JOB, new)
-    return ids | {str(name): int(id_) for name, id_ in made}
+async def _job_id(turn: groups.Turn, name: str) -> int:
+    """The number of the job; one that is new comes into being here."""
+    known = await turn.find_job(name)
+    if known is not None:
+        return known
+    [[made]] = await turn.transaction.fetch(_NEW_JOB, turn.organization_id, turn.group_id, name)
+    return int(made)
 
 
 def _moved(turn: groups.Turn, identity: bytes, seq: int, approved: bool, scraped: int) -> Row:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import asyncpg
 
@@ -17,28 +19,32 @@ T = TypeVar("T")
 _MIGRATION_LOCK = 0x676C65616E  # "glean": an advisory lock that only migrating takes
 _ACQUIRE_SECONDS = 5.0
 _STATEMENT_SECONDS = 30.0
+_LOCK_SECONDS = 10  # how long another node's writer may keep ours waiting
 
-_AWAY = (
-    OSError,
-    TimeoutError,
-    asyncpg.InterfaceError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.DiskFullError,
-    asyncpg.ReadOnlySQLTransactionError,
-)
+_AWAY = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError)
+# Of the server's own errors, those that pass: connection, rollback, resources, intervention, a
+# read-only standby, a lock not had in time, a schema that another node has just changed.
+_PASSING_CLASSES = ("08", "40", "53", "57")
+_PASSING = ("25006", "55P03")
+
+
+def _passes(error: Exception) -> bool:
+    if isinstance(error, asyncpg.InvalidCachedStatementError):
+        return True
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        return state[:2] in _PASSING_CLASSES or state in _PASSING
+    return not isinstance(error, ValueError)  # asyncpg's word for arguments of the wrong type
 
 
 # Every statement of ours is a seek in an index. A plan made while a table was still empty would
 # scan it, and be kept while the table grows.
 _SEEK = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off"
+_PATIENCE = f"SET lock_timeout = '{_LOCK_SECONDS}s'"
 
 
-async def _expect_seeks(connection: Any) -> None:
-    await connection.execute(_SEEK)
+async def _set_up(connection: Any) -> None:
+    await connection.execute(f"{_SEEK}; {_PATIENCE}")
 
 
 async def _leave_as_is(connection: Any) -> None:
@@ -53,6 +59,7 @@ class PostgresDatabase:
     def __init__(self, url: str, pool_size: int) -> None:
         self._url = url
         self._pool_size = pool_size
+        self._lines: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def open(self) -> None:
@@ -63,10 +70,14 @@ class PostgresDatabase:
                 max_size=self._pool_size,
                 command_timeout=_STATEMENT_SECONDS,
                 timeout=_ACQUIRE_SECONDS,
-                init=_expect_seeks,
+                init=_set_up,
                 reset=_leave_as_is,
             )
-        except (*_AWAY, asyncpg.PostgresError, ValueError) as error:
+        except ValueError:  # its words would repeat parts of the URL, and so of the password
+            raise SettingsError(
+                "--database is not a valid URL: percent-encode special characters in the password"
+            ) from None
+        except _AWAY as error:
             raise SettingsError(f"Can't reach the PostgreSQL database: {error}") from None
 
     async def close(self) -> None:
@@ -76,6 +87,7 @@ class PostgresDatabase:
 
     async def migrate(self) -> None:
         async def apply_alone(transaction: Transaction) -> None:
+            await transaction.run_script("SET LOCAL lock_timeout = 0")
             await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
             await migrations.apply(self.engine, transaction)
 
@@ -92,9 +104,17 @@ class PostgresDatabase:
             rows: Sequence[Row] = await connection.fetch(sql, *values)
             return rows
 
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        async with self._connection() as connection, connection.transaction():
+    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
+        async with self._in(line), self._connection() as connection, connection.transaction():
             return await work(_PostgresTransaction(connection))
+
+    def _in(self, line: Hashable) -> AbstractAsyncContextManager[None]:
+        if line is None:
+            return nullcontext()
+        lock = self._lines.get(line)
+        if lock is None:
+            lock = self._lines[line] = asyncio.Lock()
+        return lock
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Any]:
@@ -103,7 +123,7 @@ class PostgresDatabase:
             async with self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection:
                 yield connection
         except _AWAY as error:
-            if isinstance(error, ValueError):  # asyncpg's word for arguments of the wrong type
+            if not _passes(error):
                 raise
             raise Unavailable from error
 

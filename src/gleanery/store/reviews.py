@@ -6,11 +6,10 @@ import uuid
 
 from gleanery import instants
 from gleanery.errors import NotFound
-from gleanery.records import ReviewIn, ReviewOut
+from gleanery.records import ReviewIn, ReviewOut, ReviewStatus
 from gleanery.store import groups, outputs
 from gleanery.store.database import Database, Transaction
 
-_JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
 _APPEND = """
 INSERT INTO reviews (organization_id, group_id, job_id, review_id, status, comment, created)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -35,43 +34,37 @@ async def latest_reviews(database: Database, organization_id: int, group: str) -
     rows = await database.read(_LATEST, organization_id, group)
     if not rows:
         await groups.must_exist(database, organization_id, group)
-    return [
-        ReviewOut(
-            job_id=job,
-            review_id=review_id,
-            review_date=instants.render_moment(created),
-            status=status,
-            comment=comment,
-        )
-        for job, review_id, created, status, comment in rows
-    ]
+    return [_shown(*row) for row in rows]
 
 
 async def add_review(
-    database: Database, organization_id: int, group: str, review: ReviewIn, now: int
+    database: Database, organization_id: int, group: str, review: ReviewIn, clock: groups.Clock
 ) -> ReviewOut:
     """Appends the review and carries out what it says of the outputs as they are now."""
-    review_id, comment = uuid.uuid4().hex, review.comment or ""
+    review_id, status, comment = uuid.uuid4().hex, review.status, review.comment or ""
 
-    async def work(transaction: Transaction) -> None:
-        turn = await groups.enter(transaction, organization_id, group, now)
-        jobs = await transaction.fetch(_JOB, organization_id, turn.group_id, review.job_id)
-        if not jobs:
+    async def work(transaction: Transaction) -> ReviewOut:
+        turn = await groups.enter(transaction, organization_id, group, clock)
+        job_id = await turn.find_job(review.job_id)
+        if job_id is None:
             raise NotFound(("body", "job_id"), "This group has no such job")
-        [[job_id]] = jobs
         [[number]] = await transaction.fetch(
-            _APPEND, organization_id, turn.group_id, job_id, review_id, review.status, comment, now
+            _APPEND, organization_id, turn.group_id, job_id, review_id, status, comment, turn.now
         )
         await transaction.fetch(_NOTE_LATEST, organization_id, job_id, number)
-        if review.status in _APPROVES:
-            await outputs.set_approval(turn, job_id, _APPROVES[review.status])
+        if status in _APPROVES:
+            await outputs.set_approval(turn, job_id, _APPROVES[status])
         await turn.end()
+        return _shown(review.job_id, review_id, turn.now, status, comment)
 
-    await database.write(work)
+    return await database.write(work, line=(organization_id, group))
+
+
+def _shown(job: str, review_id: str, created: int, status: ReviewStatus, comment: str) -> ReviewOut:
     return ReviewOut(
-        job_id=review.job_id,
+        job_id=job,
         review_id=review_id,
-        review_date=instants.render_moment(now),
-        status=review.status,
+        review_date=instants.render_moment(created),
+        status=status,
         comment=comment,
     )

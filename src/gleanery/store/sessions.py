@@ -77,7 +77,7 @@ async def store(
             unchanged=len(wanted) - len(changed),
         )
 
-    return await database.write(work)
+    return await database.write(work, line=organization_id)
 
 
 def _is_unchanged(vault: Vault, draft: Draft, row: Row | None) -> bool:
@@ -87,6 +87,14 @@ def _is_unchanged(vault: Vault, draft: Draft, row: Row | None) -> bool:
         return vault.open(row[1], draft.identity) == draft.value
     except SealBroken:
         return False
+
+
+def opened(vault: Vault, sealed: bytes, identity: bytes) -> str:
+    """The value; a record that does not open is named, so that an operator can find it."""
+    try:
+        return vault.open(sealed, identity)
+    except SealBroken:
+        raise SealBroken(f"the record with identity {identity.hex()} does not open") from None
 
 
 async def rows_of(

@@ -11,7 +11,8 @@ import contextlib
 import queue
 import re
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -42,12 +43,24 @@ def _connect(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path))
     connection.set_busy_timeout(_BUSY_MS)
     connection.pragma("page_size", _PAGE_BYTES)
-    if connection.pragma("journal_mode") != "wal":
-        connection.pragma("journal_mode", "wal")
+    _use_wal(connection)
     connection.pragma("synchronous", "FULL")
     connection.pragma("foreign_keys", True)
     connection.pragma("cache_size", -_CACHE_KIB)
     return connection
+
+
+def _use_wal(connection: apsw.Connection) -> None:
+    """The switch of a new file does not wait for another process that does the same: we do."""
+    deadline = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            connection.pragma("journal_mode", "wal")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 class SqliteDatabase:
@@ -61,7 +74,8 @@ class SqliteDatabase:
 
     async def open(self) -> None:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.touch(mode=0o600)  # its companions get the same rights from SQLite
             self._reader = _connect(self._path)
             self._writer = _Writer(_connect(self._path))
         except (OSError, apsw.Error) as error:
@@ -88,7 +102,7 @@ class SqliteDatabase:
         except _BUSY as error:
             raise Unavailable from error
 
-    async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         assert self._writer is not None, "open() comes first"
         loop = asyncio.get_running_loop()
         request = _Request(work, loop.create_future())
@@ -161,24 +175,32 @@ class _Writer:
     def _commit(self, requests: list[_Request]) -> list[Any]:
         """The result or the exception of each request; all are durable or told of the failure."""
         try:
+            self._roll_back()  # what an earlier failure may have left
             self._connection.execute("BEGIN IMMEDIATE")
             results = [self._attempt(request) for request in requests]
             self._connection.execute("COMMIT")
         except Exception as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            return [_translated(error)] * len(requests)
+            with contextlib.suppress(apsw.Error):
+                self._roll_back()
+            return [_told(error) for _ in requests]
         return results
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
     def _attempt(self, request: _Request) -> Any:
         """One request's work; if it fails, only its own statements are undone."""
+        self._connection.execute("SAVEPOINT request")
         try:
-            with self._connection:  # a savepoint
-                return _run_through(request.work(_SqliteTransaction(self._connection)))
-        except _BUSY:
-            raise  # the disk, not the request: nothing of this commit can be kept
+            result = _run_through(request.work(_SqliteTransaction(self._connection)))
         except Exception as error:
-            return error
+            if isinstance(error, _BUSY) or not self._connection.in_transaction:
+                raise  # the disk's fault, not the request's: nothing of this commit can be kept
+            self._connection.execute("ROLLBACK TO request")
+            result = error
+        self._connection.execute("RELEASE request")
+        return result
 
     @staticmethod
     def _settle(requests: list[_Request], results: list[Any]) -> None:
@@ -209,9 +231,8 @@ def _run_through(work: Awaitable[T]) -> T:
     raise RuntimeError("work inside a SQLite transaction may await nothing but the transaction")
 
 
-def _translated(error: Exception) -> Exception:
-    if isinstance(error, _BUSY):
-        unavailable = Unavailable()
-        unavailable.__cause__ = error
-        return unavailable
-    return error
+def _told(error: Exception) -> Exception:
+    """What each request of a failed commit is told: an exception of its own."""
+    unavailable = Unavailable()
+    unavailable.__cause__ = error
+    return unavailable
