@@ -92,11 +92,15 @@ def test_what_is_not_json_deep_inside(client: Client, place: str, value: str) ->
     assert locs(answer)[0][0] == "body"
 
 
-def test_closing_brackets_in_strings_do_not_hide_depth(client: Client) -> None:
-    """The quick count of brackets can be led astray; then the parser's own limit holds."""
-    nested = '["' + "]" * 5000 + '",' + "[" * 4000 + "]" * 4000 + "]"
+@pytest.mark.parametrize("depth", [101, 150, 450, 600, 900, 4000])
+def test_closing_brackets_in_strings_do_not_hide_depth(client: Client, depth: int) -> None:
+    nested = '["' + "]" * 5000 + '",' + "[" * depth + "]" * depth + "]"
     body = f'[{{"job_id":"j","source_url":"u","data":{{"x":{nested}}}}}]'
     assert client.post("/v1/outputs/group", content=body.encode(), headers=JSON).status_code == 422
+
+
+def test_opening_brackets_in_strings_are_just_text(client: Client) -> None:
+    client.store("group", *(OUTPUT | {"key": str(n), "data": {"t": "size [{"}} for n in range(300)))
 
 
 # --- typed members ------------------------------------------------------------------------------

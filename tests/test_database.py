@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 from conftest import fresh_settings
 
+from gleanery.api.app import build_app
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.settings import Settings
 from gleanery.store import migrations
@@ -123,6 +127,17 @@ def test_a_database_of_a_newer_program_is_refused(empty: Settings) -> None:
 
 
 # --- transactions -------------------------------------------------------------------------------
+
+
+def test_processes_that_open_a_new_file_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    def opened(settings: Settings) -> int:
+        return int(with_database(settings, lambda database: database.schema_number()))
+
+    with ThreadPoolExecutor(6) as pool:
+        for turn in range(10):
+            settings = Settings(data=tmp_path / str(turn))
+            assert list(pool.map(opened, [settings] * 6)) == [0] * 6
+
 
 NOTE = "INSERT INTO facts (name, value) VALUES ($1, $2)"
 NOTES = "SELECT name, value FROM facts ORDER BY name"
@@ -248,3 +263,61 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
         assert len(await database.read(NOTES)) == 1
 
     with_database(settings, work)
+
+
+def test_a_full_disk_keeps_nothing_of_the_commit_and_heals(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path)
+
+    async def note(name: str, size: int, transaction: Transaction) -> None:
+        await transaction.fetch(NOTE, name, "x" * size)
+
+    async def work(database: Database) -> None:
+        await database.migrate()
+        connection = database._writer._connection  # type: ignore[attr-defined]
+        room = connection.pragma("page_count") + 20
+        connection.pragma("max_page_count", room)
+        sizes = [10, 10, 50_000_000, 10, 10]
+        writes = [
+            database.write(partial(note, str(number), size)) for number, size in enumerate(sizes)
+        ]
+        told = await asyncio.gather(*writes, return_exceptions=True)
+        kept = {row[0] for row in await database.read(NOTES)}
+        assert isinstance(told[2], Unavailable)
+        for number, outcome in enumerate(told):
+            assert (str(number) in kept) == (outcome is None)
+            assert outcome is None or isinstance(outcome, Unavailable)
+        connection.pragma("max_page_count", room * 1000)
+        await database.write(partial(note, "later", 10_000_000))
+        assert "later" in {row[0] for row in await database.read(NOTES)}
+
+    with_database(settings, work)
+
+
+def test_a_start_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
+    async def start() -> None:
+        await build_app(Settings(data=tmp_path)).start()  # nobody has migrated this
+
+    with pytest.raises(Exception, match="no such table"):
+        asyncio.run(start())
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count("gleanery-writer " + str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "passes"),
+    [
+        *((state, True) for state in ("40001", "40P01", "53300", "57014", "55P03", "25006")),
+        *((state, False) for state in ("23505", "42601")),
+    ],
+)
+def test_errors_of_postgresql_that_pass_are_unavailability(
+    request: pytest.FixtureRequest, tmp_path: Path, state: str, passes: bool
+) -> None:
+    settings = fresh_settings("postgres", request, tmp_path)
+
+    async def fail(transaction: Transaction) -> None:
+        await transaction.run_script(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE='{state}'; END $$")
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        with_database(settings, lambda database: database.write(fail))
+    assert isinstance(caught.value, Unavailable) == passes

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import httpx2
-from process import Running
+from process import Running, gleanery
 
 
 def pasted(line: str, token: str) -> httpx2.Response:
@@ -44,6 +44,15 @@ def test_every_printed_line_works_when_pasted(tmp_path: Path) -> None:
         assert httpx2.get(f"{address}/docs").status_code == 200
         assert running.stop(signal.SIGINT) in (0, -signal.SIGINT, 130)
         assert "Traceback" not in "".join(running.log)
+
+
+def test_a_folder_with_other_data_is_left_alone(tmp_path: Path) -> None:
+    data = ["--data", str(tmp_path)]
+    gleanery("token", "create", "--organization", "real", *data)
+    ended = gleanery("demo", "--port", "0", *data)
+    assert ended.returncode == 2
+    assert "not a finished sample" in ended.stderr
+    assert "Harvest" not in gleanery("token", "list", *data).stdout
 
 
 def test_a_kept_sample_is_not_made_twice(tmp_path: Path) -> None:

@@ -133,6 +133,8 @@ def test_a_new_value_moves_the_output_to_the_end(timed: Client, clock: Clock) ->
         ('{"a":1}', '{"a":1.0}'),
         ('{"a":100}', '{"a":1e2}'),
         ('{"a":0.5}', '{"a":5E-1}'),
+        ('{"a":1e300}', '{"a":1' + "0" * 300 + "}"),
+        ('{"a":9007199254740992}', '{"a":9007199254740992.0}'),
         ('{"a":"ü/"}', '{"a":"\\u00fc\\/"}'),
         ('{"a":[{"x":1,"y":2}]}', '{"a":[{"y":2,"x":1}]}'),
     ],
@@ -162,6 +164,15 @@ def test_what_a_client_could_see_change_is_a_change(client: Client, change: dict
     assert client.store("group", output(1, key="k") | change)["updated"] == 1
     [item] = client.items("group")
     assert {name: item[name] for name in change} == change
+
+
+def test_approval_stays_with_the_value(client: Client) -> None:
+    client.store("group", output(1, key="k"))
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
+    client.store("group", output(1, key="k", tags={"country": "Spain"}))
+    assert client.items("group")[0]["is_approved"] is True
+    client.store("group", output(1, key="k", data={"number": 2}))
+    assert client.items("group")[0]["is_approved"] is False
 
 
 def test_the_key_is_key_else_source_url(client: Client) -> None:

@@ -132,6 +132,24 @@ def test_a_service_with_another_key_does_not_start(own_service: Service) -> None
         asyncio.run(prepare(replace(own_service.settings, secret_key=other)))
 
 
+def test_a_missing_key_file_is_not_replaced(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path)
+    asyncio.run(prepare(settings))
+    settings.key_file.unlink()
+    with pytest.raises(SettingsError, match="put it back"):
+        asyncio.run(prepare(settings))
+    assert not settings.key_file.exists()
+
+
+@pytest.mark.parametrize("text", [b"", b"short", b"\xff\xfe", b"!" * 44])
+def test_a_damaged_key_file_is_one_clear_sentence(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "secret.key"
+    path.write_bytes(text)
+    path.chmod(0o600)
+    with pytest.raises(SettingsError, match="put back the right one"):
+        key_from_file(path)
+
+
 def test_the_log_holds_no_value_and_no_token(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

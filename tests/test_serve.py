@@ -42,6 +42,8 @@ def token_in(folder: Path) -> str:
         (["--base-url", "https://a/?x=1"], "--base-url must be"),
         (["--database", "mysql://a/b"], "postgresql://"),
         (["--database", "postgresql://127.0.0.1:1/x"], "GLEANERY_SECRET_KEY"),
+        (["--tls-cert", __file__, "--tls-key", __file__], "both PEM"),
+        (["--data", __file__], "must be a folder"),
         (["--workers", "0"], "--workers"),
         (["--port", "70000"], "--port"),
         (["--max-records", "0"], "--max-records"),
@@ -66,6 +68,15 @@ def test_a_database_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "Can't reach the PostgreSQL database" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("password", ["pa#ss", "pa/ss", "pa?ss"])
+def test_a_bad_url_does_not_show_its_password(tmp_path: Path, password: str) -> None:
+    key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+    url = f"postgresql://me:{password}@127.0.0.1:1/x"
+    ended = gleanery("serve", "--data", str(tmp_path), "--database", url, GLEANERY_SECRET_KEY=key)
+    assert ended.returncode == 2
+    assert "pa" not in ended.stderr.replace("password", "").replace(str(tmp_path), "")
 
 
 def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
@@ -203,10 +214,13 @@ def test_each_request_is_one_json_line_that_tells_its_id(tmp_path: Path) -> None
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
         running.wait_ready(f"{HERE}:{port}")
+        httpx2.get(f"{HERE}:{port}/%1b%5b2J", headers={"X-Request-ID": "escape"})
         httpx2.get(f"{HERE}:{port}/v1/outputs/x?q=1", headers={"X-Request-ID": "find-me"})
         running.stop()
     lines = [json.loads(line) for line in running.log]
     [line] = [line for line in lines if line.get("request_id") == "find-me"]
+    [escape] = [line for line in lines if line.get("request_id") == "escape"]
+    assert "\x1b" not in escape["path"]  # as it was sent: nothing that a terminal would obey
     assert (line["event"], line["level"]) == ("request", "info")
     assert (line["method"], line["path"]) == ("GET", "/v1/outputs/x")
     assert (line["operation"], line["status"]) == ("get_outputs", 401)

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -169,7 +170,10 @@ def test_a_token_without_a_choice_has_the_scopes_of_the_six_operations() -> None
         (["create", "--organization", "a", "--scopes", ","], "--scopes must be"),
         (["create", "--organization", " "], "--organization must be"),
         (["create", "--organization", "a", "--expires-in", "soon"], "--expires-in must be"),
+        (["create", "--organization", "a", "--expires-in", "9999999d"], "100 years"),
+        (["create", "--organization", "a", "--expires-in", "9" * 30 + "d"], "--expires-in must be"),
         (["revoke", "4711"], "no token 4711"),
+        (["revoke", "99999999999999999999"], "range"),
     ],
 )
 def test_a_wrong_command_is_one_clear_sentence(
@@ -179,6 +183,19 @@ def test_a_wrong_command_is_one_clear_sentence(
     assert ended.returncode == 2
     assert sentence in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_names_are_printed_as_they_are(service: Service) -> None:
+    gleanery("token", "create", "--organization", "[/foo] [bold]x", *where(service))
+    assert "[/foo] [bold]x" in gleanery("token", "list", *where(service)).stdout
+
+
+def test_tokens_of_a_new_folder(tmp_path: Path) -> None:
+    data = ["--data", str(tmp_path / "new")]
+    assert gleanery("token", "list", *data).returncode == 0
+    assert "no token 1" in gleanery("token", "revoke", "1", *data).stderr
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "new" / "gleanery.sqlite").stat().st_mode & 0o777 == 0o600
 
 
 def test_options_are_environment_variables_too(service: Service) -> None:

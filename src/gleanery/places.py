@@ -20,8 +20,13 @@ _ALIASES = {
     "AE": ["UAE", "Emirates"],
     "BA": ["Bosnia"],
     "BN": ["Brunei"],
-    "CD": ["DR Congo", "DRC", "Congo-Kinshasa", "Democratic Republic of the Congo"]
-    + ["Democratic Republic of Congo"],
+    "CD": [
+        "DR Congo",
+        "DRC",
+        "Congo-Kinshasa",
+        "Democratic Republic of the Congo",
+        "Democratic Republic of Congo",
+    ],
     "CG": ["Republic of the Congo", "Congo-Brazzaville"],
     "CI": ["Ivory Coast"],
     "CV": ["Cape Verde"],

@@ -77,7 +77,7 @@ class SqliteDatabase:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path.touch(mode=0o600)  # its companions get the same rights from SQLite
             self._reader = _connect(self._path)
-            self._writer = _Writer(_connect(self._path))
+            self._writer = _Writer(_connect(self._path), self._path.parent)
         except (OSError, apsw.Error) as error:
             raise SettingsError(f"Can't open the database {self._path}: {error}") from None
 
@@ -141,10 +141,10 @@ class _Request(NamedTuple):
 class _Writer:
     """The thread that owns the writing connection and groups what waits into one commit."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, folder: Path) -> None:
         self._connection = connection
         self.queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="gleanery-writer")
+        self._thread = threading.Thread(target=self._run, name=f"gleanery-writer {folder}")
         self._thread.start()
 
     def stop(self) -> None:
