@@ -23,7 +23,13 @@ from gleanery.store.database import Database, Transaction
 from gleanery.store.engines import database_of
 
 SCHEMA = {
-    "sqlite": "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name",
+    "sqlite": """
+SELECT 'column', t.name, c.name, concat_ws('|', c.type, c."notnull", c.dflt_value, c.pk > 0)
+FROM sqlite_schema t, pragma_table_xinfo(t.name) c WHERE t.type = 'table'
+UNION ALL SELECT 'index', i.tbl_name, i.name, concat_ws('|', i.sql, group_concat(c.name))
+FROM sqlite_schema i, pragma_index_xinfo(i.name) c WHERE i.type = 'index' GROUP BY i.name
+ORDER BY 1, 2, 3
+""",
     "postgres": """
 SELECT 'column', table_name, column_name, data_type || is_nullable || coalesce(column_default, '')
     || is_identity

@@ -8,6 +8,7 @@ on an event loop (PostgreSQL) and straight through in a writer thread (SQLite).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -29,8 +30,18 @@ class Transaction(Protocol):
     async def run_script(self, sql: str) -> None:
         """Runs several statements that take no values."""
 
+    async def announce(self, line: str) -> None:
+        """Once this is committed, wakes whoever watches the line, on whichever node."""
+
     async def new_output_ids(self, count: int) -> Sequence[int]:
         """Numbers that no output of any organization ever had, rising."""
+
+
+class Watch(Protocol):
+    """Hears of what is committed after the watch began."""
+
+    async def wait(self, seconds: float) -> bool:
+        """True as soon as something may have been announced; False if the time has passed."""
 
 
 class Database(Protocol):
@@ -54,6 +65,9 @@ class Database(Protocol):
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         """Runs one reading statement: one snapshot of what is committed."""
+
+    def watch(self, line: str) -> AbstractAsyncContextManager[Watch]:
+        """Begins to watch a line; read after this, then wait, and nothing is missed."""
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         """Runs the work in one transaction and returns when it is durable.

@@ -1,7 +1,8 @@
-"""Groups: their names, their clocks, and the lock under which a group's records change."""
+"""Groups: their names, clocks and counts, and the lock under which a group's records change."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from gleanery.errors import NotFound
@@ -9,18 +10,39 @@ from gleanery.store.database import Database, Row, Transaction
 
 Clock = Callable[[], int]
 
-# Both take the lock on the group's row: what is written after them is committed in their order.
+# All take the lock on the group's row: what is written after them is committed in their order.
 _ENTER_NEW = """
 INSERT INTO groups (organization_id, name, clock) VALUES ($1, $2, 0)
-ON CONFLICT (organization_id, name) DO UPDATE SET name = excluded.name
-RETURNING id, clock
+ON CONFLICT (organization_id, name) DO UPDATE SET deleted = FALSE
+RETURNING id, clock, key_fields, schema
 """
 _ENTER = """
-UPDATE groups SET name = name WHERE organization_id = $1 AND name = $2 RETURNING id, clock
+UPDATE groups SET name = name WHERE organization_id = $1 AND name = $2 AND NOT deleted
+RETURNING id, clock, key_fields, schema
 """
-_KEEP_CLOCK = "UPDATE groups SET clock = $3 WHERE organization_id = $1 AND id = $2"
+_KEEP = """
+UPDATE groups SET clock = $3, outputs = outputs + $4 WHERE organization_id = $1 AND id = $2
+"""
+_COUNT_JOB = """
+UPDATE jobs SET outputs = outputs + $3, approved = approved + $4
+WHERE organization_id = $1 AND id = $2
+"""
+_COUNT_COUNTRY = """
+INSERT INTO countries (organization_id, group_id, country, outputs) VALUES ($1, $2, $3, $4)
+ON CONFLICT (organization_id, group_id, country)
+DO UPDATE SET outputs = countries.outputs + excluded.outputs
+"""
 _JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
-_EXISTS = "SELECT 1 FROM groups WHERE organization_id = $1 AND name = $2"
+_NEW_JOB = """
+INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING id
+"""
+_EXISTS = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
+_EXISTS_BY_NUMBER = "SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted"
+
+
+def line(organization_id: int, name: str) -> str:
+    """What writers of a group wait in, and what its watchers are called by."""
+    return f"{organization_id}/{name}"
 
 
 class Turn:
@@ -32,26 +54,66 @@ class Turn:
     """
 
     def __init__(
-        self, transaction: Transaction, organization_id: int, row: Row, clock: Clock
+        self, transaction: Transaction, organization_id: int, name: str, row: Row, clock: Clock
     ) -> None:
         self.transaction = transaction
         self.organization_id = organization_id
+        self.name = name
         self.group_id: int = row[0]
         self.clock: int = row[1]
+        self.key_fields: str | None = row[2]
+        self.schema: str | None = row[3]
         self.now = clock()  # under the lock: what waited for it must not be dated before it
+        self._began_at = self.clock
+        self._outputs: Counter[int] = Counter()
+        self._approved: Counter[int] = Counter()
+        self._countries: Counter[str] = Counter()
 
     def next_sequence_number(self) -> int:
         self.clock = max(self.clock + 1, self.now)
         return self.clock
+
+    def count(
+        self, job_id: int, *, outputs: int = 0, approved: int = 0, country: str | None = None
+    ) -> None:
+        """Notes by how much the counts of a job, and of a country, have changed."""
+        self._outputs[job_id] += outputs
+        self._approved[job_id] += approved
+        if country is not None:
+            self._countries[country] += outputs
 
     async def find_job(self, name: str) -> int | None:
         """The number of the job of this name, if the group has one."""
         rows = await self.transaction.fetch(_JOB, self.organization_id, self.group_id, name)
         return rows[0][0] if rows else None
 
+    async def job(self, name: str) -> int:
+        """The same; a job that is new comes into being here."""
+        known = await self.find_job(name)
+        if known is not None:
+            return known
+        [[made]] = await self.transaction.fetch(_NEW_JOB, self.organization_id, self.group_id, name)
+        return int(made)
+
     async def end(self) -> None:
-        """Keeps the clock; the lock goes with the transaction."""
-        await self.transaction.fetch(_KEEP_CLOCK, self.organization_id, self.group_id, self.clock)
+        """Keeps clock and counts, and calls the watchers; the lock goes with the transaction."""
+        of_group = (self.organization_id, self.group_id)
+        await self.transaction.fetch(_KEEP, *of_group, self.clock, self._outputs.total())
+        jobs = sorted(self._outputs.keys() | self._approved.keys())
+        await self.transaction.run_each(
+            _COUNT_JOB,
+            [
+                (self.organization_id, job, self._outputs[job], self._approved[job])
+                for job in jobs
+                if self._outputs[job] or self._approved[job]
+            ],
+        )
+        await self.transaction.run_each(
+            _COUNT_COUNTRY,
+            [(*of_group, country, n) for country, n in sorted(self._countries.items()) if n],
+        )
+        if self.clock != self._began_at:
+            await self.transaction.announce(line(self.organization_id, self.name))
 
 
 async def enter(transaction: Transaction, organization_id: int, name: str, clock: Clock) -> Turn:
@@ -59,7 +121,7 @@ async def enter(transaction: Transaction, organization_id: int, name: str, clock
     rows = await transaction.fetch(_ENTER, organization_id, name)
     if not rows:
         raise NotFound
-    return Turn(transaction, organization_id, rows[0], clock)
+    return Turn(transaction, organization_id, name, rows[0], clock)
 
 
 async def enter_or_create(
@@ -67,9 +129,16 @@ async def enter_or_create(
 ) -> Turn:
     """The turn of a group that comes into being on its first write."""
     [row] = await transaction.fetch(_ENTER_NEW, organization_id, name)
-    return Turn(transaction, organization_id, row, clock)
+    return Turn(transaction, organization_id, name, row, clock)
 
 
-async def must_exist(database: Database, organization_id: int, name: str) -> None:
-    if not await database.read(_EXISTS, organization_id, name):
+async def must_exist(database: Database, organization_id: int, name: str) -> int:
+    """The number of the group."""
+    rows = await database.read(_EXISTS, organization_id, name)
+    if not rows:
         raise NotFound
+    return int(rows[0][0])
+
+
+async def exists_by_number(database: Database, organization_id: int, group_id: int) -> bool:
+    return bool(await database.read(_EXISTS_BY_NUMBER, organization_id, group_id))

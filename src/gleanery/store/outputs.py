@@ -13,18 +13,16 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from gleanery import instants, jsontext, places
+from gleanery.errors import NotFound
 from gleanery.fingerprints import fingerprint
 from gleanery.records import IngestAnswer, OutputIn, OutputQuery, StoredOutput
 from gleanery.store import groups
 from gleanery.store.database import Database, Row, Transaction
 
-_NEW_JOB = """
-INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING id
-"""
 # An identity is looked up without its group, which it was hashed from: an index that begins with
 # the group would look as good to a planner without statistics, and be a scan.
 _KNOWN = """
-SELECT identity, id, content, seq, approved, created
+SELECT identity, id, content, seq, approved, created, job_id, country
 FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 _CREATE = """
@@ -49,8 +47,25 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND se
     AND approved <> $6
 ORDER BY seq LIMIT $7
 """
-_AT_ONCE = 1000
-_ITEM_END = b"]}"  # closes the list of files, which a tail leaves open, and the item
+_OF_JOB = """
+SELECT identity, seq FROM outputs
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
+ORDER BY seq LIMIT $6
+"""
+_OF_GROUP = """
+SELECT identity, seq FROM outputs
+WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
+ORDER BY seq LIMIT $5
+"""
+_DELETE = """
+DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND group_id = $3
+RETURNING identity, id, job_id, approved, country
+"""
+_TOMBSTONE = """
+INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job)
+SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
+"""
+ITEM_END = b"]}"  # closes the list of files, which a tail leaves open, and the item
 
 
 # --- storing ------------------------------------------------------------------------------------
@@ -80,6 +95,8 @@ class _Output:
     seq: int
     approved: bool
     created: int
+    job_id: int
+    country: str | None
     is_new: bool = False
     new_value: Draft | None = None
 
@@ -134,14 +151,15 @@ async def store_outputs(
         outputs = await _known_outputs(turn, drafts)
         new = {draft.identity for draft in drafts} - outputs.keys()
         unused_ids = iter(await transaction.new_output_ids(len(new)))
-        results = [_apply(turn, outputs, draft, unused_ids) for draft in drafts]
+        jobs = {job: await turn.job(job) for job in dict.fromkeys(draft.job for draft in drafts)}
+        results = [_apply(turn, outputs, draft, jobs[draft.job], unused_ids) for draft in drafts]
         await _write(turn, outputs.values())
         await turn.end()
         return _answer(results)
 
     if not drafts:
         return _answer([])
-    return await database.write(work, line=(organization_id, group))
+    return await database.write(work, line=groups.line(organization_id, group))
 
 
 async def _known_outputs(turn: groups.Turn, drafts: Sequence[Draft]) -> dict[bytes, _Output]:
@@ -153,21 +171,31 @@ async def _known_outputs(turn: groups.Turn, drafts: Sequence[Draft]) -> dict[byt
 
 
 def _apply(
-    turn: groups.Turn, outputs: dict[bytes, _Output], draft: Draft, unused_ids: Iterator[int]
+    turn: groups.Turn,
+    outputs: dict[bytes, _Output],
+    draft: Draft,
+    job_id: int,
+    unused_ids: Iterator[int],
 ) -> StoredOutput:
     """Takes the output from what it was to what the draft says, and tells which change that is."""
     output = outputs.get(draft.identity)
     if output is None:
         seq = turn.next_sequence_number()
         output = outputs[draft.identity] = _Output(
-            draft.identity, next(unused_ids), draft.content, seq, False, seq, True, draft
+            draft.identity, next(unused_ids), draft.content, seq, False, seq, job_id, draft.country
         )
+        output.is_new, output.new_value = True, draft
+        turn.count(job_id, outputs=1, country=draft.country)
         return _stored(output, "created")
     if output.content == draft.content:
         return _stored(output, "unchanged")
-    if output.content[:16] != draft.content[:16]:  # another value needs another approval
-        output.approved = False
-    output.content, output.new_value = draft.content, draft
+    if output.content[:16] != draft.content[:16] and output.approved:
+        output.approved = False  # another value needs another approval
+        turn.count(job_id, approved=-1)
+    if output.country != draft.country:
+        turn.count(job_id, outputs=-1, country=output.country)
+        turn.count(job_id, outputs=1, country=draft.country)
+    output.country, output.content, output.new_value = draft.country, draft.content, draft
     output.seq = turn.next_sequence_number()
     return _stored(output, "updated")
 
@@ -188,8 +216,6 @@ def _answer(results: list[StoredOutput]) -> IngestAnswer:
 
 async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
     created, updated, touched = [], [], []
-    names = dict.fromkeys(o.new_value.job for o in outputs if o.is_new and o.new_value)
-    jobs = {name: await _job_id(turn, name) for name in names}
     for output in outputs:
         value = output.new_value
         moved = _moved(turn, output.identity, output.seq, output.approved, turn.now)
@@ -198,20 +224,11 @@ async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
             continue
         row = (*moved, *value[2:6], _head(output, value))
         if output.is_new:
-            created.append((*row, output.id, turn.group_id, jobs[value.job], output.created))
+            created.append((*row, output.id, turn.group_id, output.job_id, output.created))
         else:
             updated.append(row)
     for sql, rows in ((_CREATE, created), (_UPDATE, updated), (_TOUCH, touched)):
         await turn.transaction.run_each(sql, rows)
-
-
-async def _job_id(turn: groups.Turn, name: str) -> int:
-    """The number of the job; one that is new comes into being here."""
-    known = await turn.find_job(name)
-    if known is not None:
-        return known
-    [[made]] = await turn.transaction.fetch(_NEW_JOB, turn.organization_id, turn.group_id, name)
-    return int(made)
 
 
 def _moved(turn: groups.Turn, identity: bytes, seq: int, approved: bool, scraped: int) -> Row:
@@ -229,25 +246,80 @@ def _head(output: _Output, value: Draft) -> bytes:
     return b'%s%d%s,"create_date":"%s"' % (value.before_id, output.id, value.after_id, created)
 
 
-# --- approving ----------------------------------------------------------------------------------
+# --- approving and removing ----------------------------------------------------------------------
 
 
-async def set_approval(turn: groups.Turn, job_id: int, approved: bool) -> None:
-    """Approves the job's outputs as they are now, or takes the approval back.
+async def approve_some(
+    turn: groups.Turn, job_id: int, approved: bool, *, after: int, until: int, limit: int
+) -> list[int]:
+    """Approves some of the job's outputs, or takes the approval back.
 
-    Each output whose approval changes moves in the change order.
+    Each output whose approval changes moves in the change order; told are the places it left.
     """
+    rows = await turn.transaction.fetch(
+        _OTHERWISE_APPROVED,
+        turn.organization_id,
+        turn.group_id,
+        job_id,
+        after,
+        until,
+        approved,
+        limit,
+    )
+    moved = [
+        _moved(turn, identity, turn.next_sequence_number(), approved, scraped)
+        for identity, _, scraped in rows
+    ]
+    await turn.transaction.run_each(_TOUCH, moved)
+    turn.count(job_id, approved=len(rows) if approved else -len(rows))
+    return [row[1] for row in rows]
+
+
+async def delete_some(
+    turn: groups.Turn, job_id: int | None, *, after: int, until: int, limit: int
+) -> list[int]:
+    """Removes some outputs of the job, or of the group; told are the places they left."""
     of_group = (turn.organization_id, turn.group_id)
-    seen, until = 0, turn.clock
-    while rows := await turn.transaction.fetch(
-        _OTHERWISE_APPROVED, *of_group, job_id, seen, until, approved, _AT_ONCE
-    ):
-        seen = rows[-1][1]
-        moved = [
-            _moved(turn, identity, turn.next_sequence_number(), approved, scraped)
-            for identity, _, scraped in rows
-        ]
-        await turn.transaction.run_each(_TOUCH, moved)
+    if job_id is None:
+        rows = await turn.transaction.fetch(_OF_GROUP, *of_group, after, until, limit)
+    else:
+        rows = await turn.transaction.fetch(_OF_JOB, *of_group, job_id, after, until, limit)
+    await delete(turn, [row[0] for row in rows])
+    return [row[1] for row in rows]
+
+
+async def delete(turn: groups.Turn, identities: Iterable[bytes]) -> int:
+    """Removes outputs of the group; the change order keeps a tombstone of each."""
+    gone = await turn.transaction.fetch_each(
+        _DELETE, [(turn.organization_id, identity, turn.group_id) for identity in identities]
+    )
+    tombstones = []
+    for identity, id_, job_id, approved, country in gone:
+        turn.count(job_id, outputs=-1, approved=-int(approved), country=country)
+        seq = turn.next_sequence_number()
+        tombstones.append((turn.organization_id, turn.group_id, seq, id_, identity, job_id))
+    await turn.transaction.run_each(_TOMBSTONE, tombstones)
+    return len(gone)
+
+
+async def delete_output(
+    database: Database, organization_id: int, group: str, output_id: str, clock: groups.Clock
+) -> int:
+    """Removes one output."""
+    try:
+        identity = bytes.fromhex(output_id)
+    except ValueError:
+        raise NotFound from None
+
+    async def work(transaction: Transaction) -> int:
+        turn = await groups.enter(transaction, organization_id, group, clock)
+        gone = await delete(turn, [identity])
+        if not gone:
+            raise NotFound
+        await turn.end()
+        return gone
+
+    return await database.write(work, line=groups.line(organization_id, group))
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -301,5 +373,5 @@ async def read_page(
     )
     if not rows:
         await groups.must_exist(database, organization_id, group)
-    items = [b"".join((head, tail, _ITEM_END)) for _, head, tail in rows[: query.limit]]
+    items = [b"".join((head, tail, ITEM_END)) for _, head, tail in rows[: query.limit]]
     return Page(items, rows[query.limit - 1][0] if len(rows) > query.limit else None)

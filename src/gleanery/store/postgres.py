@@ -12,10 +12,11 @@ import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.store import migrations
-from gleanery.store.database import Row, Transaction
+from gleanery.store.database import Row, Transaction, Watch
 
 T = TypeVar("T")
 
+_CHANNEL = "gleanery"
 _MIGRATION_LOCK = 0x676C65616E  # "glean": an advisory lock that only migrating takes
 _ACQUIRE_SECONDS = 5.0
 _STATEMENT_SECONDS = 30.0
@@ -60,6 +61,7 @@ class PostgresDatabase:
         self._url = url
         self._pool_size = pool_size
         self._lines: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+        self._listener = _Listener(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def open(self) -> None:
@@ -81,6 +83,7 @@ class PostgresDatabase:
             raise SettingsError(f"Can't reach the PostgreSQL database: {error}") from None
 
     async def close(self) -> None:
+        await self._listener.close()
         if self._pool is not None:
             await self._pool.close()
             self._pool = None
@@ -103,6 +106,11 @@ class PostgresDatabase:
         async with self._connection() as connection:
             rows: Sequence[Row] = await connection.fetch(sql, *values)
             return rows
+
+    @asynccontextmanager
+    async def watch(self, line: str) -> AsyncIterator[Watch]:
+        async with self._listener.watch(line) as watch:
+            yield watch
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         async with self._in(line), self._connection() as connection, connection.transaction():
@@ -128,6 +136,66 @@ class PostgresDatabase:
             raise Unavailable from error
 
 
+class _Listener:
+    """One connection that hears what every node announces, and wakes this process's watchers."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: Any = None
+        self._opening = asyncio.Lock()
+        self._watches: dict[str, set[_PostgresWatch]] = {}
+
+    @asynccontextmanager
+    async def watch(self, line: str) -> AsyncIterator[_PostgresWatch]:
+        watch = _PostgresWatch()
+        self._watches.setdefault(line, set()).add(watch)
+        try:
+            await self._listen()
+            yield watch
+        finally:
+            self._watches[line].discard(watch)
+            if not self._watches[line]:
+                del self._watches[line]
+
+    async def _listen(self) -> None:
+        async with self._opening:
+            if self._connection is not None and not self._connection.is_closed():
+                return
+            try:
+                self._connection = await asyncpg.connect(self._url, timeout=_ACQUIRE_SECONDS)
+                self._connection.add_termination_listener(self._lost)
+                await self._connection.add_listener(_CHANNEL, self._heard)
+            except _AWAY as error:
+                raise Unavailable from error
+
+    def _heard(self, connection: Any, pid: int, channel: str, line: str) -> None:
+        for watch in self._watches.get(line, ()):
+            watch.heard.set()
+
+    def _lost(self, connection: Any) -> None:
+        """Something may have been announced that nobody heard: let everyone look."""
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.heard.set()
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+
+class _PostgresWatch:
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+
+    async def wait(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self.heard.wait(), seconds)
+        except TimeoutError:
+            return False
+        self.heard.clear()
+        return True
+
+
 class _PostgresTransaction:
     """Statements on one connection, inside its transaction."""
 
@@ -147,6 +215,9 @@ class _PostgresTransaction:
 
     async def run_script(self, sql: str) -> None:
         await self._connection.execute(sql)
+
+    async def announce(self, line: str) -> None:
+        await self._connection.execute("SELECT pg_notify($1, $2)", _CHANNEL, line)
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
         rows = await self.fetch("SELECT nextval('output_ids') FROM generate_series(1, $1)", count)

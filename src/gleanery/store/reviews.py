@@ -7,7 +7,7 @@ import uuid
 from gleanery import instants
 from gleanery.errors import NotFound
 from gleanery.records import ReviewIn, ReviewOut, ReviewStatus
-from gleanery.store import groups, outputs
+from gleanery.store import chores, groups
 from gleanery.store.database import Database, Transaction
 
 _APPEND = """
@@ -26,7 +26,11 @@ WHERE jobs.organization_id = $1
 ORDER BY latest_review DESC
 """
 # What a status says of the job's outputs; a status not listed says nothing.
-_APPROVES = {"approved": True, "changes_requested": False, "rejected": False}
+_MEANS: dict[str, chores.Kind] = {
+    "approved": "approve",
+    "changes_requested": "withdraw",
+    "rejected": "withdraw",
+}
 
 
 async def latest_reviews(database: Database, organization_id: int, group: str) -> list[ReviewOut]:
@@ -40,24 +44,42 @@ async def latest_reviews(database: Database, organization_id: int, group: str) -
 async def add_review(
     database: Database, organization_id: int, group: str, review: ReviewIn, clock: groups.Clock
 ) -> ReviewOut:
-    """Appends the review and carries out what it says of the outputs as they are now."""
-    review_id, status, comment = uuid.uuid4().hex, review.status, review.comment or ""
+    """Appends the review and carries out what it says of the outputs as they are at its moment."""
 
-    async def work(transaction: Transaction) -> ReviewOut:
+    async def work(transaction: Transaction) -> ReviewOut | None:
         turn = await groups.enter(transaction, organization_id, group, clock)
-        job_id = await turn.find_job(review.job_id)
-        if job_id is None:
-            raise NotFound(("body", "job_id"), "This group has no such job")
-        [[number]] = await transaction.fetch(
-            _APPEND, organization_id, turn.group_id, job_id, review_id, status, comment, turn.now
-        )
-        await transaction.fetch(_NOTE_LATEST, organization_id, job_id, number)
-        if status in _APPROVES:
-            await outputs.set_approval(turn, job_id, _APPROVES[status])
+        if await chores.is_busy(turn):
+            return None
+        shown = await _append(turn, review)
         await turn.end()
-        return _shown(review.job_id, review_id, turn.now, status, comment)
+        return shown
 
-    return await database.write(work, line=(organization_id, group))
+    line = groups.line(organization_id, group)
+    while (shown := await database.write(work, line=line)) is None:
+        await chores.carry_out(database, organization_id, group, clock)
+    await chores.carry_out(database, organization_id, group, clock)
+    return shown
+
+
+async def _append(turn: groups.Turn, review: ReviewIn) -> ReviewOut:
+    job_id = await turn.find_job(review.job_id)
+    if job_id is None:
+        raise NotFound(("body", "job_id"), "This group has no such job")
+    review_id, status, comment = uuid.uuid4().hex, review.status, review.comment or ""
+    [[number]] = await turn.transaction.fetch(
+        _APPEND,
+        turn.organization_id,
+        turn.group_id,
+        job_id,
+        review_id,
+        status,
+        comment,
+        turn.now,
+    )
+    await turn.transaction.fetch(_NOTE_LATEST, turn.organization_id, job_id, number)
+    if status in _MEANS:
+        await chores.note(turn, _MEANS[status], job_id)
+    return _shown(review.job_id, review_id, turn.now, status, comment)
 
 
 def _shown(job: str, review_id: str, created: int, status: ReviewStatus, comment: str) -> ReviewOut:

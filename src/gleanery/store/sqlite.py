@@ -12,7 +12,16 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Sequence,
+)
+from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -21,13 +30,14 @@ import apsw
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.store import migrations
-from gleanery.store.database import Row, Transaction
+from gleanery.store.database import Row, Transaction, Watch
 
 T = TypeVar("T")
 
 _PAGE_BYTES = 16 * 1024  # an item of 1 KB: a dozen to the page, no overflow chains
 _CACHE_KIB = 16 * 1024
 _BUSY_MS = 10_000  # how long another process's writer may keep ours waiting
+_LOOK_SECONDS = 0.03  # how often a watcher looks whether something was committed
 _TOGETHER = 128  # requests committed at once, at most
 
 _BUSY = (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError, apsw.CantOpenError)
@@ -102,6 +112,10 @@ class SqliteDatabase:
         except _BUSY as error:
             raise Unavailable from error
 
+    @asynccontextmanager
+    async def watch(self, line: str) -> AsyncIterator[Watch]:
+        yield _SqliteWatch(self._reader)
+
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         assert self._writer is not None, "open() comes first"
         loop = asyncio.get_running_loop()
@@ -128,9 +142,30 @@ class _SqliteTransaction:
     async def run_script(self, sql: str) -> None:
         self._connection.execute(sql)
 
+    async def announce(self, line: str) -> None:
+        """Nothing to do: a watcher sees that the file has changed."""
+
     async def new_output_ids(self, count: int) -> Sequence[int]:
         [[last]] = await self.fetch("UPDATE output_ids SET last = last + $1 RETURNING last", count)
         return range(last - count + 1, last + 1)
+
+
+class _SqliteWatch:
+    """Looks at the file's version, which every commit of every process changes: a few µs a look."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._seen = connection.pragma("data_version")
+
+    async def wait(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            version = self._connection.pragma("data_version")
+            if version != self._seen:
+                self._seen = version
+                return True
+            await asyncio.sleep(_LOOK_SECONDS)
+        return False
 
 
 class _Request(NamedTuple):

@@ -67,6 +67,13 @@ CREATE TABLE groups (
     organization_id BIGINT  NOT NULL,
     name            TEXT    NOT NULL,             -- the group_id of the contract
     clock           BIGINT  NOT NULL,
+    purged          BIGINT  NOT NULL DEFAULT 0,   -- deletions up to here are forgotten
+    deleted         BOOLEAN NOT NULL DEFAULT FALSE,
+    outputs         BIGINT  NOT NULL DEFAULT 0,   -- how many it holds
+    display_name    TEXT,
+    key_fields      TEXT,                         -- JSON: the members of data that make the key
+    schema          TEXT,                         -- JSON Schema that data must meet
+    retain_days     BIGINT,
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, name)
 );
@@ -77,6 +84,8 @@ CREATE TABLE jobs (
     group_id        BIGINT  NOT NULL,
     name            TEXT    NOT NULL,             -- the job_id of the contract
     latest_review   BIGINT,
+    outputs         BIGINT  NOT NULL DEFAULT 0,
+    approved        BIGINT  NOT NULL DEFAULT 0,
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, group_id, name)
 );
@@ -123,3 +132,34 @@ CREATE TABLE reviews (
     created         BIGINT  NOT NULL,
     PRIMARY KEY (organization_id, id)
 );
+
+CREATE TABLE countries (                          -- how many outputs a group has of each
+    organization_id BIGINT  NOT NULL,
+    group_id        BIGINT  NOT NULL,
+    country         TEXT    NOT NULL,
+    outputs         BIGINT  NOT NULL,
+    PRIMARY KEY (organization_id, group_id, country)
+);
+
+CREATE TABLE tombstones (                         -- deletions, in the change order
+    organization_id BIGINT  NOT NULL,
+    group_id        BIGINT  NOT NULL,
+    seq             BIGINT  NOT NULL,
+    id              BIGINT  NOT NULL,
+    identity        BYTEA   NOT NULL,
+    job             TEXT    NOT NULL,
+    PRIMARY KEY (organization_id, group_id, seq)
+);
+
+CREATE TABLE chores (                             -- long work on a group, done in steps
+    id              BIGINT  GENERATED ALWAYS AS IDENTITY,
+    organization_id BIGINT  NOT NULL,
+    group_id        BIGINT  NOT NULL,
+    job_id          BIGINT,
+    kind            TEXT    NOT NULL,
+    until           BIGINT  NOT NULL,
+    done            BIGINT  NOT NULL,
+    PRIMARY KEY (organization_id, id)
+);
+
+CREATE INDEX chores_of_group ON chores (organization_id, group_id, id);

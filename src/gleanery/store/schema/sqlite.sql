@@ -69,6 +69,13 @@ CREATE TABLE groups (
     organization_id INTEGER NOT NULL,
     name            TEXT    NOT NULL,             -- the group_id of the contract
     clock           INTEGER NOT NULL,
+    purged          INTEGER NOT NULL DEFAULT 0,   -- deletions up to here are forgotten
+    deleted         INTEGER NOT NULL DEFAULT 0,
+    outputs         INTEGER NOT NULL DEFAULT 0,   -- how many it holds
+    display_name    TEXT,
+    key_fields      TEXT,                         -- JSON: the members of data that make the key
+    schema          TEXT,                         -- JSON Schema that data must meet
+    retain_days     INTEGER,
     UNIQUE (organization_id, name)
 ) STRICT;
 
@@ -78,6 +85,8 @@ CREATE TABLE jobs (
     group_id        INTEGER NOT NULL,
     name            TEXT    NOT NULL,             -- the job_id of the contract
     latest_review   INTEGER,
+    outputs         INTEGER NOT NULL DEFAULT 0,
+    approved        INTEGER NOT NULL DEFAULT 0,
     UNIQUE (organization_id, group_id, name)
 ) STRICT;
 
@@ -123,3 +132,33 @@ CREATE TABLE reviews (
     comment         TEXT    NOT NULL,
     created         INTEGER NOT NULL
 ) STRICT;
+
+CREATE TABLE countries (                          -- how many outputs a group has of each
+    organization_id INTEGER NOT NULL,
+    group_id        INTEGER NOT NULL,
+    country         TEXT    NOT NULL,
+    outputs         INTEGER NOT NULL,
+    PRIMARY KEY (organization_id, group_id, country)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tombstones (                         -- deletions, in the change order
+    organization_id INTEGER NOT NULL,
+    group_id        INTEGER NOT NULL,
+    seq             INTEGER NOT NULL,
+    id              INTEGER NOT NULL,
+    identity        BLOB    NOT NULL,
+    job             TEXT    NOT NULL,
+    PRIMARY KEY (organization_id, group_id, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE chores (                             -- long work on a group, done in steps
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    organization_id INTEGER NOT NULL,
+    group_id        INTEGER NOT NULL,
+    job_id          INTEGER,
+    kind            TEXT    NOT NULL,
+    until           INTEGER NOT NULL,
+    done            INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX chores_of_group ON chores (organization_id, group_id, id);
