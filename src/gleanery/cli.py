@@ -87,6 +87,12 @@ def serve_command(
     pool_size: Annotated[
         int, _option("pool-size", "PostgreSQL connections per worker, at most.")
     ] = _DEFAULT.pool_size,
+    tombstone_days: Annotated[
+        int, _option("tombstone-days", "How long the change feed remembers deletions.")
+    ] = _DEFAULT.tombstone_days,
+    sweep_seconds: Annotated[
+        float, _option("sweep-seconds", "How often old outputs and deletions are looked for.")
+    ] = _DEFAULT.sweep_seconds,
     shutdown_seconds: Annotated[
         int, _option("shutdown-seconds", "How long a stop waits for requests in flight.")
     ] = _DEFAULT.shutdown_seconds,
@@ -118,6 +124,8 @@ def serve_command(
             max_body_bytes=max_body_bytes,
             token_cache_seconds=token_cache_seconds,
             pool_size=pool_size,
+            tombstone_days=tombstone_days,
+            sweep_seconds=sweep_seconds,
             shutdown_seconds=shutdown_seconds,
             log_level=log_level,
             log_format=log_format,

@@ -56,6 +56,20 @@ class NotFound(GleaneryError):
         super().__init__(Fault(loc, msg, "not_found"))
 
 
+class Gone(GleaneryError):
+    """The cursor is from before deletions that are no longer known: going on could miss one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Fault(
+                ("query", "cursor"),
+                "Deletions since this cursor are no longer known: start again with cursor 0, and "
+                "drop what is not met again",
+                "gone",
+            )
+        )
+
+
 class MethodNotAllowed(GleaneryError):
     """The path exists, the method on it does not."""
 

@@ -325,6 +325,46 @@ class OutputPage(TypedDict):
     items: list[OutputOut]
 
 
+class DeletedOutput(TypedDict):
+    """What is left of an output that was removed."""
+
+    id: int
+    output_id: str
+    root_job_id: str
+
+
+class ChangeOut(TypedDict):
+    """One change: `create` if the output has not changed since, `update`, or `delete`."""
+
+    change: Literal["create", "update", "delete"]
+    output: OutputOut | DeletedOutput
+
+
+class ChangePage(TypedDict):
+    """Some changes, oldest first, and the cursor to go on from, which is always there."""
+
+    cursor: int
+    changes: list[ChangeOut]
+
+
+class Deleted(TypedDict):
+    """How many records were removed."""
+
+    deleted: int
+
+
+class ChangeQuery(Input):
+    """From where in the change order, how much, and how long to wait for something new."""
+
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=LARGEST_CURSOR, description="What comes after this position."
+    )
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="How many at once.")
+    wait: WholeNumber = Field(
+        default=0, ge=0, le=60, description="Seconds to wait if there is nothing new yet."
+    )
+
+
 class OutputQuery(Input):
     """Which outputs of a group, and how many at once."""
 

@@ -31,6 +31,8 @@ class Settings:
     max_body_bytes: int = 32 * 1024 * 1024
     token_cache_seconds: float = 2.0
     pool_size: int = 10
+    tombstone_days: int = 30
+    sweep_seconds: float = 60.0
     shutdown_seconds: int = 30
     log_level: str = "info"
     log_format: str = "auto"
@@ -102,6 +104,8 @@ class Settings:
                 (self.max_records < 1, "--max-records must be at least 1"),
                 (self.max_body_bytes < 1, "--max-body-bytes must be at least 1"),
                 (self.pool_size < 1, "--pool-size must be at least 1"),
+                (self.tombstone_days < 1, "--tombstone-days must be at least 1"),
+                (self.sweep_seconds <= 0, "--sweep-seconds must be above 0"),
                 (
                     self.log_level not in ("debug", "info", "warning", "error"),
                     "--log-level must be debug, info, warning or error",

@@ -23,7 +23,7 @@ from gleanery.api.operations import OPERATIONS, Operation
 from gleanery.api.routing import Router
 from gleanery.errors import GleaneryError
 from gleanery.settings import Settings
-from gleanery.store import facts
+from gleanery.store import facts, retention
 from gleanery.store.engines import database_of
 from gleanery.vault import Vault, key_from_file, key_from_text
 
@@ -73,6 +73,7 @@ class App:
         self._doorkeeper = Doorkeeper(
             services.database, services.settings.token_cache_seconds, services.clock
         )
+        self._sweeper: asyncio.Task[None] | None = None
         self._bodies = {
             operation.name: TypeAdapter(operation.body)
             for operation in OPERATIONS
@@ -86,9 +87,22 @@ class App:
         except BaseException:
             await self.stop()
             raise
+        self._sweeper = asyncio.create_task(self._sweep())
 
     async def stop(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
         await self._services.database.close()
+
+    async def _sweep(self) -> None:
+        s = self._services
+        while True:
+            try:
+                await retention.sweep(s.database, s.clock, s.settings.tombstone_days)
+            except Exception:
+                _log.exception("sweep failed")
+            await asyncio.sleep(s.settings.sweep_seconds)
 
     async def __call__(self, scope: Scope, receive: binding.Receive, send: Send) -> None:
         if scope["type"] == "http":

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from gleanery import records
-from gleanery.api import cookies, local_storage, outputs, reviews, system
+from gleanery.api import changes, cookies, groups, local_storage, outputs, reviews, system
 from gleanery.api.calls import Answer
 
 Handler = Callable[[Any], Awaitable[Answer]]
@@ -60,6 +60,8 @@ class Operation:
             possible |= {413, 415, 422}
         if self.handler is system.readyz:
             possible |= {503}
+        if self.handler is changes.get_changes:
+            possible |= {410}
         return sorted(possible)
 
 
@@ -154,6 +156,47 @@ OPERATIONS = (
         creates=True,
         body=list[records.OutputIn],
         answer=records.IngestAnswer,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/outputs/{group_id}/{output_id}",
+        handler=outputs.delete_output,
+        title="Remove an output",
+        words="Removes one output; the change order keeps a tombstone of it.",
+        scope="outputs:write",
+        answer=records.Deleted,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/changes/{group_id}",
+        handler=changes.get_changes,
+        title="Get changes",
+        words="The group's creations, updates, approvals and deletions in the order of commit. "
+        "`cursor` is always there to go on from, for ever; with `wait` the answer comes within a "
+        "moment of the next change. A cursor from before deletions that are no longer known gets "
+        "410: start again with cursor 0.",
+        scope="outputs:read",
+        query=records.ChangeQuery,
+        answer=records.ChangePage,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/groups/{group_id}",
+        handler=groups.delete_group,
+        title="Remove a group",
+        words="Removes the group with all its jobs, outputs, reviews and settings. Every output "
+        "gets its tombstone in the change order, and the change feed stays.",
+        scope="outputs:write",
+        answer=records.Deleted,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/groups/{group_id}/jobs/{job_id}",
+        handler=groups.delete_job,
+        title="Remove a job",
+        words="Removes the job with its outputs and reviews, through the change order.",
+        scope="outputs:write",
+        answer=records.Deleted,
     ),
     Operation(
         method="GET",

@@ -34,6 +34,14 @@ def _next_url(call: Call[OutputQuery, None], next_cursor: int | None) -> str | N
     return f"{call.services.settings.address}/v1/outputs/{group}?{query}"
 
 
+async def delete_output(call: Call[None, None]) -> Answer:
+    s = call.services
+    deleted = await outputs.delete_output(
+        s.database, call.organization_id, call.path["group_id"], call.path["output_id"], s.clock
+    )
+    return Answer(b'{"deleted":%d}' % deleted)
+
+
 async def store_outputs(call: Call[None, list[OutputIn]]) -> Answer:
     group = call.path["group_id"]
     # Hashing and rendering is work: in a thread, so that other requests get their turns.

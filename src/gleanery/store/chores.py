@@ -7,11 +7,14 @@ that others get their turns in between. A group has one chore at a time.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, NamedTuple, TypeVar
 
+from gleanery.errors import NotFound
 from gleanery.store import groups, outputs
 from gleanery.store.database import Database, Transaction
 
+T = TypeVar("T")
 Kind = Literal["approve", "withdraw", "delete"]
 
 _NOTE = """
@@ -46,9 +49,30 @@ async def note(turn: groups.Turn, kind: Kind, job_id: int | None) -> None:
     )
 
 
-async def is_busy(turn: groups.Turn) -> bool:
-    """Whether a chore is under way; then nobody may decide on another."""
-    return bool(await turn.transaction.fetch(_FIRST, turn.organization_id, turn.group_id))
+async def decide_and_carry_out(
+    database: Database,
+    organization_id: int,
+    group: str,
+    clock: groups.Clock,
+    decide: Callable[[groups.Turn], Awaitable[T]],
+) -> tuple[T, int]:
+    """Lets ``decide`` note a chore as soon as no other is under way, and carries it out.
+
+    Gives what ``decide`` gave, and how many outputs the chore concerned.
+    """
+
+    async def work(transaction: Transaction) -> T | None:
+        turn = await groups.enter(transaction, organization_id, group, clock)
+        if await transaction.fetch(_FIRST, organization_id, turn.group_id):
+            return None
+        decided = await decide(turn)
+        await turn.end()
+        return decided
+
+    line = groups.line(organization_id, group)
+    while (decided := await database.write(work, line=line)) is None:
+        await carry_out(database, organization_id, group, clock)
+    return decided, await carry_out(database, organization_id, group, clock)
 
 
 async def carry_out(
@@ -73,7 +97,10 @@ async def _step(
     database: Database, organization_id: int, group: str, clock: groups.Clock
 ) -> int | None:
     async def work(transaction: Transaction) -> int | None:
-        turn = await groups.enter(transaction, organization_id, group, clock)
+        try:
+            turn = await groups.enter(transaction, organization_id, group, clock)
+        except NotFound:  # its last chore has removed it
+            return None
         rows = await transaction.fetch(_FIRST, organization_id, turn.group_id)
         if not rows:
             return None
@@ -81,6 +108,8 @@ async def _step(
         stepped = await _take_step(turn, chore)
         if len(stepped) < _AT_ONCE:
             await transaction.fetch(_FINISH, organization_id, chore.id)
+            if chore.kind == "delete":
+                await turn.forget(chore.job_id)
         else:
             await transaction.fetch(_PROGRESS, organization_id, chore.id, stepped[-1])
         await turn.end()
@@ -96,3 +125,35 @@ async def _take_step(turn: groups.Turn, chore: Chore) -> list[int]:
         return await outputs.delete_some(turn, chore.job_id, **found)
     assert chore.job_id is not None, "only a job is approved"
     return await outputs.approve_some(turn, chore.job_id, chore.kind == "approve", **found)
+
+
+# --- removing -----------------------------------------------------------------------------------
+
+
+async def delete_job(
+    database: Database, organization_id: int, group: str, job: str, clock: groups.Clock
+) -> int:
+    """Removes a job: its outputs one by one through the change order, then its reviews."""
+
+    async def decide(turn: groups.Turn) -> bool:
+        job_id = await turn.find_job(job)
+        if job_id is None:
+            raise NotFound
+        await note(turn, "delete", job_id)
+        return True
+
+    _, deleted = await decide_and_carry_out(database, organization_id, group, clock, decide)
+    return deleted
+
+
+async def delete_group(
+    database: Database, organization_id: int, group: str, clock: groups.Clock
+) -> int:
+    """Removes a group likewise; its change feed stays, so that clients hear of it."""
+
+    async def decide(turn: groups.Turn) -> bool:
+        await note(turn, "delete", None)
+        return True
+
+    _, deleted = await decide_and_carry_out(database, organization_id, group, clock, decide)
+    return deleted

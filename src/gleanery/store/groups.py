@@ -36,6 +36,24 @@ _JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND nam
 _NEW_JOB = """
 INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING id
 """
+_FORGET_JOB = (
+    """
+DELETE FROM reviews WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+    AND EXISTS (SELECT 1 FROM jobs WHERE organization_id = $1 AND id = $3 AND outputs = 0)
+""",
+    """
+DELETE FROM jobs WHERE organization_id = $1 AND group_id = $2 AND id = $3 AND outputs = 0
+""",
+)
+_JOBS_OF = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2"
+_FORGET_COUNTRIES = """
+DELETE FROM countries WHERE organization_id = $1 AND group_id = $2 AND outputs = 0
+"""
+_FORGET_GROUP = """
+UPDATE groups SET deleted = TRUE, display_name = NULL, key_fields = NULL, schema = NULL,
+    retain_days = NULL
+WHERE organization_id = $1 AND id = $2 AND outputs = 0
+"""
 _EXISTS = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
 _EXISTS_BY_NUMBER = "SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted"
 
@@ -95,8 +113,25 @@ class Turn:
         [[made]] = await self.transaction.fetch(_NEW_JOB, self.organization_id, self.group_id, name)
         return int(made)
 
+    async def forget(self, job_id: int | None) -> None:
+        """Forgets a job, or the whole group, as far as it holds no output any more."""
+        await self.keep_counts()
+        of_group = (self.organization_id, self.group_id)
+        jobs = [job_id]
+        if job_id is None:
+            jobs = [row[0] for row in await self.transaction.fetch(_JOBS_OF, *of_group)]
+            await self.transaction.fetch(_FORGET_GROUP, *of_group)
+        for statement in _FORGET_JOB:
+            await self.transaction.run_each(statement, [(*of_group, job) for job in jobs])
+        await self.transaction.fetch(_FORGET_COUNTRIES, *of_group)
+
     async def end(self) -> None:
         """Keeps clock and counts, and calls the watchers; the lock goes with the transaction."""
+        await self.keep_counts()
+        if self.clock != self._began_at:
+            await self.transaction.announce(line(self.organization_id, self.name))
+
+    async def keep_counts(self) -> None:
         of_group = (self.organization_id, self.group_id)
         await self.transaction.fetch(_KEEP, *of_group, self.clock, self._outputs.total())
         jobs = sorted(self._outputs.keys() | self._approved.keys())
@@ -112,8 +147,8 @@ class Turn:
             _COUNT_COUNTRY,
             [(*of_group, country, n) for country, n in sorted(self._countries.items()) if n],
         )
-        if self.clock != self._began_at:
-            await self.transaction.announce(line(self.organization_id, self.name))
+        for counter in (self._outputs, self._approved, self._countries):
+            counter.clear()
 
 
 async def enter(transaction: Transaction, organization_id: int, name: str, clock: Clock) -> Turn:

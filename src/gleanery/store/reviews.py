@@ -8,7 +8,7 @@ from gleanery import instants
 from gleanery.errors import NotFound
 from gleanery.records import ReviewIn, ReviewOut, ReviewStatus
 from gleanery.store import chores, groups
-from gleanery.store.database import Database, Transaction
+from gleanery.store.database import Database
 
 _APPEND = """
 INSERT INTO reviews (organization_id, group_id, job_id, review_id, status, comment, created)
@@ -45,19 +45,9 @@ async def add_review(
     database: Database, organization_id: int, group: str, review: ReviewIn, clock: groups.Clock
 ) -> ReviewOut:
     """Appends the review and carries out what it says of the outputs as they are at its moment."""
-
-    async def work(transaction: Transaction) -> ReviewOut | None:
-        turn = await groups.enter(transaction, organization_id, group, clock)
-        if await chores.is_busy(turn):
-            return None
-        shown = await _append(turn, review)
-        await turn.end()
-        return shown
-
-    line = groups.line(organization_id, group)
-    while (shown := await database.write(work, line=line)) is None:
-        await chores.carry_out(database, organization_id, group, clock)
-    await chores.carry_out(database, organization_id, group, clock)
+    shown, _ = await chores.decide_and_carry_out(
+        database, organization_id, group, clock, lambda turn: _append(turn, review)
+    )
     return shown
 
 
