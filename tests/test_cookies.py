@@ -206,3 +206,25 @@ def test_writers_at_once_count_every_cookie_once(service: Service) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(post, range(16))) == 20
+
+
+def test_records_are_removed_by_domain_and_name(client: Client) -> None:
+    stored = [
+        COOKIE | {"domain": domain, "name": each}
+        for domain in ("a.com", ".a.com")
+        for each in "xyz"
+    ]
+    client.post("/v1/cookies", json=stored)
+    answer = client.delete("/v1/cookies", params={"domain": "A.com", "name": "x"})
+    assert (answer.status_code, answer.json()) == (200, {"deleted": 1})
+    assert client.delete("/v1/cookies", params={"domain": ".a.com"}).json() == {"deleted": 3}
+    left = [(one["domain"], one["name"]) for one in client.get("/v1/cookies").json()]
+    assert left == [("a.com", "y"), ("a.com", "z")]
+    assert client.delete("/v1/cookies", params={"domain": "b.com"}).json() == {"deleted": 0}
+    assert client.post("/v1/cookies", json=stored[:1]).json()["created"] == 1
+
+
+def test_removing_needs_a_domain(client: Client) -> None:
+    answer = client.delete("/v1/cookies", params={"name": "x"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["query", "domain"]

@@ -92,3 +92,23 @@ def test_the_organization_comes_from_the_token(service: Service) -> None:
         [theirs] = two.get("/v1/local-storage").json()
         assert mine["organization_id"] != theirs["organization_id"]
         assert mine["id"] != theirs["id"]
+
+
+def test_records_are_removed_by_domain_and_key(client: Client) -> None:
+    stored = [
+        ENTRY | {"domain": domain, "key": each} for domain in ("a.com", ".a.com") for each in "xyz"
+    ]
+    client.post("/v1/local-storage", json=stored)
+    answer = client.delete("/v1/local-storage", params={"domain": "A.com", "key": "x"})
+    assert (answer.status_code, answer.json()) == (200, {"deleted": 1})
+    assert client.delete("/v1/local-storage", params={"domain": ".a.com"}).json() == {"deleted": 3}
+    left = [(one["domain"], one["key"]) for one in client.get("/v1/local-storage").json()]
+    assert left == [("a.com", "y"), ("a.com", "z")]
+    assert client.delete("/v1/local-storage", params={"domain": "b.com"}).json() == {"deleted": 0}
+    assert client.post("/v1/local-storage", json=stored[:1]).json()["created"] == 1
+
+
+def test_removing_needs_a_domain(client: Client) -> None:
+    answer = client.delete("/v1/local-storage", params={"key": "x"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["query", "domain"]

@@ -190,10 +190,17 @@ def test_names_are_printed_as_they_are(service: Service) -> None:
     assert "[/foo] [bold]x" in gleanery("token", "list", *where(service)).stdout
 
 
-def test_tokens_of_a_new_folder(tmp_path: Path) -> None:
+def test_only_creating_makes_a_database(tmp_path: Path) -> None:
+    """A wrong folder must not look like a service without tokens."""
     data = ["--data", str(tmp_path / "new")]
-    assert gleanery("token", "list", *data).returncode == 0
-    assert "no token 1" in gleanery("token", "revoke", "1", *data).stderr
+    for command in (["list"], ["revoke", "1"]):
+        ended = gleanery("token", *command, *data)
+        assert ended.returncode == 2
+        assert f"There is no database in {tmp_path / 'new'}" in ended.stderr
+    assert not (tmp_path / "new").exists()
+    made = gleanery("token", "create", "--organization", "a", *data)
+    assert tokens.is_well_formed(made.stdout.strip())
+    assert f"Made a new database in {tmp_path / 'new'}" in made.stderr
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "new" / "gleanery.sqlite").stat().st_mode & 0o777 == 0o600
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -17,7 +18,7 @@ from rich.text import Text
 
 from gleanery import __version__, demo, instants, tokens
 from gleanery.errors import GleaneryError, SettingsError
-from gleanery.serve import prepare, serve
+from gleanery.serve import serve
 from gleanery.settings import Settings
 from gleanery.store import organizations
 from gleanery.store.database import Database
@@ -56,6 +57,17 @@ DatabaseUrl = Annotated[
 ]
 Host = Annotated[str, _option("host", "Address to listen on.")]
 Port = Annotated[int, _option("port", "Port to listen on; 0 takes a free one.")]
+
+
+@app.callback()
+def gleanery(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
 
 
 @app.command("serve")
@@ -138,24 +150,17 @@ def demo_command(
     data: Annotated[
         Path | None, _option("data", "Keep the sample here; without it nothing is kept.")
     ] = None,
-    host: Host = _DEFAULT.host,
     port: Port = _DEFAULT.port,
 ) -> None:
     """Run the service over a generated sample organization and print lines to try."""
-    demo.run(data, host, port)
+    demo.run(data, port)
 
 
 @app.command("migrate")
 def migrate_command(data: Data = _DEFAULT.data, database: DatabaseUrl = None) -> None:
     """Bring the database's schema to this program's form; serve does so by itself."""
-    asyncio.run(prepare(_where(data, database).check()))
+    _with_database(data, database, Database.schema_number, create=True)
     typer.echo("The schema is up to date.")
-
-
-@app.command("version")
-def version_command() -> None:
-    """Print the version."""
-    typer.echo(__version__)
 
 
 @token_app.command("create")
@@ -179,7 +184,7 @@ def create_token(
     async def work(database: Database) -> str:
         return await organizations.create_token(database, organization, chosen, now, expires)
 
-    typer.echo(_with_database(data, database, work))
+    typer.echo(_with_database(data, database, work, create=True))
 
 
 @token_app.command("list")
@@ -224,12 +229,23 @@ def _where(data: Path, database: str | None) -> Settings:
 
 
 def _with_database(
-    data: Path, url: str | None, work: Callable[[Database], Coroutine[Any, Any, T]]
+    data: Path,
+    url: str | None,
+    work: Callable[[Database], Coroutine[Any, Any, T]],
+    create: bool = False,
 ) -> T:
-    """Runs the work on the database that the options name. Tokens need no secret key."""
+    """Runs the work on the database that the options name. None of it needs the secret key."""
+    settings = _where(data, url)
+    folder = settings.data.absolute()
+    is_new = url is None and not settings.sqlite_file.exists()
+    if is_new and not create:
+        raise SettingsError(
+            f"There is no database in {folder}: give --data (or GLEANERY_DATA), the folder that "
+            "serve uses"
+        )
 
     async def run() -> T:
-        database = database_of(_where(data, url))
+        database = database_of(settings)
         await database.open()
         try:
             await database.migrate()
@@ -237,7 +253,10 @@ def _with_database(
         finally:
             await database.close()
 
-    return asyncio.run(run())
+    result = asyncio.run(run())
+    if is_new:
+        typer.echo(f"Made a new database in {folder}", err=True)
+    return result
 
 
 def _scopes(text: str) -> frozenset[str]:
@@ -265,6 +284,8 @@ def _expiry(text: str | None, now: int) -> int | None:
 
 def main() -> None:
     """The command; what the user must mend is one sentence, not a traceback."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # leave in order, as on Ctrl-C
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         app()
     except (SettingsError, GleaneryError, OSError) as error:

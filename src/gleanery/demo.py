@@ -145,12 +145,12 @@ _REVIEWS = [
 ]
 
 
-def run(data: Path | None, host: str, port: int) -> None:
+def run(data: Path | None, port: int) -> None:
     """Fills a database, unless that was done before, and serves it."""
     with ExitStack() as stack:
         if data is None:
             data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gleanery-demo-")))
-        settings = Settings(data=data, host=host, port=port, log_level="warning").check()
+        settings = Settings(data=data, port=port, log_level="warning").check()
         listener, settings = bound(settings)
         is_new = not settings.sqlite_file.exists()
         asyncio.run(prepare(settings))

@@ -49,10 +49,13 @@ class Forbidden(GleaneryError):
         )
 
 
+_NOTHING = "Your organization has nothing of this name"
+
+
 class NotFound(GleaneryError):
     """There is no such thing, or none that this organization may know of: the same answer."""
 
-    def __init__(self, loc: tuple[str, ...] = ("path",), msg: str = "Not found") -> None:
+    def __init__(self, loc: tuple[str, ...] = ("path",), msg: str = _NOTHING) -> None:
         super().__init__(Fault(loc, msg, "not_found"))
 
 

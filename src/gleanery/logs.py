@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 import structlog
@@ -46,5 +47,10 @@ def configure(settings: Settings) -> None:
 def _ending(as_text: bool) -> list[Processor]:
     """Tracebacks are plain: richer ones print local variables, and those can be credentials."""
     if as_text:
-        return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        return [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ,
+                exception_formatter=structlog.dev.plain_traceback,
+            )
+        ]
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -50,7 +50,7 @@ def _matching(pattern: str, reason: str) -> Callable[[str], str]:
 def _whole_number(value: str) -> int:
     """ASCII digits only: Python's int() also takes signs, underscores and other scripts."""
     if not re.fullmatch(r"0|[1-9][0-9]{0,18}", value):
-        raise ValueError("expected a whole number in plain digits, not above 2^63-1")
+        raise ValueError("expected a whole number in plain digits, from 0 to 2^63-1")
     return int(value)
 
 
@@ -67,6 +67,12 @@ def _expiry(value: Any) -> int | None:
     if not _NO_EXPIRY <= value <= instants.LAST:
         raise ValueError("expected seconds since 1970, or -1 for no expiry")
     return None if value == _NO_EXPIRY else int(value)
+
+
+def _no_files(files: list[Any]) -> list[Any]:
+    if files:
+        raise ValueError("outputs can't carry files yet")
+    return files
 
 
 def _region(code: str) -> str:
@@ -186,6 +192,12 @@ class LocalStorageIn(Input):
     domain: Domain
     key: Text
     value: Text
+    group_id: int | None = Field(
+        default=None,
+        ge=0,
+        le=LARGEST_CURSOR,
+        description="The number of the group that it is for; absent or 0: for every group.",
+    )
     path: Text | None = Field(default=None, description="/ if absent.")
     expires: Expiry = Field(default=None, description="Date-time, or epoch seconds; absent: never.")
 
@@ -219,6 +231,31 @@ class DomainQuery(Input):
     domain: Domain | None = Field(
         default=None, description="Keep what a page on this host would see (RFC 6265 domain-match)."
     )
+
+
+class LocalStorageQuery(DomainQuery):
+    """The filters of the list of entries."""
+
+    group_id: WholeNumber | None = Field(
+        default=None,
+        ge=0,
+        le=LARGEST_CURSOR,
+        description="Keep what a scraper of the group of this number uses: its own and group 0's.",
+    )
+
+
+class CookieDeletion(Input):
+    """Which cookies to remove."""
+
+    domain: Domain = Field(description="Exactly this domain, with its leading dot if it has one.")
+    name: HeaderText | None = Field(default=None, description="Only the cookies of this name.")
+
+
+class LocalStorageDeletion(Input):
+    """Which entries to remove."""
+
+    domain: Domain = Field(description="Exactly this domain, with its leading dot if it has one.")
+    key: Text | None = Field(default=None, description="Only the entries of this key.")
 
 
 # --- reviews ------------------------------------------------------------------------------------
@@ -258,8 +295,10 @@ class OutputIn(Input):
         default=None,
         description="country and region in here are what the filters of the same name see.",
     )
-    files: list[Any] | None = Field(
-        default=None, max_length=0, description="Reserved: outputs can't carry files yet."
+    files: Annotated[list[Any], AfterValidator(_told("files", _no_files))] | None = Field(
+        default=None,
+        description="Reserved: outputs can't carry files yet.",
+        json_schema_extra={"maxItems": 0},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import ssl
 import tempfile
@@ -41,8 +42,16 @@ def bound(settings: Settings) -> tuple[socket.socket, Settings]:
 def serve_on(listener: socket.socket, settings: Settings) -> None:
     """The same on a socket that is already bound, over a database that is prepared."""
     logs.configure(settings)
-    engine = database_of(settings).engine
-    _log.info("serving", address=settings.address, engine=engine, workers=settings.workers)
+    for number in (signal.SIGINT, signal.SIGTERM):  # the server's own handlers end it in order
+        signal.signal(number, lambda *_: None)
+    _log.info(
+        "serving",
+        address=settings.address,
+        listening=f"{settings.host} port {settings.port}",
+        engine=database_of(settings).engine,
+        data=str(settings.data.absolute()),
+        workers=settings.workers,
+    )
     if settings.workers == 1:
         uvicorn.Server(_config(settings)).run(sockets=[listener])
         return
@@ -108,6 +117,7 @@ def _listen(settings: Settings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise SettingsError(
-            f"Can't listen on {settings.host} port {settings.port}: {error.strerror}. "
-            "Choose another with --port"
+            f"Can't listen on {settings.host} port {settings.port}: "
+            f"{os.strerror(error.errno or 0)}; end the program that has it, or choose another "
+            "with --port"
         ) from None

@@ -104,6 +104,7 @@ class Settings:
                 (self.max_records < 1, "--max-records must be at least 1"),
                 (self.max_body_bytes < 1, "--max-body-bytes must be at least 1"),
                 (self.pool_size < 1, "--pool-size must be at least 1"),
+                (self.token_cache_seconds < 0, "--token-cache-seconds must be 0 or more"),
                 (self.tombstone_days < 1, "--tombstone-days must be at least 1"),
                 (self.sweep_seconds <= 0, "--sweep-seconds must be above 0"),
                 (

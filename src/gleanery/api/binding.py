@@ -16,6 +16,17 @@ from gleanery.records import Name
 
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
+# In JSON's words, where pydantic's are Python's.
+_WORDS = {
+    "bool_type": "expected true or false",
+    "dict_type": "expected an object",
+    "int_type": "expected an integer",
+    "list_type": "expected an array",
+    "missing": "is missing",
+    "model_type": "expected an object",
+    "string_type": "expected a string",
+}
+
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -106,6 +117,8 @@ async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], li
 
 def bind_body(type_: TypeAdapter[Any], text: bytes, max_records: int) -> Any:
     """The body's value; of an array, every element's every fault is told."""
+    if not text:
+        raise Invalid(Fault(("body",), "The body is empty", "json"))
     try:
         value = jsontext.decode(text)
         if isinstance(value, list) and len(value) > max_records:
@@ -122,4 +135,5 @@ def bind_body(type_: TypeAdapter[Any], text: bytes, max_records: int) -> Any:
 def _faults(where: tuple[str, ...], error: ValidationError) -> Iterable[Fault]:
     """pydantic's faults without the values: those may be credentials."""
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
-        yield Fault((*where, *map(str, fault["loc"])), fault["msg"], fault["type"])
+        words = _WORDS.get(fault["type"], fault["msg"])
+        yield Fault((*where, *map(str, fault["loc"])), words, fault["type"])

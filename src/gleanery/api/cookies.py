@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import TypeAdapter
 
 from gleanery.api.calls import Answer, Call
-from gleanery.records import CookieIn, CookieOut, DomainQuery, Tally
+from gleanery.records import CookieDeletion, CookieIn, CookieOut, DomainQuery, Tally
 from gleanery.store import cookies
 
 _LIST = TypeAdapter(list[CookieOut])
@@ -26,3 +26,10 @@ async def get_cookies(call: Call[DomainQuery, None]) -> Answer:
         s.database, s.vault, call.organization_id, call.query.domain
     )
     return Answer(_LIST.dump_json(listed))
+
+
+async def delete_cookies(call: Call[CookieDeletion, None]) -> Answer:
+    deleted = await cookies.delete_cookies(
+        call.services.database, call.organization_id, call.query.domain, call.query.name
+    )
+    return Answer(b'{"deleted":%d}' % deleted)

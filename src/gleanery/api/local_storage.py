@@ -5,7 +5,13 @@ from __future__ import annotations
 from pydantic import TypeAdapter
 
 from gleanery.api.calls import Answer, Call
-from gleanery.records import DomainQuery, LocalStorageIn, LocalStorageOut, Tally
+from gleanery.records import (
+    LocalStorageDeletion,
+    LocalStorageIn,
+    LocalStorageOut,
+    LocalStorageQuery,
+    Tally,
+)
 from gleanery.store import local_storage
 
 _LIST = TypeAdapter(list[LocalStorageOut])
@@ -20,9 +26,16 @@ async def set_local_storage(call: Call[None, list[LocalStorageIn]]) -> Answer:
     return Answer(_TALLY.dump_json(tally))
 
 
-async def get_local_storage(call: Call[DomainQuery, None]) -> Answer:
+async def get_local_storage(call: Call[LocalStorageQuery, None]) -> Answer:
     s = call.services
     listed = await local_storage.list_entries(
-        s.database, s.vault, call.organization_id, call.query.domain
+        s.database, s.vault, call.organization_id, call.query.domain, call.query.group_id
     )
     return Answer(_LIST.dump_json(listed))
+
+
+async def delete_local_storage(call: Call[LocalStorageDeletion, None]) -> Answer:
+    deleted = await local_storage.delete_entries(
+        call.services.database, call.organization_id, call.query.domain, call.query.key
+    )
+    return Answer(b'{"deleted":%d}' % deleted)

@@ -85,7 +85,7 @@ class _Schemas:
         self.definitions: Document = shared["$defs"]
         queries = {operation.query for operation in operations if operation.query is not None}
         self._queries = {  # they are parameters, not types of their own
-            query: self.definitions.pop(query.__name__)["properties"] for query in queries
+            query: self.definitions.pop(query.__name__) for query in queries
         }
 
     def body(self, operation: Operation, settings: Settings) -> Document:
@@ -98,7 +98,11 @@ class _Schemas:
         return dict(self._found[f"{operation.name} answer"])
 
     def query(self, query: type[BaseModel]) -> Document:
-        return {name: dict(schema) for name, schema in self._queries[query].items()}
+        found = self._queries[query]["properties"]
+        return {name: dict(schema) for name, schema in found.items()}
+
+    def is_required(self, query: type[BaseModel], name: str) -> bool:
+        return name in self._queries[query].get("required", ())
 
     @property
     def problem(self) -> Document:
@@ -136,7 +140,13 @@ def _parameters(operation: Operation, schemas: _Schemas) -> list[Document]:
             words = schema.pop("description", "")
             schema.pop("title", None)
             found.append(
-                {"name": name, "in": "query", "description": words, "schema": _never_null(schema)}
+                {
+                    "name": name,
+                    "in": "query",
+                    "required": schemas.is_required(operation.query, name),
+                    "description": words,
+                    "schema": _never_null(schema),
+                }
             )
     return found
 

@@ -54,6 +54,8 @@ class Operation:
             possible |= {401, 403, 503}
         if self.path_parameters and not self.creates:
             possible |= {404}
+        if self.handler is local_storage.set_local_storage:
+            possible |= {404}  # an entry may name a group
         if self.query is not None or self.creates:
             possible |= {422}
         if self.body is not None:
@@ -89,6 +91,16 @@ OPERATIONS = (
         answer=list[records.CookieOut],
     ),
     Operation(
+        method="DELETE",
+        path="/v1/cookies",
+        handler=cookies.delete_cookies,
+        title="Remove cookies",
+        words="Removes the cookies of a domain, or those of one name there.",
+        scope="session:write",
+        query=records.CookieDeletion,
+        answer=records.Deleted,
+    ),
+    Operation(
         method="POST",
         path="/v1/local-storage",
         handler=local_storage.set_local_storage,
@@ -108,8 +120,18 @@ OPERATIONS = (
         words="Lists the organization's entries in the order of their first insertion, the expired "
         "ones too.",
         scope="session:read",
-        query=records.DomainQuery,
+        query=records.LocalStorageQuery,
         answer=list[records.LocalStorageOut],
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/local-storage",
+        handler=local_storage.delete_local_storage,
+        title="Remove local storage",
+        words="Removes the entries of a domain, or those of one key there.",
+        scope="session:write",
+        query=records.LocalStorageDeletion,
+        answer=records.Deleted,
     ),
     Operation(
         method="GET",

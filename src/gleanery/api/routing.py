@@ -48,12 +48,12 @@ class Router:
             child = node.children.get(segment)
             if child is None:
                 if node.parameter is None:
-                    raise NotFound
+                    raise _no_route()
                 name, child = node.parameter
                 named[name] = _decoded(segment)
             node = child
         if not node.operations:
-            raise NotFound
+            raise _no_route()
         if method not in node.operations:
             raise MethodNotAllowed(node.operations)
         return Match(node.operations[method], named)
@@ -64,3 +64,7 @@ def _decoded(segment: str) -> str:
         return unquote_to_bytes(segment).decode("utf-8")
     except UnicodeDecodeError:
         raise NotFound from None
+
+
+def _no_route() -> NotFound:
+    return NotFound(msg="There is no such route: see /docs")

@@ -28,6 +28,11 @@ ON CONFLICT (organization_id, identity) DO UPDATE SET
 """,
     list=f"{_LIST} ORDER BY id",
     list_seen=f"{_LIST} {_SEEN} ORDER BY id",
+    delete="""
+DELETE FROM cookies
+WHERE organization_id = $1 AND domain = $2 AND (CAST($3 AS TEXT) IS NULL OR name = $3)
+RETURNING id
+""",
 )
 _SESSION_COOKIE = -1
 
@@ -76,3 +81,10 @@ async def list_cookies(
             identity, sealed, of, host, name, path, secure, http_only, expires,
         ) in sessions.in_turns(rows)
     ]  # fmt: skip
+
+
+async def delete_cookies(
+    database: Database, organization_id: int, domain: str, name: str | None
+) -> int:
+    """Removes those of exactly this domain, or only those of this name there."""
+    return await sessions.delete(database, _STATEMENTS, organization_id, domain, name)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gleanery import instants
+from gleanery.errors import NotFound
 from gleanery.fingerprints import fingerprint
 from gleanery.records import LocalStorageIn, LocalStorageOut, Tally
-from gleanery.store import sessions
+from gleanery.store import groups, sessions
 from gleanery.store.database import Database
 from gleanery.vault import Vault
 
@@ -32,6 +33,11 @@ ON CONFLICT (organization_id, identity) DO UPDATE SET
 """,
     list=f"{_LIST} ORDER BY id",
     list_seen=f"{_LIST} {_SEEN} ORDER BY id",
+    delete="""
+DELETE FROM local_storage
+WHERE organization_id = $1 AND domain = $2 AND (CAST($3 AS TEXT) IS NULL OR key = $3)
+RETURNING id
+""",
 )
 _EVERY_GROUP = 0
 
@@ -43,25 +49,37 @@ async def store_entries(
     entries: Sequence[LocalStorageIn],
     now: int,
 ) -> Tally:
+    """Stores the array whole or not at all; an entry for a group needs that group to exist."""
+    for number, entry in enumerate(entries):
+        if entry.group_id and not await groups.exists_by_number(
+            database, organization_id, entry.group_id
+        ):
+            raise NotFound(("body", str(number), "group_id"), "There is no group of this number")
     drafts = [_draft(organization_id, entry) for entry in entries]
     return await sessions.store(database, vault, _STATEMENTS, organization_id, drafts, now)
 
 
 def _draft(organization_id: int, entry: LocalStorageIn) -> sessions.Draft:
     path = "/" if entry.path is None else entry.path
-    host = entry.domain.removeprefix(".")
-    columns = (_EVERY_GROUP, entry.domain, host, entry.key, path, entry.expires)
+    host, group_id = entry.domain.removeprefix("."), entry.group_id or _EVERY_GROUP
+    columns = (group_id, entry.domain, host, entry.key, path, entry.expires)
     identity = fingerprint(
-        "local storage", organization_id, _EVERY_GROUP, entry.domain, path, entry.key
+        "local storage", organization_id, group_id, entry.domain, path, entry.key
     )
     return sessions.Draft(identity, columns, entry.value)
 
 
 async def list_entries(
-    database: Database, vault: Vault, organization_id: int, domain: str | None
+    database: Database,
+    vault: Vault,
+    organization_id: int,
+    domain: str | None,
+    for_group: int | None,
 ) -> list[LocalStorageOut]:
     """In the order of their first insertion, the expired ones too."""
     rows = await sessions.rows_of(database, _STATEMENTS, organization_id, domain)
+    if for_group is not None:
+        rows = [row for row in rows if row[2] in (_EVERY_GROUP, for_group)]
     return [
         LocalStorageOut(
             organization_id=organization_id,
@@ -79,3 +97,10 @@ async def list_entries(
             identity, sealed, group_id, of, key, path, expires, id_, created, updated,
         ) in sessions.in_turns(rows)
     ]  # fmt: skip
+
+
+async def delete_entries(
+    database: Database, organization_id: int, domain: str, key: str | None
+) -> int:
+    """Removes those of exactly this domain, or only those of this key there."""
+    return await sessions.delete(database, _STATEMENTS, organization_id, domain, key)

@@ -39,6 +39,8 @@ class Statements(NamedTuple):
     """All of an organization's records ($1), in the order of their first insertion."""
     list_seen: str
     """Those of them that a page on host $2 sees; $3 is whether that host can have parents."""
+    delete: str
+    """Removes those of domain $2 and, unless it is null, of name or key $3; gives their ids."""
 
 
 async def store(
@@ -87,6 +89,18 @@ def _is_unchanged(vault: Vault, draft: Draft, row: Row | None) -> bool:
         return vault.open(row[1], draft.identity) == draft.value
     except SealBroken:
         return False
+
+
+async def delete(
+    database: Database, statements: Statements, organization_id: int, domain: str, name: str | None
+) -> int:
+    """How many records were removed."""
+
+    async def work(transaction: Transaction) -> int:
+        await transaction.fetch(_TAKE_TURN, organization_id)
+        return len(await transaction.fetch(statements.delete, organization_id, domain, name))
+
+    return await database.write(work, line=organization_id)
 
 
 def opened(vault: Vault, sealed: bytes, identity: bytes) -> str:

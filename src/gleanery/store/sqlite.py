@@ -89,7 +89,11 @@ class SqliteDatabase:
             self._reader = _connect(self._path)
             self._writer = _Writer(_connect(self._path), self._path.parent)
         except (OSError, apsw.Error) as error:
-            raise SettingsError(f"Can't open the database {self._path}: {error}") from None
+            reason = getattr(error, "strerror", None) or error
+            raise SettingsError(
+                f"Can't use the database {self._path.absolute()}: {reason}; "
+                "choose another folder with --data, or change its owner"
+            ) from None
 
     async def close(self) -> None:
         if self._writer is not None:
