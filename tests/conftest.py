@@ -7,6 +7,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,15 @@ def timed(timed_service: Service) -> Iterator[Client]:
     """A client of that service."""
     with timed_service.client() as made:
         yield made
+
+
+@pytest.fixture
+def swept(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> Iterator[Client]:
+    """A client of a service that sweeps all the time, under a clock that the test moves."""
+    settings = replace(fresh_settings(engine, request, tmp_path), sweep_seconds=0.1)
+    service = Service(settings, clock)
+    with service.client() as made:
+        yield made
+    service.stop()

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import fresh_settings
 from service import Client, Clock, Service
 from test_outputs import output
 
@@ -56,18 +53,6 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-@pytest.fixture
-def swept(
-    engine: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
-) -> Iterator[Client]:
-    """A client of a service that sweeps all the time, under a clock that the test moves."""
-    settings = replace(fresh_settings(engine, request, tmp_path), sweep_seconds=0.1)
-    service = Service(settings, clock)
-    with service.client() as made:
-        yield made
-    service.stop()
 
 
 def test_the_feed_tells_of_creations_updates_approvals_and_deletions(client: Client) -> None:

@@ -185,9 +185,8 @@ async def _store_sample(database: Database, settings: Settings, token: str) -> N
     assert grant is not None
     organization_id, vault, now = grant.organization_id, vault_of(settings), instants.now()
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
-        drafts = [outputs.draft(organization_id, group, output) for output in found]
         moment = now - days_ago * _DAY
-        await outputs.store_outputs(database, organization_id, group, drafts, partial(int, moment))
+        await outputs.store_outputs(database, organization_id, group, found, partial(int, moment))
     for group, review in _REVIEWS:
         await reviews.add_review(database, organization_id, group, review, instants.now)
     await cookies.store_cookies(database, vault, organization_id, _COOKIES, now)

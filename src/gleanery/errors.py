@@ -59,6 +59,19 @@ class NotFound(GleaneryError):
         super().__init__(Fault(loc, msg, "not_found"))
 
 
+class Conflict(GleaneryError):
+    """An Idempotency-Key that was used for another request."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Fault(
+                ("header", "idempotency-key"),
+                "This key was used for another request: choose a new one",
+                "conflict",
+            )
+        )
+
+
 class Gone(GleaneryError):
     """The cursor is from before deletions that are no longer known: going on could miss one."""
 

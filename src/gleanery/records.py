@@ -281,6 +281,83 @@ class ReviewOut(TypedDict):
     comment: str
 
 
+class ReviewQuery(Input):
+    """The latest reviews, or all that there ever were."""
+
+    history: Literal["true", "false"] = Field(
+        default="false",
+        description="true: every review, newest first, in pages; the Link header has the next.",
+    )
+    limit: WholeNumber = Field(
+        default=100, ge=1, le=1000, description="Size of a page of the history."
+    )
+    cursor: WholeNumber = Field(
+        default=LARGEST_CURSOR, ge=0, le=LARGEST_CURSOR, description="As the Link header has it."
+    )
+
+
+# --- groups -------------------------------------------------------------------------------------
+
+
+def _member_names(names: list[str]) -> list[str]:
+    if len(set(names)) != len(names):
+        raise ValueError("names a member twice")
+    return names
+
+
+class GroupSettings(Input):
+    """What can be set of a group; what is left out is not set any more."""
+
+    display_name: Text | None = Field(default=None, max_length=LONGEST_NAME)
+    key_fields: Annotated[list[Text], AfterValidator(_told("key_fields", _member_names))] | None = (
+        Field(
+            default=None,
+            min_length=1,
+            max_length=16,
+            description="The members of data that make an output's key, unless it brings a key.",
+            json_schema_extra={"uniqueItems": True},
+        )
+    )
+    schema_: dict[str, Any] | None = Field(
+        default=None,
+        alias="schema",
+        description="A JSON Schema (2020-12) that the data of every new output must meet.",
+    )
+    retain_days: int | None = Field(
+        default=None,
+        ge=1,
+        le=36_500,
+        description="Outputs that no scraper has seen for so long are removed.",
+    )
+
+
+class JobOut(TypedDict):
+    """A job of a group, with its counts."""
+
+    job_id: str
+    outputs: int
+    approved: int
+    latest_review: ReviewOut | None
+
+
+class GroupOut(TypedDict):
+    """A group with its jobs, counts and settings."""
+
+    group_id: str
+    id: Annotated[int, Field(description="Its number, as local storage names it.")]
+    display_name: str | None
+    outputs: int
+    countries: Annotated[
+        dict[str, int], Field(description="Outputs by ISO code, or by name if unknown.")
+    ]
+    last_change: str | None
+    cursor: Annotated[int, Field(description="Where the change feed stands.")]
+    key_fields: list[str] | None
+    schema: dict[str, Any] | None
+    retain_days: int | None
+    jobs: list[JobOut]
+
+
 # --- outputs ------------------------------------------------------------------------------------
 
 

@@ -18,8 +18,8 @@ from pydantic import TypeAdapter
 from gleanery import instants
 from gleanery.api import binding, openapi, problems, reference, telemetry
 from gleanery.api.auth import Doorkeeper
-from gleanery.api.calls import Answer, Call, Services
-from gleanery.api.operations import OPERATIONS, Operation
+from gleanery.api.calls import Answer, AnyCall, Call, Services
+from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
 from gleanery.errors import GleaneryError
 from gleanery.settings import Settings
@@ -28,6 +28,7 @@ from gleanery.store.engines import database_of
 from gleanery.vault import Vault, key_from_file, key_from_text
 
 Scope = MutableMapping[str, Any]
+Headers = list[tuple[bytes, bytes]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _log = structlog.get_logger("gleanery")
@@ -151,23 +152,32 @@ class App:
         if operation.scope is not None:
             grant = await self._doorkeeper.admit(scope["headers"], operation.scope)
             organization_id = grant.organization_id
-        binding.bind_path(operation, path)
-        asked, query, body = {}, None, None
+        binding.bind_path(path, operation.creates)
+        call = Call[Any, Any](self._services, organization_id, path, {}, None, None)
         if operation.query is not None:
-            asked = binding.parse_query(scope["query_string"])
-            query = binding.bind_query(operation.query, asked)
+            call.asked = binding.parse_query(scope["query_string"])
+            call.query = binding.bind_query(operation.query, call.asked)
+        handler = operation.handler
         if operation.body is not None:
-            body = await self._body(operation, scope, receive)
-        return await operation.handler(
-            Call(self._services, organization_id, path, asked, query, body)
-        )
+            handler = await self._bind_body(operation, call, scope["headers"], receive)
+        return await handler(call)
 
-    async def _body(self, operation: Operation, scope: Scope, receive: binding.Receive) -> Any:
+    async def _bind_body(
+        self, operation: Operation, call: AnyCall, headers: Headers, receive: binding.Receive
+    ) -> Handler:
+        """Binds the body and chooses the handler for the way it is written."""
         settings = self._services.settings
-        binding.require_json(scope["headers"])
-        text = await binding.read_body(receive, scope["headers"], settings.max_body_bytes)
+        known = [binding.Media.JSON] + [binding.Media.LINES] * (operation.lines is not None)
+        media = binding.media_of(headers, *known)
+        if operation.lines is not None:
+            call.idempotency_key = binding.idempotency_key(headers)
+        if media is binding.Media.LINES and operation.lines is not None:
+            call.body = binding.read_lines(receive, settings.max_body_bytes)
+            return operation.lines
+        text = await binding.read_body(receive, headers, settings.max_body_bytes)
         bind = partial(binding.bind_body, self._bodies[operation.name], text, settings.max_records)
-        return bind() if len(text) < _LARGE_BODY else await asyncio.to_thread(bind)
+        call.body = bind() if len(text) < _LARGE_BODY else await asyncio.to_thread(bind)
+        return operation.handler
 
 
 async def _send(send: Send, answer: Answer, id_: bytes, with_body: bool) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from enum import Enum
 from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gleanery import jsontext
-from gleanery.api.operations import Operation
 from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
 from gleanery.records import Name
 
+IDEMPOTENCY_KEY = "[!-~]{1,255}"
+_IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 # In JSON's words, where pydantic's are Python's.
@@ -37,13 +40,13 @@ class ClientGone(Exception):
 # --- path ---------------------------------------------------------------------------------------
 
 
-def bind_path(operation: Operation, named: dict[str, str]) -> None:
+def bind_path(named: dict[str, str], creates: bool) -> None:
     """A name that nothing can have is not found, unless it was meant to come into being."""
     for parameter, text in named.items():
         try:
             _NAME.validate_python(text)
         except ValidationError as error:
-            if not operation.creates:
+            if not creates:
                 raise NotFound from None
             raise Invalid(*_faults(("path", parameter), error)) from None
 
@@ -85,15 +88,57 @@ def bind_query(model: type[BaseModel], asked: dict[str, str]) -> BaseModel:
 # --- body ---------------------------------------------------------------------------------------
 
 
-def require_json(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """A body is JSON in UTF-8, not compressed."""
+class Media(Enum):
+    """How a body is written."""
+
+    JSON = "application/json"
+    LINES = "application/x-ndjson"
+
+
+def media_of(headers: Iterable[tuple[bytes, bytes]], *known: Media) -> Media:
+    """Which of the known media the body is; in UTF-8, not compressed."""
     given = dict(headers)
     media, _, parameters = given.get(b"content-type", b"").decode("latin-1").partition(";")
     charset = parameters.strip().lower().replace('"', "")
-    if media.strip().lower() != "application/json" or charset not in ("", "charset=utf-8"):
-        raise UnsupportedMedia("content-type", "Send Content-Type: application/json, in UTF-8")
     if given.get(b"content-encoding", b"identity").lower() != b"identity":
         raise UnsupportedMedia("content-encoding", "Send the body without Content-Encoding")
+    for one in known:
+        if media.strip().lower() == one.value and charset in ("", "charset=utf-8"):
+            return one
+    names = " or ".join(one.value for one in known)
+    raise UnsupportedMedia("content-type", f"Send Content-Type: {names}, in UTF-8")
+
+
+def idempotency_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    key = dict(headers).get(b"idempotency-key")
+    if key is None:
+        return None
+    if not _IDEMPOTENCY_KEY.fullmatch(key):
+        raise Invalid(
+            Fault(
+                ("header", "idempotency-key"),
+                "expected 1 to 255 printable ASCII characters without space",
+                "idempotency_key",
+            )
+        )
+    return key.decode("ascii")
+
+
+async def read_lines(receive: Receive, longest: int) -> AsyncIterator[bytes]:
+    """The lines of a body of any length; only one is held at a time."""
+    rest, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        more = message.get("more_body", False)
+        *lines, rest = (rest + message.get("body", b"")).split(b"\n")
+        for line in lines:
+            yield line
+        if len(rest) > longest:
+            raise TooLarge(longest)
+    if rest:
+        yield rest
 
 
 async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], limit: int) -> bytes:

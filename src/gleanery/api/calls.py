@@ -39,6 +39,7 @@ class Call(Generic[Query, Body]):
     """The query as it was written, for links that repeat it."""
     query: Query
     body: Body
+    idempotency_key: str | None = None
 
 
 class Answer(NamedTuple):

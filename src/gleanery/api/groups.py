@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
+from pydantic import TypeAdapter
+
 from gleanery.api.calls import Answer, Call
-from gleanery.store import chores
+from gleanery.records import GroupOut, GroupSettings
+from gleanery.store import catalogue, chores
+
+_ONE = TypeAdapter(GroupOut)
+_LIST = TypeAdapter(list[GroupOut])
+
+
+async def get_groups(call: Call[None, None]) -> Answer:
+    listed = await catalogue.list_groups(call.services.database, call.organization_id)
+    return Answer(_LIST.dump_json(listed))
+
+
+async def get_group(call: Call[None, None]) -> Answer:
+    group = await catalogue.show_group(
+        call.services.database, call.organization_id, call.path["group_id"]
+    )
+    return Answer(_ONE.dump_json(group))
+
+
+async def set_group(call: Call[None, GroupSettings]) -> Answer:
+    s = call.services
+    group = await catalogue.set_group(
+        s.database, call.organization_id, call.path["group_id"], call.body, s.clock
+    )
+    return Answer(_ONE.dump_json(group))
 
 
 async def delete_group(call: Call[None, None]) -> Answer:

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from gleanery import __version__, tokens
 from gleanery.api import problems
+from gleanery.api.binding import IDEMPOTENCY_KEY
 from gleanery.api.operations import Operation
 from gleanery.records import Name
 from gleanery.settings import Settings
@@ -135,6 +136,16 @@ def _parameters(operation: Operation, schemas: _Schemas) -> list[Document]:
         {"name": name, "in": "path", "required": True, "schema": name_schema}
         for name in operation.path_parameters
     ]
+    if operation.lines is not None:
+        found.append(
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": False,
+                "description": "The same request under the same key is done once.",
+                "schema": {"type": "string", "pattern": f"^{IDEMPOTENCY_KEY}$"},
+            }
+        )
     if operation.query is not None:
         for name, schema in schemas.query(operation.query).items():
             words = schema.pop("description", "")

@@ -36,6 +36,8 @@ class Operation:
     """Whether what the path names may be new; else a name that can't exist is just not found."""
     query: type[BaseModel] | None = None
     body: Any = None
+    lines: Handler | None = None
+    """The handler for a body in NDJSON, if there is one; it honours an Idempotency-Key too."""
     answer: Any = None
     media: str = "application/json"
 
@@ -62,6 +64,8 @@ class Operation:
             possible |= {413, 415, 422}
         if self.handler is system.readyz:
             possible |= {503}
+        if self.lines is not None:
+            possible |= {409}
         if self.handler is changes.get_changes:
             possible |= {410}
         return sorted(possible)
@@ -138,8 +142,10 @@ OPERATIONS = (
         path="/v1/reviews/{group_id}",
         handler=reviews.get_latest_reviews,
         title="Get latest reviews",
-        words="The newest review of each reviewed job of the group, the newest of them first.",
+        words="The newest review of each reviewed job of the group, the newest of them first; with "
+        "`history=true` every review that there ever was.",
         scope="reviews:read",
+        query=records.ReviewQuery,
         answer=list[records.ReviewOut],
     ),
     Operation(
@@ -172,11 +178,17 @@ OPERATIONS = (
         handler=outputs.store_outputs,
         title="Store outputs",
         words="Stores a batch whole or not at all. Group and jobs come into being on first write. "
-        "An output is the same as before if job and key are; the key is `key`, else `source_url`. "
-        "With the same content only its last_scraped_date moves.",
+        "An output is the same as before if job and key are; the key is `key`, else the group's "
+        "`key_fields`, else `source_url`. With the same content only its last_scraped_date moves."
+        "\n\n"
+        "A body of any length can be sent as NDJSON (`application/x-ndjson`), an output a line. "
+        "It is stored a thousand lines at a time; the answer has the counts and `lines`, and no "
+        "`results`; at a fault it says how far it got. With an `Idempotency-Key` the same "
+        "request, repeated within a day, is answered as the first time.",
         scope="outputs:write",
         creates=True,
         body=list[records.OutputIn],
+        lines=outputs.store_lines,
         answer=records.IngestAnswer,
     ),
     Operation(
@@ -200,6 +212,36 @@ OPERATIONS = (
         scope="outputs:read",
         query=records.ChangeQuery,
         answer=records.ChangePage,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/groups",
+        handler=groups.get_groups,
+        title="Get groups",
+        words="The organization's groups with their jobs, counts, latest reviews and settings.",
+        scope="outputs:read",
+        answer=list[records.GroupOut],
+    ),
+    Operation(
+        method="GET",
+        path="/v1/groups/{group_id}",
+        handler=groups.get_group,
+        title="Get a group",
+        words="One group with its jobs, counts, latest reviews and settings.",
+        scope="outputs:read",
+        answer=records.GroupOut,
+    ),
+    Operation(
+        method="PUT",
+        path="/v1/groups/{group_id}",
+        handler=groups.set_group,
+        title="Set up a group",
+        words="Sets what is given and unsets what is not; the group comes into being if it is new. "
+        "A new key or schema is for outputs stored from then on.",
+        scope="outputs:write",
+        creates=True,
+        body=records.GroupSettings,
+        answer=records.GroupOut,
     ),
     Operation(
         method="DELETE",

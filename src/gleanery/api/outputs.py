@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from urllib.parse import quote, urlencode
 
 from pydantic import TypeAdapter
 
 from gleanery import jsontext
+from gleanery.api.binding import bind_body
 from gleanery.api.calls import Answer, Call
+from gleanery.errors import Fault, Invalid
 from gleanery.records import IngestAnswer, OutputIn, OutputQuery
 from gleanery.store import outputs
 
+_ONE: TypeAdapter[OutputIn] = TypeAdapter(OutputIn)
 _ANSWER = TypeAdapter(IngestAnswer)
+_LINES_AT_ONCE = 1000
+_BYTES_AT_ONCE = 1024 * 1024
 
 
 async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
@@ -43,12 +51,59 @@ async def delete_output(call: Call[None, None]) -> Answer:
 
 
 async def store_outputs(call: Call[None, list[OutputIn]]) -> Answer:
-    group = call.path["group_id"]
-    # Hashing and rendering is work: in a thread, so that other requests get their turns.
-    drafts = await asyncio.to_thread(
-        lambda: [outputs.draft(call.organization_id, group, output) for output in call.body]
-    )
+    s = call.services
     answer = await outputs.store_outputs(
-        call.services.database, call.organization_id, group, drafts, call.services.clock
+        s.database,
+        call.organization_id,
+        call.path["group_id"],
+        call.body,
+        s.clock,
+        idempotency_key=call.idempotency_key,
     )
     return Answer(_ANSWER.dump_json(answer))
+
+
+async def store_lines(call: Call[None, AsyncIterator[bytes]]) -> Answer:
+    """Stores a thousand lines, or a megabyte, at a time: memory stays flat whatever the length."""
+    tally, batch, first, size, count = Counter[str](), [], 0, 0, 0
+    async for line in call.body:
+        batch.append(line)
+        size, count = size + len(line), count + 1
+        if len(batch) == _LINES_AT_ONCE or size > _BYTES_AT_ONCE:
+            tally += await _store_lines(call, batch, first)
+            batch, first, size = [], count, 0
+    tally += await _store_lines(call, batch, first)
+    counts = {name: tally[name] for name in ("created", "updated", "unchanged")}
+    return Answer(jsontext.encode(counts | {"lines": count}))
+
+
+async def _store_lines(
+    call: Call[None, AsyncIterator[bytes]], batch: list[bytes], first: int
+) -> Counter[str]:
+    s = call.services
+    try:
+        bound = await asyncio.to_thread(_bind_lines, batch, first)
+        answer = await outputs.store_outputs(
+            s.database, call.organization_id, call.path["group_id"], bound, s.clock,
+            first=first, idempotency_key=call.idempotency_key,
+        )  # fmt: skip
+    except Invalid as error:
+        reached = f"Nothing is stored from line {first} on, counted from 0; all before it is"
+        raise Invalid(*error.faults, Fault(("body", str(first)), reached, "stopped")) from None
+    return Counter(result["change"] for result in answer["results"])
+
+
+def _bind_lines(batch: list[bytes], first: int) -> list[OutputIn]:
+    """The outputs of the lines, or every fault of every line."""
+    bound: list[OutputIn] = []
+    faults: list[Fault] = []
+    for place, line in enumerate(batch, first):
+        if not line.strip():
+            continue
+        try:
+            bound.append(bind_body(_ONE, line, 1))
+        except Invalid as error:
+            faults += [replace(f, loc=("body", str(place), *f.loc[1:])) for f in error.faults]
+    if faults:
+        raise Invalid(*faults)
+    return bound

@@ -6,6 +6,7 @@ changes, ``tail`` what an approval or another scrape changes. A page is heads an
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from gleanery import instants, jsontext, places
-from gleanery.errors import NotFound
+from gleanery.errors import Invalid, NotFound
 from gleanery.fingerprints import fingerprint
 from gleanery.records import IngestAnswer, OutputIn, OutputQuery, StoredOutput
-from gleanery.store import groups
+from gleanery.store import groups, requests
 from gleanery.store.database import Database, Row, Transaction
+from gleanery.store.rules import Rules, rules_of
 
 # An identity is looked up without its group, which it was hashed from: an index that begins with
 # the group would look as good to a planner without statistics, and be a scan.
@@ -65,6 +67,7 @@ _TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
+_NO_RULES = Rules()
 ITEM_END = b"]}"  # closes the list of files, which a tail leaves open, and the item
 
 
@@ -101,9 +104,9 @@ class _Output:
     new_value: Draft | None = None
 
 
-def draft(organization_id: int, group: str, output: OutputIn) -> Draft:
-    """Hashes and renders one output. The key is ``key`` if given, else ``source_url``."""
-    key_hash = jsontext.canonical_hash(output.source_url if output.key is None else output.key)
+def draft(organization_id: int, group: str, output: OutputIn, rules: Rules = _NO_RULES) -> Draft:
+    """Hashes and renders one output under the rules of its group."""
+    key_hash = rules.key_hash(output)
     value_hash = jsontext.canonical_hash(output.data)
     identity = fingerprint(organization_id, group, output.job_id, key_hash)[:16]
     tags = output.tags or {}
@@ -141,25 +144,63 @@ async def store_outputs(
     database: Database,
     organization_id: int,
     group: str,
-    drafts: Sequence[Draft],
+    batch: Sequence[OutputIn],
     clock: groups.Clock,
+    first: int = 0,
+    idempotency_key: str | None = None,
 ) -> IngestAnswer:
-    """Stores the batch whole or not at all; an output met before moves only if it changed."""
+    """Stores the batch whole or not at all; an output met before moves only if it changed.
 
-    async def work(transaction: Transaction) -> IngestAnswer:
+    ``first`` is the place of the batch's first output in what the client sent. The same batch
+    under the same idempotency key is answered as it was the first time.
+    """
+
+    async def work(transaction: Transaction) -> IngestAnswer | None:
         turn = await groups.enter_or_create(transaction, organization_id, group, clock)
-        outputs = await _known_outputs(turn, drafts)
-        new = {draft.identity for draft in drafts} - outputs.keys()
-        unused_ids = iter(await transaction.new_output_ids(len(new)))
-        jobs = {job: await turn.job(job) for job in dict.fromkeys(draft.job for draft in drafts)}
-        results = [_apply(turn, outputs, draft, jobs[draft.job], unused_ids) for draft in drafts]
-        await _write(turn, outputs.values())
+        if (turn.key_fields, turn.schema) != rules:
+            return None  # they were changed in between
+        if idempotency_key is None:
+            answer = await _store(turn, drafts)
+        else:
+            key = fingerprint(group, idempotency_key, first)
+            content = fingerprint(*(part for draft in drafts for part in draft[1:3]))
+            answer = await requests.once(turn, key, content, lambda: _store(turn, drafts))
         await turn.end()
-        return _answer(results)
+        return answer
 
-    if not drafts:
+    if not batch:
         return _answer([])
-    return await database.write(work, line=groups.line(organization_id, group))
+    while True:
+        rules = await rules_of(database, organization_id, group)
+        # Hashing and rendering is work: in a thread, so that other requests get their turns.
+        drafts = await asyncio.to_thread(_drafts, organization_id, group, batch, rules, first)
+        answer = await database.write(work, line=groups.line(organization_id, group))
+        if answer is not None:
+            return answer
+
+
+def _drafts(
+    organization_id: int, group: str, batch: Sequence[OutputIn], rules: Rules, first: int
+) -> list[Draft]:
+    if rules != _NO_RULES:
+        faults = [
+            fault
+            for place, output in enumerate(batch, first)
+            for fault in rules.faults(str(place), output)
+        ]
+        if faults:
+            raise Invalid(*faults)
+    return [draft(organization_id, group, output, rules) for output in batch]
+
+
+async def _store(turn: groups.Turn, drafts: Sequence[Draft]) -> IngestAnswer:
+    outputs = await _known_outputs(turn, drafts)
+    new = {draft.identity for draft in drafts} - outputs.keys()
+    unused_ids = iter(await turn.transaction.new_output_ids(len(new)))
+    jobs = {job: await turn.job(job) for job in dict.fromkeys(draft.job for draft in drafts)}
+    results = [_apply(turn, outputs, draft, jobs[draft.job], unused_ids) for draft in drafts]
+    await _write(turn, outputs.values())
+    return _answer(results)
 
 
 async def _known_outputs(turn: groups.Turn, drafts: Sequence[Draft]) -> dict[bytes, _Output]:

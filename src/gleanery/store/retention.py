@@ -1,9 +1,9 @@
-"""What time does to records: old outputs expire, old deletions are forgotten, chores go on."""
+"""What time does to records: they expire, are forgotten, and chores go on."""
 
 from __future__ import annotations
 
 from gleanery import instants
-from gleanery.store import changes, chores, groups, outputs
+from gleanery.store import changes, chores, groups, outputs, requests
 from gleanery.store.database import Database, Transaction
 
 _EXPIRING = """
@@ -24,6 +24,7 @@ _DAY = 86_400 * instants.SECOND
 async def sweep(database: Database, clock: groups.Clock, tombstone_days: int) -> None:
     """One round of all of it, in short steps; safe from several processes at once."""
     await chores.carry_out_left_over(database, clock)
+    await requests.forget(database, clock() - _DAY)
     await changes.purge_tombstones(database, clock() - tombstone_days * _DAY)
     for organization_id, name, group_id, days in await database.read(_EXPIRING):
         before = clock() - days * _DAY

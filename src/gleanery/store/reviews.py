@@ -25,6 +25,14 @@ WHERE jobs.organization_id = $1
     AND latest_review IS NOT NULL
 ORDER BY latest_review DESC
 """
+_HISTORY = """
+SELECT jobs.name, review_id, created, status, comment, reviews.id
+FROM reviews JOIN jobs ON jobs.organization_id = reviews.organization_id AND jobs.id = job_id
+WHERE reviews.organization_id = $1
+    AND reviews.group_id = (SELECT id FROM groups WHERE organization_id = $1 AND name = $2)
+    AND reviews.id < $3
+ORDER BY reviews.id DESC LIMIT $4
+"""
 # What a status says of the job's outputs; a status not listed says nothing.
 _MEANS: dict[str, chores.Kind] = {
     "approved": "approve",
@@ -38,17 +46,28 @@ async def latest_reviews(database: Database, organization_id: int, group: str) -
     rows = await database.read(_LATEST, organization_id, group)
     if not rows:
         await groups.must_exist(database, organization_id, group)
-    return [_shown(*row) for row in rows]
+    return [shown(*row) for row in rows]
+
+
+async def review_history(
+    database: Database, organization_id: int, group: str, before: int, limit: int
+) -> tuple[list[ReviewOut], int | None]:
+    """Every review of the group, the newest first, and where the next page starts."""
+    rows = await database.read(_HISTORY, organization_id, group, before, limit + 1)
+    if not rows:
+        await groups.must_exist(database, organization_id, group)
+    more = rows[limit - 1][5] if len(rows) > limit else None
+    return [shown(*row[:5]) for row in rows[:limit]], more
 
 
 async def add_review(
     database: Database, organization_id: int, group: str, review: ReviewIn, clock: groups.Clock
 ) -> ReviewOut:
     """Appends the review and carries out what it says of the outputs as they are at its moment."""
-    shown, _ = await chores.decide_and_carry_out(
+    review_shown, _ = await chores.decide_and_carry_out(
         database, organization_id, group, clock, lambda turn: _append(turn, review)
     )
-    return shown
+    return review_shown
 
 
 async def _append(turn: groups.Turn, review: ReviewIn) -> ReviewOut:
@@ -69,10 +88,10 @@ async def _append(turn: groups.Turn, review: ReviewIn) -> ReviewOut:
     await turn.transaction.fetch(_NOTE_LATEST, turn.organization_id, job_id, number)
     if status in _MEANS:
         await chores.note(turn, _MEANS[status], job_id)
-    return _shown(review.job_id, review_id, turn.now, status, comment)
+    return shown(review.job_id, review_id, turn.now, status, comment)
 
 
-def _shown(job: str, review_id: str, created: int, status: ReviewStatus, comment: str) -> ReviewOut:
+def shown(job: str, review_id: str, created: int, status: ReviewStatus, comment: str) -> ReviewOut:
     return ReviewOut(
         job_id=job,
         review_id=review_id,

@@ -163,3 +163,14 @@ CREATE TABLE chores (                             -- long work on a group, done 
 );
 
 CREATE INDEX chores_of_group ON chores (organization_id, group_id, id);
+
+CREATE TABLE requests (                           -- answers to requests that had an Idempotency-Key
+    organization_id BIGINT  NOT NULL,
+    identity        BYTEA   NOT NULL,
+    content         BYTEA   NOT NULL,
+    answer          TEXT    NOT NULL,
+    created         BIGINT  NOT NULL,
+    PRIMARY KEY (organization_id, identity)
+);
+
+CREATE INDEX requests_by_age ON requests (created);

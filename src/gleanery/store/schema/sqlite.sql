@@ -162,3 +162,14 @@ CREATE TABLE chores (                             -- long work on a group, done 
 ) STRICT;
 
 CREATE INDEX chores_of_group ON chores (organization_id, group_id, id);
+
+CREATE TABLE requests (                           -- answers to requests that had an Idempotency-Key
+    organization_id INTEGER NOT NULL,
+    identity        BLOB    NOT NULL,
+    content         BLOB    NOT NULL,
+    answer          TEXT    NOT NULL,
+    created         INTEGER NOT NULL,
+    PRIMARY KEY (organization_id, identity)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX requests_by_age ON requests (created);

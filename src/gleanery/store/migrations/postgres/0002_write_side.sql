@@ -42,6 +42,17 @@ CREATE TABLE chores (
 
 CREATE INDEX chores_of_group ON chores (organization_id, group_id, id);
 
+CREATE TABLE requests (
+    organization_id BIGINT  NOT NULL,
+    identity        BYTEA   NOT NULL,
+    content         BYTEA   NOT NULL,
+    answer          TEXT    NOT NULL,
+    created         BIGINT  NOT NULL,
+    PRIMARY KEY (organization_id, identity)
+);
+
+CREATE INDEX requests_by_age ON requests (created);
+
 -- What was there before counts were kept.
 UPDATE groups SET outputs =
     (SELECT count(*) FROM outputs WHERE outputs.group_id = groups.id);

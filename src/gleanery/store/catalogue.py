@@ -1,0 +1,104 @@
+"""Groups as people see them: what they hold, what is set of them, what was said of their jobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from gleanery import instants, jsontext
+from gleanery.errors import NotFound
+from gleanery.records import GroupOut, GroupSettings, JobOut
+from gleanery.store import groups, reviews, rules
+from gleanery.store.database import Database, Row, Transaction
+
+_GROUPS = """
+SELECT id, name, display_name, outputs, clock, key_fields, schema, retain_days FROM groups
+WHERE organization_id = $1 AND NOT deleted
+"""
+_JOBS = """
+SELECT jobs.group_id, name, outputs, approved, review_id, created, status, comment
+FROM jobs LEFT JOIN reviews
+    ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review
+WHERE jobs.organization_id = $1
+"""
+_COUNTRIES = """
+SELECT group_id, country, outputs FROM countries WHERE organization_id = $1 AND outputs > 0
+"""
+_SET = """
+UPDATE groups SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6
+WHERE organization_id = $1 AND id = $2
+"""
+
+
+async def list_groups(database: Database, organization_id: int) -> list[GroupOut]:
+    """All groups, in the order in which they came into being."""
+    found = await database.read(f"{_GROUPS} ORDER BY id", organization_id)
+    jobs = await database.read(f"{_JOBS} ORDER BY jobs.id", organization_id)
+    countries = await database.read(f"{_COUNTRIES} ORDER BY country", organization_id)
+    return [_shown(row, jobs, countries) for row in found]
+
+
+async def show_group(database: Database, organization_id: int, group: str) -> GroupOut:
+    rows = await database.read(f"{_GROUPS} AND name = $2", organization_id, group)
+    if not rows:
+        raise NotFound
+    of_group = (organization_id, rows[0][0])
+    jobs = await database.read(f"{_JOBS} AND jobs.group_id = $2 ORDER BY jobs.id", *of_group)
+    countries = await database.read(f"{_COUNTRIES} AND group_id = $2 ORDER BY country", *of_group)
+    return _shown(rows[0], jobs, countries)
+
+
+def _shown(row: Row, jobs: Iterable[Row], countries: Iterable[Row]) -> GroupOut:
+    id_, name, display_name, outputs, clock, key_fields, schema, retain_days = row
+    return GroupOut(
+        group_id=name,
+        id=id_,
+        display_name=display_name,
+        outputs=outputs,
+        countries={country: count for group, country, count in countries if group == id_},
+        last_change=instants.render_moment(clock) if clock else None,
+        cursor=clock,
+        key_fields=None if key_fields is None else jsontext.decode(key_fields.encode()),
+        schema=None if schema is None else jsontext.decode(schema.encode()),
+        retain_days=retain_days,
+        jobs=[_job(job) for job in jobs if job[0] == id_],
+    )
+
+
+def _job(row: Row) -> JobOut:
+    _, name, outputs, approved, review_id, created, status, comment = row
+    review = None if review_id is None else reviews.shown(name, review_id, created, status, comment)
+    return JobOut(job_id=name, outputs=outputs, approved=approved, latest_review=review)
+
+
+async def set_group(
+    database: Database,
+    organization_id: int,
+    group: str,
+    settings: GroupSettings,
+    clock: groups.Clock,
+) -> GroupOut:
+    """Sets what is given and unsets what is not; the group comes into being if it is new."""
+    key_fields = None if settings.key_fields is None else _text(settings.key_fields)
+    schema = None if settings.schema_ is None else _text(settings.schema_)
+    rules.check_schema(schema)
+
+    async def work(transaction: Transaction) -> None:
+        turn = await groups.enter_or_create(transaction, organization_id, group, clock)
+        await transaction.fetch(
+            _SET,
+            organization_id,
+            turn.group_id,
+            settings.display_name,
+            key_fields,
+            schema,
+            settings.retain_days,
+        )
+
+    await database.write(work, line=groups.line(organization_id, group))
+    return await show_group(database, organization_id, group)
+
+
+def _text(value: object) -> str:
+    """ASCII, so that a NUL inside stays an escape, which PostgreSQL can hold."""
+    return json.dumps(value)
