@@ -62,9 +62,16 @@ def settings(
 
 def fresh_settings(engine: str, request: pytest.FixtureRequest, folder: Path) -> Settings:
     if engine == "sqlite":
-        return Settings(data=folder, port=0, log_level="warning")
+        return Settings(data=folder, port=0, log_level="warning", longest_wait=2)
     url = request.getfixturevalue("postgres").new_database()
-    return Settings(data=folder, database=url, secret_key=SECRET_KEY, port=0, log_level="warning")
+    return Settings(
+        data=folder,
+        database=url,
+        secret_key=SECRET_KEY,
+        port=0,
+        log_level="warning",
+        longest_wait=2,
+    )
 
 
 @pytest.fixture(scope="session")

@@ -152,6 +152,14 @@ def test_a_group_is_removed_and_its_clients_hear_of_it(client: Client) -> None:
     assert len(copy) == 1
 
 
+def test_a_cursor_that_was_never_given_out_is_refused(client: Client) -> None:
+    """As after the restore of an older copy."""
+    client.store("group", output(1))
+    cursor = feed(client)["cursor"]
+    answer = client.get("/v1/changes/group", params={"cursor": cursor + 1, "wait": 60})
+    assert answer.status_code == 410
+
+
 # --- waiting ------------------------------------------------------------------------------------
 
 
@@ -166,7 +174,7 @@ def test_a_long_poll_answers_when_something_happens(client: Client, service: Ser
 
     thread = threading.Thread(target=wait)
     thread.start()
-    time.sleep(0.5)
+    time.sleep(0.3)
     assert not found
     client.store("other", output(1))  # another group does not matter
     client.store("group", output(2))

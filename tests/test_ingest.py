@@ -60,9 +60,9 @@ def test_at_a_fault_the_answer_says_how_far_it_got(client: Client) -> None:
 
 
 def test_the_rules_of_the_group_name_the_line(client: Client) -> None:
-    client.put("/v1/groups/group", json={"key_fields": ["sku"]})
+    client.put("/v1/groups/group", json={"schema": {"required": ["sku"]}})
     answer = send(client, output(1, data={"sku": 1}), output(2))
-    assert answer.json()["detail"][0]["loc"] == ["body", "1", "data", "sku"]
+    assert answer.json()["detail"][0]["loc"] == ["body", "1", "data"]
 
 
 def test_only_ingest_reads_lines(client: Client) -> None:

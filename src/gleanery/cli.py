@@ -99,6 +99,9 @@ def serve_command(
     pool_size: Annotated[
         int, _option("pool-size", "PostgreSQL connections per worker, at most.")
     ] = _DEFAULT.pool_size,
+    longest_wait: Annotated[
+        int, _option("longest-wait", "Seconds that a long poll may take, whatever it asks for.")
+    ] = _DEFAULT.longest_wait,
     tombstone_days: Annotated[
         int, _option("tombstone-days", "How long the change feed remembers deletions.")
     ] = _DEFAULT.tombstone_days,
@@ -136,6 +139,7 @@ def serve_command(
             max_body_bytes=max_body_bytes,
             token_cache_seconds=token_cache_seconds,
             pool_size=pool_size,
+            longest_wait=longest_wait,
             tombstone_days=tombstone_days,
             sweep_seconds=sweep_seconds,
             shutdown_seconds=shutdown_seconds,

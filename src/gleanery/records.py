@@ -54,6 +54,10 @@ def _whole_number(value: str) -> int:
     return int(value)
 
 
+def _integral(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _expiry(value: Any) -> int | None:
     """Seconds since 1970 of a date-time or of a number of seconds; None for -1 and for absent."""
     if value is None:
@@ -144,6 +148,10 @@ Moment = Annotated[
         {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
     ),
 ]
+# In JSON 7.0 is an integer as much as 7 is.
+_Integer = Annotated[int, BeforeValidator(_integral)]
+GroupNumber = Annotated[_Integer, Field(ge=0, le=LARGEST_CURSOR)]
+Days = Annotated[_Integer, Field(ge=1, le=36_500)]
 WholeNumber = Annotated[int, BeforeValidator(_told("whole_number", _whole_number))]
 Region = Annotated[
     str, AfterValidator(_told("region", _region)), _schema(pattern=places.REGION_FORM)
@@ -192,10 +200,8 @@ class LocalStorageIn(Input):
     domain: Domain
     key: Text
     value: Text
-    group_id: int | None = Field(
+    group_id: GroupNumber | None = Field(
         default=None,
-        ge=0,
-        le=LARGEST_CURSOR,
         description="The number of the group that it is for; absent or 0: for every group.",
     )
     path: Text | None = Field(default=None, description="/ if absent.")
@@ -236,10 +242,8 @@ class DomainQuery(Input):
 class LocalStorageQuery(DomainQuery):
     """The filters of the list of entries."""
 
-    group_id: WholeNumber | None = Field(
+    group_id: Annotated[WholeNumber, Field(ge=0, le=LARGEST_CURSOR)] | None = Field(
         default=None,
-        ge=0,
-        le=LARGEST_CURSOR,
         description="Keep what a scraper of the group of this number uses: its own and group 0's.",
     )
 
@@ -323,10 +327,8 @@ class GroupSettings(Input):
         alias="schema",
         description="A JSON Schema (2020-12) that the data of every new output must meet.",
     )
-    retain_days: int | None = Field(
+    retain_days: Days | None = Field(
         default=None,
-        ge=1,
-        le=36_500,
         description="Outputs that no scraper has seen for so long are removed.",
     )
 

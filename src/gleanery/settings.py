@@ -31,6 +31,7 @@ class Settings:
     max_body_bytes: int = 32 * 1024 * 1024
     token_cache_seconds: float = 2.0
     pool_size: int = 10
+    longest_wait: int = 60
     tombstone_days: int = 30
     sweep_seconds: float = 60.0
     shutdown_seconds: int = 30
@@ -105,6 +106,7 @@ class Settings:
                 (self.max_body_bytes < 1, "--max-body-bytes must be at least 1"),
                 (self.pool_size < 1, "--pool-size must be at least 1"),
                 (self.token_cache_seconds < 0, "--token-cache-seconds must be 0 or more"),
+                (self.longest_wait < 0, "--longest-wait must be 0 or more"),
                 (self.tombstone_days < 1, "--tombstone-days must be at least 1"),
                 (self.sweep_seconds <= 0, "--sweep-seconds must be above 0"),
                 (

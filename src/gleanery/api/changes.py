@@ -17,7 +17,8 @@ async def get_changes(call: Call[ChangeQuery, None]) -> Answer:
 
 
 async def _wait(call: Call[ChangeQuery, None]) -> changes.Feed:
-    deadline = time.monotonic() + call.query.wait
+    seconds = min(call.query.wait, call.services.settings.longest_wait)
+    deadline = time.monotonic() + seconds
     line = groups.line(call.organization_id, call.path["group_id"])
     async with call.services.database.watch(line) as watch:
         while True:

@@ -14,7 +14,7 @@ from gleanery.errors import Gone, NotFound
 from gleanery.store import groups, outputs
 from gleanery.store.database import Database, Row, Transaction
 
-_GROUP = "SELECT id, purged FROM groups WHERE organization_id = $1 AND name = $2"
+_GROUP = "SELECT id, purged, clock FROM groups WHERE organization_id = $1 AND name = $2"
 _FEED = """
 SELECT seq, created, head, tail, id, identity, job FROM (
     SELECT * FROM (
@@ -100,8 +100,10 @@ async def read_feed(
     rows = await database.read(_GROUP, organization_id, group)
     if not rows:
         raise NotFound
-    group_id, purged = rows[0]
+    group_id, purged, clock = rows[0]
     position = _admitted(Position.of(cursor, now), purged, now)
+    if position.started is None and position.seq > clock:
+        raise Gone  # it was never given out: this database is an older copy
     of_group = (organization_id, group_id)
     found = list(await database.read(_FEED, *of_group, position.seq, _LAST, limit))
     if not found:

@@ -26,21 +26,17 @@ class Rules(NamedTuple):
     schema: str | None = None
 
     def key_hash(self, output: OutputIn) -> str:
-        """The key is ``key`` if given, else the group's key fields, else ``source_url``."""
+        """The key is ``key``, else the group's key fields if all are there, else ``source_url``."""
         if output.key is not None:
             return jsontext.canonical_hash(output.key)
-        if self.key_fields is None:
-            return jsontext.canonical_hash(output.source_url)
-        names = _names(self.key_fields)
-        return jsontext.canonical_hash([output.data.get(name) for name in names])
+        names = () if self.key_fields is None else _names(self.key_fields)
+        if names and all(name in output.data for name in names):
+            return jsontext.canonical_hash([output.data[name] for name in names])
+        return jsontext.canonical_hash(output.source_url)
 
     def faults(self, place: str, output: OutputIn) -> Iterator[Fault]:
         """How the output breaks the rules. Values are not repeated."""
         loc = ("body", place, "data")
-        if output.key is None and self.key_fields is not None:
-            for name in _names(self.key_fields):
-                if name not in output.data:
-                    yield Fault((*loc, name), "is missing, and is part of the key", "missing_key")
         if self.schema is not None:
             for error in _validator(self.schema).iter_errors(output.data):
                 where = "/".join(str(step) for step in error.schema_path)
