@@ -182,8 +182,8 @@ def test_an_entry_of_local_storage_can_be_for_one_group(client: Client) -> None:
 
     another = client.get("/v1/groups/another").json()["id"]
     assert values() == ["v", "own"]
-    assert values(group_id=number) == ["v", "own"]
-    assert values(group_id=another) == ["v"]
+    assert values(for_group=number) == ["v", "own"]
+    assert values(for_group=another) == ["v"]
     listed = client.get("/v1/local-storage").json()
     assert client.post("/v1/local-storage", json=listed).json()["unchanged"] == 2
     answer = client.post("/v1/local-storage", json=[entry, entry | {"group_id": 10**9}])

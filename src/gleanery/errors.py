@@ -73,14 +73,14 @@ class Conflict(GleaneryError):
 
 
 class Gone(GleaneryError):
-    """Going on from this cursor could miss a change: a deletion forgotten, or a restored copy."""
+    """Going on from this cursor could miss a deletion that is no longer known."""
 
     def __init__(self) -> None:
         super().__init__(
             Fault(
                 ("query", "cursor"),
-                "Changes since this cursor are not known for certain: start again with cursor 0, "
-                "and drop what is not met again",
+                "Deletions since this cursor are no longer known: start again with cursor 0, and "
+                "drop what is not met again",
                 "gone",
             )
         )

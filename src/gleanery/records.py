@@ -149,9 +149,13 @@ Moment = Annotated[
     ),
 ]
 # In JSON 7.0 is an integer as much as 7 is.
-_Integer = Annotated[int, BeforeValidator(_integral)]
-GroupNumber = Annotated[_Integer, Field(ge=0, le=LARGEST_CURSOR)]
-Days = Annotated[_Integer, Field(ge=1, le=36_500)]
+GroupNumber = Annotated[int, Field(ge=0, le=LARGEST_CURSOR), BeforeValidator(_integral)]
+Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(_integral)]
+AskedGroupNumber = Annotated[
+    int,
+    Field(ge=0, le=LARGEST_CURSOR),
+    BeforeValidator(_told("whole_number", _whole_number)),
+]
 WholeNumber = Annotated[int, BeforeValidator(_told("whole_number", _whole_number))]
 Region = Annotated[
     str, AfterValidator(_told("region", _region)), _schema(pattern=places.REGION_FORM)
@@ -242,7 +246,7 @@ class DomainQuery(Input):
 class LocalStorageQuery(DomainQuery):
     """The filters of the list of entries."""
 
-    group_id: Annotated[WholeNumber, Field(ge=0, le=LARGEST_CURSOR)] | None = Field(
+    for_group: AskedGroupNumber | None = Field(
         default=None,
         description="Keep what a scraper of the group of this number uses: its own and group 0's.",
     )

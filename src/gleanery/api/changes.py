@@ -11,7 +11,7 @@ from gleanery.store import changes, groups
 
 async def get_changes(call: Call[ChangeQuery, None]) -> Answer:
     feed = await _read(call)
-    if not feed.changes and call.query.wait:
+    if not feed.changes and not feed.is_ahead and call.query.wait:
         feed = await _wait(call)
     return Answer(b'{"cursor":%d,"changes":[%s]}' % (feed.cursor, b",".join(feed.changes)))
 

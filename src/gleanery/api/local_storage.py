@@ -29,7 +29,7 @@ async def set_local_storage(call: Call[None, list[LocalStorageIn]]) -> Answer:
 async def get_local_storage(call: Call[LocalStorageQuery, None]) -> Answer:
     s = call.services
     listed = await local_storage.list_entries(
-        s.database, s.vault, call.organization_id, call.query.domain, call.query.group_id
+        s.database, s.vault, call.organization_id, call.query.domain, call.query.for_group
     )
     return Answer(_LIST.dump_json(listed))
 

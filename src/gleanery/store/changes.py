@@ -91,6 +91,8 @@ class Feed:
 
     changes: list[bytes]
     cursor: int
+    is_ahead: bool = False
+    """The cursor was never given out, so that there is nothing to wait for."""
 
 
 async def read_feed(
@@ -102,12 +104,10 @@ async def read_feed(
         raise NotFound
     group_id, purged, clock = rows[0]
     position = _admitted(Position.of(cursor, now), purged, now)
-    if position.started is None and position.seq > clock:
-        raise Gone  # it was never given out: this database is an older copy
     of_group = (organization_id, group_id)
     found = list(await database.read(_FEED, *of_group, position.seq, _LAST, limit))
     if not found:
-        return Feed([], cursor)
+        return Feed([], cursor, is_ahead=position.seq > clock)
     reached = Position(found[-1][0])
     if position.started is not None and reached.seq < purged:
         # Such a cursor is exact to the millisecond, so a page ends with the last of one.
