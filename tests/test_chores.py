@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import threading
@@ -12,9 +13,15 @@ import httpx2
 import pytest
 from conftest import fresh_settings
 from process import Running, free_port, gleanery
-from service import SECRET_KEY, Client
+from service import SECRET_KEY, Client, Service
 from test_changes import until
 from test_outputs import output
+
+from gleanery import instants, tokens
+from gleanery.store import chores, groups
+from gleanery.store.database import Transaction
+from gleanery.store.engines import database_of
+from gleanery.store.organizations import find_grant
 
 OUTPUTS = 12_000
 
@@ -82,3 +89,60 @@ def test_what_a_crash_interrupts_goes_on_after_the_restart(
             assert len(items) == OUTPUTS + 1
         else:
             assert [item["root_job_id"] for item in items] == ["later"]
+
+
+def decide(service: Service, token: str, kind: Any) -> None:
+    """Notes a chore and leaves it at that, as a process does that dies right after."""
+
+    async def run() -> None:
+        database = database_of(service.settings)
+        await database.open()
+        try:
+            grant = await find_grant(database, tokens.digest(token))
+            assert grant is not None
+
+            async def work(transaction: Transaction) -> None:
+                turn = await groups.enter(transaction, grant.organization_id, "group", instants.now)
+                await chores.note(turn, kind, await turn.find_job("job"))
+
+            await database.write(work)
+        finally:
+            await database.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "expected"),
+    [
+        ("approve", output(1), {1: True, 2: True}),
+        ("approve", output(1, tags={"a": 1}), {1: True, 2: True}),
+        ("approve", output(1, data={"number": 11}), {2: True, 11: False}),
+        ("delete", output(1), {1: False}),
+        ("delete", output(1, data={"number": 11}), {11: False}),
+        ("delete", output(3), {3: False}),
+    ],
+)
+def test_what_is_stored_during_a_chore_comes_after_it(
+    client: Client, service: Service, kind: str, stored: dict[str, Any], expected: dict[int, bool]
+) -> None:
+    client.store("group", output(1), output(2))
+    assert client.token is not None
+    decide(service, client.token, kind)
+    client.store("group", stored)
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "pending"})  # ends the chore
+    items = client.items("group")
+    assert {item["data"]["number"]: item["is_approved"] for item in items} == expected
+    group = client.get("/v1/groups/group").json()
+    assert group["outputs"] == len(expected)
+    assert sum(one["approved"] for one in group["jobs"]) == sum(expected.values())
+
+
+def test_a_rejection_reaches_what_moves_meanwhile(client: Client, service: Service) -> None:
+    client.store("group", output(1), output(2))
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
+    assert client.token is not None
+    decide(service, client.token, "withdraw")
+    client.store("group", output(1, tags={"a": 1}))
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "pending"})
+    assert [item["is_approved"] for item in client.items("group")] == [False, False]

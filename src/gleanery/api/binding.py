@@ -126,19 +126,23 @@ def idempotency_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
 
 async def read_lines(receive: Receive, longest: int) -> AsyncIterator[bytes]:
     """The lines of a body of any length; only one is held at a time."""
-    rest, more = b"", True
+    held: list[bytes] = []
+    size, more = 0, True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         more = message.get("more_body", False)
-        *lines, rest = (rest + message.get("body", b"")).split(b"\n")
-        for line in lines:
-            yield line
-        if len(rest) > longest:
+        *ends, rest = message.get("body", b"").split(b"\n")
+        for end in ends:
+            yield b"".join((*held, end))
+            held, size = [], 0
+        held.append(rest)
+        size += len(rest)
+        if size > longest:
             raise TooLarge(longest)
-    if rest:
-        yield rest
+    if size:
+        yield b"".join(held)
 
 
 async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], limit: int) -> bytes:

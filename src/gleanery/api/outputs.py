@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from gleanery import jsontext
 from gleanery.api.binding import bind_body
 from gleanery.api.calls import Answer, Call
-from gleanery.errors import Fault, Invalid
+from gleanery.errors import Fault, GleaneryError, Invalid
 from gleanery.records import IngestAnswer, OutputIn, OutputQuery
 from gleanery.store import outputs
 
@@ -64,15 +64,23 @@ async def store_outputs(call: Call[None, list[OutputIn]]) -> Answer:
 
 
 async def store_lines(call: Call[None, AsyncIterator[bytes]]) -> Answer:
-    """Stores a thousand lines, or a megabyte, at a time: memory stays flat whatever the length."""
+    """Stores a thousand lines, or a megabyte, at a time: memory stays flat whatever the length.
+
+    Whatever goes wrong on the way, the answer says from which line on nothing is stored.
+    """
     tally, batch, first, size, count = Counter[str](), [], 0, 0, 0
-    async for line in call.body:
-        batch.append(line)
-        size, count = size + len(line), count + 1
-        if len(batch) == _LINES_AT_ONCE or size > _BYTES_AT_ONCE:
-            tally += await _store_lines(call, batch, first)
-            batch, first, size = [], count, 0
-    tally += await _store_lines(call, batch, first)
+    try:
+        async for line in call.body:
+            batch.append(line)
+            size, count = size + len(line), count + 1
+            if len(batch) == _LINES_AT_ONCE or size > _BYTES_AT_ONCE:
+                tally += await _store_lines(call, batch, first)
+                batch, first, size = [], count, 0
+        tally += await _store_lines(call, batch, first)
+    except GleaneryError as error:
+        reached = f"Nothing is stored from line {first} on, counted from 0; all before it is"
+        error.faults = (*error.faults, Fault(("body", str(first)), reached, "stopped"))
+        raise
     counts = {name: tally[name] for name in ("created", "updated", "unchanged")}
     return Answer(jsontext.encode(counts | {"lines": count}))
 
@@ -81,15 +89,16 @@ async def _store_lines(
     call: Call[None, AsyncIterator[bytes]], batch: list[bytes], first: int
 ) -> Counter[str]:
     s = call.services
-    try:
-        bound = await asyncio.to_thread(_bind_lines, batch, first)
-        answer = await outputs.store_outputs(
-            s.database, call.organization_id, call.path["group_id"], bound, s.clock,
-            first=first, idempotency_key=call.idempotency_key,
-        )  # fmt: skip
-    except Invalid as error:
-        reached = f"Nothing is stored from line {first} on, counted from 0; all before it is"
-        raise Invalid(*error.faults, Fault(("body", str(first)), reached, "stopped")) from None
+    bound = await asyncio.to_thread(_bind_lines, batch, first)
+    answer = await outputs.store_outputs(
+        s.database,
+        call.organization_id,
+        call.path["group_id"],
+        bound,
+        s.clock,
+        first=first,
+        idempotency_key=call.idempotency_key,
+    )
     return Counter(result["change"] for result in answer["results"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 
 from gleanery import instants, jsontext
@@ -35,7 +36,15 @@ async def list_groups(database: Database, organization_id: int) -> list[GroupOut
     found = await database.read(f"{_GROUPS} ORDER BY id", organization_id)
     jobs = await database.read(f"{_JOBS} ORDER BY jobs.id", organization_id)
     countries = await database.read(f"{_COUNTRIES} ORDER BY country", organization_id)
-    return [_shown(row, jobs, countries) for row in found]
+    jobs_of, countries_of = _by_group(jobs), _by_group(countries)
+    return [_shown(row, jobs_of[row[0]], countries_of[row[0]]) for row in found]
+
+
+def _by_group(rows: Iterable[Row]) -> defaultdict[int, list[Row]]:
+    found: defaultdict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row[0]].append(row)
+    return found
 
 
 async def show_group(database: Database, organization_id: int, group: str) -> GroupOut:
@@ -55,13 +64,13 @@ def _shown(row: Row, jobs: Iterable[Row], countries: Iterable[Row]) -> GroupOut:
         id=id_,
         display_name=display_name,
         outputs=outputs,
-        countries={country: count for group, country, count in countries if group == id_},
+        countries={country: count for _, country, count in countries},
         last_change=instants.render_moment(clock) if clock else None,
         cursor=clock,
         key_fields=None if key_fields is None else jsontext.decode(key_fields.encode()),
         schema=None if schema is None else jsontext.decode(schema.encode()),
         retain_days=retain_days,
-        jobs=[_job(job) for job in jobs if job[0] == id_],
+        jobs=[_job(job) for job in jobs],
     )
 
 

@@ -99,13 +99,13 @@ async def read_feed(
     database: Database, organization_id: int, group: str, cursor: int, limit: int, now: int
 ) -> Feed:
     """The changes after the cursor, oldest first. An output created and changed comes once."""
-    rows = await database.read(_GROUP, organization_id, group)
-    if not rows:
-        raise NotFound
-    group_id, purged, clock = rows[0]
+    group_id, purged, clock = await _group(database, organization_id, group)
     position = _admitted(Position.of(cursor, now), purged, now)
     of_group = (organization_id, group_id)
     found = list(await database.read(_FEED, *of_group, position.seq, _LAST, limit))
+    # Deletions may have been forgotten since: what is known must be asked for after the reading.
+    _, purged, _ = await _group(database, organization_id, group)
+    _admitted(position, purged, now)
     if not found:
         return Feed([], cursor, is_ahead=position.seq > clock)
     reached = Position(found[-1][0])
@@ -115,6 +115,13 @@ async def read_feed(
         end = Position.of(reached.cursor, now).seq
         found += await database.read(_FEED, *of_group, found[-1][0], end, _AT_ONCE)
     return Feed([_rendered(row) for row in found], reached.cursor)
+
+
+async def _group(database: Database, organization_id: int, group: str) -> Row:
+    rows = await database.read(_GROUP, organization_id, group)
+    if not rows:
+        raise NotFound
+    return rows[0]
 
 
 def _admitted(position: Position, purged: int, now: int) -> Position:

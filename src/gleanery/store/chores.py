@@ -1,14 +1,15 @@
 """Long work on a group, such as approving a million outputs: in short steps that survive a crash.
 
 A chore is noted in the transaction that decides on it, with the place in the change order up to
-which it reaches: what comes later is not its business. Each step is a transaction of its own, so
+which it reaches: what comes later is not its business, and an output that is stored again before
+the chore has come to it is worked on first. Each step is a transaction of its own, so
 that others get their turns in between. A group has one chore at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from gleanery.errors import NotFound
 from gleanery.store import groups, outputs
@@ -21,10 +22,6 @@ _NOTE = """
 INSERT INTO chores (organization_id, group_id, job_id, kind, until, done)
 VALUES ($1, $2, $3, $4, $5, 0)
 """
-_FIRST = """
-SELECT id, job_id, kind, until, done FROM chores
-WHERE organization_id = $1 AND group_id = $2 ORDER BY id LIMIT 1
-"""
 _PROGRESS = "UPDATE chores SET done = $3 WHERE organization_id = $1 AND id = $2"
 _FINISH = "DELETE FROM chores WHERE organization_id = $1 AND id = $2"
 _LEFT_OVER = """
@@ -32,14 +29,6 @@ SELECT DISTINCT chores.organization_id, groups.name FROM chores
 JOIN groups ON groups.organization_id = chores.organization_id AND groups.id = chores.group_id
 """
 _AT_ONCE = 1000
-
-
-class Chore(NamedTuple):
-    id: int
-    job_id: int | None
-    kind: Kind
-    until: int
-    done: int
 
 
 async def note(turn: groups.Turn, kind: Kind, job_id: int | None) -> None:
@@ -63,7 +52,7 @@ async def decide_and_carry_out(
 
     async def work(transaction: Transaction) -> T | None:
         turn = await groups.enter(transaction, organization_id, group, clock)
-        if await transaction.fetch(_FIRST, organization_id, turn.group_id):
+        if await turn.chore() is not None:
             return None
         decided = await decide(turn)
         await turn.end()
@@ -101,10 +90,9 @@ async def _step(
             turn = await groups.enter(transaction, organization_id, group, clock)
         except NotFound:  # its last chore has removed it
             return None
-        rows = await transaction.fetch(_FIRST, organization_id, turn.group_id)
-        if not rows:
+        chore = await turn.chore()
+        if chore is None:
             return None
-        chore = Chore(*rows[0])
         stepped = await _take_step(turn, chore)
         if len(stepped) < _AT_ONCE:
             await transaction.fetch(_FINISH, organization_id, chore.id)
@@ -118,7 +106,7 @@ async def _step(
     return await database.write(work, line=groups.line(organization_id, group))
 
 
-async def _take_step(turn: groups.Turn, chore: Chore) -> list[int]:
+async def _take_step(turn: groups.Turn, chore: groups.Chore) -> list[int]:
     """The places in the change order from which this step has taken outputs."""
     found: dict[str, Any] = {"after": chore.done, "until": chore.until, "limit": _AT_ONCE}
     if chore.kind == "delete":

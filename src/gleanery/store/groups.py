@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 from gleanery.errors import NotFound
 from gleanery.store.database import Database, Row, Transaction
@@ -54,6 +55,10 @@ UPDATE groups SET deleted = TRUE, display_name = NULL, key_fields = NULL, schema
     retain_days = NULL
 WHERE organization_id = $1 AND id = $2 AND outputs = 0
 """
+_CHORE = """
+SELECT id, job_id, kind, until, done FROM chores
+WHERE organization_id = $1 AND group_id = $2 ORDER BY id LIMIT 1
+"""
 _EXISTS = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
 _EXISTS_BY_NUMBER = "SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted"
 
@@ -61,6 +66,20 @@ _EXISTS_BY_NUMBER = "SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2
 def line(organization_id: int, name: str) -> str:
     """What writers of a group wait in, and what its watchers are called by."""
     return f"{organization_id}/{name}"
+
+
+class Chore(NamedTuple):
+    """Long work on the group: what is to become of the outputs of a job, or of all."""
+
+    id: int
+    job_id: int | None
+    kind: Literal["approve", "withdraw", "delete"]
+    until: int
+    done: int
+
+    def concerns(self, job_id: int, seq: int) -> bool:
+        """Whether an output at this place in the change order is still to be worked on."""
+        return self.job_id in (None, job_id) and self.done < seq <= self.until
 
 
 class Turn:
@@ -99,6 +118,11 @@ class Turn:
         self._approved[job_id] += approved
         if country is not None:
             self._countries[country] += outputs
+
+    async def chore(self) -> Chore | None:
+        """The group's chore under way, if there is one."""
+        rows = await self.transaction.fetch(_CHORE, self.organization_id, self.group_id)
+        return Chore(*rows[0]) if rows else None
 
     async def find_job(self, name: str) -> int | None:
         """The number of the job of this name, if the group has one."""

@@ -195,6 +195,7 @@ def _drafts(
 
 async def _store(turn: groups.Turn, drafts: Sequence[Draft]) -> IngestAnswer:
     outputs = await _known_outputs(turn, drafts)
+    await _hasten_chore(turn, outputs)
     new = {draft.identity for draft in drafts} - outputs.keys()
     unused_ids = iter(await turn.transaction.new_output_ids(len(new)))
     jobs = {job: await turn.job(job) for job in dict.fromkeys(draft.job for draft in drafts)}
@@ -209,6 +210,24 @@ async def _known_outputs(turn: groups.Turn, drafts: Sequence[Draft]) -> dict[byt
         _KNOWN, [(turn.organization_id, identity) for identity in identities]
     )
     return {row[0]: _Output(*row) for row in rows}
+
+
+async def _hasten_chore(turn: groups.Turn, outputs: dict[bytes, _Output]) -> None:
+    """Does now what a chore under way would do to these outputs later: they are about to move."""
+    chore = await turn.chore()
+    if chore is None:
+        return
+    concerned = [o for o in outputs.values() if chore.concerns(o.job_id, o.seq)]
+    if chore.kind == "delete":
+        await delete(turn, [output.identity for output in concerned])
+        for output in concerned:
+            del outputs[output.identity]
+        return
+    approved = chore.kind == "approve"
+    for output in concerned:
+        if output.approved != approved:
+            output.approved, output.seq = approved, turn.next_sequence_number()
+            turn.count(output.job_id, approved=1 if approved else -1)
 
 
 def _apply(

@@ -20,6 +20,7 @@ _CHANNEL = "gleanery"
 _MIGRATION_LOCK = 0x676C65616E  # "glean": an advisory lock that only migrating takes
 _ACQUIRE_SECONDS = 5.0
 _STATEMENT_SECONDS = 30.0
+_NO_LIMIT = 24 * 3600.0  # for a migration, which takes the time it takes
 _LOCK_SECONDS = 10  # how long another node's writer may keep ours waiting
 
 _AWAY = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError)
@@ -41,6 +42,9 @@ def _passes(error: Exception) -> bool:
 # Every statement of ours is a seek in an index. A plan made while a table was still empty would
 # scan it, and be kept while the table grows.
 _SEEK = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off"
+_MIGRATING = (
+    "SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
+)
 _PATIENCE = f"SET lock_timeout = '{_LOCK_SECONDS}s'"
 
 
@@ -90,7 +94,7 @@ class PostgresDatabase:
 
     async def migrate(self) -> None:
         async def apply_alone(transaction: Transaction) -> None:
-            await transaction.run_script("SET LOCAL lock_timeout = 0")
+            await transaction.run_script(_MIGRATING)
             await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
             await migrations.apply(self.engine, transaction)
 
@@ -147,24 +151,26 @@ class _Listener:
 
     @asynccontextmanager
     async def watch(self, line: str) -> AsyncIterator[_PostgresWatch]:
-        watch = _PostgresWatch()
+        watch = _PostgresWatch(self)
         self._watches.setdefault(line, set()).add(watch)
         try:
-            await self._listen()
+            await self.listen()
             yield watch
         finally:
             self._watches[line].discard(watch)
             if not self._watches[line]:
                 del self._watches[line]
 
-    async def _listen(self) -> None:
+    async def listen(self) -> None:
+        """Sees to it that the connection stands; one that was lost is made anew."""
         async with self._opening:
             if self._connection is not None and not self._connection.is_closed():
                 return
             try:
-                self._connection = await asyncpg.connect(self._url, timeout=_ACQUIRE_SECONDS)
-                self._connection.add_termination_listener(self._lost)
-                await self._connection.add_listener(_CHANNEL, self._heard)
+                connection: Any = await asyncpg.connect(self._url, timeout=_ACQUIRE_SECONDS)
+                await connection.add_listener(_CHANNEL, self._heard)
+                connection.add_termination_listener(self._lost)
+                self._connection = connection
             except _AWAY as error:
                 raise Unavailable from error
 
@@ -184,10 +190,12 @@ class _Listener:
 
 
 class _PostgresWatch:
-    def __init__(self) -> None:
+    def __init__(self, listener: _Listener) -> None:
+        self._listener = listener
         self.heard = asyncio.Event()
 
     async def wait(self, seconds: float) -> bool:
+        await self._listener.listen()
         try:
             await asyncio.wait_for(self.heard.wait(), seconds)
         except TimeoutError:
@@ -214,7 +222,7 @@ class _PostgresTransaction:
         await self._connection.executemany(sql, list(many))
 
     async def run_script(self, sql: str) -> None:
-        await self._connection.execute(sql)
+        await self._connection.execute(sql, timeout=_NO_LIMIT)
 
     async def announce(self, line: str) -> None:
         await self._connection.execute("SELECT pg_notify($1, $2)", _CHANNEL, line)

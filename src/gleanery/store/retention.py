@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 from gleanery import instants
+from gleanery.errors import NotFound
 from gleanery.store import changes, chores, groups, outputs, requests
 from gleanery.store.database import Database, Transaction
 
@@ -28,7 +32,8 @@ async def sweep(database: Database, clock: groups.Clock, tombstone_days: int) ->
     await changes.purge_tombstones(database, clock() - tombstone_days * _DAY)
     for organization_id, name, group_id, days in await database.read(_EXPIRING):
         before = clock() - days * _DAY
-        await _expire(database, organization_id, name, group_id, before, clock)
+        with contextlib.suppress(NotFound):  # it was removed in the meantime
+            await _expire(database, organization_id, name, group_id, before, clock)
 
 
 async def _expire(
@@ -43,6 +48,7 @@ async def _expire(
     after = 0
     while rows := await database.read(_SCRAPED, organization_id, group_id, after, _AT_ONCE):
         after = rows[-1][1]
+        await asyncio.sleep(0)  # SQLite reads in the event loop: let others have a turn
         old = [(organization_id, row[0], before) for row in rows if row[2] < before]
 
         async def work(transaction: Transaction, old: list[tuple[int, bytes, int]] = old) -> None:

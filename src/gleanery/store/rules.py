@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import jsonschema_rs
@@ -17,6 +18,10 @@ from gleanery.store.database import Database
 _RULES = """
 SELECT key_fields, schema FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted
 """
+
+
+_FAULTS_TOLD = 10  # of one output; its author mends the first before the hundredth
+_LONGEST_SCHEMA = 64 * 1024
 
 
 class Rules(NamedTuple):
@@ -38,7 +43,10 @@ class Rules(NamedTuple):
         """How the output breaks the rules. Values are not repeated."""
         loc = ("body", place, "data")
         if self.schema is not None:
-            for error in _validator(self.schema).iter_errors(output.data):
+            validator = _validator(self.schema)
+            if validator.is_valid(output.data):
+                return
+            for error in islice(validator.iter_errors(output.data), _FAULTS_TOLD):
                 where = "/".join(str(step) for step in error.schema_path)
                 yield Fault(
                     (*loc, *(str(step) for step in error.instance_path)),
@@ -56,12 +64,15 @@ def check_schema(schema: str | None) -> None:
     """Raises Invalid if this is not a JSON Schema that stands on its own."""
     if schema is not None:
         try:
+            if len(schema) > _LONGEST_SCHEMA:
+                raise ValueError("too long")
             _validator(schema)
         except Exception:
             raise Invalid(
                 Fault(
                     ("body", "schema"),
-                    "expected a JSON Schema (2020-12) without references to elsewhere",
+                    "expected a JSON Schema (2020-12) of at most 64 KiB, without references to "
+                    "elsewhere",
                     "schema",
                 )
             ) from None

@@ -133,6 +133,9 @@ CREATE TABLE reviews (
     created         INTEGER NOT NULL
 ) STRICT;
 
+CREATE INDEX reviews_of_group ON reviews (group_id, id);
+CREATE INDEX reviews_of_job   ON reviews (group_id, job_id);
+
 CREATE TABLE countries (                          -- how many outputs a group has of each
     organization_id INTEGER NOT NULL,
     group_id        INTEGER NOT NULL,

@@ -52,6 +52,9 @@ CREATE TABLE requests (
 
 CREATE INDEX requests_by_age ON requests (created);
 
+CREATE INDEX reviews_of_group ON reviews (group_id, id);
+CREATE INDEX reviews_of_job   ON reviews (group_id, job_id);
+
 -- What was there before counts were kept.
 UPDATE groups SET outputs =
     (SELECT count(*) FROM outputs WHERE outputs.group_id = groups.id);
