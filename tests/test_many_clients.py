@@ -16,7 +16,7 @@ from process import Running, free_port, gleanery
 from service import SECRET_KEY, Client
 from test_changes import follow, truth
 
-WRITERS, READERS, REQUESTS = 8, 4, 30
+WRITERS, READERS, REQUESTS = 8, 4, 15
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_every_reader_ends_with_the_exact_final_state(workers: tuple[str, str]) 
         thread.join()
     assert not failures
     final = truth(client)
-    assert len(final) > 100
+    assert len(final) > 50
     assert not any(item["root_job_id"] == "broken" for item in final.values())
     for reader in readers:
         assert without_scrape_date(reader.copy) == without_scrape_date(final)
@@ -129,7 +129,7 @@ def test_a_long_poll_hears_of_a_commit_in_another_process(workers: tuple[str, st
     client = Client(url, token)
     client.store("group", {"job_id": "j", "source_url": "first", "data": {}})
     delays = []
-    for number in range(8):  # each on new connections, so that most pairs meet both workers
+    for number in range(5):  # each on new connections, so that most pairs meet both workers
         cursor = client.get("/v1/changes/group").json()["cursor"]
         heard: list[tuple[float, Any]] = []
 

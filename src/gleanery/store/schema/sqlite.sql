@@ -109,10 +109,11 @@ CREATE TABLE outputs (
     created         INTEGER NOT NULL,
     head            BLOB    NOT NULL,             -- the item as JSON text, up to what moves
     tail            BLOB    NOT NULL,             -- and what moves without a new value
-    UNIQUE (organization_id, identity)
+    UNIQUE (identity, organization_id)
 ) STRICT;
 
--- None of these begins with the organization, so that none can be taken for the key's own index.
+-- The key begins with the identity and these with the group, so that a planner that knows little, or
+-- only the average organization, can't take one for another.
 CREATE INDEX outputs_in_order   ON outputs (group_id, seq);
 CREATE INDEX outputs_by_job     ON outputs (group_id, job_id, seq);
 CREATE INDEX outputs_by_url     ON outputs (group_id, url, seq);
