@@ -24,6 +24,10 @@ SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _names = itertools.count(1)
 
 
+def _new_name() -> str:
+    return f"organization {next(_names)}"
+
+
 class Clock:
     """The wall clock, which a test may move."""
 
@@ -84,6 +88,7 @@ class Service:
         self._thread = threading.Thread(target=self._server.run, args=([listener],))
         self._thread.start()
         self.url = self.settings.address
+        self._spare: list[str] = []  # made ahead, because opening a database takes its time
 
     def stop(self) -> None:
         self._server.should_exit = True
@@ -96,15 +101,26 @@ class Service:
         expires: int | None = None,
     ) -> str:
         """A token of the named organization, or of one that nobody else has."""
-        name = organization or f"organization {next(_names)}"
+        if organization is not None or scopes != EVERY_SCOPE or expires is not None:
+            name = organization or _new_name()
+            return self._create([name], scopes, expires)[0]
+        if not self._spare:
+            self._spare = self._create([_new_name() for _ in range(40)], scopes, expires)
+        return self._spare.pop()
 
-        async def create() -> str:
+    def _create(
+        self, organization_names: list[str], scopes: frozenset[str], expires: int | None
+    ) -> list[str]:
+        async def create() -> list[str]:
             database = database_of(self.settings)
             await database.open()
             try:
-                return await organizations.create_token(
-                    database, name, scopes, instants.now(), expires
-                )
+                return [
+                    await organizations.create_token(
+                        database, name, scopes, instants.now(), expires
+                    )
+                    for name in organization_names
+                ]
             finally:
                 await database.close()
 
