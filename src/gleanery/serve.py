@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 import tempfile
 from dataclasses import replace
 from functools import partial
@@ -42,8 +43,8 @@ def bound(settings: Settings) -> tuple[socket.socket, Settings]:
 def serve_on(listener: socket.socket, settings: Settings) -> None:
     """The same on a socket that is already bound, over a database that is prepared."""
     logs.configure(settings)
-    for number in (signal.SIGINT, signal.SIGTERM):  # the server's own handlers end it in order
-        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGTERM):  # before and after the server has its own
+        signal.signal(number, lambda *_: sys.exit(0))
     _log.info(
         "serving",
         address=settings.address,
