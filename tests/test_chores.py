@@ -13,12 +13,12 @@ import httpx2
 import pytest
 from conftest import fresh_settings
 from process import Running, free_port, gleanery
-from service import SECRET_KEY, Client, Service
-from test_changes import until
+from service import SECRET_KEY, Client, Clock, Service
+from test_changes import DAY, until
 from test_outputs import output
 
 from gleanery import instants, tokens
-from gleanery.store import chores, groups
+from gleanery.store import chores, groups, retention
 from gleanery.store.database import Transaction
 from gleanery.store.engines import database_of
 from gleanery.store.organizations import find_grant
@@ -91,7 +91,7 @@ def test_what_a_crash_interrupts_goes_on_after_the_restart(
             assert [item["root_job_id"] for item in items] == ["later"]
 
 
-def decide(service: Service, token: str, kind: Any) -> None:
+def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> None:
     """Notes a chore and leaves it at that, as a process does that dies right after."""
 
     async def run() -> None:
@@ -103,7 +103,7 @@ def decide(service: Service, token: str, kind: Any) -> None:
 
             async def work(transaction: Transaction) -> None:
                 turn = await groups.enter(transaction, grant.organization_id, "group", instants.now)
-                await chores.note(turn, kind, await turn.find_job("job"))
+                await chores.note(turn, kind, None if job is None else await turn.find_job(job))
 
             await database.write(work)
         finally:
@@ -146,3 +146,70 @@ def test_a_rejection_reaches_what_moves_meanwhile(client: Client, service: Servi
     client.store("group", output(1, tags={"a": 1}))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "pending"})
     assert [item["is_approved"] for item in client.items("group")] == [False, False]
+
+
+def test_a_removal_counts_what_others_have_helped_to_remove(swept: Client) -> None:
+    """The sweep goes on with every chore that it meets, one that a request is at too."""
+    swept.store("group", *(output(n) for n in range(10_000)))
+    assert swept.delete("/v1/groups/group").json() == {"deleted": 10_000}
+
+
+def test_a_removal_takes_few_at_once_and_leaves_nothing(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chores, "_AT_ONCE", 2)
+    jobs = [f"job-{n}" for n in range(7)]
+    for name in ("group", "other"):
+        client.store(
+            name,
+            *(output(n, job_id=job, tags={"country": job}) for n in range(3) for job in jobs),
+        )
+        for job in jobs:
+            for status in ("in_review", "approved"):
+                client.post(f"/v1/reviews/{name}", json={"job_id": job, "status": status})
+    assert client.delete("/v1/groups/group/jobs/job-0").json() == {"deleted": 3}
+    assert {one["job_id"] for one in client.get("/v1/reviews/group").json()} == set(jobs[1:])
+    assert client.delete("/v1/groups/group").json() == {"deleted": 18}
+    client.store("group", output(1, job_id="job-1"))
+    group = client.get("/v1/groups/group").json()
+    assert [(one["job_id"], one["latest_review"]) for one in group["jobs"]] == [("job-1", None)]
+    assert (group["outputs"], group["countries"]) == (1, {})
+    assert client.get("/v1/reviews/group?history=true").json() == []
+    assert len(client.get("/v1/reviews/other?history=true").json()) == 14
+
+
+def test_what_is_reviewed_during_a_removal_stays(client: Client, service: Service) -> None:
+    client.store("group", output(1))
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "rejected"})
+    assert client.token is not None
+    decide(service, client.token, "delete")
+    client.store("group", output(2))
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
+    history = client.get("/v1/reviews/group?history=true").json()
+    assert [review["status"] for review in history] == ["approved"]
+    assert [item["data"]["number"] for item in client.items("group")] == [2]
+
+
+def test_a_chore_that_fails_keeps_nothing_else_from_being_done(
+    timed_service: Service, clock: Clock
+) -> None:
+    """Approving no job at all can't be: the sweep meets it each time, and goes on to the rest."""
+    with timed_service.client() as client:
+        client.store("group", output(1))
+        client.store("other", output(1))
+        client.put("/v1/groups/other", json={"retain_days": 1})
+        assert client.token is not None
+        decide(timed_service, client.token, "approve", job=None)
+        clock.move(seconds=2 * DAY)
+        with pytest.raises(ExceptionGroup, match="parts of the sweep"):
+            asyncio.run(sweep_once(timed_service, clock))
+        assert client.items("other") == []
+
+
+async def sweep_once(service: Service, clock: Clock) -> None:
+    database = database_of(service.settings)
+    await database.open()
+    try:
+        await retention.sweep(database, clock, tombstone_days=30)
+    finally:
+        await database.close()

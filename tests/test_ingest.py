@@ -124,6 +124,24 @@ def test_repeated_lines_are_answered_as_the_first_time(client: Client) -> None:
     assert send(client, *lines, **{"Idempotency-Key": "k"}).json() == first
 
 
+def test_a_repeated_request_is_the_same_under_other_rules(client: Client) -> None:
+    key = {"Idempotency-Key": "k"}
+    first = client.post("/v1/outputs/group", json=[output(1)], headers=key)
+    for rules in ({"key_fields": ["number"]}, {"schema": {"required": ["price"]}}):
+        assert client.put("/v1/groups/group", json=rules).status_code == 200
+        again = client.post("/v1/outputs/group", json=[output(1)], headers=key)
+        assert (again.status_code, again.json()) == (200, first.json())
+
+
+def test_a_repeated_request_does_not_bring_a_removed_group_back(client: Client) -> None:
+    key = {"Idempotency-Key": "k"}
+    first = client.post("/v1/outputs/group", json=[output(1)], headers=key)
+    assert client.delete("/v1/groups/group").json() == {"deleted": 1}
+    again = client.post("/v1/outputs/group", json=[output(1)], headers=key)
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert client.get("/v1/groups/group").status_code == 404
+
+
 @pytest.mark.parametrize("key", ["", "a b", "x" * 256, "ü"])
 def test_a_key_is_plain(client: Client, key: str) -> None:
     headers = {"Idempotency-Key": key.encode()}

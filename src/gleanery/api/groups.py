@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from gleanery.api.calls import Answer, Call
 from gleanery.records import GroupOut, GroupSettings
-from gleanery.store import catalogue, chores
+from gleanery.store import catalogue
 
 _ONE = TypeAdapter(GroupOut)
 _LIST = TypeAdapter(list[GroupOut])
@@ -34,7 +34,7 @@ async def set_group(call: Call[None, GroupSettings]) -> Answer:
 
 async def delete_group(call: Call[None, None]) -> Answer:
     s = call.services
-    deleted = await chores.delete_group(
+    deleted = await catalogue.delete_group(
         s.database, call.organization_id, call.path["group_id"], s.clock
     )
     return Answer(b'{"deleted":%d}' % deleted)
@@ -42,7 +42,7 @@ async def delete_group(call: Call[None, None]) -> Answer:
 
 async def delete_job(call: Call[None, None]) -> Answer:
     s, path = call.services, call.path
-    deleted = await chores.delete_job(
+    deleted = await catalogue.delete_job(
         s.database, call.organization_id, path["group_id"], path["job_id"], s.clock
     )
     return Answer(b'{"deleted":%d}' % deleted)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from gleanery import instants, jsontext
 from gleanery.errors import NotFound
 from gleanery.records import GroupOut, GroupSettings, JobOut
-from gleanery.store import groups, reviews, rules
+from gleanery.store import chores, groups, reviews, rules
 from gleanery.store.database import Database, Row, Transaction
 
 _GROUPS = """
@@ -26,8 +26,12 @@ _COUNTRIES = """
 SELECT group_id, country, outputs FROM countries WHERE organization_id = $1 AND outputs > 0
 """
 _SET = """
-UPDATE groups SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6
+UPDATE groups
+SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry = 0
 WHERE organization_id = $1 AND id = $2
+"""
+_JOB = """
+SELECT id, outputs FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3
 """
 
 
@@ -111,3 +115,37 @@ async def set_group(
 def _text(value: object) -> str:
     """ASCII, so that a NUL inside stays an escape, which PostgreSQL can hold."""
     return json.dumps(value)
+
+
+# --- removing -----------------------------------------------------------------------------------
+
+
+async def delete_job(
+    database: Database, organization_id: int, group: str, job: str, clock: groups.Clock
+) -> int:
+    """Removes a job: its outputs one by one through the change order, then its reviews.
+
+    Tells how many outputs it held.
+    """
+
+    async def decide(turn: groups.Turn) -> int:
+        found = await turn.transaction.fetch(_JOB, organization_id, turn.group_id, job)
+        if not found:
+            raise NotFound
+        [[job_id, outputs]] = found
+        await chores.note(turn, "delete", job_id)
+        return int(outputs)
+
+    return await chores.decide_and_carry_out(database, organization_id, group, clock, decide)
+
+
+async def delete_group(
+    database: Database, organization_id: int, group: str, clock: groups.Clock
+) -> int:
+    """Removes a group likewise; its change feed stays, so that clients hear of it."""
+
+    async def decide(turn: groups.Turn) -> int:
+        await chores.note(turn, "delete", None)
+        return turn.outputs
+
+    return await chores.decide_and_carry_out(database, organization_id, group, clock, decide)

@@ -7,7 +7,9 @@ places too, with all the old outputs; its cursors say so, and on which day it st
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from gleanery import instants, jsontext
 from gleanery.errors import Gone, NotFound
@@ -148,16 +150,19 @@ def _rendered(row: Row) -> bytes:
 # --- forgetting ---------------------------------------------------------------------------------
 
 
-async def purge_tombstones(database: Database, before: int) -> None:
-    """Forgets deletions from before a moment; older cursors are refused from then on."""
-    for organization_id, name, group_id in await database.read(_GROUPS_WITH_TOMBSTONES, before):
-        while await _purge_some(database, organization_id, name, group_id, before) == _AT_ONCE:
-            pass
+async def forgettable(database: Database, before: int) -> list[Callable[[], Awaitable[None]]]:
+    """The groups with deletions from before a moment, each to be purged of them on its own."""
+    return [
+        partial(_purge, database, organization_id, name, group_id, before)
+        for organization_id, name, group_id in await database.read(_GROUPS_WITH_TOMBSTONES, before)
+    ]
 
 
-async def _purge_some(
+async def _purge(
     database: Database, organization_id: int, name: str, group_id: int, before: int
-) -> int:
+) -> None:
+    """Forgets deletions; cursors from before them are refused from then on."""
+
     async def work(transaction: Transaction) -> int:
         of_group = (organization_id, group_id)
         gone = await transaction.fetch(_PURGE, *of_group, before, _AT_ONCE)
@@ -165,4 +170,5 @@ async def _purge_some(
             await transaction.fetch(_NOTE_PURGE, *of_group, max(row[0] for row in gone))
         return len(gone)
 
-    return await database.write(work, line=groups.line(organization_id, name))
+    while await database.write(work, line=groups.line(organization_id, name)) == _AT_ONCE:
+        pass

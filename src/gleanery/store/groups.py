@@ -15,11 +15,11 @@ Clock = Callable[[], int]
 _ENTER_NEW = """
 INSERT INTO groups (organization_id, name, clock) VALUES ($1, $2, 0)
 ON CONFLICT (organization_id, name) DO UPDATE SET deleted = FALSE
-RETURNING id, clock, key_fields, schema
+RETURNING id, clock, outputs, key_fields, schema
 """
 _ENTER = """
 UPDATE groups SET name = name WHERE organization_id = $1 AND name = $2 AND NOT deleted
-RETURNING id, clock, key_fields, schema
+RETURNING id, clock, outputs, key_fields, schema
 """
 _KEEP = """
 UPDATE groups SET clock = $3, outputs = outputs + $4 WHERE organization_id = $1 AND id = $2
@@ -36,24 +36,6 @@ DO UPDATE SET outputs = countries.outputs + excluded.outputs
 _JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
 _NEW_JOB = """
 INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING id
-"""
-_FORGET_JOB = (
-    """
-DELETE FROM reviews WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
-    AND EXISTS (SELECT 1 FROM jobs WHERE organization_id = $1 AND id = $3 AND outputs = 0)
-""",
-    """
-DELETE FROM jobs WHERE organization_id = $1 AND group_id = $2 AND id = $3 AND outputs = 0
-""",
-)
-_JOBS_OF = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2"
-_FORGET_COUNTRIES = """
-DELETE FROM countries WHERE organization_id = $1 AND group_id = $2 AND outputs = 0
-"""
-_FORGET_GROUP = """
-UPDATE groups SET deleted = TRUE, display_name = NULL, key_fields = NULL, schema = NULL,
-    retain_days = NULL
-WHERE organization_id = $1 AND id = $2 AND outputs = 0
 """
 _CHORE = """
 SELECT id, job_id, kind, until, done FROM chores
@@ -98,8 +80,9 @@ class Turn:
         self.name = name
         self.group_id: int = row[0]
         self.clock: int = row[1]
-        self.key_fields: str | None = row[2]
-        self.schema: str | None = row[3]
+        self.outputs: int = row[2]
+        self.key_fields: str | None = row[3]
+        self.schema: str | None = row[4]
         self.now = clock()  # under the lock: what waited for it must not be dated before it
         self._began_at = self.clock
         self._outputs: Counter[int] = Counter()
@@ -114,6 +97,7 @@ class Turn:
         self, job_id: int, *, outputs: int = 0, approved: int = 0, country: str | None = None
     ) -> None:
         """Notes by how much the counts of a job, and of a country, have changed."""
+        self.outputs += outputs
         self._outputs[job_id] += outputs
         self._approved[job_id] += approved
         if country is not None:
@@ -136,18 +120,6 @@ class Turn:
             return known
         [[made]] = await self.transaction.fetch(_NEW_JOB, self.organization_id, self.group_id, name)
         return int(made)
-
-    async def forget(self, job_id: int | None) -> None:
-        """Forgets a job, or the whole group, as far as it holds no output any more."""
-        await self.keep_counts()
-        of_group = (self.organization_id, self.group_id)
-        jobs = [job_id]
-        if job_id is None:
-            jobs = [row[0] for row in await self.transaction.fetch(_JOBS_OF, *of_group)]
-            await self.transaction.fetch(_FORGET_GROUP, *of_group)
-        for statement in _FORGET_JOB:
-            await self.transaction.run_each(statement, [(*of_group, job) for job in jobs])
-        await self.transaction.fetch(_FORGET_COUNTRIES, *of_group)
 
     async def end(self) -> None:
         """Keeps clock and counts, and calls the watchers; the lock goes with the transaction."""

@@ -157,19 +157,28 @@ async def store_outputs(
 
     async def work(transaction: Transaction) -> IngestAnswer | None:
         turn = await groups.enter_or_create(transaction, organization_id, group, clock)
+        earlier = request and await request.earlier_answer(transaction.fetch)
+        if earlier is not None:  # from a repetition that was faster
+            return earlier
         if (turn.key_fields, turn.schema) != rules:
             return None  # they were changed in between
-        if idempotency_key is None:
-            answer = await _store(turn, drafts)
-        else:
-            key = fingerprint(group, idempotency_key, first)
-            content = fingerprint(*(part for draft in drafts for part in draft[1:3]))
-            answer = await requests.once(turn, key, content, lambda: _store(turn, drafts))
+        answer = await _store(turn, drafts)
+        if request is not None:
+            await request.note(transaction, answer, turn.now)
         await turn.end()
         return answer
 
     if not batch:
         return _answer([])
+    request = None
+    if idempotency_key is not None:
+        # What the group's rules make of the batch is no part of it: they may change meanwhile.
+        content = await asyncio.to_thread(_content, batch)
+        identity = fingerprint(group, idempotency_key, first)
+        request = requests.Request(organization_id, identity, content)
+        earlier = await request.earlier_answer(database.read)
+        if earlier is not None:
+            return earlier
     while True:
         rules = await rules_of(database, organization_id, group)
         # Hashing and rendering is work: in a thread, so that other requests get their turns.
@@ -177,6 +186,16 @@ async def store_outputs(
         answer = await database.write(work, line=groups.line(organization_id, group))
         if answer is not None:
             return answer
+
+
+def _content(batch: Sequence[OutputIn]) -> bytes:
+    """A hash of all that the client has said."""
+    return fingerprint(
+        *(
+            jsontext.canonical([out.job_id, out.source_url, out.key, out.data, out.tags])
+            for out in batch
+        )
+    )
 
 
 def _drafts(

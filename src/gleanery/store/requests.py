@@ -3,42 +3,56 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from gleanery.errors import Conflict
 from gleanery.records import IngestAnswer
-from gleanery.store import groups
-from gleanery.store.database import Database, Transaction
+from gleanery.store.database import Database, Row, Transaction
 
 _KNOWN = "SELECT content, answer FROM requests WHERE organization_id = $1 AND identity = $2"
 _NOTE = """
 INSERT INTO requests (organization_id, identity, content, answer, created)
 VALUES ($1, $2, $3, $4, $5)
 """
-_FORGET = "DELETE FROM requests WHERE created < $1"
+_FORGET = """
+DELETE FROM requests WHERE (organization_id, identity) IN (
+    SELECT organization_id, identity FROM requests WHERE created < $1 ORDER BY created LIMIT $2)
+RETURNING organization_id
+"""
+_AT_ONCE = 1000
+
+Fetch = Callable[..., Awaitable[Sequence[Row]]]
 
 
-async def once(
-    turn: groups.Turn, identity: bytes, content: bytes, work: Callable[[], Awaitable[IngestAnswer]]
-) -> IngestAnswer:
-    """What the work gives, or what it gave when this request was here before."""
-    of_request = (turn.organization_id, identity)
-    known = await turn.transaction.fetch(_KNOWN, *of_request)
-    if known:
-        if known[0][0] != content:
+class Request(NamedTuple):
+    """A request that may be repeated: whose it is, what it is known by, what it holds."""
+
+    organization_id: int
+    identity: bytes
+    content: bytes
+
+    async def earlier_answer(self, fetch: Fetch) -> IngestAnswer | None:
+        """What this request was answered when it was here before."""
+        known = await fetch(_KNOWN, self.organization_id, self.identity)
+        if not known:
+            return None
+        if known[0][0] != self.content:
             raise Conflict
         repeated: IngestAnswer = json.loads(known[0][1])
         return repeated
-    answer = await work()
-    await turn.transaction.fetch(_NOTE, *of_request, content, json.dumps(answer), turn.now)
-    return answer
+
+    async def note(self, transaction: Transaction, answer: IngestAnswer, now: int) -> None:
+        """Keeps the answer, in the transaction that did the work."""
+        await transaction.fetch(_NOTE, *self, json.dumps(answer), now)
 
 
 async def forget(database: Database, before: int) -> None:
     """Forgets the requests of long ago."""
 
-    async def work(transaction: Transaction) -> None:
-        await transaction.fetch(_FORGET, before)
+    async def work(transaction: Transaction) -> int:
+        return len(await transaction.fetch(_FORGET, before, _AT_ONCE))
 
     if await database.read("SELECT 1 FROM requests WHERE created < $1 LIMIT 1", before):
-        await database.write(work)
+        while await database.write(work) == _AT_ONCE:
+            pass

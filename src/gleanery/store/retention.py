@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from gleanery import instants
 from gleanery.errors import NotFound
@@ -12,7 +13,7 @@ from gleanery.store.database import Database, Transaction
 
 _EXPIRING = """
 SELECT organization_id, name, id, retain_days FROM groups
-WHERE retain_days IS NOT NULL AND NOT deleted
+WHERE retain_days IS NOT NULL AND NOT deleted AND next_expiry <= $1
 """
 _SCRAPED = """
 SELECT identity, seq, scraped FROM outputs
@@ -21,19 +22,37 @@ WHERE organization_id = $1 AND group_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
 _STILL_OLD = """
 SELECT identity FROM outputs WHERE organization_id = $1 AND identity = $2 AND scraped < $3
 """
+_LOOK_AGAIN = """
+UPDATE groups SET next_expiry = $4 WHERE organization_id = $1 AND id = $2 AND retain_days = $3
+"""
 _AT_ONCE = 1000
-_DAY = 86_400 * instants.SECOND
+_HOUR = 3600 * instants.SECOND
+_DAY = 24 * _HOUR
 
 
 async def sweep(database: Database, clock: groups.Clock, tombstone_days: int) -> None:
-    """One round of all of it, in short steps; safe from several processes at once."""
-    await chores.carry_out_left_over(database, clock)
-    await requests.forget(database, clock() - _DAY)
-    await changes.purge_tombstones(database, clock() - tombstone_days * _DAY)
-    for organization_id, name, group_id, days in await database.read(_EXPIRING):
-        before = clock() - days * _DAY
-        with contextlib.suppress(NotFound):  # it was removed in the meantime
-            await _expire(database, organization_id, name, group_id, before, clock)
+    """One round of all of it, in short steps; safe from several processes at once.
+
+    What fails keeps nothing else from being done; all failures are raised at the end.
+    """
+    now = clock()
+    works: list[Callable[[], Awaitable[None]]] = [
+        *await chores.left_over(database, clock),
+        partial(requests.forget, database, now - _DAY),
+        *await changes.forgettable(database, now - tombstone_days * _DAY),
+    ]
+    for organization_id, name, group_id, days in await database.read(_EXPIRING, now):
+        works.append(partial(_expire, database, organization_id, name, group_id, days, clock))
+    failures = []
+    for work in works:
+        try:
+            await work()
+        except NotFound:
+            pass  # the group was removed in the meantime
+        except Exception as failure:
+            failures.append(failure)
+    if failures:
+        raise ExceptionGroup("parts of the sweep", failures)
 
 
 async def _expire(
@@ -41,21 +60,32 @@ async def _expire(
     organization_id: int,
     name: str,
     group_id: int,
-    before: int,
+    days: int,
     clock: groups.Clock,
 ) -> None:
-    """Removes the outputs that no scraper has seen since."""
-    after = 0
-    while rows := await database.read(_SCRAPED, organization_id, group_id, after, _AT_ONCE):
+    """Removes the outputs that no scraper has seen for so many days."""
+    now = clock()
+    before = now - days * _DAY
+    of_group, line = (organization_id, group_id), groups.line(organization_id, name)
+    oldest, after = now, 0
+    while rows := await database.read(_SCRAPED, *of_group, after, _AT_ONCE):
         after = rows[-1][1]
         await asyncio.sleep(0)  # SQLite reads in the event loop: let others have a turn
         old = [(organization_id, row[0], before) for row in rows if row[2] < before]
+        oldest = min([oldest, *(row[2] for row in rows if row[2] >= before)])
 
-        async def work(transaction: Transaction, old: list[tuple[int, bytes, int]] = old) -> None:
+        async def remove(transaction: Transaction, old: list[tuple[int, bytes, int]] = old) -> None:
             turn = await groups.enter(transaction, organization_id, name, clock)
             still_old = await transaction.fetch_each(_STILL_OLD, old)
             await outputs.delete(turn, [row[0] for row in still_old])
             await turn.end()
 
         if old:
-            await database.write(work, line=groups.line(organization_id, name))
+            await database.write(remove, line=line)
+
+    async def look_again(transaction: Transaction) -> None:
+        # A scrape only ever makes an output younger, so nothing expires before the oldest does.
+        moment = max(oldest + days * _DAY, now + _HOUR)
+        await transaction.fetch(_LOOK_AGAIN, *of_group, days, moment)
+
+    await database.write(look_again, line=line)

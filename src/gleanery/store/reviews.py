@@ -64,10 +64,9 @@ async def add_review(
     database: Database, organization_id: int, group: str, review: ReviewIn, clock: groups.Clock
 ) -> ReviewOut:
     """Appends the review and carries out what it says of the outputs as they are at its moment."""
-    review_shown, _ = await chores.decide_and_carry_out(
+    return await chores.decide_and_carry_out(
         database, organization_id, group, clock, lambda turn: _append(turn, review)
     )
-    return review_shown
 
 
 async def _append(turn: groups.Turn, review: ReviewIn) -> ReviewOut:
@@ -75,6 +74,7 @@ async def _append(turn: groups.Turn, review: ReviewIn) -> ReviewOut:
     if job_id is None:
         raise NotFound(("body", "job_id"), "This group has no such job")
     review_id, status, comment = uuid.uuid4().hex, review.status, review.comment or ""
+    created = turn.next_sequence_number()  # so that a removal knows which reviews came before it
     [[number]] = await turn.transaction.fetch(
         _APPEND,
         turn.organization_id,
@@ -83,12 +83,12 @@ async def _append(turn: groups.Turn, review: ReviewIn) -> ReviewOut:
         review_id,
         status,
         comment,
-        turn.now,
+        created,
     )
     await turn.transaction.fetch(_NOTE_LATEST, turn.organization_id, job_id, number)
     if status in _MEANS:
         await chores.note(turn, _MEANS[status], job_id)
-    return shown(review.job_id, review_id, turn.now, status, comment)
+    return shown(review.job_id, review_id, created, status, comment)
 
 
 def shown(job: str, review_id: str, created: int, status: ReviewStatus, comment: str) -> ReviewOut:

@@ -74,6 +74,7 @@ CREATE TABLE groups (
     key_fields      TEXT,                         -- JSON: the members of data that make the key
     schema          TEXT,                         -- JSON Schema that data must meet
     retain_days     BIGINT,
+    next_expiry     BIGINT  NOT NULL DEFAULT 0,   -- before this moment nothing expires
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, name)
 );

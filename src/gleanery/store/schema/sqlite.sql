@@ -76,6 +76,7 @@ CREATE TABLE groups (
     key_fields      TEXT,                         -- JSON: the members of data that make the key
     schema          TEXT,                         -- JSON Schema that data must meet
     retain_days     INTEGER,
+    next_expiry     INTEGER NOT NULL DEFAULT 0,   -- before this moment nothing expires
     UNIQUE (organization_id, name)
 ) STRICT;
 

@@ -1,0 +1,6 @@
+-- Nothing of a group can expire before this moment: until then nobody looks.
+ALTER TABLE groups ADD COLUMN next_expiry INTEGER NOT NULL DEFAULT 0;
+
+-- A review takes its place in the group's order, so that a removal knows which came before it.
+UPDATE groups SET clock = max(clock, coalesce(
+    (SELECT max(created) FROM reviews WHERE reviews.group_id = groups.id), 0));
