@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from service import Client, Clock
+from service import Client, Clock, Service
 from test_changes import DAY, until
 from test_outputs import output
 
@@ -103,6 +104,7 @@ def test_a_group_can_be_set_up_before_its_first_output(client: Client) -> None:
         ({"schema": {"type": 5}}, ["body", "schema"]),
         ({"schema": {"$ref": "https://example.com/other.json"}}, ["body", "schema"]),
         ({"schema": []}, ["body", "schema"]),
+        ({"schema": {"description": "x" * 65536}}, ["body", "schema"]),
         ({"display_name": "x" * 201}, ["body", "display_name"]),
     ],
 )
@@ -149,6 +151,32 @@ def test_data_must_meet_the_schema(client: Client) -> None:
     assert "properties/price/minimum" in answer.json()["detail"][2]["msg"]
     assert mark not in answer.text
     assert len(client.items("group")) == 1
+
+
+def deep(levels: int) -> dict[str, Any]:
+    inner: dict[str, Any] = {"leaf": True}
+    for _ in range(levels):
+        inner = {"next": inner}
+    return inner
+
+
+def test_a_schema_that_costs_too_much_harms_nobody(client: Client, service: Service) -> None:
+    """Each level of such data is looked at twice as often as the one above."""
+    twice = {"properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+    put(client, schema={"anyOf": [{**twice, "minProperties": 1}, {**twice, "maxProperties": 9}]})
+    with service.client() as other:
+        other.put("/v1/groups/group", json={"schema": {"required": ["number"]}})
+        with ThreadPoolExecutor() as pool:
+            costly = pool.submit(
+                client.post, "/v1/outputs/group", json=[output(1, data=deep(90))], timeout=60
+            )
+            assert other.get("/v1/groups/group").status_code == 200
+            answer = costly.result()
+        assert answer.status_code == 422
+        assert "simpler" in answer.json()["detail"][0]["msg"]
+        assert answer.json()["detail"][0]["loc"] == ["body"]
+        assert other.store("group", output(1))["created"] == 1
+    assert client.post("/v1/outputs/group", json=[output(1, data={})]).status_code == 422
 
 
 def test_outputs_expire_when_no_scraper_sees_them_any_more(swept: Client, clock: Clock) -> None:

@@ -23,6 +23,7 @@ from gleanery.settings import Settings
 from gleanery.store import cookies, facts, local_storage, organizations, outputs, reviews
 from gleanery.store.database import Database
 from gleanery.store.engines import database_of
+from gleanery.store.schemas import Schemas
 
 ORGANIZATION = "Harvest & Co"
 _BATCH = 200
@@ -186,7 +187,9 @@ async def _store_sample(database: Database, settings: Settings, token: str) -> N
     organization_id, vault, now = grant.organization_id, vault_of(settings), instants.now()
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
         moment = now - days_ago * _DAY
-        await outputs.store_outputs(database, organization_id, group, found, partial(int, moment))
+        await outputs.store_outputs(
+            database, Schemas(), organization_id, group, found, partial(int, moment)
+        )
     for group, review in _REVIEWS:
         await reviews.add_review(database, organization_id, group, review, instants.now)
     await cookies.store_cookies(database, vault, organization_id, _COOKIES, now)

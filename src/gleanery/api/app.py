@@ -25,6 +25,7 @@ from gleanery.errors import GleaneryError
 from gleanery.settings import Settings
 from gleanery.store import facts, retention
 from gleanery.store.engines import database_of
+from gleanery.store.schemas import Schemas
 from gleanery.vault import Vault, key_from_file, key_from_text
 
 Scope = MutableMapping[str, Any]
@@ -45,6 +46,7 @@ def build_app(settings: Settings, clock: Callable[[], int] = instants.now) -> Ap
     services = Services(
         settings=settings,
         database=database_of(settings),
+        schemas=Schemas(),
         vault=vault_of(settings),
         clock=clock,
         telemetry=telemetry.Telemetry(),
@@ -94,6 +96,7 @@ class App:
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
+        await self._services.schemas.close()
         await self._services.database.close()
 
     async def _sweep(self) -> None:

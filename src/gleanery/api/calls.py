@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from gleanery.api.telemetry import Telemetry
 from gleanery.settings import Settings
 from gleanery.store.database import Database
+from gleanery.store.schemas import Schemas
 from gleanery.vault import Vault
 
 Query = TypeVar("Query")
@@ -21,6 +22,7 @@ class Services:
 
     settings: Settings
     database: Database
+    schemas: Schemas
     vault: Vault
     clock: Callable[[], int]
     telemetry: Telemetry

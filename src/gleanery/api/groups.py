@@ -27,7 +27,7 @@ async def get_group(call: Call[None, None]) -> Answer:
 async def set_group(call: Call[None, GroupSettings]) -> Answer:
     s = call.services
     group = await catalogue.set_group(
-        s.database, call.organization_id, call.path["group_id"], call.body, s.clock
+        s.database, s.schemas, call.organization_id, call.path["group_id"], call.body, s.clock
     )
     return Answer(_ONE.dump_json(group))
 

@@ -54,6 +54,7 @@ async def store_outputs(call: Call[None, list[OutputIn]]) -> Answer:
     s = call.services
     answer = await outputs.store_outputs(
         s.database,
+        s.schemas,
         call.organization_id,
         call.path["group_id"],
         call.body,
@@ -92,6 +93,7 @@ async def _store_lines(
     bound = await asyncio.to_thread(_bind_lines, batch, first)
     answer = await outputs.store_outputs(
         s.database,
+        s.schemas,
         call.organization_id,
         call.path["group_id"],
         bound,

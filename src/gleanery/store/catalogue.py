@@ -11,6 +11,7 @@ from gleanery.errors import NotFound
 from gleanery.records import GroupOut, GroupSettings, JobOut
 from gleanery.store import chores, groups, reviews, rules
 from gleanery.store.database import Database, Row, Transaction
+from gleanery.store.schemas import Schemas
 
 _GROUPS = """
 SELECT id, name, display_name, outputs, clock, key_fields, schema, retain_days FROM groups
@@ -86,6 +87,7 @@ def _job(row: Row) -> JobOut:
 
 async def set_group(
     database: Database,
+    schemas: Schemas,
     organization_id: int,
     group: str,
     settings: GroupSettings,
@@ -94,7 +96,7 @@ async def set_group(
     """Sets what is given and unsets what is not; the group comes into being if it is new."""
     key_fields = None if settings.key_fields is None else _text(settings.key_fields)
     schema = None if settings.schema_ is None else _text(settings.schema_)
-    rules.check_schema(schema)
+    await rules.check_schema(schemas, schema)
 
     async def work(transaction: Transaction) -> None:
         turn = await groups.enter_or_create(transaction, organization_id, group, clock)

@@ -14,12 +14,13 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from gleanery import instants, jsontext, places
-from gleanery.errors import Invalid, NotFound
+from gleanery.errors import NotFound
 from gleanery.fingerprints import fingerprint
 from gleanery.records import IngestAnswer, OutputIn, OutputQuery, StoredOutput
 from gleanery.store import groups, requests
 from gleanery.store.database import Database, Row, Transaction
 from gleanery.store.rules import Rules, rules_of
+from gleanery.store.schemas import Schemas
 
 # An identity is looked up without its group, which it was hashed from: an index that begins with
 # the group would look as good to a planner without statistics, and be a scan.
@@ -67,7 +68,6 @@ _TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
-_NO_RULES = Rules()
 ITEM_END = b"]}"  # closes the list of files, which a tail leaves open, and the item
 
 
@@ -104,7 +104,7 @@ class _Output:
     new_value: Draft | None = None
 
 
-def draft(organization_id: int, group: str, output: OutputIn, rules: Rules = _NO_RULES) -> Draft:
+def draft(organization_id: int, group: str, output: OutputIn, rules: Rules) -> Draft:
     """Hashes and renders one output under the rules of its group."""
     key_hash = rules.key_hash(output)
     value_hash = jsontext.canonical_hash(output.data)
@@ -142,6 +142,7 @@ def _tag(tags: dict[str, Any], name: str, key: Callable[[str], str | None]) -> s
 
 async def store_outputs(
     database: Database,
+    schemas: Schemas,
     organization_id: int,
     group: str,
     batch: Sequence[OutputIn],
@@ -181,8 +182,9 @@ async def store_outputs(
             return earlier
     while True:
         rules = await rules_of(database, organization_id, group)
+        await rules.check(schemas, batch, first)
         # Hashing and rendering is work: in a thread, so that other requests get their turns.
-        drafts = await asyncio.to_thread(_drafts, organization_id, group, batch, rules, first)
+        drafts = await asyncio.to_thread(_drafts, organization_id, group, batch, rules)
         answer = await database.write(work, line=groups.line(organization_id, group))
         if answer is not None:
             return answer
@@ -199,16 +201,8 @@ def _content(batch: Sequence[OutputIn]) -> bytes:
 
 
 def _drafts(
-    organization_id: int, group: str, batch: Sequence[OutputIn], rules: Rules, first: int
+    organization_id: int, group: str, batch: Sequence[OutputIn], rules: Rules
 ) -> list[Draft]:
-    if rules != _NO_RULES:
-        faults = [
-            fault
-            for place, output in enumerate(batch, first)
-            for fault in rules.faults(str(place), output)
-        ]
-        if faults:
-            raise Invalid(*faults)
     return [draft(organization_id, group, output, rules) for output in batch]
 
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import islice
-from typing import Any, NamedTuple
-
-import jsonschema_rs
+from typing import NamedTuple
 
 from gleanery import jsontext
 from gleanery.errors import Fault, Invalid
 from gleanery.records import OutputIn
 from gleanery.store.database import Database
+from gleanery.store.schemas import NoSchema, Schemas, TooCostly
 
 _RULES = """
 SELECT key_fields, schema FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted
 """
 
 
-_FAULTS_TOLD = 10  # of one output; its author mends the first before the hundredth
+_NO_SCHEMA = "expected a JSON Schema (2020-12) of at most 64 KiB, without references to elsewhere"
+_TOO_COSTLY = (
+    "holding this data against the group's schema takes too much time or memory: make the schema "
+    "simpler, above all where it refers to itself, or send fewer or less deeply nested outputs"
+)
 _LONGEST_SCHEMA = 64 * 1024
+_AT_ONCE = 1000  # outputs held against the schema before another group has its turn
 
 
 class Rules(NamedTuple):
@@ -39,20 +42,27 @@ class Rules(NamedTuple):
             return jsontext.canonical_hash([output.data[name] for name in names])
         return jsontext.canonical_hash(output.source_url)
 
-    def faults(self, place: str, output: OutputIn) -> Iterator[Fault]:
-        """How the output breaks the rules. Values are not repeated."""
-        loc = ("body", place, "data")
-        if self.schema is not None:
-            validator = _validator(self.schema)
-            if validator.is_valid(output.data):
-                return
-            for error in islice(validator.iter_errors(output.data), _FAULTS_TOLD):
-                where = "/".join(str(step) for step in error.schema_path)
-                yield Fault(
-                    (*loc, *(str(step) for step in error.instance_path)),
-                    f"does not meet the group's schema at {where}",
+    async def check(self, schemas: Schemas, batch: Sequence[OutputIn], first: int) -> None:
+        """Raises Invalid with what in the batch breaks the schema. Values are not repeated."""
+        if self.schema is None:
+            return
+        faults: list[Fault] = []
+        for start in range(0, len(batch), _AT_ONCE):
+            values = [output.data for output in batch[start : start + _AT_ONCE]]
+            try:
+                found = await schemas.faults(self.schema, values)
+            except TooCostly:
+                raise Invalid(Fault(("body",), _TOO_COSTLY, "schema")) from None
+            faults += [
+                Fault(
+                    ("body", str(first + start + place), "data", *instance_path),
+                    f"does not meet the group's schema at {'/'.join(schema_path)}",
                     "schema",
                 )
+                for place, instance_path, schema_path in found
+            ]
+        if faults:
+            raise Invalid(*faults)
 
 
 async def rules_of(database: Database, organization_id: int, group: str) -> Rules:
@@ -60,34 +70,18 @@ async def rules_of(database: Database, organization_id: int, group: str) -> Rule
     return Rules(*rows[0]) if rows else Rules()
 
 
-def check_schema(schema: str | None) -> None:
+async def check_schema(schemas: Schemas, schema: str | None) -> None:
     """Raises Invalid if this is not a JSON Schema that stands on its own."""
-    if schema is not None:
-        try:
-            if len(schema) > _LONGEST_SCHEMA:
-                raise ValueError("too long")
-            _validator(schema)
-        except Exception:
-            raise Invalid(
-                Fault(
-                    ("body", "schema"),
-                    "expected a JSON Schema (2020-12) of at most 64 KiB, without references to "
-                    "elsewhere",
-                    "schema",
-                )
-            ) from None
+    if schema is None:
+        return
+    try:
+        if len(schema) > _LONGEST_SCHEMA:
+            raise NoSchema
+        await schemas.faults(schema, [])
+    except (NoSchema, TooCostly):
+        raise Invalid(Fault(("body", "schema"), _NO_SCHEMA, "schema")) from None
 
 
 @lru_cache(maxsize=256)
 def _names(key_fields: str) -> tuple[str, ...]:
     return tuple(json.loads(key_fields))
-
-
-@lru_cache(maxsize=256)
-def _validator(schema: str) -> Any:
-    return jsonschema_rs.Draft202012Validator(json.loads(schema), retriever=_refuse)
-
-
-def _refuse(address: str) -> Any:
-    """The service never fetches an address that it was given."""
-    raise ValueError("references to elsewhere are not followed")

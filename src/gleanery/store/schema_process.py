@@ -1,0 +1,74 @@
+"""The process that holds data against JSON Schemas: each line it reads is a question.
+
+A schema is its author's program: a few lines of it can ask for more time, memory or stack than
+there is. Here they can end nothing but this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import resource
+import signal
+import sys
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import jsonschema_rs
+
+SECONDS = 5
+"""How much processor time one question may take."""
+
+_BYTES = 1024**3
+_FAULTS_TOLD = 10  # of one output; its author mends the first before the hundredth
+_STEPS_TOLD = 20  # of the way to a fault,
+_STEP_TOLD = 100  # and this much of a name on it
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the service, when its input does
+    _limit(resource.RLIMIT_AS, _BYTES)
+    _limit(resource.RLIMIT_CORE, 0)
+    for question in sys.stdin.buffer:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + SECONDS)
+        sys.stdout.write(json.dumps(_answer(**json.loads(question))) + "\n")
+        sys.stdout.flush()
+
+
+def _limit(kind: int, amount: int) -> None:
+    with contextlib.suppress(ValueError, OSError):  # a system that knows no such limit
+        resource.setrlimit(kind, (amount, resource.getrlimit(kind)[1]))
+
+
+def _answer(schema: str, values: list[Any]) -> dict[str, Any]:
+    try:
+        validator = _validator(schema)
+    except Exception:
+        return {"is_schema": False, "faults": []}
+    found = []
+    for place, value in enumerate(values):
+        if not validator.is_valid(value):
+            for error in islice(validator.iter_errors(value), _FAULTS_TOLD):
+                found.append((place, _told(error.instance_path), _told(error.schema_path)))
+    return {"is_schema": True, "faults": found}
+
+
+def _told(path: list[str | int]) -> list[str]:
+    return [str(step)[:_STEP_TOLD] for step in path[:_STEPS_TOLD]]
+
+
+@lru_cache(maxsize=64)
+def _validator(schema: str) -> Any:
+    return jsonschema_rs.Draft202012Validator(json.loads(schema), retriever=_refuse)
+
+
+def _refuse(address: str) -> Any:
+    """The service never fetches an address that it was given."""
+    raise ValueError("references to elsewhere are not followed")
+
+
+if __name__ == "__main__":
+    main()
