@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -13,7 +14,7 @@ import uvicorn
 
 from gleanery import instants, tokens
 from gleanery.api.app import build_app
-from gleanery.serve import bound, prepare
+from gleanery.serve import bound, config, prepare
 from gleanery.settings import Settings
 from gleanery.store import organizations
 from gleanery.store.engines import database_of
@@ -75,16 +76,8 @@ class Service:
     def __init__(self, settings: Settings, clock: Callable[[], int] = instants.now) -> None:
         asyncio.run(prepare(settings))
         listener, self.settings = bound(settings)
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                build_app(self.settings, clock),
-                loop="uvloop",
-                http="httptools",
-                lifespan="on",
-                log_config=None,
-                access_log=False,
-            )
-        )
+        make_app = partial(build_app, self.settings, clock)
+        self._server = uvicorn.Server(config(self.settings, make_app))
         self._thread = threading.Thread(target=self._server.run, args=([listener],))
         self._thread.start()
         self.url = self.settings.address

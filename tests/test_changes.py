@@ -5,9 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from conftest import fresh_settings
 from service import Client, Clock, Service
 from test_outputs import output
 
@@ -188,6 +193,41 @@ def test_a_long_poll_ends_after_its_time(client: Client) -> None:
     started = time.monotonic()
     assert feed(client, cursor, wait=1) == {"cursor": cursor, "changes": []}
     assert time.monotonic() - started >= 1
+
+
+@pytest.mark.parametrize("leaves", ["the service", "the client"])
+def test_a_long_poll_ends_when_somebody_leaves(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, leaves: str
+) -> None:
+    """Else it would keep a connection, or hold up the stop, for the minute that it asked for."""
+    settings = replace(fresh_settings(engine, request, tmp_path), longest_wait=60)
+    service = Service(settings)
+    with service.client() as client:
+        client.store("group", output(1))
+        cursor = feed(client)["cursor"]
+
+        def polls() -> list[str]:
+            lines = client.get("/metrics").text.splitlines()
+            return [line for line in lines if "_count" in line and "get_changes" in line]
+
+        def poll(patience: float) -> Any:
+            with Client(service.url, client.token) as waiting:
+                query = {"cursor": cursor, "wait": 60}
+                return waiting.get("/v1/changes/group", params=query, timeout=patience)
+
+        before = polls()
+        if leaves == "the client":
+            with pytest.raises(httpx2.ReadTimeout):
+                poll(0.3)
+            until(lambda: polls() != before)
+            service.stop()
+        else:
+            with ThreadPoolExecutor() as pool:
+                waiting = pool.submit(poll, 50)
+                time.sleep(0.3)
+                service.stop()
+                answer = waiting.result()
+            assert answer.json() == {"cursor": cursor, "changes": []}
 
 
 @pytest.mark.parametrize("query", ["wait=61", "wait=-1", "limit=0", "cursor=-1", "wait=1.5"])

@@ -9,11 +9,14 @@ import socket
 import ssl
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import structlog
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from gleanery import logs
@@ -54,12 +57,12 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
         workers=settings.workers,
     )
     if settings.workers == 1:
-        uvicorn.Server(_config(settings)).run(sockets=[listener])
+        uvicorn.Server(config(settings, partial(_worker, settings))).run(sockets=[listener])
         return
     # Where the workers keep their counts, so that /metrics of any one tells of all.
     with tempfile.TemporaryDirectory(prefix="gleanery-metrics-") as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        Multiprocess(_config(settings), sockets=[listener]).run()
+        Multiprocess(config(settings, partial(_worker, settings)), sockets=[listener]).run()
 
 
 async def prepare(settings: Settings) -> None:
@@ -92,13 +95,22 @@ def _worker(settings: Settings) -> App:
     return build_app(settings)
 
 
-def _config(settings: Settings) -> uvicorn.Config:
+class _Connection(HttpToolsProtocol):
+    """A connection that hands the news of a stop on: else a long poll would hold it up."""
+
+    def shutdown(self) -> None:
+        cast(App, self.app).stop_waiting()
+        super().shutdown()
+
+
+def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:
+    """How the application is served, in every process the same."""
     return uvicorn.Config(
-        partial(_worker, settings),
+        make_app,
         factory=True,
         workers=settings.workers,
         loop="uvloop",
-        http="httptools",
+        http=_Connection,
         ws="none",
         lifespan="on",
         log_config=None,

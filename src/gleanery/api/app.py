@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from gleanery import instants
 from gleanery.api import binding, openapi, problems, reference, telemetry
 from gleanery.api.auth import Doorkeeper
-from gleanery.api.calls import Answer, AnyCall, Call, Services
+from gleanery.api.calls import Answer, AnyCall, Call, Receive, Services
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
 from gleanery.errors import GleaneryError
@@ -92,6 +92,10 @@ class App:
             raise
         self._sweeper = asyncio.create_task(self._sweep())
 
+    def stop_waiting(self) -> None:
+        """Lets the requests that only wait for something to happen come to their end."""
+        self._services.database.stop_watching()
+
     async def stop(self) -> None:
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -108,7 +112,7 @@ class App:
                 _log.exception("sweep failed")
             await asyncio.sleep(s.settings.sweep_seconds)
 
-    async def __call__(self, scope: Scope, receive: binding.Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._serve(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -116,7 +120,7 @@ class App:
         else:
             raise RuntimeError("only HTTP is served")
 
-    async def _live(self, receive: binding.Receive, send: Send) -> None:
+    async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
             await self.start()
@@ -128,7 +132,7 @@ class App:
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _serve(self, scope: Scope, receive: binding.Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
         id_ = telemetry.request_id(scope["headers"])
         name = _UNMATCHED
@@ -149,25 +153,23 @@ class App:
         self._services.telemetry.record(name, scope, id_, answer.status, started)
 
     async def _answer(
-        self, operation: Operation, path: dict[str, str], scope: Scope, receive: binding.Receive
+        self, operation: Operation, path: dict[str, str], scope: Scope, receive: Receive
     ) -> Answer:
         organization_id = _NOBODY
         if operation.scope is not None:
             grant = await self._doorkeeper.admit(scope["headers"], operation.scope)
             organization_id = grant.organization_id
         binding.bind_path(path, operation.creates)
-        call = Call[Any, Any](self._services, organization_id, path, {}, None, None)
+        call = Call[Any, Any](self._services, organization_id, path, {}, None, None, receive)
         if operation.query is not None:
             call.asked = binding.parse_query(scope["query_string"])
             call.query = binding.bind_query(operation.query, call.asked)
         handler = operation.handler
         if operation.body is not None:
-            handler = await self._bind_body(operation, call, scope["headers"], receive)
+            handler = await self._bind_body(operation, call, scope["headers"])
         return await handler(call)
 
-    async def _bind_body(
-        self, operation: Operation, call: AnyCall, headers: Headers, receive: binding.Receive
-    ) -> Handler:
+    async def _bind_body(self, operation: Operation, call: AnyCall, headers: Headers) -> Handler:
         """Binds the body and chooses the handler for the way it is written."""
         settings = self._services.settings
         known = [binding.Media.JSON] + [binding.Media.LINES] * (operation.lines is not None)
@@ -175,9 +177,9 @@ class App:
         if operation.lines is not None:
             call.idempotency_key = binding.idempotency_key(headers)
         if media is binding.Media.LINES and operation.lines is not None:
-            call.body = binding.read_lines(receive, settings.max_body_bytes)
+            call.body = binding.read_lines(call.receive, settings.max_body_bytes)
             return operation.lines
-        text = await binding.read_body(receive, headers, settings.max_body_bytes)
+        text = await binding.read_body(call.receive, headers, settings.max_body_bytes)
         bind = partial(binding.bind_body, self._bodies[operation.name], text, settings.max_records)
         call.body = bind() if len(text) < _LARGE_BODY else await asyncio.to_thread(bind)
         return operation.handler

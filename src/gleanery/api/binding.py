@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Iterable
 from enum import Enum
 from typing import Any
 from urllib.parse import parse_qsl
@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gleanery import jsontext
+from gleanery.api.calls import Receive
 from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
 from gleanery.records import Name
 
@@ -29,8 +30,6 @@ _WORDS = {
     "model_type": "expected an object",
     "string_type": "expected a string",
 }
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class ClientGone(Exception):
@@ -122,6 +121,12 @@ def idempotency_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
             )
         )
     return key.decode("ascii")
+
+
+async def until_gone(receive: Receive) -> None:
+    """Returns when the client has gone; to be asked when its body has been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def read_lines(receive: Receive, longest: int) -> AsyncIterator[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,6 +12,7 @@ from gleanery.store.database import Database
 from gleanery.store.schemas import Schemas
 from gleanery.vault import Vault
 
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Query = TypeVar("Query")
 Body = TypeVar("Body")
 
@@ -41,6 +42,8 @@ class Call(Generic[Query, Body]):
     """The query as it was written, for links that repeat it."""
     query: Query
     body: Body
+    receive: Receive
+    """What else comes from the client: the rest of a body, or the news that it has gone."""
     idempotency_key: str | None = None
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+from gleanery.api import binding
 from gleanery.api.calls import Answer, Call
 from gleanery.records import ChangeQuery
 from gleanery.store import changes, groups
+from gleanery.store.watching import Watch
 
 
 async def get_changes(call: Call[ChangeQuery, None]) -> Answer:
@@ -20,12 +25,27 @@ async def _wait(call: Call[ChangeQuery, None]) -> changes.Feed:
     seconds = min(call.query.wait, call.services.settings.longest_wait)
     deadline = time.monotonic() + seconds
     line = groups.line(call.organization_id, call.path["group_id"])
-    async with call.services.database.watch(line) as watch:
+    async with call.services.database.watch(line) as watch, _stopped_when_gone(call, watch):
         while True:
             feed = await _read(call)
             left = deadline - time.monotonic()
             if feed.changes or left <= 0 or not await watch.wait(left):
                 return feed
+
+
+@asynccontextmanager
+async def _stopped_when_gone(call: Call[ChangeQuery, None], watch: Watch) -> AsyncIterator[None]:
+    """Nobody waits for the sake of a client that has gone."""
+
+    async def look_out() -> None:
+        await binding.until_gone(call.receive)
+        watch.stop()
+
+    lookout = asyncio.create_task(look_out())
+    try:
+        yield
+    finally:
+        lookout.cancel()
 
 
 async def _read(call: Call[ChangeQuery, None]) -> changes.Feed:

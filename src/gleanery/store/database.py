@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
+from gleanery.store.watching import Watch
+
 T = TypeVar("T")
 Row = Sequence[Any]
 
@@ -37,13 +39,6 @@ class Transaction(Protocol):
         """Numbers that no output of any organization ever had, rising."""
 
 
-class Watch(Protocol):
-    """Hears of what is committed after the watch began."""
-
-    async def wait(self, seconds: float) -> bool:
-        """True as soon as something may have been announced; False if the time has passed."""
-
-
 class Database(Protocol):
     """An engine. Every method raises ``Unavailable`` while the database can't be used."""
 
@@ -68,6 +63,9 @@ class Database(Protocol):
 
     def watch(self, line: str) -> AbstractAsyncContextManager[Watch]:
         """Begins to watch a line; read after this, then wait, and nothing is missed."""
+
+    def stop_watching(self) -> None:
+        """Ends every watch: the process is about to stop."""
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         """Runs the work in one transaction and returns when it is durable.

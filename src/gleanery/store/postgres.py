@@ -12,7 +12,8 @@ import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.store import migrations
-from gleanery.store.database import Row, Transaction, Watch
+from gleanery.store.database import Row, Transaction
+from gleanery.store.watching import Watch, Watches
 
 T = TypeVar("T")
 
@@ -116,6 +117,9 @@ class PostgresDatabase:
         async with self._listener.watch(line) as watch:
             yield watch
 
+    def stop_watching(self) -> None:
+        self._listener.watches.stop()
+
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         async with self._in(line), self._connection() as connection, connection.transaction():
             return await work(_PostgresTransaction(connection))
@@ -147,19 +151,13 @@ class _Listener:
         self._url = url
         self._connection: Any = None
         self._opening = asyncio.Lock()
-        self._watches: dict[str, set[_PostgresWatch]] = {}
+        self.watches = Watches()
 
     @asynccontextmanager
-    async def watch(self, line: str) -> AsyncIterator[_PostgresWatch]:
-        watch = _PostgresWatch(self)
-        self._watches.setdefault(line, set()).add(watch)
-        try:
+    async def watch(self, line: str) -> AsyncIterator[Watch]:
+        with self.watches.adding(line, _PostgresWatch(self)) as watch:
             await self.listen()
             yield watch
-        finally:
-            self._watches[line].discard(watch)
-            if not self._watches[line]:
-                del self._watches[line]
 
     async def listen(self) -> None:
         """Sees to it that the connection stands; one that was lost is made anew."""
@@ -175,33 +173,27 @@ class _Listener:
                 raise Unavailable from error
 
     def _heard(self, connection: Any, pid: int, channel: str, line: str) -> None:
-        for watch in self._watches.get(line, ()):
-            watch.heard.set()
+        self.watches.wake(line)
 
     def _lost(self, connection: Any) -> None:
         """Something may have been announced that nobody heard: let everyone look."""
-        for watches in self._watches.values():
-            for watch in watches:
-                watch.heard.set()
+        self.watches.wake_all()
 
     async def close(self) -> None:
         if self._connection is not None:
             await self._connection.close()
 
 
-class _PostgresWatch:
+class _PostgresWatch(Watch):
+    """Sees to it, before it waits, that somebody is listening."""
+
     def __init__(self, listener: _Listener) -> None:
+        super().__init__()
         self._listener = listener
-        self.heard = asyncio.Event()
 
     async def wait(self, seconds: float) -> bool:
         await self._listener.listen()
-        try:
-            await asyncio.wait_for(self.heard.wait(), seconds)
-        except TimeoutError:
-            return False
-        self.heard.clear()
-        return True
+        return await super().wait(seconds)
 
 
 class _PostgresTransaction:

@@ -30,7 +30,8 @@ import apsw
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.store import migrations
-from gleanery.store.database import Row, Transaction, Watch
+from gleanery.store.database import Row, Transaction
+from gleanery.store.watching import Watch, Watches
 
 T = TypeVar("T")
 
@@ -81,6 +82,8 @@ class SqliteDatabase:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer: _Writer | None = None
+        self._watches = Watches()
+        self._lookout: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         try:
@@ -96,6 +99,8 @@ class SqliteDatabase:
             ) from None
 
     async def close(self) -> None:
+        if self._lookout is not None:
+            self._lookout.cancel()
         if self._writer is not None:
             await asyncio.to_thread(self._writer.stop)
             self._writer = None
@@ -118,7 +123,32 @@ class SqliteDatabase:
 
     @asynccontextmanager
     async def watch(self, line: str) -> AsyncIterator[Watch]:
-        yield _SqliteWatch(self._reader)
+        with self._watches.adding(line, Watch()) as watch:
+            if self._lookout is None:
+                self._lookout = asyncio.create_task(self._look_out())
+                await asyncio.sleep(0)  # until it has taken its first look
+            yield watch
+
+    def stop_watching(self) -> None:
+        self._watches.stop()
+
+    async def _look_out(self) -> None:
+        """Looks at the file's version, which every commit of every process changes.
+
+        A look takes a few microseconds, and one task looks for all who wait.
+        """
+        try:
+            seen = self._reader.pragma("data_version")
+            while self._watches:
+                await asyncio.sleep(_LOOK_SECONDS)
+                version = self._reader.pragma("data_version")
+                if version != seen:
+                    seen = version
+                    self._watches.wake_all()
+        except apsw.Error:
+            self._watches.wake_all()  # let them find out for themselves
+        finally:
+            self._lookout = None
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         assert self._writer is not None, "open() comes first"
@@ -152,24 +182,6 @@ class _SqliteTransaction:
     async def new_output_ids(self, count: int) -> Sequence[int]:
         [[last]] = await self.fetch("UPDATE output_ids SET last = last + $1 RETURNING last", count)
         return range(last - count + 1, last + 1)
-
-
-class _SqliteWatch:
-    """Looks at the file's version, which every commit of every process changes: a few µs a look."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-        self._seen = connection.pragma("data_version")
-
-    async def wait(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            version = self._connection.pragma("data_version")
-            if version != self._seen:
-                self._seen = version
-                return True
-            await asyncio.sleep(_LOOK_SECONDS)
-        return False
 
 
 class _Request(NamedTuple):
