@@ -20,7 +20,7 @@ demo: $(VENV)/.runtime
 	@$(BIN)/gleanery demo
 
 test: $(VENV)/.dev
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n auto --maxprocesses 4 $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -16,6 +16,9 @@ import httpx2
 
 SECONDS = 30
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where tests run in parallel:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the command would inherit it
+
 
 def environment(**variables: str) -> dict[str, str]:
     """This process's environment without anything that is set for Gleanery."""
