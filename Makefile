@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test check fuzz format reference constraints clean
+.PHONY: help demo test check long fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service over a sample organization"
@@ -13,6 +13,7 @@ help:
 	@echo "make check      lint, types and the layering rule"
 	@echo "make format     format the code"
 	@echo "make fuzz       hold the contract against schemathesis for longer"
+	@echo "make long       run the tests that take their time"
 	@echo "make reference  write docs/reference.md anew"
 	@echo "make clean      remove what the other targets made"
 
@@ -27,6 +28,9 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+long: $(VENV)/.dev
+	$(BIN)/pytest -s tests/long_*.py $(ARGS)
 
 fuzz: $(VENV)/.dev
 	GLEANERY_FUZZ_EXAMPLES=500 $(BIN)/pytest tests/test_contract.py -k schemathesis

@@ -8,11 +8,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import httpx2
+from service import SECRET_KEY
+
+from gleanery.settings import Settings
+from gleanery.tokens import SCOPES
 
 SECONDS = 30
 
@@ -103,6 +109,50 @@ class Running:
         if self.process.poll() is None:
             self.process.kill()
         self.stop()
+
+
+class Served(NamedTuple):
+    """A service in processes of its own, and a token for it with every scope."""
+
+    running: Running
+    url: str
+    token: str
+
+
+@contextmanager
+def served(settings: Settings, *options: str, with_token: bool = True) -> Iterator[Served]:
+    """``gleanery serve`` over the database of these settings."""
+    where = ["--data", str(settings.data)]
+    if settings.database is not None:
+        where += ["--database", settings.database]
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    log = ("--log-level", "warning")
+    serve = ("serve", *where, "--port", str(port), *log, *options)
+    with Running(*serve, GLEANERY_SECRET_KEY=SECRET_KEY) as running:
+        running.wait_ready(url)
+        token = ""
+        if with_token:
+            scopes = ",".join(SCOPES)
+            made = gleanery("token", "create", "--organization", "a", "--scopes", scopes, *where)
+            token = made.stdout.strip()
+        yield Served(running, url, token)
+
+
+def join_readers_after_writers(
+    writers: Sequence[threading.Thread],
+    readers: Sequence[threading.Thread],
+    writing: threading.Event,
+) -> None:
+    """Starts them all; readers know by the event when the last writer has ended."""
+    writing.set()
+    for thread in (*readers, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    writing.clear()
+    for thread in readers:
+        thread.join()
 
 
 def free_port() -> int:

@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 from conftest import fresh_settings
-from process import Running, free_port, gleanery
-from service import SECRET_KEY, Client, Clock, Service
+from process import served
+from service import Client, Clock, Service
 from test_changes import DAY, until
 from test_outputs import output
 
@@ -36,24 +36,16 @@ def test_what_a_crash_interrupts_goes_on_after_the_restart(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
     settings = fresh_settings(engine, request, tmp_path)
-    where = ["--data", str(settings.data)]
-    if settings.database is not None:
-        where += ["--database", settings.database]
-    port = free_port()
-    options = ["--port", str(port), "--log-level", "error", "--sweep-seconds", "0.2"]
-    serve: Any = ("serve", *where, *options)
-    key, url = {"GLEANERY_SECRET_KEY": SECRET_KEY}, f"http://127.0.0.1:{port}"
-
-    with Running(*serve, **key) as running:
-        running.wait_ready(url)
-        scopes = "outputs:read,outputs:write,reviews:write"
-        made = gleanery("token", "create", "--organization", "a", "--scopes", scopes, *where)
-        client = Client(url, made.stdout.strip())
+    with served(settings) as service:
+        client = Client(service.url, service.token)
         for start in range(0, OUTPUTS, 6000):
             client.store("group", *(output(n) for n in range(start, start + 6000)))
 
         def begin() -> None:
-            with contextlib.suppress(httpx2.TransportError), Client(url, client.token) as other:
+            with (
+                contextlib.suppress(httpx2.TransportError),
+                Client(service.url, service.token) as other,
+            ):
                 if kind == "approve":
                     review = {"job_id": "job", "status": "approved"}
                     other.post("/v1/reviews/group", json=review)
@@ -68,12 +60,12 @@ def test_what_a_crash_interrupts_goes_on_after_the_restart(
         thread = threading.Thread(target=begin)
         thread.start()
         until(has_begun)
-        running.process.send_signal(signal.SIGKILL)
+        service.running.process.send_signal(signal.SIGKILL)
         thread.join()
-        running.process.wait(20)
+        service.running.process.wait(20)
 
-    with Running(*serve, **key) as running:
-        running.wait_ready(url)
+    with served(settings, "--sweep-seconds", "0.2", with_token=False) as again:
+        client = Client(again.url, service.token)
         client.store("group", output(OUTPUTS + 1, job_id="later"))
 
         def has_ended() -> bool:

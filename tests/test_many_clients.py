@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from conftest import fresh_settings
-from process import Running, free_port, gleanery
-from service import SECRET_KEY, Client
+from process import join_readers_after_writers, served
+from service import Client
 from test_changes import follow, truth
 
 WRITERS, READERS, REQUESTS = 8, 4, 15
@@ -24,19 +24,9 @@ def workers(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[str, str]]:
     """The address of a service with two workers, and a token."""
-    settings = fresh_settings(engine, request, tmp_path)
-    where = ["--data", str(settings.data)]
-    if settings.database is not None:
-        where += ["--database", settings.database]
-    port = free_port()
-    options = ["--port", str(port), "--workers", "2", "--log-level", "warning"]
-    with Running("serve", *where, *options, GLEANERY_SECRET_KEY=SECRET_KEY) as running:
-        url = f"http://127.0.0.1:{port}"
-        running.wait_ready(url)
-        scopes = "outputs:read,outputs:write,reviews:read,reviews:write"
-        made = gleanery("token", "create", "--organization", "a", "--scopes", scopes, *where)
-        yield url, made.stdout.strip()
-        assert running.stop() == 0
+    with served(fresh_settings(engine, request, tmp_path), "--workers", "2") as service:
+        yield service.url, service.token
+        assert service.running.stop() == 0
 
 
 def write(url: str, token: str, number: int, failures: list[str]) -> None:
@@ -94,20 +84,13 @@ def test_every_reader_ends_with_the_exact_final_state(workers: tuple[str, str]) 
     client = Client(url, token)
     client.store("group", {"job_id": "job 0", "source_url": "first", "data": {}})
     writing = threading.Event()
-    writing.set()
     failures: list[str] = []
     readers = [Reader(url, token, writing) for _ in range(READERS)]
     writers = [
         threading.Thread(target=write, args=(url, token, number, failures))
         for number in range(WRITERS)
     ]
-    for thread in (*readers, *writers):
-        thread.start()
-    for thread in writers:
-        thread.join()
-    writing.clear()
-    for thread in readers:
-        thread.join()
+    join_readers_after_writers(writers, readers, writing)
     assert not failures
     final = truth(client)
     assert len(final) > 50

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import fresh_settings
+from process import join_readers_after_writers
 from service import Client, Service
 
 WRITERS = 6
@@ -83,20 +84,13 @@ def test_the_reader_misses_nothing(nodes: tuple[Service, Service]) -> None:
     first = {"job_id": "job 0", "source_url": "https://a/first", "data": {}}
     nodes[0].client(token).store("group", first)
     writing = threading.Event()
-    writing.set()
     failures: list[str] = []
     readers = [Reader(nodes[n % 2].client(token), writing) for n in range(READERS)]
     writers = [
         threading.Thread(target=write, args=(nodes[n % 2].client(token), n, failures))
         for n in range(WRITERS)
     ]
-    for thread in (*readers, *writers):
-        thread.start()
-    for thread in writers:
-        thread.join()
-    writing.clear()
-    for thread in readers:
-        thread.join()
+    join_readers_after_writers(writers, readers, writing)
     assert not failures
     truth = {
         item["output_id"]: (item["value_hash"], item["is_approved"])
