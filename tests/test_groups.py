@@ -64,6 +64,25 @@ def test_a_group_is_shown_with_its_jobs_and_counts(client: Client) -> None:
     assert client.get("/v1/groups/unknown").status_code == 404
 
 
+def test_groups_are_listed_in_pages(client: Client) -> None:
+    names = [f"group {n}" for n in range(5)]
+    for name in names:
+        client.store(name, output(1), output(2, job_id="second", tags={"country": "Peru"}))
+    client.delete("/v1/groups/group 1")
+    found, address = [], "/v1/groups?limit=2"
+    while address:
+        answer = client.get(address)
+        assert answer.status_code == 200
+        found += answer.json()
+        address = answer.links.get("next", {}).get("url", "")
+    assert [one["group_id"] for one in found] == [name for name in names if name != "group 1"]
+    assert found == client.get("/v1/groups").json()
+    assert "link" not in client.get("/v1/groups").headers
+    for one in found:
+        assert [job["job_id"] for job in one["jobs"]] == ["job", "second"]
+        assert one["countries"] == {"PE": 1}
+
+
 def test_counts_stay_true_through_every_kind_of_change(client: Client) -> None:
     def tagged(number: int, country: str, **members: Any) -> dict[str, Any]:
         return output(number, tags={"country": country}, **members)

@@ -337,6 +337,18 @@ class GroupSettings(Input):
     )
 
 
+class GroupsQuery(Input):
+    """A page of the organization's groups."""
+
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Size of a page.")
+    cursor: WholeNumber = Field(
+        default=0,
+        ge=0,
+        le=LARGEST_CURSOR,
+        description="The groups after this `id`; the Link header has the next page.",
+    )
+
+
 class JobOut(TypedDict):
     """A job of a group, with its counts."""
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from pydantic import TypeAdapter
 
+from gleanery.api import links
 from gleanery.api.calls import Answer, Call
-from gleanery.records import GroupOut, GroupSettings
+from gleanery.records import GroupOut, GroupSettings, GroupsQuery
 from gleanery.store import catalogue
 
 _ONE = TypeAdapter(GroupOut)
 _LIST = TypeAdapter(list[GroupOut])
 
 
-async def get_groups(call: Call[None, None]) -> Answer:
-    listed = await catalogue.list_groups(call.services.database, call.organization_id)
-    return Answer(_LIST.dump_json(listed))
+async def get_groups(call: Call[GroupsQuery, None]) -> Answer:
+    query = call.query
+    page, more = await catalogue.list_groups(
+        call.services.database, call.organization_id, query.cursor, query.limit
+    )
+    body = _LIST.dump_json(page)
+    if more is None:
+        return Answer(body)
+    follows = {"limit": query.limit, "cursor": more}
+    return Answer(body, headers=links.next_page(call, "groups", query=follows))
 
 
 async def get_group(call: Call[None, None]) -> Answer:

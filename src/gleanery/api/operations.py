@@ -218,8 +218,11 @@ OPERATIONS = (
         path="/v1/groups",
         handler=groups.get_groups,
         title="Get groups",
-        words="The organization's groups with their jobs, counts, latest reviews and settings.",
+        words="The organization's groups with their jobs, counts, latest reviews and settings, in "
+        "the order in which they came into being. The `Link` header has the next page, if there is "
+        "one.",
         scope="outputs:read",
+        query=records.GroupsQuery,
         answer=list[records.GroupOut],
     ),
     Operation(

@@ -6,11 +6,11 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from urllib.parse import quote, urlencode
 
 from pydantic import TypeAdapter
 
 from gleanery import jsontext
+from gleanery.api import links
 from gleanery.api.binding import bind_body
 from gleanery.api.calls import Answer, Call
 from gleanery.errors import Fault, GleaneryError, Invalid
@@ -37,9 +37,8 @@ def _next_url(call: Call[OutputQuery, None], next_cursor: int | None) -> str | N
     if next_cursor is None:
         return None
     repeated = {name: call.asked[name] for name in OutputQuery.model_fields if name in call.asked}
-    query = urlencode(repeated | {"cursor": str(next_cursor)})
-    group = quote(call.path["group_id"], safe="")
-    return f"{call.services.settings.address}/v1/outputs/{group}?{query}"
+    follows = repeated | {"cursor": str(next_cursor)}
+    return links.address(call, "outputs", call.path["group_id"], query=follows)
 
 
 async def delete_output(call: Call[None, None]) -> Answer:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from pydantic import TypeAdapter
 
+from gleanery.api import links
 from gleanery.api.calls import Answer, Call
 from gleanery.records import ReviewIn, ReviewOut, ReviewQuery
 from gleanery.store import reviews
@@ -28,11 +27,11 @@ async def _history(call: Call[ReviewQuery, None]) -> Answer:
     page, more = await reviews.review_history(
         call.services.database, call.organization_id, group, query.cursor, query.limit
     )
+    body = _LIST.dump_json(page)
     if more is None:
-        return Answer(_LIST.dump_json(page))
-    address = f"{call.services.settings.address}/v1/reviews/{quote(group, safe='')}"
-    link = f'<{address}?history=true&limit={query.limit}&cursor={more}>; rel="next"'
-    return Answer(_LIST.dump_json(page), headers=((b"link", link.encode("ascii")),))
+        return Answer(body)
+    follows = {"history": "true", "limit": query.limit, "cursor": more}
+    return Answer(body, headers=links.next_page(call, "reviews", group, query=follows))
 
 
 async def add_review(call: Call[None, ReviewIn]) -> Answer:

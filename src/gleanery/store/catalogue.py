@@ -26,6 +26,8 @@ WHERE jobs.organization_id = $1
 _COUNTRIES = """
 SELECT group_id, country, outputs FROM countries WHERE organization_id = $1 AND outputs > 0
 """
+_BY_AGE = "ORDER BY jobs.id"
+_BY_NAME = "ORDER BY country"
 _SET = """
 UPDATE groups
 SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry = 0
@@ -36,13 +38,24 @@ SELECT id, outputs FROM jobs WHERE organization_id = $1 AND group_id = $2 AND na
 """
 
 
-async def list_groups(database: Database, organization_id: int) -> list[GroupOut]:
-    """All groups, in the order in which they came into being."""
-    found = await database.read(f"{_GROUPS} ORDER BY id", organization_id)
-    jobs = await database.read(f"{_JOBS} ORDER BY jobs.id", organization_id)
-    countries = await database.read(f"{_COUNTRIES} ORDER BY country", organization_id)
+async def list_groups(
+    database: Database, organization_id: int, after: int, limit: int
+) -> tuple[list[GroupOut], int | None]:
+    """Groups in the order in which they came into being, and where the next page starts."""
+    found = await database.read(
+        f"{_GROUPS} AND id > $2 ORDER BY id LIMIT $3", organization_id, after, limit + 1
+    )
+    page = found[:limit]
+    if not page:
+        return [], None
+    of_page = (organization_id, page[0][0], page[-1][0])
+    jobs = await database.read(f"{_JOBS} AND jobs.group_id BETWEEN $2 AND $3 {_BY_AGE}", *of_page)
+    countries = await database.read(
+        f"{_COUNTRIES} AND group_id BETWEEN $2 AND $3 {_BY_NAME}", *of_page
+    )
     jobs_of, countries_of = _by_group(jobs), _by_group(countries)
-    return [_shown(row, jobs_of[row[0]], countries_of[row[0]]) for row in found]
+    groups_shown = [_shown(row, jobs_of[row[0]], countries_of[row[0]]) for row in page]
+    return groups_shown, page[-1][0] if len(found) > limit else None
 
 
 def _by_group(rows: Iterable[Row]) -> defaultdict[int, list[Row]]:
@@ -57,8 +70,8 @@ async def show_group(database: Database, organization_id: int, group: str) -> Gr
     if not rows:
         raise NotFound
     of_group = (organization_id, rows[0][0])
-    jobs = await database.read(f"{_JOBS} AND jobs.group_id = $2 ORDER BY jobs.id", *of_group)
-    countries = await database.read(f"{_COUNTRIES} AND group_id = $2 ORDER BY country", *of_group)
+    jobs = await database.read(f"{_JOBS} AND jobs.group_id = $2 {_BY_AGE}", *of_group)
+    countries = await database.read(f"{_COUNTRIES} AND group_id = $2 {_BY_NAME}", *of_group)
     return _shown(rows[0], jobs, countries)
 
 

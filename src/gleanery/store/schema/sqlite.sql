@@ -80,6 +80,8 @@ CREATE TABLE groups (
     UNIQUE (organization_id, name)
 ) STRICT;
 
+CREATE INDEX groups_listed ON groups (organization_id, id);
+
 CREATE TABLE jobs (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     organization_id INTEGER NOT NULL,

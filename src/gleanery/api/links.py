@@ -1,0 +1,22 @@
+"""Addresses of the service's own pages: where a list goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode
+
+from gleanery.api.calls import AnyCall
+
+
+def address(call: AnyCall, *steps: str, query: Mapping[str, object]) -> str:
+    """The address of a path, given step by step, with a query."""
+    path = "/".join(quote(step, safe="") for step in steps)
+    return f"{call.services.settings.address}/v1/{path}?{urlencode(query)}"
+
+
+def next_page(
+    call: AnyCall, *steps: str, query: Mapping[str, object]
+) -> tuple[tuple[bytes, bytes], ...]:
+    """The header that says where an array goes on, which has no room for it itself."""
+    target = address(call, *steps, query=query)
+    return ((b"link", f'<{target}>; rel="next"'.encode("ascii")),)
