@@ -6,160 +6,28 @@ out is a typed dictionary. Both give the OpenAPI document their schemas.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from gleanery import hosts, instants, places
-
-LARGEST_CURSOR = 2**63 - 1
-LONGEST_NAME = 200
-_NO_EXPIRY = -1
-
-
-# --- how a typed value is checked ---------------------------------------------------------------
-
-
-def _told(type_: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The check, its ValueError told to the caller as a fault of a stable type."""
-
-    def validate(value: Any) -> Any:
-        try:
-            return check(value)
-        except ValueError as error:
-            raise PydanticCustomError(type_, "{reason}", {"reason": str(error)}) from None
-
-    return validate
-
-
-def _matching(pattern: str, reason: str) -> Callable[[str], str]:
-    form = re.compile(pattern.removesuffix("$") + r"\Z")
-
-    def check(value: str) -> str:
-        if not form.match(value):
-            raise ValueError(reason)
-        return value
-
-    return check
-
-
-def _whole_number(value: str) -> int:
-    """ASCII digits only: Python's int() also takes signs, underscores and other scripts."""
-    if not re.fullmatch(r"0|[1-9][0-9]{0,18}", value):
-        raise ValueError("expected a whole number in plain digits, from 0 to 2^63-1")
-    return int(value)
-
-
-def _integral(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _expiry(value: Any) -> int | None:
-    """Seconds since 1970 of a date-time or of a number of seconds; None for -1 and for absent."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        if len(value) < len("YYYY-MM-DDTHH:MM:SS"):
-            raise ValueError("expected a date-time such as 2030-01-01T00:00:00Z")
-        return instants.parse(value) // instants.SECOND
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise ValueError("expected an ISO 8601 date-time or whole seconds since 1970")
-    if not _NO_EXPIRY <= value <= instants.LAST:
-        raise ValueError("expected seconds since 1970, or -1 for no expiry")
-    return None if value == _NO_EXPIRY else int(value)
-
-
-def _no_files(files: list[Any]) -> list[Any]:
-    if files:
-        raise ValueError("outputs can't carry files yet")
-    return files
-
-
-def _region(code: str) -> str:
-    key = places.region_key(code)
-    if key is None:
-        raise ValueError("expected an ISO 3166-2 code such as DE-BY")
-    return key
-
-
-def _schema(**extra: Any) -> Any:
-    return Field(json_schema_extra=extra)
-
-
-# No NUL: PostgreSQL's text can't hold one.
-_TEXT = r"^[^\x00]*$"
-# A line break would end the header that a browser makes of it.
-_HEADER_TEXT = r"^[^\x00\r\n]*$"
-# A group or job is also a path segment: no slash, no control character, not "." or "..".
-_NAME = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/]{1,200}$"
-
-Text = Annotated[
-    str,
-    AfterValidator(_told("text", _matching(_TEXT, "may not hold a NUL"))),
-    _schema(pattern=_TEXT),
-]
-HeaderText = Annotated[
-    str,
-    AfterValidator(_told("text", _matching(_HEADER_TEXT, "may not hold NUL, CR or LF"))),
-    _schema(pattern=_HEADER_TEXT),
-]
-Name = Annotated[
-    str,
-    AfterValidator(
-        _told(
-            "name",
-            _matching(_NAME, "expected 1 to 200 characters, no slash or control, not . or .."),
-        )
-    ),
-    _schema(pattern=_NAME),
-]
-Domain = Annotated[
-    str,
-    AfterValidator(_told("domain", hosts.normalize)),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "maxLength": hosts.LONGEST,
-            "anyOf": [{"pattern": hosts.DOMAIN}, {"format": "idn-hostname"}],
-        }
-    ),
-]
-Expiry = Annotated[
-    int | None,
-    BeforeValidator(_told("expires", _expiry)),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "format": "date-time"},
-                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": instants.LAST},
-                {"type": "null"},
-            ]
-        }
-    ),
-]
-Moment = Annotated[
-    int,
-    BeforeValidator(_told("date_time", instants.parse)),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
-    ),
-]
-# In JSON 7.0 is an integer as much as 7 is.
-GroupNumber = Annotated[int, Field(ge=0, le=LARGEST_CURSOR), BeforeValidator(_integral)]
-Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(_integral)]
-AskedGroupNumber = Annotated[
-    int,
-    Field(ge=0, le=LARGEST_CURSOR),
-    BeforeValidator(_told("whole_number", _whole_number)),
-]
-WholeNumber = Annotated[int, BeforeValidator(_told("whole_number", _whole_number))]
-Region = Annotated[
-    str, AfterValidator(_told("region", _region)), _schema(pattern=places.REGION_FORM)
-]
+from gleanery import places
+from gleanery.fields import (
+    LARGEST_CURSOR,
+    LONGEST_NAME,
+    AskedGroupNumber,
+    Days,
+    Domain,
+    Expiry,
+    GroupNumber,
+    HeaderText,
+    Moment,
+    Name,
+    Region,
+    Text,
+    WholeNumber,
+    told,
+)
 
 
 class Input(BaseModel):
@@ -317,7 +185,7 @@ class GroupSettings(Input):
     """What can be set of a group; what is left out is not set any more."""
 
     display_name: Text | None = Field(default=None, max_length=LONGEST_NAME)
-    key_fields: Annotated[list[Text], AfterValidator(_told("key_fields", _member_names))] | None = (
+    key_fields: Annotated[list[Text], AfterValidator(told("key_fields", _member_names))] | None = (
         Field(
             default=None,
             min_length=1,
@@ -379,6 +247,12 @@ class GroupOut(TypedDict):
 # --- outputs ------------------------------------------------------------------------------------
 
 
+def _no_files(files: list[Any]) -> list[Any]:
+    if files:
+        raise ValueError("outputs can't carry files yet")
+    return files
+
+
 class OutputIn(Input):
     """What a scraper found at one place."""
 
@@ -390,7 +264,7 @@ class OutputIn(Input):
         default=None,
         description="country and region in here are what the filters of the same name see.",
     )
-    files: Annotated[list[Any], AfterValidator(_told("files", _no_files))] | None = Field(
+    files: Annotated[list[Any], AfterValidator(told("files", _no_files))] | None = Field(
         default=None,
         description="Reserved: outputs can't carry files yet.",
         json_schema_extra={"maxItems": 0},

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from gleanery import jsontext
 from gleanery.api.calls import Receive
 from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
-from gleanery.records import Name
+from gleanery.fields import Name
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
