@@ -120,7 +120,9 @@ class Served(NamedTuple):
 
 
 @contextmanager
-def served(settings: Settings, *options: str, with_token: bool = True) -> Iterator[Served]:
+def served(
+    settings: Settings, *options: str, with_token: bool = True, **variables: str
+) -> Iterator[Served]:
     """``gleanery serve`` over the database of these settings."""
     where = ["--data", str(settings.data)]
     if settings.database is not None:
@@ -129,7 +131,7 @@ def served(settings: Settings, *options: str, with_token: bool = True) -> Iterat
     url = f"http://127.0.0.1:{port}"
     log = ("--log-level", "warning")
     serve = ("serve", *where, "--port", str(port), *log, *options)
-    with Running(*serve, GLEANERY_SECRET_KEY=SECRET_KEY) as running:
+    with Running(*serve, GLEANERY_SECRET_KEY=SECRET_KEY, **variables) as running:
         running.wait_ready(url)
         token = ""
         if with_token:

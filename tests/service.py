@@ -14,9 +14,10 @@ import uvicorn
 
 from gleanery import instants, tokens
 from gleanery.api.app import build_app
+from gleanery.blobs import open_blobs
 from gleanery.serve import bound, config, prepare
 from gleanery.settings import Settings
-from gleanery.store import organizations
+from gleanery.store import organizations, retention
 from gleanery.store.engines import database_of
 
 EVERY_SCOPE = frozenset(tokens.SCOPES)
@@ -118,6 +119,25 @@ class Service:
                 await database.close()
 
         return asyncio.run(create())
+
+    def sweep(self, clock: Callable[[], int]) -> None:
+        """What the service does by itself every now and then."""
+
+        async def run() -> None:
+            database, settings = database_of(self.settings), self.settings
+            await database.open()
+            try:
+                await retention.sweep(
+                    database,
+                    open_blobs(settings.blobs_place),
+                    clock,
+                    tombstone_days=settings.tombstone_days,
+                    unnamed_file_days=settings.unnamed_file_days,
+                )
+            finally:
+                await database.close()
+
+        asyncio.run(run())
 
     def client(self, token: str | None = None, **of_token: Any) -> Client:
         """A client with this token, or with a new one."""

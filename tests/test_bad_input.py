@@ -211,11 +211,6 @@ def test_a_review_has_one_of_five_states(client: Client, status: Any) -> None:
     assert locs(answer) == [["body", "status"]]
 
 
-def test_files_are_refused_rather_than_lost(client: Client) -> None:
-    answer = client.post("/v1/outputs/group", json=[OUTPUT | {"files": [{"id": "x"}]}])
-    assert locs(answer) == [["body", "0", "files"]]
-
-
 # --- media and size -----------------------------------------------------------------------------
 
 

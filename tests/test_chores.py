@@ -18,7 +18,7 @@ from test_changes import DAY, until
 from test_outputs import output
 
 from gleanery import instants, tokens
-from gleanery.store import chores, groups, retention
+from gleanery.store import chores, groups
 from gleanery.store.database import Transaction
 from gleanery.store.engines import database_of
 from gleanery.store.organizations import find_grant
@@ -194,14 +194,5 @@ def test_a_chore_that_fails_keeps_nothing_else_from_being_done(
         decide(timed_service, client.token, "approve", job=None)
         clock.move(seconds=2 * DAY)
         with pytest.raises(ExceptionGroup, match="parts of the sweep"):
-            asyncio.run(sweep_once(timed_service, clock))
+            timed_service.sweep(clock)
         assert client.items("other") == []
-
-
-async def sweep_once(service: Service, clock: Clock) -> None:
-    database = database_of(service.settings)
-    await database.open()
-    try:
-        await retention.sweep(database, clock, tombstone_days=30)
-    finally:
-        await database.close()

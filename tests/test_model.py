@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -21,9 +20,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from service import Client, Clock, Service
-
-from gleanery.store import retention
-from gleanery.store.engines import database_of
 
 JOBS, KEYS, VALUES = st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 2)
 DAY = 86_400
@@ -141,7 +137,7 @@ def machine(services: list[Service], clock: Clock) -> type[RuleBasedStateMachine
         def time_passes(self, days: int) -> None:
             clock.move(seconds=days * DAY)
             for service in services:
-                asyncio.run(sweep(service, clock))
+                service.sweep(clock)
 
         @rule(limit=st.integers(1, 7))
         def follow(self, limit: int) -> None:
@@ -169,15 +165,6 @@ def machine(services: list[Service], clock: Clock) -> type[RuleBasedStateMachine
                 client.close()
 
     return Agreement
-
-
-async def sweep(service: Service, clock: Clock) -> None:
-    database = database_of(service.settings)
-    await database.open()
-    try:
-        await retention.sweep(database, clock, service.settings.tombstone_days)
-    finally:
-        await database.close()
 
 
 def test_the_model_and_both_engines_agree(both: list[Service], clock: Clock) -> None:

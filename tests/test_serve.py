@@ -185,10 +185,16 @@ def test_head_is_answered_wherever_get_is(service: Service) -> None:
     from gleanery.api.operations import OPERATIONS
 
     with service.client() as client:
-        client.store("group", {"job_id": "j", "source_url": "u", "data": {}})
+        query = {"source_url": "u"}
+        id_ = client.post("/v1/files", params=query, content=b"bytes").json()["id"]
+        files = [{"field": "f", "id": id_}]
+        client.store("group", {"job_id": "j", "source_url": "u", "data": {}, "files": files})
+        link = client.items("group")[0]["files"][0]["blob_url"]
+        special = {"/v1/files": "/v1/files?source_url=u", "/v1/blobs/{id}": link}
         for operation in OPERATIONS:
             if operation.method == "GET":
-                path = operation.path.replace("{group_id}", "group")
+                path = special.get(operation.path, operation.path)
+                path = path.replace("{group_id}", "group").replace("{id}", id_)
                 got, head = client.get(path), client.head(path)
                 assert (head.status_code, head.content) == (200, b"")
                 assert head.headers["content-type"] == got.headers["content-type"]

@@ -93,6 +93,19 @@ def serve_command(
     max_body_bytes: Annotated[
         int, _option("max-body-bytes", "Bytes that one body may hold.")
     ] = _DEFAULT.max_body_bytes,
+    blobs: Annotated[
+        str | None,
+        _option("blobs", "Folder, or s3://bucket/prefix, for files; a folder under --data else."),
+    ] = None,
+    max_file_bytes: Annotated[
+        int, _option("max-file-bytes", "Bytes that one file may hold.")
+    ] = _DEFAULT.max_file_bytes,
+    blob_url_seconds: Annotated[
+        int, _option("blob-url-seconds", "How long a link to a file works without a token.")
+    ] = _DEFAULT.blob_url_seconds,
+    unnamed_file_days: Annotated[
+        int, _option("unnamed-file-days", "How long a file is kept that no output names.")
+    ] = _DEFAULT.unnamed_file_days,
     token_cache_seconds: Annotated[
         float, _option("token-cache-seconds", "How long a revoked token may still be believed.")
     ] = _DEFAULT.token_cache_seconds,
@@ -137,6 +150,10 @@ def serve_command(
             secret_key=_secret_key(),
             max_records=max_records,
             max_body_bytes=max_body_bytes,
+            blobs=blobs,
+            max_file_bytes=max_file_bytes,
+            blob_url_seconds=blob_url_seconds,
+            unnamed_file_days=unnamed_file_days,
             token_cache_seconds=token_cache_seconds,
             pool_size=pool_size,
             longest_wait=longest_wait,

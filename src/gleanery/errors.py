@@ -59,6 +59,10 @@ class NotFound(GleaneryError):
         super().__init__(Fault(loc, msg, "not_found"))
 
 
+class Missing(GleaneryError):
+    """The body names things that there are not; every one is told."""
+
+
 class Conflict(GleaneryError):
     """An Idempotency-Key that was used for another request."""
 
@@ -101,6 +105,27 @@ class TooLarge(GleaneryError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(Fault(("body",), f"The body may hold {limit} bytes at most", "too_large"))
+
+
+class BadLink(GleaneryError):
+    """A signed link that was changed, or whose time is over. Which of the two is not told."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            Fault(
+                ("query", "signature"),
+                "This link is not valid, or not any more: read the output again for a new one",
+                "forbidden",
+            )
+        )
+
+
+class OutOfRange(GleaneryError):
+    """The part of a file that is asked for lies behind its end."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        super().__init__(Fault(("header", "range"), f"The file has {size} bytes", "range"))
 
 
 class UnsupportedMedia(GleaneryError):

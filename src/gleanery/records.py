@@ -19,6 +19,7 @@ from gleanery.fields import (
     Days,
     Domain,
     Expiry,
+    FileId,
     GroupNumber,
     HeaderText,
     Moment,
@@ -247,10 +248,34 @@ class GroupOut(TypedDict):
 # --- outputs ------------------------------------------------------------------------------------
 
 
-def _no_files(files: list[Any]) -> list[Any]:
-    if files:
-        raise ValueError("outputs can't carry files yet")
-    return files
+def _some_file(file: FileIn) -> FileIn:
+    if file.id is None and file.source_url is None and file.file_url is None:
+        raise ValueError("names no file: give the id of an uploaded one, or a file_url")
+    return file
+
+
+class FileIn(Input):
+    """A file that an output names: one that was uploaded, by its `id`, or one kept elsewhere."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": [name], "properties": {name: {"type": "string"}}}
+                for name in ("id", "source_url", "file_url")
+            ]
+        }
+    )
+
+    field: Text = Field(description="Path inside `data`, such as `attachments[0].url`.")
+    id: FileId | None = Field(default=None, description="As `POST /v1/files` answered it.")
+    source_url: Text | None = None
+    file_url: Text | None = None
+    file_type: Text | None = None
+    file_checksum: Text | None = None
+    file_metadata: dict[str, Any] | None = None
+
+
+NamedFile = Annotated[FileIn, AfterValidator(told("file", _some_file))]
 
 
 class OutputIn(Input):
@@ -264,10 +289,8 @@ class OutputIn(Input):
         default=None,
         description="country and region in here are what the filters of the same name see.",
     )
-    files: Annotated[list[Any], AfterValidator(told("files", _no_files))] | None = Field(
-        default=None,
-        description="Reserved: outputs can't carry files yet.",
-        json_schema_extra={"maxItems": 0},
+    files: Annotated[list[NamedFile], Field(max_length=1000)] | None = Field(
+        default=None, description="The files that belong to it."
     )
 
 
@@ -299,6 +322,42 @@ class FileOut(TypedDict):
     file_type: str
     file_checksum: str
     file_metadata: dict[str, Any]
+
+
+class StoredFile(TypedDict):
+    """What became of an uploaded file."""
+
+    id: str
+    blob_key: str
+    file_checksum: str
+    file_type: str
+    url_etag_hash: str
+    size: int
+
+
+class FileUpload(Input):
+    """Where an uploaded file comes from."""
+
+    source_url: Text = Field(default="", description="Address that the scraper had it from.")
+    etag: Text = Field(default="", description="The ETag that came with it.")
+    filename: Text = Field(
+        default="", max_length=255, description="Name under which it is to be saved."
+    )
+
+
+class FileQuery(Input):
+    """Asks for a file by where it comes from."""
+
+    source_url: Text = Field(description="As it was given with the file.")
+    etag: Text = Field(default="", description="As it was given with the file.")
+
+
+class BlobQuery(Input):
+    """What makes a link valid."""
+
+    organization: Text = Field(description="As in the link.")
+    expires: Text = Field(description="As in the link.")
+    signature: Text = Field(description="As in the link.")
 
 
 class OutputOut(TypedDict):

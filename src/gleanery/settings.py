@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from gleanery.errors import SettingsError
 
+_LONGEST_LINK = 7 * 24 * 3600  # what S3 signs at the most
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -29,6 +31,10 @@ class Settings:
     secret_key: str | None = None
     max_records: int = 10_000
     max_body_bytes: int = 32 * 1024 * 1024
+    blobs: str | None = None
+    max_file_bytes: int = 1024 * 1024 * 1024
+    blob_url_seconds: int = 900
+    unnamed_file_days: int = 7
     token_cache_seconds: float = 2.0
     pool_size: int = 10
     longest_wait: int = 60
@@ -53,6 +59,11 @@ class Settings:
     @property
     def key_file(self) -> Path:
         return self.data / "secret.key"
+
+    @property
+    def blobs_place(self) -> str:
+        """The bucket's URL, or the folder."""
+        return self.blobs or str(self.data / "blobs")
 
     def check(self) -> Settings:
         """These settings, if a service can run on them; else SettingsError says what to do."""
@@ -104,6 +115,16 @@ class Settings:
                 (not 0 <= self.port <= 65535, "--port must be from 0 to 65535"),
                 (self.max_records < 1, "--max-records must be at least 1"),
                 (self.max_body_bytes < 1, "--max-body-bytes must be at least 1"),
+                (
+                    self.blobs is not None and not _is_blobs_place(self.blobs),
+                    "--blobs must be a folder or s3://bucket/prefix",
+                ),
+                (self.max_file_bytes < 1, "--max-file-bytes must be at least 1"),
+                (
+                    not 1 <= self.blob_url_seconds <= _LONGEST_LINK,
+                    "--blob-url-seconds must be from 1 to 604800",
+                ),
+                (self.unnamed_file_days < 1, "--unnamed-file-days must be at least 1"),
                 (self.pool_size < 1, "--pool-size must be at least 1"),
                 (self.token_cache_seconds < 0, "--token-cache-seconds must be 0 or more"),
                 (self.longest_wait < 0, "--longest-wait must be 0 or more"),
@@ -147,6 +168,11 @@ def _is_base_url(text: str) -> bool:
         and bool(parts.hostname)
         and not (parts.query or parts.fragment)
     )
+
+
+def _is_blobs_place(place: str) -> bool:
+    scheme, _, rest = place.partition("://")
+    return bool(place) and (not rest or (scheme == "s3" and rest.strip("/") != ""))
 
 
 def _is_postgres(url: str) -> bool:

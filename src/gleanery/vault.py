@@ -6,6 +6,7 @@ import base64
 import binascii
 import contextlib
 import hashlib
+import hmac
 import os
 from pathlib import Path
 
@@ -31,6 +32,7 @@ class Vault:
     """
 
     def __init__(self, key: bytes) -> None:
+        self._key = key
         self._cipher = AESGCM(key)
         self._fingerprint = hashlib.sha256(b"gleanery key\0" + key).digest()[:_FINGERPRINT_BYTES]
 
@@ -38,6 +40,10 @@ class Vault:
     def fingerprint(self) -> str:
         """Names the key without telling anything about it."""
         return self._fingerprint.hex()
+
+    def derived(self, purpose: str) -> bytes:
+        """A key for another purpose, which tells nothing about this one."""
+        return hmac.digest(self._key, f"gleanery {purpose}".encode(), "sha256")
 
     def seal(self, value: str, record: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any
 
@@ -19,8 +19,10 @@ from gleanery import instants
 from gleanery.api import binding, openapi, problems, reference, telemetry
 from gleanery.api.auth import Doorkeeper
 from gleanery.api.calls import Answer, AnyCall, Call, Receive, Services
+from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
+from gleanery.blobs import open_blobs
 from gleanery.errors import GleaneryError
 from gleanery.settings import Settings
 from gleanery.store import facts, retention
@@ -29,7 +31,6 @@ from gleanery.store.schemas import Schemas
 from gleanery.vault import Vault, key_from_file, key_from_text
 
 Scope = MutableMapping[str, Any]
-Headers = list[tuple[bytes, bytes]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _log = structlog.get_logger("gleanery")
@@ -43,11 +44,16 @@ _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-stor
 def build_app(settings: Settings, clock: Callable[[], int] = instants.now) -> App:
     """The whole service on these settings. ``clock`` is the time in microseconds."""
     contract = openapi.document(OPERATIONS, settings)
+    vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
     services = Services(
         settings=settings,
         database=database_of(settings),
         schemas=Schemas(),
-        vault=vault_of(settings),
+        blobs=blobs,
+        vault=vault,
+        file_links=FileLinks(
+            settings.address, vault.derived("file links"), blobs, settings.blob_url_seconds
+        ),
         clock=clock,
         telemetry=telemetry.Telemetry(),
         contract=openapi.encoded(contract),
@@ -80,7 +86,7 @@ class App:
         self._bodies = {
             operation.name: TypeAdapter(operation.body)
             for operation in OPERATIONS
-            if operation.body is not None
+            if operation.body not in (None, bytes)
         }
 
     async def start(self) -> None:
@@ -107,7 +113,13 @@ class App:
         s = self._services
         while True:
             try:
-                await retention.sweep(s.database, s.clock, s.settings.tombstone_days)
+                await retention.sweep(
+                    s.database,
+                    s.blobs,
+                    s.clock,
+                    tombstone_days=s.settings.tombstone_days,
+                    unnamed_file_days=s.settings.unnamed_file_days,
+                )
             except Exception:
                 _log.exception("sweep failed")
             await asyncio.sleep(s.settings.sweep_seconds)
@@ -149,29 +161,35 @@ class App:
         except Exception:
             _log.exception("internal error", request_id=id_.decode())
             answer = problems.internal_error()
-        await _send(send, answer, id_, with_body=scope["method"] != "HEAD")
+        await _send(send, answer, id_, receive, with_body=scope["method"] != "HEAD")
         self._services.telemetry.record(name, scope, id_, answer.status, started)
 
     async def _answer(
         self, operation: Operation, path: dict[str, str], scope: Scope, receive: Receive
     ) -> Answer:
-        organization_id = _NOBODY
+        organization_id, headers = _NOBODY, scope["headers"]
         if operation.scope is not None:
-            grant = await self._doorkeeper.admit(scope["headers"], operation.scope)
+            grant = await self._doorkeeper.admit(headers, operation.scope)
             organization_id = grant.organization_id
         binding.bind_path(path, operation.creates)
-        call = Call[Any, Any](self._services, organization_id, path, {}, None, None, receive)
+        call = Call[Any, Any](
+            self._services, organization_id, dict(headers), path, {}, None, None, receive
+        )
         if operation.query is not None:
             call.asked = binding.parse_query(scope["query_string"])
             call.query = binding.bind_query(operation.query, call.asked)
         handler = operation.handler
         if operation.body is not None:
-            handler = await self._bind_body(operation, call, scope["headers"])
+            handler = await self._bind_body(operation, call)
         return await handler(call)
 
-    async def _bind_body(self, operation: Operation, call: AnyCall, headers: Headers) -> Handler:
+    async def _bind_body(self, operation: Operation, call: AnyCall) -> Handler:
         """Binds the body and chooses the handler for the way it is written."""
-        settings = self._services.settings
+        settings, headers = self._services.settings, call.headers
+        if operation.body is bytes:
+            binding.refuse_coding(headers)
+            call.body = binding.read_chunks(call.receive, headers, settings.max_file_bytes)
+            return operation.handler
         known = [binding.Media.JSON] + [binding.Media.LINES] * (operation.lines is not None)
         media = binding.media_of(headers, *known)
         if operation.lines is not None:
@@ -185,13 +203,33 @@ class App:
         return operation.handler
 
 
-async def _send(send: Send, answer: Answer, id_: bytes, with_body: bool) -> None:
+async def _send(send: Send, answer: Answer, id_: bytes, receive: Receive, with_body: bool) -> None:
+    length = len(answer.body) if answer.length is None else answer.length
     headers = [
         (b"content-type", answer.content_type),
-        (b"content-length", b"%d" % len(answer.body)),
+        (b"content-length", b"%d" % length),
         (b"x-request-id", id_),
         *_ALWAYS,
         *answer.headers,
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body if with_body else b""})
+    if answer.rest is None or not with_body:
+        await send({"type": "http.response.body", "body": answer.body if with_body else b""})
+    else:
+        await _send_long(send, answer.body, answer.rest, receive)
+
+
+async def _send_long(
+    send: Send, first: bytes, rest: AsyncIterator[bytes], receive: Receive
+) -> None:
+    """Sends what may be more than memory holds, as fast as the client takes it."""
+    gone = asyncio.ensure_future(binding.until_gone(receive))
+    try:
+        await send({"type": "http.response.body", "body": first, "more_body": True})
+        async for piece in rest:
+            if gone.done():
+                return
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        gone.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from enum import Enum
 from typing import Any
 from urllib.parse import parse_qsl
@@ -94,13 +94,19 @@ class Media(Enum):
     LINES = "application/x-ndjson"
 
 
-def media_of(headers: Iterable[tuple[bytes, bytes]], *known: Media) -> Media:
-    """Which of the known media the body is; in UTF-8, not compressed."""
-    given = dict(headers)
-    media, _, parameters = given.get(b"content-type", b"").decode("latin-1").partition(";")
-    charset = parameters.strip().lower().replace('"', "")
-    if given.get(b"content-encoding", b"identity").lower() != b"identity":
+Headers = Mapping[bytes, bytes]
+
+
+def refuse_coding(headers: Headers) -> None:
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise UnsupportedMedia("content-encoding", "Send the body without Content-Encoding")
+
+
+def media_of(headers: Headers, *known: Media) -> Media:
+    """Which of the known media the body is; in UTF-8, not compressed."""
+    media, _, parameters = headers.get(b"content-type", b"").decode("latin-1").partition(";")
+    charset = parameters.strip().lower().replace('"', "")
+    refuse_coding(headers)
     for one in known:
         if media.strip().lower() == one.value and charset in ("", "charset=utf-8"):
             return one
@@ -108,8 +114,8 @@ def media_of(headers: Iterable[tuple[bytes, bytes]], *known: Media) -> Media:
     raise UnsupportedMedia("content-type", f"Send Content-Type: {names}, in UTF-8")
 
 
-def idempotency_key(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    key = dict(headers).get(b"idempotency-key")
+def idempotency_key(headers: Headers) -> str | None:
+    key = headers.get(b"idempotency-key")
     if key is None:
         return None
     if not _IDEMPOTENCY_KEY.fullmatch(key):
@@ -150,23 +156,27 @@ async def read_lines(receive: Receive, longest: int) -> AsyncIterator[bytes]:
         yield b"".join(held)
 
 
-async def read_body(receive: Receive, headers: Iterable[tuple[bytes, bytes]], limit: int) -> bytes:
-    """The whole body; stops reading as soon as it is longer than the limit."""
-    announced = dict(headers).get(b"content-length", b"")
+async def read_chunks(receive: Receive, headers: Headers, limit: int) -> AsyncIterator[bytes]:
+    """The body as it comes in; ends with an error as soon as it is longer than the limit."""
+    announced = headers.get(b"content-length", b"")
     if announced.isdigit() and int(announced) > limit:
         raise TooLarge(limit)
-    chunks, size = [], 0
-    while True:
+    size, more = 0, True
+    while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
+        more = message.get("more_body", False)
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > limit:
             raise TooLarge(limit)
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return b"".join(chunks)
+        yield chunk
+
+
+async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
+    """The whole body."""
+    return b"".join([chunk async for chunk in read_chunks(receive, headers, limit)])
 
 
 def bind_body(type_: TypeAdapter[Any], text: bytes, max_records: int) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from gleanery import instants
+from gleanery.api.file_links import FileLinks
 from gleanery.api.telemetry import Telemetry
+from gleanery.blobs import Blobs
 from gleanery.settings import Settings
 from gleanery.store.database import Database
 from gleanery.store.schemas import Schemas
@@ -24,7 +27,9 @@ class Services:
     settings: Settings
     database: Database
     schemas: Schemas
+    blobs: Blobs
     vault: Vault
+    file_links: FileLinks
     clock: Callable[[], int]
     telemetry: Telemetry
     contract: bytes
@@ -37,6 +42,7 @@ class Call(Generic[Query, Body]):
 
     services: Services
     organization_id: int
+    headers: dict[bytes, bytes]
     path: dict[str, str]
     asked: dict[str, str]
     """The query as it was written, for links that repeat it."""
@@ -46,14 +52,22 @@ class Call(Generic[Query, Body]):
     """What else comes from the client: the rest of a body, or the news that it has gone."""
     idempotency_key: str | None = None
 
+    async def with_links(self, text: bytes) -> bytes:
+        """The stored text of outputs, with the links to their files."""
+        now = self.services.clock() // instants.SECOND
+        return await self.services.file_links.filled(text, self.organization_id, now)
+
 
 class Answer(NamedTuple):
-    """The bytes of an answer."""
+    """The bytes of an answer; of a long one the first, and the rest as it comes."""
 
     body: bytes
     status: int = 200
     content_type: bytes = b"application/json"
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    length: int | None = None
+    """Of all bytes, where they are not just these."""
+    rest: AsyncIterator[bytes] | None = None
 
 
 AnyCall = Call[Any, Any]

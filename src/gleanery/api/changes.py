@@ -18,7 +18,8 @@ async def get_changes(call: Call[ChangeQuery, None]) -> Answer:
     feed = await _read(call)
     if not feed.changes and not feed.is_ahead and call.query.wait:
         feed = await _wait(call)
-    return Answer(b'{"cursor":%d,"changes":[%s]}' % (feed.cursor, b",".join(feed.changes)))
+    text = await call.with_links(feed.changes) if feed.has_files else feed.changes
+    return Answer(b'{"cursor":%d,"changes":[%s]}' % (feed.cursor, text))
 
 
 async def _wait(call: Call[ChangeQuery, None]) -> changes.Feed:

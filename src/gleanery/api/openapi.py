@@ -123,9 +123,11 @@ def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> D
     if parameters := _parameters(operation, schemas):
         row["parameters"] = parameters
     if operation.body is not None:
+        is_file = operation.body is bytes
+        media = "*/*" if is_file else "application/json"
         row["requestBody"] = {
-            "required": True,
-            "content": {"application/json": {"schema": schemas.body(operation, settings)}},
+            "required": not is_file,  # a file may be empty
+            "content": {media: {"schema": schemas.body(operation, settings)}},
         }
     return row
 
@@ -181,6 +183,9 @@ def _responses(operation: Operation, schemas: _Schemas) -> Document:
             "content": {operation.media: {"schema": schemas.answer(operation)}},
         }
     }
+    if operation.answer is bytes:
+        responses["206"] = {**responses["200"], "description": "The part that Range asks for."}
+        responses["304"] = {"description": "The client has it, as If-None-Match says."}
     for status in operation.error_statuses():
         responses[str(status)] = {
             "description": problems.MEANING[status],

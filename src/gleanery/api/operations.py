@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from gleanery import records
-from gleanery.api import changes, cookies, groups, local_storage, outputs, reviews, system
+from gleanery.api import changes, cookies, files, groups, local_storage, outputs, reviews, system
 from gleanery.api.calls import Answer
 
 Handler = Callable[[Any], Awaitable[Answer]]
@@ -36,6 +36,7 @@ class Operation:
     """Whether what the path names may be new; else a name that can't exist is just not found."""
     query: type[BaseModel] | None = None
     body: Any = None
+    """The type of a JSON body; ``bytes`` for a body of any kind, which is streamed."""
     lines: Handler | None = None
     """The handler for a body in NDJSON, if there is one; it honours an Idempotency-Key too."""
     answer: Any = None
@@ -62,10 +63,16 @@ class Operation:
             possible |= {422}
         if self.body is not None:
             possible |= {413, 415, 422}
+        if self.answer is bytes:
+            possible |= {416, 503}
+        if self.handler is files.find_file:
+            possible |= {404}
+        if self.handler is files.get_blob:
+            possible |= {403}
         if self.handler is system.readyz:
             possible |= {503}
         if self.lines is not None:
-            possible |= {409}
+            possible |= {404, 409}  # an output may name a file; a key may have been used
         if self.handler is changes.get_changes:
             possible |= {410}
         return sorted(possible)
@@ -264,6 +271,53 @@ OPERATIONS = (
         words="Removes the job with its outputs and reviews, through the change order.",
         scope="outputs:write",
         answer=records.Deleted,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/files",
+        handler=files.store_file,
+        title="Store a file",
+        words="Takes the bytes of a file as the body, of any `Content-Type`; they are stored while "
+        "they come in. The same bytes are kept once, and the same bytes from the same source are "
+        "the same file. `file_type` is told by the bytes, where they tell it. An output names the "
+        "file by its `id`; one that no output names is removed after some days.",
+        scope="outputs:write",
+        query=records.FileUpload,
+        body=bytes,
+        answer=records.StoredFile,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/files",
+        handler=files.find_file,
+        title="Find a file",
+        words="The newest file that is held from this URL and ETag, so that a scraper need not "
+        "fetch it again.",
+        scope="outputs:read",
+        query=records.FileQuery,
+        answer=records.StoredFile,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/files/{id}",
+        handler=files.get_file,
+        title="Get a file",
+        words="The bytes of a file: its `file_url`. `Range`, `If-Range` and `If-None-Match` are "
+        "honoured.",
+        scope="outputs:read",
+        answer=bytes,
+        media="*/*",
+    ),
+    Operation(
+        method="GET",
+        path="/v1/blobs/{id}",
+        handler=files.get_blob,
+        title="Follow a link to a file",
+        words="The same without a token, by a link that an output has as `blob_url` where files "
+        "are kept in a folder. Its parts are as they are in the link; it works for some minutes.",
+        query=records.BlobQuery,
+        answer=bytes,
+        media="*/*",
     ),
     Operation(
         method="GET",

@@ -28,9 +28,8 @@ async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
         call.services.database, call.organization_id, call.path["group_id"], call.query
     )
     metadata = {"next_url": _next_url(call, page.next_cursor), "next_cursor": page.next_cursor}
-    return Answer(
-        b'{"metadata":%s,"items":[%s]}' % (jsontext.encode(metadata), b",".join(page.items))
-    )
+    items = await call.with_links(page.items) if page.has_files else page.items
+    return Answer(b'{"metadata":%s,"items":[%s]}' % (jsontext.encode(metadata), items))
 
 
 def _next_url(call: Call[OutputQuery, None], next_cursor: int | None) -> str | None:

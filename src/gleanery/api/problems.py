@@ -8,27 +8,32 @@ from gleanery.api.calls import Answer
 STATUS: dict[type[errors.GleaneryError], int] = {
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
+    errors.BadLink: 403,
     errors.NotFound: 404,
     errors.MethodNotAllowed: 405,
+    errors.Missing: 404,
     errors.Conflict: 409,
     errors.Gone: 410,
     errors.TooLarge: 413,
     errors.UnsupportedMedia: 415,
+    errors.OutOfRange: 416,
     errors.Invalid: 422,
     errors.Unavailable: 503,
 }
 MEANING = {
     401: "No valid token.",
-    403: "The token lacks the scope.",
+    403: "The token lacks the scope, or the link is not valid.",
     404: "No such thing in this organization.",
     405: "No such method on this path.",
     409: "The Idempotency-Key was used for another request.",
     410: "The cursor is older than the deletions that are still known.",
     413: "The body is too large.",
     415: "The body's Content-Type or Content-Encoding is not one this operation reads.",
+    416: "The file ends before the part that is asked for.",
     422: "The request fails validation; every fault is listed.",
     500: "A fault of the service; the request id leads to it in the log.",
-    503: "The database can't be reached now; Retry-After says when to try again.",
+    503: "The database or the store of files can't be reached now; Retry-After says when to try "
+    "again.",
 }
 HEADERS_OF = {401: ("WWW-Authenticate",), 405: ("Allow",), 503: ("Retry-After",)}
 
@@ -57,6 +62,8 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"allow", allowed.encode()),)
         case errors.TooLarge():  # or the rest of the body would be read to its end
             return ((b"connection", b"close"),)
+        case errors.OutOfRange(size=size):
+            return ((b"content-range", b"bytes */%d" % size),)
         case errors.Unavailable(retry_after=seconds):
             return ((b"retry-after", b"%d" % seconds),)
     return ()

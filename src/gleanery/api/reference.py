@@ -133,8 +133,9 @@ def html_page(contract: Document) -> bytes:
 <body><h1>{escape(title)}</h1>
 <p>{escape(contract["info"]["description"])} The same as a machine reads it:
 <a href="/openapi.json">openapi.json</a>.</p>
-<p>Every <code>/v1</code> route needs <code>Authorization: Bearer &lt;token&gt;</code>.
-HEAD is answered wherever GET is. Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>.</p>
+<p>Every <code>/v1</code> route but <code>/v1/blobs</code> needs
+<code>Authorization: Bearer &lt;token&gt;</code>. HEAD is answered wherever GET is.
+Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>.</p>
 <nav>{links}</nav>
 {"".join(map(_html_section, found))}
 <h2>Types</h2>
@@ -202,8 +203,9 @@ def markdown(contract: Document) -> str:
         "Drawn from the operation table by `make reference`; a test keeps it true. A running",
         "service shows the same at `/docs` and, for machines, at `/openapi.json`.",
         "",
-        "Every `/v1` route needs `Authorization: Bearer <token>`. HEAD is answered wherever GET",
-        "is. Dates are `YYYY-MM-DDTHH:MM:SSZ`. Every error has the shape of `Problem`.",
+        "Every `/v1` route but `/v1/blobs` needs `Authorization: Bearer <token>`. HEAD is answered",
+        "wherever GET is. Dates are `YYYY-MM-DDTHH:MM:SSZ`. Every error has the shape of",
+        "`Problem`.",
         "",
     ]
     for s in sections(contract):

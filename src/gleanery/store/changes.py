@@ -18,15 +18,15 @@ from gleanery.store.database import Database, Row, Transaction
 
 _GROUP = "SELECT id, purged, clock FROM groups WHERE organization_id = $1 AND name = $2"
 _FEED = """
-SELECT seq, created, head, tail, id, identity, job FROM (
+SELECT seq, created, head, tail, files, id, identity, job FROM (
     SELECT * FROM (
-        SELECT seq, created, head, tail, id, identity, NULL AS job FROM outputs
+        SELECT seq, created, head, tail, files, id, identity, NULL AS job FROM outputs
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS living
     UNION ALL
     SELECT * FROM (
         SELECT seq, 0 AS created, CAST(NULL AS BYTEA) AS head, CAST(NULL AS BYTEA) AS tail,
-            id, identity, job FROM tombstones
+            CAST(NULL AS BYTEA) AS files, id, identity, job FROM tombstones
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS dead
 ) AS feed ORDER BY seq LIMIT $5
@@ -89,10 +89,12 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Changes as JSON text, ready to be joined by commas, and the cursor to go on from."""
+    """Changes as JSON text, joined by commas, and the cursor to go on from."""
 
-    changes: list[bytes]
+    changes: bytes
     cursor: int
+    has_files: bool = False
+    """Whether links are still to be put into the text."""
     is_ahead: bool = False
     """The cursor was never given out, so that there is nothing to wait for."""
 
@@ -109,14 +111,15 @@ async def read_feed(
     _, purged, _ = await _group(database, organization_id, group)
     _admitted(position, purged, now)
     if not found:
-        return Feed([], cursor, is_ahead=position.seq > clock)
+        return Feed(b"", cursor, is_ahead=position.seq > clock)
     reached = Position(found[-1][0])
     if position.started is not None and reached.seq < purged:
         # Such a cursor is exact to the millisecond, so a page ends with the last of one.
         reached = Position(reached.seq, position.started)
         end = Position.of(reached.cursor, now).seq
         found += await database.read(_FEED, *of_group, found[-1][0], end, _AT_ONCE)
-    return Feed([_rendered(row) for row in found], reached.cursor)
+    text = b",".join([_rendered(row) for row in found])
+    return Feed(text, reached.cursor, any(row[4] for row in found))
 
 
 async def _group(database: Database, organization_id: int, group: str) -> Row:
@@ -136,7 +139,7 @@ def _admitted(position: Position, purged: int, now: int) -> Position:
 
 
 def _rendered(row: Row) -> bytes:
-    seq, created, head, tail, id_, identity, job = row
+    seq, created, head, tail, files, id_, identity, job = row
     if head is None:
         return b'{"change":"delete","output":{"id":%d,"output_id":"%s","root_job_id":%s}}' % (
             id_,
@@ -144,7 +147,7 @@ def _rendered(row: Row) -> bytes:
             jsontext.encode(job),
         )
     change = b"create" if seq == created else b"update"
-    return b'{"change":"%s","output":%s%s%s}' % (change, head, tail, outputs.ITEM_END)
+    return b'{"change":"%s","output":%s%s%s%s}' % (change, head, tail, files, outputs.ITEM_END)
 
 
 # --- forgetting ---------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from gleanery import instants, jsontext, places
-from gleanery.errors import NotFound
+from gleanery.errors import Fault, Missing, NotFound
 from gleanery.fingerprints import fingerprint
-from gleanery.records import IngestAnswer, OutputIn, OutputQuery, StoredOutput
-from gleanery.store import groups, requests
+from gleanery.records import FileIn, IngestAnswer, OutputIn, OutputQuery, StoredOutput
+from gleanery.store import files, groups, requests
 from gleanery.store.database import Database, Row, Transaction
 from gleanery.store.rules import Rules, rules_of
 from gleanery.store.schemas import Schemas
@@ -25,19 +25,19 @@ from gleanery.store.schemas import Schemas
 # An identity is looked up without its group, which it was hashed from: an index that begins with
 # the group would look as good to a planner without statistics, and be a scan.
 _KNOWN = """
-SELECT identity, id, content, seq, approved, created, job_id, country
+SELECT identity, id, content, seq, approved, created, job_id, country, files
 FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 _CREATE = """
 INSERT INTO outputs
     (organization_id, identity, seq, approved, scraped, tail,
-     content, url, country, region, head, id, group_id, job_id, created)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+     content, url, country, region, head, files, id, group_id, job_id, created)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 """
 _UPDATE = """
 UPDATE outputs SET
     seq = $3, approved = $4, scraped = $5, tail = $6,
-    content = $7, url = $8, country = $9, region = $10, head = $11
+    content = $7, url = $8, country = $9, region = $10, head = $11, files = $12
 WHERE organization_id = $1 AND identity = $2
 """
 _TOUCH = """
@@ -62,12 +62,13 @@ ORDER BY seq LIMIT $5
 """
 _DELETE = """
 DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND group_id = $3
-RETURNING identity, id, job_id, approved, country
+RETURNING identity, id, job_id, approved, country, files
 """
 _TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
+_NO_FILE = "Your organization has no such file"
 ITEM_END = b"]}"  # closes the list of files, which a tail leaves open, and the item
 
 
@@ -86,6 +87,9 @@ class Draft(NamedTuple):
     region: str | None
     before_id: bytes
     after_id: bytes
+    files: Sequence[FileIn]
+    place: int
+    """Where it stands in what the client sent."""
 
 
 @dataclass(slots=True)
@@ -100,16 +104,21 @@ class _Output:
     created: int
     job_id: int
     country: str | None
+    files: bytes = b""
     is_new: bool = False
     new_value: Draft | None = None
 
+    def differs(self, draft: Draft) -> bool:
+        """Whether a client could see a difference."""
+        return self.content != draft.content
 
-def draft(organization_id: int, group: str, output: OutputIn, rules: Rules) -> Draft:
+
+def draft(organization_id: int, group: str, output: OutputIn, rules: Rules, place: int) -> Draft:
     """Hashes and renders one output under the rules of its group."""
     key_hash = rules.key_hash(output)
     value_hash = jsontext.canonical_hash(output.data)
     identity = fingerprint(organization_id, group, output.job_id, key_hash)[:16]
-    tags = output.tags or {}
+    tags, named = output.tags or {}, output.files or ()
     source_url = jsontext.encode(output.source_url)
     after_id = b',"output_id":"%s","root_job_id":%s,"key_hash":"%s","value_hash":"%s","tags":%s' % (
         identity.hex().encode(),
@@ -122,13 +131,19 @@ def draft(organization_id: int, group: str, output: OutputIn, rules: Rules) -> D
         job=output.job_id,
         identity=identity,
         content=bytes.fromhex(value_hash)[:16]
-        + fingerprint(output.source_url, jsontext.canonical(tags))[:16],
+        + fingerprint(output.source_url, jsontext.canonical(tags), *map(_file_text, named))[:16],
         url=_url_key(output.source_url),
         country=_tag(tags, "country", places.country_key),
         region=_tag(tags, "region", places.region_key),
         before_id=b'{"source_url":%s,"data":%s,"id":' % (source_url, jsontext.encode(output.data)),
         after_id=after_id,
+        files=named,
+        place=place,
     )
+
+
+def _file_text(file: FileIn) -> bytes:
+    return jsontext.canonical(file.model_dump(exclude_none=True))
 
 
 def _url_key(url: str) -> bytes:
@@ -184,7 +199,7 @@ async def store_outputs(
         rules = await rules_of(database, organization_id, group)
         await rules.check(schemas, batch, first)
         # Hashing and rendering is work: in a thread, so that other requests get their turns.
-        drafts = await asyncio.to_thread(_drafts, organization_id, group, batch, rules)
+        drafts = await asyncio.to_thread(_drafts, organization_id, group, batch, rules, first)
         answer = await database.write(work, line=groups.line(organization_id, group))
         if answer is not None:
             return answer
@@ -193,28 +208,55 @@ async def store_outputs(
 def _content(batch: Sequence[OutputIn]) -> bytes:
     """A hash of all that the client has said."""
     return fingerprint(
-        *(
-            jsontext.canonical([out.job_id, out.source_url, out.key, out.data, out.tags])
-            for out in batch
-        )
+        *(jsontext.canonical(output.model_dump(exclude_none=True)) for output in batch)
     )
 
 
 def _drafts(
-    organization_id: int, group: str, batch: Sequence[OutputIn], rules: Rules
+    organization_id: int, group: str, batch: Sequence[OutputIn], rules: Rules, first: int
 ) -> list[Draft]:
-    return [draft(organization_id, group, output, rules) for output in batch]
+    return [
+        draft(organization_id, group, output, rules, place)
+        for place, output in enumerate(batch, first)
+    ]
 
 
 async def _store(turn: groups.Turn, drafts: Sequence[Draft]) -> IngestAnswer:
     outputs = await _known_outputs(turn, drafts)
     await _hasten_chore(turn, outputs)
+    changed = [d for d in drafts if d.identity not in outputs or outputs[d.identity].differs(d)]
     new = {draft.identity for draft in drafts} - outputs.keys()
     unused_ids = iter(await turn.transaction.new_output_ids(len(new)))
     jobs = {job: await turn.job(job) for job in dict.fromkeys(draft.job for draft in drafts)}
     results = [_apply(turn, outputs, draft, jobs[draft.job], unused_ids) for draft in drafts]
+    await _name_files(turn, outputs.values(), changed)
     await _write(turn, outputs.values())
     return _answer(results)
+
+
+async def _name_files(
+    turn: groups.Turn, outputs: Iterable[_Output], changed: Sequence[Draft]
+) -> None:
+    """Puts the files that the new values name into the outputs, and counts who names them."""
+    asked = {file.id for draft in changed for file in draft.files if file.id is not None}
+    moved = [output for output in outputs if output.new_value is not None]
+    names = Counter({bytes.fromhex(id_): 0 for id_ in asked})
+    for output in moved:
+        assert output.new_value is not None
+        names.update(bytes.fromhex(file.id) for file in output.new_value.files if file.id)
+        names.subtract(files.named_in(output.files))
+    held = await files.name(turn, names) if names else {}
+    missing = [
+        Fault(("body", str(draft.place), "files", str(n), "id"), _NO_FILE, "not_found")
+        for draft in changed
+        for n, file in enumerate(draft.files)
+        if file.id is not None and bytes.fromhex(file.id) not in held
+    ]
+    if missing:
+        raise Missing(*missing)
+    for output in moved:
+        assert output.new_value is not None
+        output.files = files.rendered(output.new_value.files, held, turn.now)
 
 
 async def _known_outputs(turn: groups.Turn, drafts: Sequence[Draft]) -> dict[bytes, _Output]:
@@ -260,7 +302,7 @@ def _apply(
         output.is_new, output.new_value = True, draft
         turn.count(job_id, outputs=1, country=draft.country)
         return _stored(output, "created")
-    if output.content == draft.content:
+    if not output.differs(draft):
         return _stored(output, "unchanged")
     if output.content[:16] != draft.content[:16] and output.approved:
         output.approved = False  # another value needs another approval
@@ -295,7 +337,7 @@ async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
         if value is None:
             touched.append(moved)
             continue
-        row = (*moved, *value[2:6], _head(output, value))
+        row = (*moved, *value[2:6], _head(output, value), output.files)
         if output.is_new:
             created.append((*row, output.id, turn.group_id, output.job_id, output.created))
         else:
@@ -367,11 +409,15 @@ async def delete(turn: groups.Turn, identities: Iterable[bytes]) -> int:
         _DELETE, [(turn.organization_id, identity, turn.group_id) for identity in identities]
     )
     tombstones = []
-    for identity, id_, job_id, approved, country in gone:
+    dropped = Counter[bytes]()
+    for identity, id_, job_id, approved, country, file_text in gone:
+        dropped.subtract(files.named_in(file_text))
         turn.count(job_id, outputs=-1, approved=-int(approved), country=country)
         seq = turn.next_sequence_number()
         tombstones.append((turn.organization_id, turn.group_id, seq, id_, identity, job_id))
     await turn.transaction.run_each(_TOMBSTONE, tombstones)
+    if dropped:
+        await files.name(turn, dropped)
     return len(gone)
 
 
@@ -399,10 +445,12 @@ async def delete_output(
 
 
 class Page(NamedTuple):
-    """Items as JSON text, ready to be joined by commas, and where the next page starts."""
+    """Items as JSON text, joined by commas, and where the next page starts."""
 
-    items: list[bytes]
+    items: bytes
     next_cursor: int | None
+    has_files: bool
+    """Whether links are still to be put into the text."""
 
 
 @lru_cache(maxsize=64)
@@ -421,7 +469,7 @@ def _page_sql(filters: tuple[str, ...]) -> str:
         f"AND {name} = {wanted[name].format(number)}" for number, name in enumerate(filters, 5)
     ]
     return f"""
-SELECT seq, head, tail FROM outputs
+SELECT seq, head, tail, files FROM outputs
 WHERE {of_group} AND seq > $3 {" ".join(conditions)}
 ORDER BY seq LIMIT $4
 """
@@ -446,5 +494,7 @@ async def read_page(
     )
     if not rows:
         await groups.must_exist(database, organization_id, group)
-    items = [b"".join((head, tail, ITEM_END)) for _, head, tail in rows[: query.limit]]
-    return Page(items, rows[query.limit - 1][0] if len(rows) > query.limit else None)
+    shown = rows[: query.limit]
+    items = b",".join([b"".join((head, tail, files, ITEM_END)) for _, head, tail, files in shown])
+    next_cursor = shown[-1][0] if len(rows) > query.limit else None
+    return Page(items, next_cursor, any(row[3] for row in shown))

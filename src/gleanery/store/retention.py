@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gleanery import instants
+from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
-from gleanery.store import changes, chores, groups, outputs, requests
+from gleanery.store import changes, chores, files, groups, outputs, requests
 from gleanery.store.database import Database, Transaction
 
 _EXPIRING = """
@@ -30,7 +31,14 @@ _HOUR = 3600 * instants.SECOND
 _DAY = 24 * _HOUR
 
 
-async def sweep(database: Database, clock: groups.Clock, tombstone_days: int) -> None:
+async def sweep(
+    database: Database,
+    blobs: Blobs,
+    clock: groups.Clock,
+    *,
+    tombstone_days: int,
+    unnamed_file_days: int,
+) -> None:
     """One round of all of it, in short steps; safe from several processes at once.
 
     What fails keeps nothing else from being done; all failures are raised at the end.
@@ -40,6 +48,7 @@ async def sweep(database: Database, clock: groups.Clock, tombstone_days: int) ->
         *await chores.left_over(database, clock),
         partial(requests.forget, database, now - _DAY),
         *await changes.forgettable(database, now - tombstone_days * _DAY),
+        *await files.collectable(database, blobs, now - unnamed_file_days * _DAY, now),
     ]
     for organization_id, name, group_id, days in await database.read(_EXPIRING, now):
         works.append(partial(_expire, database, organization_id, name, group_id, days, clock))

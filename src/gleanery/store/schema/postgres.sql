@@ -112,6 +112,7 @@ CREATE TABLE outputs (
     created         BIGINT  NOT NULL,
     head            BYTEA   NOT NULL,             -- the item as JSON text, up to what moves
     tail            BYTEA   NOT NULL,             -- and what moves without a new value
+    files           BYTEA   NOT NULL DEFAULT '', -- the files it names, up to their links
     PRIMARY KEY (identity, organization_id)
 );
 
@@ -181,3 +182,40 @@ CREATE TABLE requests (                           -- answers to requests that ha
 );
 
 CREATE INDEX requests_by_age ON requests (created);
+
+-- Files: their bytes are blobs in the store of files, each once per organization.
+
+CREATE TABLE blobs (
+    organization_id BIGINT  NOT NULL,
+    checksum        BYTEA   NOT NULL,             -- SHA-256 of the bytes
+    key             TEXT    NOT NULL,             -- the name in the store
+    files           BIGINT  NOT NULL,             -- how many files have these bytes
+    PRIMARY KEY (organization_id, checksum)
+);
+
+CREATE TABLE files (
+    organization_id BIGINT  NOT NULL,
+    id              BYTEA   NOT NULL,             -- source and checksum, hashed
+    checksum        BYTEA   NOT NULL,
+    size            BIGINT  NOT NULL,
+    file_type       TEXT    NOT NULL,
+    source          BYTEA   NOT NULL,             -- URL and ETag, hashed: the url_etag_hash
+    source_url      TEXT    NOT NULL,
+    filename        TEXT    NOT NULL,
+    created         BIGINT  NOT NULL,
+    used            BIGINT  NOT NULL,             -- when it was last sent, named or dropped
+    named           BIGINT  NOT NULL DEFAULT 0,   -- by how many outputs
+    PRIMARY KEY (organization_id, id)
+);
+
+CREATE INDEX files_by_source ON files (organization_id, source, created);
+CREATE INDEX files_unnamed   ON files (used) WHERE named = 0;
+
+CREATE TABLE loose_blobs (                        -- uploads under way, and blobs to be removed
+    organization_id BIGINT  NOT NULL,
+    key             TEXT    NOT NULL,
+    since           BIGINT  NOT NULL,
+    PRIMARY KEY (organization_id, key)
+);
+
+CREATE INDEX loose_blobs_by_age ON loose_blobs (since);

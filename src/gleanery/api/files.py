@@ -1,0 +1,132 @@
+"""The file operations."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+from pydantic import TypeAdapter
+
+from gleanery import instants, mediatypes
+from gleanery.api import partial
+from gleanery.api.calls import Answer, Call
+from gleanery.errors import BadLink
+from gleanery.records import BlobQuery, FileQuery, FileUpload, StoredFile
+from gleanery.store import files
+
+_ONE = TypeAdapter(StoredFile)
+
+
+class _Upload:
+    """The body on its way to the store: measured as it passes."""
+
+    def __init__(self, body: AsyncIterator[bytes]) -> None:
+        self._body = body
+        self._held: list[bytes] = []
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    async def head(self) -> bytes:
+        """The beginning, which is kept for ``chunks``."""
+        size = 0
+        async for chunk in self._body:
+            self._held.append(chunk)
+            size += len(chunk)
+            if size >= mediatypes.HEAD_BYTES:
+                break
+        return b"".join(self._held)[: mediatypes.HEAD_BYTES]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for chunk in self._held:
+            yield self._measured(chunk)
+        self._held = []
+        async for chunk in self._body:
+            yield self._measured(chunk)
+
+    def _measured(self, chunk: bytes) -> bytes:
+        self._hash.update(chunk)
+        self.size += len(chunk)
+        return chunk
+
+    @property
+    def checksum(self) -> bytes:
+        return self._hash.digest()
+
+
+async def store_file(call: Call[FileUpload, AsyncIterator[bytes]]) -> Answer:
+    s, query, organization_id = call.services, call.query, call.organization_id
+    upload = _Upload(call.body)
+    declared = call.headers.get(b"content-type", b"").decode("latin-1")
+    file_type = await asyncio.to_thread(mediatypes.media_type, await upload.head(), declared)
+    key = await files.begin_upload(s.database, organization_id, s.clock())
+    file = None
+    try:
+        await s.blobs.put(key, file_type, upload.chunks())
+        file = await files.keep(
+            s.database,
+            organization_id,
+            key,
+            checksum=upload.checksum,
+            size=upload.size,
+            file_type=file_type,
+            source_url=query.source_url,
+            etag=query.etag,
+            filename=query.filename,
+            now=s.clock(),
+        )
+    finally:
+        if file is None or file.key != key:  # it failed, or the same bytes were here before
+            await asyncio.shield(files.remove_loose(s.database, s.blobs, organization_id, key))
+    return Answer(_ONE.dump_json(file.shown()))
+
+
+async def find_file(call: Call[FileQuery, None]) -> Answer:
+    file = await files.find_by_source(
+        call.services.database, call.organization_id, call.query.source_url, call.query.etag
+    )
+    return Answer(_ONE.dump_json(file.shown()))
+
+
+async def get_file(call: Call[None, None]) -> Answer:
+    file = await files.find(call.services.database, call.organization_id, call.path["id"])
+    return await _bytes_of(call, file)
+
+
+async def get_blob(call: Call[BlobQuery, None]) -> Answer:
+    s, query = call.services, call.query
+    parts = (call.path["id"], query.organization, query.expires, query.signature)
+    if not s.file_links.is_valid(*parts, now=s.clock() // instants.SECOND):
+        raise BadLink
+    file = await files.find(s.database, int(query.organization), call.path["id"])
+    return await _bytes_of(call, file)
+
+
+async def _bytes_of(call: Call[BlobQuery, None] | Call[None, None], file: files.File) -> Answer:
+    etag = b'"%s"' % file.checksum.hex().encode()
+    headers = [
+        (b"etag", etag),
+        (b"accept-ranges", b"bytes"),
+        (b"content-disposition", _attachment(file.filename)),
+    ]
+    if partial.is_held(call.headers, etag):
+        return Answer(b"", 304, headers=tuple(headers))
+    part = partial.wanted(call.headers, etag, file.size)
+    if not part.is_whole:
+        headers.append((b"content-range", part.content_range))
+    pieces = call.services.blobs.read(file.key, part.start, part.stop)
+    return Answer(
+        await anext(pieces, b""),  # what the store has to say against it, it says here
+        200 if part.is_whole else 206,
+        content_type=file.file_type.encode(),
+        headers=tuple(headers),
+        length=part.stop - part.start,
+        rest=pieces,
+    )
+
+
+def _attachment(filename: str) -> bytes:
+    if not filename:
+        return b"attachment"
+    return f"attachment; filename*=UTF-8''{quote(filename, safe='')}".encode()

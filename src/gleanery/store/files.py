@@ -1,0 +1,299 @@
+"""Files: what is known of each, which outputs name it, and when it is no longer wanted.
+
+A file is some bytes from some source. Its bytes are a blob in the store of files, one for all files
+of the organization that have the same. A blob that no file has is loose: an upload under way, or
+one to be removed. It is noted as such before its first byte is written, and stops being so in the
+transaction that makes it a file's; so whatever is interrupted, nothing is lost or forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from gleanery import blobs, instants, jsontext
+from gleanery.errors import NotFound, Unavailable
+from gleanery.fingerprints import fingerprint
+from gleanery.records import FileIn, FileOut, StoredFile
+from gleanery.store import groups
+from gleanery.store.database import Database, Row, Transaction
+
+_COLUMNS = "id, checksum, size, file_type, source, source_url, filename, created"
+_LOOSEN = "INSERT INTO loose_blobs (organization_id, key, since) VALUES ($1, $2, $3)"
+_TAKE = """
+DELETE FROM loose_blobs WHERE organization_id = $1 AND key = $2 AND since > 0 RETURNING key
+"""
+_DOOM = "UPDATE loose_blobs SET since = 0 WHERE organization_id = $1 AND key = $2 RETURNING key"
+# Whoever gives a blob a file, or takes one away from it, holds the lock on the blob's row.
+_HOLD_BLOB = """
+INSERT INTO blobs (organization_id, checksum, key, files) VALUES ($1, $2, $3, 0)
+ON CONFLICT (organization_id, checksum) DO UPDATE SET files = blobs.files
+RETURNING key
+"""
+_USE_AGAIN = "UPDATE files SET used = $3 WHERE organization_id = $1 AND id = $2 RETURNING created"
+_ADD = f"""
+INSERT INTO files (organization_id, {_COLUMNS}, used)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)
+"""
+_COUNT = """
+UPDATE blobs SET files = files + $3 WHERE organization_id = $1 AND checksum = $2
+RETURNING files, key
+"""
+_SHOW = f"""
+SELECT {_COLUMNS}, (SELECT key FROM blobs WHERE blobs.organization_id = files.organization_id
+    AND blobs.checksum = files.checksum) AS key
+FROM files WHERE organization_id = $1
+"""
+_NAME = f"""
+UPDATE files SET named = named + $3, used = $4 WHERE organization_id = $1 AND id = $2
+RETURNING {_COLUMNS}, (SELECT key FROM blobs WHERE blobs.organization_id = files.organization_id
+    AND blobs.checksum = files.checksum) AS key
+"""
+_UNWANTED = """
+SELECT organization_id, checksum, id FROM files WHERE named = 0 AND used < $1
+ORDER BY used LIMIT $2
+"""
+_FORGET = """
+DELETE FROM files WHERE organization_id = $1 AND id = $2 AND named = 0 AND used < $3 RETURNING id
+"""
+_FORGET_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2 AND files = 0"
+_LOOSE = "SELECT organization_id, key FROM loose_blobs WHERE since < $1 ORDER BY since LIMIT $2"
+_DROP = "DELETE FROM loose_blobs WHERE organization_id = $1 AND key = $2"
+_AT_ONCE = 500
+_DAY = 86_400 * instants.SECOND
+
+
+class File(NamedTuple):
+    """A file as the database knows it, and the key of its bytes in the store."""
+
+    id: bytes
+    checksum: bytes
+    size: int
+    file_type: str
+    source: bytes
+    source_url: str
+    filename: str
+    created: int
+    key: str
+
+    def shown(self) -> StoredFile:
+        return StoredFile(
+            id=self.id.hex(),
+            blob_key=self.key,
+            file_checksum=self.checksum.hex(),
+            file_type=self.file_type,
+            url_etag_hash=self.source.hex(),
+            size=self.size,
+        )
+
+
+def url_etag_hash(source_url: str, etag: str) -> bytes:
+    return fingerprint(source_url, etag)
+
+
+# --- storing ------------------------------------------------------------------------------------
+
+
+async def begin_upload(database: Database, organization_id: int, now: int) -> str:
+    """The key to write the bytes under. They are loose until ``keep`` makes them a file's."""
+    key = blobs.new_key(organization_id)
+
+    async def work(transaction: Transaction) -> None:
+        await transaction.fetch(_LOOSEN, organization_id, key, now)
+
+    await database.write(work)
+    return key
+
+
+async def keep(
+    database: Database,
+    organization_id: int,
+    key: str,
+    *,
+    checksum: bytes,
+    size: int,
+    file_type: str,
+    source_url: str,
+    etag: str,
+    filename: str,
+    now: int,
+) -> File:
+    """Makes the uploaded bytes a file, or finds the file that they already are.
+
+    If the organization has the same bytes under another key, the upload stays loose.
+    """
+    source = url_etag_hash(source_url, etag)
+    id_ = fingerprint(organization_id, source, checksum)[:16]
+
+    async def work(transaction: Transaction) -> File:
+        fetch = transaction.fetch
+        [[held]] = await fetch(_HOLD_BLOB, organization_id, checksum, key)
+        if held == key and not await fetch(_TAKE, organization_id, key):
+            raise Unavailable("The upload took too long; try again")
+        known = await fetch(_USE_AGAIN, organization_id, id_, now)
+        created = known[0][0] if known else now
+        file = File(id_, checksum, size, file_type, source, source_url, filename, created, held)
+        if not known:
+            await fetch(_ADD, organization_id, *file[:8])
+            await fetch(_COUNT, organization_id, checksum, 1)
+        return file
+
+    return await database.write(work)
+
+
+# --- finding ------------------------------------------------------------------------------------
+
+
+async def find(database: Database, organization_id: int, file_id: str) -> File:
+    try:
+        id_ = bytes.fromhex(file_id)
+    except ValueError:
+        raise NotFound from None
+    return _found(await database.read(f"{_SHOW} AND id = $2", organization_id, id_))
+
+
+async def find_by_source(
+    database: Database, organization_id: int, source_url: str, etag: str
+) -> File:
+    """The newest file from there."""
+    newest = f"{_SHOW} AND source = $2 ORDER BY created DESC LIMIT 1"
+    source = url_etag_hash(source_url, etag)
+    return _found(await database.read(newest, organization_id, source))
+
+
+def _found(rows: Sequence[Row]) -> File:
+    if not rows:
+        raise NotFound
+    return File(*rows[0])
+
+
+# --- in outputs ---------------------------------------------------------------------------------
+
+LINK = b"\0"
+"""Stands in an output's stored text where a link belongs; no JSON text holds this byte.
+
+Each file of ours has two: the whole ``blob_url``, and what ``file_url`` has before the id.
+"""
+
+
+async def name(turn: groups.Turn, changes: Counter[bytes]) -> dict[bytes, File]:
+    """Notes by how many outputs more or fewer each file is named, and gives those that exist."""
+    rows = await turn.transaction.fetch_each(
+        _NAME,
+        [(turn.organization_id, id_, changes[id_], turn.now) for id_ in sorted(changes)],
+    )
+    return {row[0]: File(*row) for row in rows}
+
+
+def named_in(text: bytes) -> list[bytes]:
+    """The ids of our files in the stored text of an output."""
+    return [bytes.fromhex(piece[:32].decode()) for piece in text.split(LINK)[2::2]]
+
+
+def rendered(named: Sequence[FileIn], files: dict[bytes, File], now: int) -> bytes:
+    """The files of an output as JSON text, up to their links."""
+    return b",".join(
+        _theirs(one, now) if one.id is None else _ours(one, files[bytes.fromhex(one.id)])
+        for one in named
+    )
+
+
+_OURS = (
+    b'{"id":%(id)s,"field":%(field)s,"url_etag_hash":%(hash)s,"blob_key":%(key)s,'
+    b'"blob_url":"%(link)s","source_url":%(source_url)s,"create_date":%(date)s,'
+    b'"file_url":"%(link)s%(bare_id)s","file_type":%(type)s,"file_checksum":%(checksum)s,'
+    b'"file_metadata":%(about)s}'
+)
+
+
+def _ours(named: FileIn, file: File) -> bytes:
+    id_ = file.id.hex()
+    values = {
+        "id": id_,
+        "field": named.field,
+        "hash": file.source.hex(),
+        "key": file.key,
+        "source_url": file.source_url,
+        "date": instants.render_moment(file.created),
+        "type": file.file_type,
+        "checksum": file.checksum.hex(),
+        "about": {"size": file.size, "filename": file.filename} | (named.file_metadata or {}),
+    }
+    encoded = {word.encode(): jsontext.encode(value) for word, value in values.items()}
+    return _OURS % (encoded | {b"link": LINK, b"bare_id": id_.encode()})
+
+
+def _theirs(named: FileIn, now: int) -> bytes:
+    """A file whose bytes the scraper keeps elsewhere."""
+    source_url, file_url = named.source_url or "", named.file_url or named.source_url or ""
+    return jsontext.encode(
+        FileOut(
+            id=fingerprint(named.field, source_url, file_url)[:16].hex(),
+            field=named.field,
+            url_etag_hash=url_etag_hash(source_url, "").hex(),
+            blob_key="",
+            blob_url="",
+            source_url=source_url,
+            create_date=instants.render_moment(now),
+            file_url=file_url,
+            file_type=named.file_type or "",
+            file_checksum=named.file_checksum or "",
+            file_metadata=named.file_metadata or {},
+        )
+    )
+
+
+# --- collecting ---------------------------------------------------------------------------------
+
+
+async def collectable(
+    database: Database, store: blobs.Blobs, before: int, now: int
+) -> list[Callable[[], Awaitable[None]]]:
+    """What to do for files that no output has named since ``before``, and for loose blobs."""
+    unwanted = await database.read(_UNWANTED, before, _AT_ONCE)
+    loose = await database.read(_LOOSE, now - _DAY, _AT_ONCE)  # no upload takes a day
+    works: list[Callable[[], Awaitable[None]]] = []
+    if unwanted:
+        works.append(partial(_forget, database, store, unwanted, before))
+    works += [partial(remove_loose, database, store, *row) for row in loose]
+    return works
+
+
+async def _forget(
+    database: Database, store: blobs.Blobs, unwanted: Iterable[Row], before: int
+) -> None:
+    """Forgets files that are still not wanted, and removes the blobs that none has any more."""
+
+    async def work(transaction: Transaction) -> list[tuple[int, str]]:
+        loose = []
+        for organization_id, checksum, id_ in sorted(map(tuple, unwanted)):
+            of_blob = (organization_id, checksum)
+            await transaction.fetch(_COUNT, *of_blob, 0)  # takes the lock
+            if await transaction.fetch(_FORGET, organization_id, id_, before):
+                [[files, key]] = await transaction.fetch(_COUNT, *of_blob, -1)
+                if files == 0:
+                    await transaction.fetch(_FORGET_BLOB, *of_blob)
+                    await transaction.fetch(_LOOSEN, organization_id, key, 0)
+                    loose.append((organization_id, key))
+        return loose
+
+    for organization_id, key in await database.write(work):
+        await remove_loose(database, store, organization_id, key)
+
+
+async def remove_loose(
+    database: Database, store: blobs.Blobs, organization_id: int, key: str
+) -> None:
+    """Removes a blob that is still loose from the store, then the note that it is there."""
+
+    async def doom(transaction: Transaction) -> bool:
+        return bool(await transaction.fetch(_DOOM, organization_id, key))
+
+    async def drop(transaction: Transaction) -> None:
+        await transaction.fetch(_DROP, organization_id, key)
+
+    if await database.write(doom):  # else its upload has just been completed
+        await store.delete(key)
+        await database.write(drop)

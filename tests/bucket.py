@@ -1,0 +1,52 @@
+"""A real S3 endpoint for tests, on this machine, whose network can be made to fail."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import boto3
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+BUCKET = "files"
+PLACE = f"s3://{BUCKET}/some/prefix"
+
+
+class Bucket:
+    """A bucket behind an endpoint of its own."""
+
+    def __init__(self) -> None:
+        self._app: Any = DomainDispatcherApplication(create_backend_app)
+        self.failing = 0
+        """How many requests are still to be answered with 500."""
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.variables = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._server.server_port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+        }
+        os.environ.update(self.variables)  # as an operator would
+        self.client: Any = boto3.client("s3")
+        self.client.create_bucket(Bucket=BUCKET)
+
+    def _answer(self, environ: Any, start_response: Any) -> Iterable[bytes]:
+        if self.failing > 0:
+            self.failing -= 1
+            start_response("500 Internal Server Error", [("Content-Length", "0")])
+            return [b""]
+        answer: Iterable[bytes] = self._app(environ, start_response)
+        return answer
+
+    def keys(self) -> list[str]:
+        """All objects, and the parts of uploads that were neither completed nor aborted."""
+        listed = self.client.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+        pending = self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
+        return [one["Key"] for one in (*listed, *pending)]
+
+    def stop(self) -> None:
+        self._server.shutdown()
