@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -52,10 +52,12 @@ class Call(Generic[Query, Body]):
     """What else comes from the client: the rest of a body, or the news that it has gone."""
     idempotency_key: str | None = None
 
-    async def with_links(self, text: bytes) -> bytes:
-        """The stored text of outputs, with the links to their files."""
+    async def with_links(
+        self, templates: Sequence[bytes], file_ids: Sequence[bytes]
+    ) -> Sequence[bytes]:
+        """The files of outputs as JSON text, with links that work for the caller."""
         now = self.services.clock() // instants.SECOND
-        return await self.services.file_links.filled(text, self.organization_id, now)
+        return await self.services.file_links.filled(templates, file_ids, self.organization_id, now)
 
 
 class Answer(NamedTuple):

@@ -18,8 +18,7 @@ async def get_changes(call: Call[ChangeQuery, None]) -> Answer:
     feed = await _read(call)
     if not feed.changes and not feed.is_ahead and call.query.wait:
         feed = await _wait(call)
-    text = await call.with_links(feed.changes) if feed.has_files else feed.changes
-    return Answer(b'{"cursor":%d,"changes":[%s]}' % (feed.cursor, text))
+    return Answer(b'{"cursor":%d,"changes":[%s]}' % (feed.cursor, feed.changes))
 
 
 async def _wait(call: Call[ChangeQuery, None]) -> changes.Feed:
@@ -58,4 +57,5 @@ async def _read(call: Call[ChangeQuery, None]) -> changes.Feed:
         query.cursor,
         query.limit,
         s.clock(),
+        call.with_links,
     )

@@ -9,36 +9,39 @@ file's or another moment's. One call signs all files of a page, which may be tho
 from __future__ import annotations
 
 import hmac
+from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from gleanery.blobs import Blobs, S3Blobs
-from gleanery.store.files import LINK
+from gleanery.store import files
+from gleanery.store.files import ID_BYTES, LINK_PARTS
 
-_ID_LETTERS = 32
+_ID_LETTERS = 2 * ID_BYTES
 
 
 class FileLinks:
-    """Puts links into the stored text of outputs, and knows its own again."""
+    """Puts links into the stored templates of files, and knows its own again."""
 
     def __init__(self, address: str, key: bytes, blobs: Blobs, seconds: int) -> None:
-        self._address = address
+        self._blob_url = f"{address}/v1/blobs/".encode()
+        self._file_url = f"{address}/v1/files/".encode()
         self._key = key
         self._blobs = blobs
         self._seconds = seconds
 
-    async def filled(self, text: bytes, organization_id: int, now: int) -> bytes:
-        """The text with a link in each place that waits for one. ``now`` is in seconds."""
-        pieces = text.split(LINK)
-        ids = [piece[:_ID_LETTERS] for piece in pieces[2::2]]
-        woven = [b""] * (2 * len(pieces) - 1)
-        woven[::2] = pieces
-        woven[3::4] = [f"{self._address}/v1/files/".encode()] * len(ids)
+    async def filled(
+        self,
+        templates: Sequence[bytes],
+        file_ids: Sequence[bytes],
+        organization_id: int,
+        now: int,
+    ) -> Sequence[bytes]:
+        """Each template with its links put in. ``now`` is in seconds."""
         if isinstance(self._blobs, S3Blobs):
-            woven[1::4] = await self._from_store(self._blobs, pieces[:-1:2])
-        else:
-            woven[1::4] = self._of_ours(ids, organization_id, now + self._seconds)
-        return b"".join(woven)
+            return await self._from_store(self._blobs, templates)
+        parts = self._parts(b"".join(file_ids), organization_id, now + self._seconds)
+        return _woven(templates, [LINK_PARTS * len(ids) // ID_BYTES for ids in file_ids], parts)
 
     def is_valid(
         self, file_id: str, organization: str, expires: str, signature: str, now: int
@@ -52,24 +55,34 @@ class FileLinks:
             return False
         return hmac.compare_digest(expected, signature.encode()) and now < int(expires)
 
-    async def _from_store(self, blobs: S3Blobs, before_links: list[bytes]) -> list[bytes]:
-        """Each text ends with the key of the blob and the beginning of the member for its link."""
-        keys = [text.rsplit(b'"', 5)[1].decode() for text in before_links]
-        signed = await blobs.sign(keys, self._seconds)
-        return [link.encode() for link in signed]
+    async def _from_store(self, blobs: S3Blobs, templates: Sequence[bytes]) -> list[bytes]:
+        whole = [files.with_whole_links(template) for template in templates]
+        links = await blobs.sign([key for _, keys in whole for key in keys], self._seconds)
+        parts = [self._file_url] * (2 * len(links))
+        parts[::2] = [link.encode() for link in links]
+        return _woven([one for one, _ in whole], [2 * len(keys) for _, keys in whole], parts)
 
-    def _of_ours(self, ids: list[bytes], organization_id: int, expires: int) -> list[bytes]:
-        all_ids = bytes.fromhex(b"".join(ids).decode())
-        signatures = self._signatures(all_ids, str(organization_id), str(expires))
-        start = f"{self._address}/v1/blobs/".encode()
+    def _parts(self, ids: bytes, organization_id: int, expires: int) -> list[bytes]:
+        """What each file's two links are made up of, beside the id."""
+        signatures = self._signatures(ids, str(organization_id), str(expires))
         middle = f"?organization={organization_id}&expires={expires}&signature=".encode()
-        return [
-            b"".join((start, id_, middle, signature))
-            for id_, signature in zip(ids, signatures, strict=True)
-        ]
+        parts = [self._blob_url, middle, b"", self._file_url] * len(signatures)
+        parts[2::LINK_PARTS] = signatures
+        return parts
 
     def _signatures(self, ids: bytes, organization: str, expires: str) -> list[bytes]:
         key = hmac.digest(self._key, f"{organization} {expires}".encode(), "sha256")
         encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305
         text = encryptor.update(ids).hex().encode()
-        return [text[n : n + 32] for n in range(0, len(text), 32)]
+        return [text[n : n + _ID_LETTERS] for n in range(0, len(text), _ID_LETTERS)]
+
+
+def _woven(
+    templates: Sequence[bytes], counts: Sequence[int], parts: Sequence[bytes]
+) -> list[bytes]:
+    """Each template with as many of the parts, in their order, as it has places for."""
+    parts, start, texts = tuple(parts), 0, []
+    for template, count in zip(templates, counts, strict=True):
+        texts.append(template % parts[start : start + count])
+        start += count
+    return texts

@@ -25,11 +25,14 @@ _BYTES_AT_ONCE = 1024 * 1024
 
 async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
     page = await outputs.read_page(
-        call.services.database, call.organization_id, call.path["group_id"], call.query
+        call.services.database,
+        call.organization_id,
+        call.path["group_id"],
+        call.query,
+        call.with_links,
     )
     metadata = {"next_url": _next_url(call, page.next_cursor), "next_cursor": page.next_cursor}
-    items = await call.with_links(page.items) if page.has_files else page.items
-    return Answer(b'{"metadata":%s,"items":[%s]}' % (jsontext.encode(metadata), items))
+    return Answer(b'{"metadata":%s,"items":[%s]}' % (jsontext.encode(metadata), page.items))
 
 
 def _next_url(call: Call[OutputQuery, None], next_cursor: int | None) -> str | None:

@@ -18,15 +18,16 @@ from gleanery.store.database import Database, Row, Transaction
 
 _GROUP = "SELECT id, purged, clock FROM groups WHERE organization_id = $1 AND name = $2"
 _FEED = """
-SELECT seq, created, head, tail, files, id, identity, job FROM (
+SELECT seq, created, head, tail, files, file_ids, id, identity, job FROM (
     SELECT * FROM (
-        SELECT seq, created, head, tail, files, id, identity, NULL AS job FROM outputs
+        SELECT seq, created, head, tail, files, file_ids, id, identity, NULL AS job FROM outputs
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS living
     UNION ALL
     SELECT * FROM (
         SELECT seq, 0 AS created, CAST(NULL AS BYTEA) AS head, CAST(NULL AS BYTEA) AS tail,
-            CAST(NULL AS BYTEA) AS files, id, identity, job FROM tombstones
+            CAST(NULL AS BYTEA) AS files, CAST(NULL AS BYTEA) AS file_ids, id, identity, job
+        FROM tombstones
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS dead
 ) AS feed ORDER BY seq LIMIT $5
@@ -93,14 +94,18 @@ class Feed:
 
     changes: bytes
     cursor: int
-    has_files: bool = False
-    """Whether links are still to be put into the text."""
     is_ahead: bool = False
     """The cursor was never given out, so that there is nothing to wait for."""
 
 
 async def read_feed(
-    database: Database, organization_id: int, group: str, cursor: int, limit: int, now: int
+    database: Database,
+    organization_id: int,
+    group: str,
+    cursor: int,
+    limit: int,
+    now: int,
+    with_links: outputs.WithLinks,
 ) -> Feed:
     """The changes after the cursor, oldest first. An output created and changed comes once."""
     group_id, purged, clock = await _group(database, organization_id, group)
@@ -118,8 +123,10 @@ async def read_feed(
         reached = Position(reached.seq, position.started)
         end = Position.of(reached.cursor, now).seq
         found += await database.read(_FEED, *of_group, found[-1][0], end, _AT_ONCE)
-    text = b",".join([_rendered(row) for row in found])
-    return Feed(text, reached.cursor, any(row[4] for row in found))
+    templates = [(row[4] or b"", row[5] or b"") for row in found]
+    texts = await outputs.file_texts(templates, with_links)
+    changes = [_rendered(row, text) for row, text in zip(found, texts, strict=True)]
+    return Feed(b",".join(changes), reached.cursor)
 
 
 async def _group(database: Database, organization_id: int, group: str) -> Row:
@@ -138,8 +145,8 @@ def _admitted(position: Position, purged: int, now: int) -> Position:
     return position
 
 
-def _rendered(row: Row) -> bytes:
-    seq, created, head, tail, files, id_, identity, job = row
+def _rendered(row: Row, files: bytes) -> bytes:
+    seq, created, head, tail, _, _, id_, identity, job = row
     if head is None:
         return b'{"change":"delete","output":{"id":%d,"output_id":"%s","root_job_id":%s}}' % (
             id_,

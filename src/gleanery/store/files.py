@@ -8,6 +8,7 @@ transaction that makes it a file's; so whatever is interrupted, nothing is lost 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -171,11 +172,12 @@ def _found(rows: Sequence[Row]) -> File:
 
 # --- in outputs ---------------------------------------------------------------------------------
 
-LINK = b"\0"
-"""Stands in an output's stored text where a link belongs; no JSON text holds this byte.
+ID_BYTES = 16
 
-Each file of ours has two: the whole ``blob_url``, and what ``file_url`` has before the id.
-"""
+# The files of an output are kept as a template, in which the parts of links are still to be put: in
+# ``blob_url`` before the id, behind it, and the signature; in ``file_url`` before the id.
+LINK_PARTS = 4
+_LINK_AND_KEY = re.compile(rb'"blob_key":"([^"]*)","blob_url":"%b[0-9a-f]{32}%b%b"')
 
 
 async def name(turn: groups.Turn, changes: Counter[bytes]) -> dict[bytes, File]:
@@ -187,24 +189,32 @@ async def name(turn: groups.Turn, changes: Counter[bytes]) -> dict[bytes, File]:
     return {row[0]: File(*row) for row in rows}
 
 
-def named_in(text: bytes) -> list[bytes]:
-    """The ids of our files in the stored text of an output."""
-    return [bytes.fromhex(piece[:32].decode()) for piece in text.split(LINK)[2::2]]
+def named_in(file_ids: bytes) -> list[bytes]:
+    """The single ids."""
+    return [file_ids[n : n + ID_BYTES] for n in range(0, len(file_ids), ID_BYTES)]
 
 
-def rendered(named: Sequence[FileIn], files: dict[bytes, File], now: int) -> bytes:
-    """The files of an output as JSON text, up to their links."""
-    return b",".join(
+def with_whole_links(template: bytes) -> tuple[bytes, list[str]]:
+    """The template with one place for each ``blob_url``, and the keys these are to lead to."""
+    keys = [key.decode() for key in _LINK_AND_KEY.findall(template)]
+    return _LINK_AND_KEY.sub(rb'"blob_key":"\1","blob_url":"%b"', template), keys
+
+
+def template_of(named: Sequence[FileIn], files: dict[bytes, File], now: int) -> tuple[bytes, bytes]:
+    """The files of an output as the template of a JSON text, and the ids of those that are ours."""
+    ours = [bytes.fromhex(one.id) for one in named if one.id is not None]
+    text = b",".join(
         _theirs(one, now) if one.id is None else _ours(one, files[bytes.fromhex(one.id)])
         for one in named
     )
+    return text, b"".join(ours)
 
 
 _OURS = (
-    b'{"id":%(id)s,"field":%(field)s,"url_etag_hash":%(hash)s,"blob_key":%(key)s,'
-    b'"blob_url":"%(link)s","source_url":%(source_url)s,"create_date":%(date)s,'
-    b'"file_url":"%(link)s%(bare_id)s","file_type":%(type)s,"file_checksum":%(checksum)s,'
-    b'"file_metadata":%(about)s}'
+    b'{"id":%(id)b,"field":%(field)b,"url_etag_hash":%(hash)b,"blob_key":%(key)b,'
+    b'"blob_url":"%%b%(bare_id)b%%b%%b","source_url":%(source_url)b,"create_date":%(date)b,'
+    b'"file_url":"%%b%(bare_id)b","file_type":%(type)b,"file_checksum":%(checksum)b,'
+    b'"file_metadata":%(about)b}'
 )
 
 
@@ -221,14 +231,14 @@ def _ours(named: FileIn, file: File) -> bytes:
         "checksum": file.checksum.hex(),
         "about": {"size": file.size, "filename": file.filename} | (named.file_metadata or {}),
     }
-    encoded = {word.encode(): jsontext.encode(value) for word, value in values.items()}
-    return _OURS % (encoded | {b"link": LINK, b"bare_id": id_.encode()})
+    encoded = {word.encode(): _literally(value) for word, value in values.items()}
+    return _OURS % (encoded | {b"bare_id": id_.encode()})
 
 
 def _theirs(named: FileIn, now: int) -> bytes:
     """A file whose bytes the scraper keeps elsewhere."""
     source_url, file_url = named.source_url or "", named.file_url or named.source_url or ""
-    return jsontext.encode(
+    return _literally(
         FileOut(
             id=fingerprint(named.field, source_url, file_url)[:16].hex(),
             field=named.field,
@@ -243,6 +253,11 @@ def _theirs(named: FileIn, now: int) -> bytes:
             file_metadata=named.file_metadata or {},
         )
     )
+
+
+def _literally(value: object) -> bytes:
+    """As JSON text inside a template."""
+    return jsontext.encode(value).replace(b"%", b"%%")
 
 
 # --- collecting ---------------------------------------------------------------------------------

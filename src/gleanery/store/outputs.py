@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -25,19 +25,20 @@ from gleanery.store.schemas import Schemas
 # An identity is looked up without its group, which it was hashed from: an index that begins with
 # the group would look as good to a planner without statistics, and be a scan.
 _KNOWN = """
-SELECT identity, id, content, seq, approved, created, job_id, country, files
+SELECT identity, id, content, seq, approved, created, job_id, country, file_ids
 FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 _CREATE = """
 INSERT INTO outputs
     (organization_id, identity, seq, approved, scraped, tail,
-     content, url, country, region, head, files, id, group_id, job_id, created)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+     content, url, country, region, head, files, file_ids, id, group_id, job_id, created)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
 """
 _UPDATE = """
 UPDATE outputs SET
     seq = $3, approved = $4, scraped = $5, tail = $6,
-    content = $7, url = $8, country = $9, region = $10, head = $11, files = $12
+    content = $7, url = $8, country = $9, region = $10, head = $11, files = $12,
+    file_ids = $13
 WHERE organization_id = $1 AND identity = $2
 """
 _TOUCH = """
@@ -62,7 +63,7 @@ ORDER BY seq LIMIT $5
 """
 _DELETE = """
 DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND group_id = $3
-RETURNING identity, id, job_id, approved, country, files
+RETURNING identity, id, job_id, approved, country, file_ids
 """
 _TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job)
@@ -104,6 +105,7 @@ class _Output:
     created: int
     job_id: int
     country: str | None
+    file_ids: bytes = b""
     files: bytes = b""
     is_new: bool = False
     new_value: Draft | None = None
@@ -244,7 +246,7 @@ async def _name_files(
     for output in moved:
         assert output.new_value is not None
         names.update(bytes.fromhex(file.id) for file in output.new_value.files if file.id)
-        names.subtract(files.named_in(output.files))
+        names.subtract(files.named_in(output.file_ids))
     held = await files.name(turn, names) if names else {}
     missing = [
         Fault(("body", str(draft.place), "files", str(n), "id"), _NO_FILE, "not_found")
@@ -256,7 +258,7 @@ async def _name_files(
         raise Missing(*missing)
     for output in moved:
         assert output.new_value is not None
-        output.files = files.rendered(output.new_value.files, held, turn.now)
+        output.files, output.file_ids = files.template_of(output.new_value.files, held, turn.now)
 
 
 async def _known_outputs(turn: groups.Turn, drafts: Sequence[Draft]) -> dict[bytes, _Output]:
@@ -337,7 +339,7 @@ async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
         if value is None:
             touched.append(moved)
             continue
-        row = (*moved, *value[2:6], _head(output, value), output.files)
+        row = (*moved, *value[2:6], _head(output, value), output.files, output.file_ids)
         if output.is_new:
             created.append((*row, output.id, turn.group_id, output.job_id, output.created))
         else:
@@ -410,8 +412,8 @@ async def delete(turn: groups.Turn, identities: Iterable[bytes]) -> int:
     )
     tombstones = []
     dropped = Counter[bytes]()
-    for identity, id_, job_id, approved, country, file_text in gone:
-        dropped.subtract(files.named_in(file_text))
+    for identity, id_, job_id, approved, country, file_ids in gone:
+        dropped.subtract(files.named_in(file_ids))
         turn.count(job_id, outputs=-1, approved=-int(approved), country=country)
         seq = turn.next_sequence_number()
         tombstones.append((turn.organization_id, turn.group_id, seq, id_, identity, job_id))
@@ -449,8 +451,10 @@ class Page(NamedTuple):
 
     items: bytes
     next_cursor: int | None
-    has_files: bool
-    """Whether links are still to be put into the text."""
+
+
+WithLinks = Callable[[Sequence[bytes], Sequence[bytes]], Awaitable[Sequence[bytes]]]
+"""Makes text of templates of files; given with each are the ids of those that are ours."""
 
 
 @lru_cache(maxsize=64)
@@ -469,14 +473,18 @@ def _page_sql(filters: tuple[str, ...]) -> str:
         f"AND {name} = {wanted[name].format(number)}" for number, name in enumerate(filters, 5)
     ]
     return f"""
-SELECT seq, head, tail, files FROM outputs
+SELECT seq, head, tail, files, file_ids FROM outputs
 WHERE {of_group} AND seq > $3 {" ".join(conditions)}
 ORDER BY seq LIMIT $4
 """
 
 
 async def read_page(
-    database: Database, organization_id: int, group: str, query: OutputQuery
+    database: Database,
+    organization_id: int,
+    group: str,
+    query: OutputQuery,
+    with_links: WithLinks,
 ) -> Page:
     """The outputs after the cursor, oldest change first. One statement, so one snapshot."""
     filters = {
@@ -494,7 +502,19 @@ async def read_page(
     )
     if not rows:
         await groups.must_exist(database, organization_id, group)
-    shown = rows[: query.limit]
-    items = b",".join([b"".join((head, tail, files, ITEM_END)) for _, head, tail, files in shown])
-    next_cursor = shown[-1][0] if len(rows) > query.limit else None
-    return Page(items, next_cursor, any(row[3] for row in shown))
+    page = rows[: query.limit]
+    texts = await file_texts([(row[3], row[4]) for row in page], with_links)
+    items = [
+        b"".join((row[1], row[2], text, ITEM_END)) for row, text in zip(page, texts, strict=True)
+    ]
+    return Page(b",".join(items), page[-1][0] if len(rows) > query.limit else None)
+
+
+async def file_texts(
+    templates: Sequence[tuple[bytes, bytes]], with_links: WithLinks
+) -> Sequence[bytes]:
+    """The files of each output as JSON text."""
+    texts = [template for template, _ in templates]
+    if not any(texts):
+        return texts
+    return await with_links(texts, [ids for _, ids in templates])

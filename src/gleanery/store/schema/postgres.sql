@@ -113,6 +113,7 @@ CREATE TABLE outputs (
     head            BYTEA   NOT NULL,             -- the item as JSON text, up to what moves
     tail            BYTEA   NOT NULL,             -- and what moves without a new value
     files           BYTEA   NOT NULL DEFAULT '', -- the files it names, up to their links
+    file_ids        BYTEA   NOT NULL DEFAULT '', -- which of them are ours, 16 bytes each
     PRIMARY KEY (identity, organization_id)
 );
 

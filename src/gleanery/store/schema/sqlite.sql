@@ -113,6 +113,7 @@ CREATE TABLE outputs (
     head            BLOB    NOT NULL,             -- the item as JSON text, up to what moves
     tail            BLOB    NOT NULL,             -- and what moves without a new value
     files           BLOB    NOT NULL DEFAULT x'', -- the files it names, up to their links
+    file_ids        BLOB    NOT NULL DEFAULT x'', -- which of them are ours, 16 bytes each
     UNIQUE (identity, organization_id)
 ) STRICT;
 

@@ -36,3 +36,4 @@ CREATE TABLE loose_blobs (                        -- uploads under way, and blob
 CREATE INDEX loose_blobs_by_age ON loose_blobs (since);
 
 ALTER TABLE outputs ADD COLUMN files BYTEA NOT NULL DEFAULT '';
+ALTER TABLE outputs ADD COLUMN file_ids BYTEA NOT NULL DEFAULT '';
