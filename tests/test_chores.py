@@ -170,7 +170,7 @@ def test_a_removal_takes_few_at_once_and_leaves_nothing(
     assert len(client.get("/v1/reviews/other?history=true").json()) == 14
 
 
-def test_what_is_reviewed_during_a_removal_stays(client: Client, service: Service) -> None:
+def test_a_review_waits_for_a_removal(client: Client, service: Service) -> None:
     client.store("group", output(1))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "rejected"})
     assert client.token is not None
@@ -180,6 +180,29 @@ def test_what_is_reviewed_during_a_removal_stays(client: Client, service: Servic
     history = client.get("/v1/reviews/group?history=true").json()
     assert [review["status"] for review in history] == ["approved"]
     assert [item["data"]["number"] for item in client.items("group")] == [2]
+
+
+def test_what_is_set_during_a_removal_is_of_the_new_group(client: Client, service: Service) -> None:
+    client.put("/v1/groups/group", json={"display_name": "Old", "retain_days": 3})
+    client.store("group", output(1))
+    assert client.token is not None
+    decide(service, client.token, "delete", job=None)
+    answer = client.put("/v1/groups/group", json={"display_name": "New"})
+    assert (answer.json()["display_name"], answer.json()["outputs"]) == ("New", 0)
+    assert client.delete("/v1/groups/group").json() == {"deleted": 0}
+    client.store("group", output(2))
+    group = client.get("/v1/groups/group").json()
+    assert (group["display_name"], group["retain_days"]) == (None, None)
+
+
+def test_approving_again_what_is_approved(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step reads no more than it may change."""
+    monkeypatch.setattr(chores, "_AT_ONCE", 2)
+    client.store("group", *(output(n) for n in range(7)))
+    for status, approved in (("approved", 7), ("approved", 7), ("rejected", 0), ("approved", 7)):
+        client.post("/v1/reviews/group", json={"job_id": "job", "status": status})
+        assert sum(item["is_approved"] for item in client.items("group")) == approved
+        assert client.get("/v1/groups/group").json()["jobs"][0]["approved"] == approved
 
 
 def test_a_chore_that_fails_keeps_nothing_else_from_being_done(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,6 +200,49 @@ def test_a_schema_that_costs_too_much_harms_nobody(client: Client, service: Serv
         assert answer.json()["detail"][0]["loc"] == ["body"]
         assert other.store("group", output(1))["created"] == 1
     assert client.post("/v1/outputs/group", json=[output(1, data={})]).status_code == 422
+
+
+def schema_processes() -> list[int]:
+    """Those of the services in this process."""
+    children = [
+        int(pid)
+        for task in Path("/proc/self/task").iterdir()
+        for pid in (task / "children").read_text().split()
+    ]
+    return [p for p in children if b"schema_process" in Path(f"/proc/{p}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_schema_process_that_ends_of_something_else_harms_nobody(
+    client: Client, number: int
+) -> None:
+    put(client, schema={"required": ["number"]})
+    client.store("group", output(1))
+    assert schema_processes()
+    for pid in schema_processes():
+        os.kill(pid, number)
+    assert client.store("group", output(2))["created"] == 1
+
+
+def test_every_output_that_breaks_the_schema_is_named(client: Client) -> None:
+    names = "abcdefghijklmno"
+    put(client, schema={"properties": {name: {"type": "string"} for name in names}})
+    broken = [output(n, data=dict.fromkeys(names, n)) for n in range(1500)]
+    answer = client.post("/v1/outputs/group", json=[output(0, data={}), *broken])
+    assert answer.status_code == 422
+    named = Counter(fault["loc"][1] for fault in answer.json()["detail"])
+    assert set(named) == {str(n) for n in range(1, 1501)}
+    assert named["1"] == 10
+    assert len(answer.content) < 1_000_000
+
+
+def test_a_fault_in_lines_is_told_by_the_number_of_its_line(client: Client) -> None:
+    put(client, schema={"required": ["number"]})
+    lines = ["", "", json.dumps(output(1)), "", json.dumps(output(2, data={})), ""]
+    headers = {"Content-Type": "application/x-ndjson"}
+    answer = client.post("/v1/outputs/group", content="\n".join(lines).encode(), headers=headers)
+    assert answer.json()["detail"][0]["loc"] == ["body", "4", "data"]
 
 
 def test_outputs_expire_when_no_scraper_sees_them_any_more(swept: Client, clock: Clock) -> None:

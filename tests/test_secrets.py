@@ -34,7 +34,7 @@ def own_service(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> 
 def stored_bytes(settings: Settings) -> bytes:
     """Everything that a thief of the database would hold."""
     if settings.database is None:
-        kept = [path for path in settings.data.iterdir() if path != settings.key_file]
+        kept = [p for p in settings.data.rglob("*") if p.is_file() and p != settings.key_file]
         return b"".join(path.read_bytes() for path in kept)
 
     async def dump(database: Database) -> bytes:

@@ -185,10 +185,11 @@ async def _store_sample(database: Database, settings: Settings, token: str) -> N
     grant = await organizations.find_grant(database, tokens.digest(token))
     assert grant is not None
     organization_id, vault, now = grant.organization_id, vault_of(settings), instants.now()
+    schemas = Schemas()  # the sample has none, so that nothing is started
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
         moment = now - days_ago * _DAY
         await outputs.store_outputs(
-            database, Schemas(), organization_id, group, found, partial(int, moment)
+            database, schemas, organization_id, group, found, partial(int, moment)
         )
     for group, review in _REVIEWS:
         await reviews.add_review(database, organization_id, group, review, instants.now)

@@ -99,7 +99,8 @@ class Settings:
                 ),
                 (
                     self.base_url is not None and not _is_base_url(self.base_url),
-                    "--base-url must be an http or https address without query or fragment",
+                    "--base-url must be an http or https address in plain ASCII without query or "
+                    "fragment",
                 ),
                 (
                     self.database is not None and not _is_postgres(self.database),
@@ -164,7 +165,8 @@ def _is_base_url(text: str) -> bool:
     except ValueError:
         return False
     return (
-        parts.scheme in ("http", "https")
+        text.isascii()
+        and parts.scheme in ("http", "https")
         and bool(parts.hostname)
         and not (parts.query or parts.fragment)
     )

@@ -92,28 +92,29 @@ async def _store_lines(
 ) -> Counter[str]:
     s = call.services
     bound = await asyncio.to_thread(_bind_lines, batch, first)
+    places, found = [place for place, _ in bound], [output for _, output in bound]
     answer = await outputs.store_outputs(
         s.database,
         s.schemas,
         call.organization_id,
         call.path["group_id"],
-        bound,
+        found,
         s.clock,
-        first=first,
+        places=places,
         idempotency_key=call.idempotency_key,
     )
     return Counter(result["change"] for result in answer["results"])
 
 
-def _bind_lines(batch: list[bytes], first: int) -> list[OutputIn]:
-    """The outputs of the lines, or every fault of every line."""
-    bound: list[OutputIn] = []
+def _bind_lines(batch: list[bytes], first: int) -> list[tuple[int, OutputIn]]:
+    """The outputs with their lines' numbers, or every fault of every line."""
+    bound: list[tuple[int, OutputIn]] = []
     faults: list[Fault] = []
     for place, line in enumerate(batch, first):
         if not line.strip():
             continue
         try:
-            bound.append(bind_body(_ONE, line, 1))
+            bound.append((place, bind_body(_ONE, line, 1)))
         except Invalid as error:
             faults += [replace(f, loc=("body", str(place), *f.loc[1:])) for f in error.faults]
     if faults:

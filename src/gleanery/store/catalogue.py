@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from gleanery import instants, jsontext
 from gleanery.errors import NotFound
 from gleanery.records import GroupOut, GroupSettings, JobOut
-from gleanery.store import chores, groups, reviews, rules
-from gleanery.store.database import Database, Row, Transaction
+from gleanery.store import chores, groups, removal, reviews, rules
+from gleanery.store.database import Database, Row
 from gleanery.store.schemas import Schemas
 
 _GROUPS = """
@@ -111,9 +111,8 @@ async def set_group(
     schema = None if settings.schema_ is None else _text(settings.schema_)
     await rules.check_schema(schemas, schema)
 
-    async def work(transaction: Transaction) -> None:
-        turn = await groups.enter_or_create(transaction, organization_id, group, clock)
-        await transaction.fetch(
+    async def decide(turn: groups.Turn) -> bool:
+        await turn.transaction.fetch(
             _SET,
             organization_id,
             turn.group_id,
@@ -122,8 +121,12 @@ async def set_group(
             schema,
             settings.retain_days,
         )
+        return True
 
-    await database.write(work, line=groups.line(organization_id, group))
+    # As a chore is decided on: in the middle of a removal, it would be lost with the old group.
+    await chores.decide_and_carry_out(
+        database, organization_id, group, clock, decide, groups.enter_or_create
+    )
     return await show_group(database, organization_id, group)
 
 
@@ -160,6 +163,7 @@ async def delete_group(
     """Removes a group likewise; its change feed stays, so that clients hear of it."""
 
     async def decide(turn: groups.Turn) -> int:
+        await removal.clear_settings(turn)
         await chores.note(turn, "delete", None)
         return turn.outputs
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
+
+import structlog
 
 from gleanery.errors import NotFound
 from gleanery.store import groups, outputs, removal
 from gleanery.store.database import Database, Transaction
 
 T = TypeVar("T")
-Kind = Literal["approve", "withdraw", "delete"]
+_log = structlog.get_logger("gleanery")
 
 _NOTE = """
 INSERT INTO chores (organization_id, group_id, job_id, kind, until, done)
@@ -33,7 +35,7 @@ ORDER BY chores.id
 _AT_ONCE = 1000
 
 
-async def note(turn: groups.Turn, kind: Kind, job_id: int | None) -> None:
+async def note(turn: groups.Turn, kind: groups.ChoreKind, job_id: int | None) -> None:
     """Decides on a chore for all that the job, or the whole group, holds at this moment."""
     await turn.transaction.fetch(
         _NOTE, turn.organization_id, turn.group_id, job_id, kind, turn.clock
@@ -46,11 +48,15 @@ async def decide_and_carry_out(
     group: str,
     clock: groups.Clock,
     decide: Callable[[groups.Turn], Awaitable[T]],
+    enter: groups.Enter = groups.enter,
 ) -> T:
-    """Lets ``decide`` note a chore as soon as no other is under way, and carries it out."""
+    """Lets ``decide`` note a chore as soon as no other is under way, and carries it out.
+
+    Once it is decided, it is done sooner or later: if this fails on the way, the sweep goes on.
+    """
 
     async def work(transaction: Transaction) -> tuple[groups.Chore | None, T | None]:
-        turn = await groups.enter(transaction, organization_id, group, clock)
+        turn = await enter(transaction, organization_id, group, clock)
         under_way = await turn.chore()
         if under_way is not None:
             return under_way, None
@@ -58,11 +64,16 @@ async def decide_and_carry_out(
         await turn.end()
         return await turn.chore(), decided
 
+    line = groups.line(organization_id, group)
     while True:
-        line = groups.line(organization_id, group)
         chore, decided = await database.write(work, line=line)
-        if chore is not None:
-            await _carry_out(database, organization_id, group, clock, chore.id)
+        try:
+            if chore is not None:
+                await _carry_out(database, organization_id, group, clock, chore.id)
+        except Exception:
+            if decided is None:
+                raise
+            _log.exception("a chore is left to the sweep")
         if decided is not None:
             return decided
 
@@ -100,13 +111,13 @@ async def _carry_out(
 
 async def _take_step(turn: groups.Turn, chore: groups.Chore) -> bool:
     """Works on the next of the chore's outputs; tells whether nothing is left to do."""
-    found: dict[str, Any] = {"after": chore.done, "until": chore.until, "limit": _AT_ONCE}
+    span = outputs.Span(chore.done, chore.until, _AT_ONCE)
     if chore.kind == "delete":
-        left = await outputs.delete_some(turn, chore.job_id, **found)
+        places = await outputs.delete_some(turn, chore.job_id, span)
     else:
         assert chore.job_id is not None, "only a job is approved"
-        left = await outputs.approve_some(turn, chore.job_id, chore.kind == "approve", **found)
-    if len(left) == _AT_ONCE:
-        await turn.transaction.fetch(_PROGRESS, turn.organization_id, chore.id, left[-1])
+        places = await outputs.approve_some(turn, chore.job_id, chore.kind == "approve", span)
+    if len(places) == _AT_ONCE:
+        await turn.transaction.fetch(_PROGRESS, turn.organization_id, chore.id, places[-1])
         return False
-    return chore.kind != "delete" or await removal.forget(turn, chore, _AT_ONCE)
+    return chore.kind != "delete" or await removal.forget(turn, chore.job_id, _AT_ONCE)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 
 from gleanery.errors import NotFound
 from gleanery.store.database import Database, Row, Transaction
 
 Clock = Callable[[], int]
+ChoreKind = Literal["approve", "withdraw", "delete"]
 
 # All take the lock on the group's row: what is written after them is committed in their order.
 _ENTER_NEW = """
@@ -55,7 +56,7 @@ class Chore(NamedTuple):
 
     id: int
     job_id: int | None
-    kind: Literal["approve", "withdraw", "delete"]
+    kind: ChoreKind
     until: int
     done: int
 
@@ -85,7 +86,7 @@ class Turn:
         self.schema: str | None = row[4]
         self.now = clock()  # under the lock: what waited for it must not be dated before it
         self._began_at = self.clock
-        self._outputs: Counter[int] = Counter()
+        self._output_changes: Counter[int] = Counter()
         self._approved: Counter[int] = Counter()
         self._countries: Counter[str] = Counter()
 
@@ -98,7 +99,7 @@ class Turn:
     ) -> None:
         """Notes by how much the counts of a job, and of a country, have changed."""
         self.outputs += outputs
-        self._outputs[job_id] += outputs
+        self._output_changes[job_id] += outputs
         self._approved[job_id] += approved
         if country is not None:
             self._countries[country] += outputs
@@ -129,21 +130,21 @@ class Turn:
 
     async def keep_counts(self) -> None:
         of_group = (self.organization_id, self.group_id)
-        await self.transaction.fetch(_KEEP, *of_group, self.clock, self._outputs.total())
-        jobs = sorted(self._outputs.keys() | self._approved.keys())
+        await self.transaction.fetch(_KEEP, *of_group, self.clock, self._output_changes.total())
+        jobs = sorted(self._output_changes.keys() | self._approved.keys())
         await self.transaction.run_each(
             _COUNT_JOB,
             [
-                (self.organization_id, job, self._outputs[job], self._approved[job])
+                (self.organization_id, job, self._output_changes[job], self._approved[job])
                 for job in jobs
-                if self._outputs[job] or self._approved[job]
+                if self._output_changes[job] or self._approved[job]
             ],
         )
         await self.transaction.run_each(
             _COUNT_COUNTRY,
             [(*of_group, country, n) for country, n in sorted(self._countries.items()) if n],
         )
-        for counter in (self._outputs, self._approved, self._countries):
+        for counter in (self._output_changes, self._approved, self._countries):
             counter.clear()
 
 
@@ -161,6 +162,9 @@ async def enter_or_create(
     """The turn of a group that comes into being on its first write."""
     [row] = await transaction.fetch(_ENTER_NEW, organization_id, name)
     return Turn(transaction, organization_id, name, row, clock)
+
+
+Enter = Callable[[Transaction, int, str, Clock], Awaitable[Turn]]
 
 
 async def must_exist(database: Database, organization_id: int, name: str) -> int:

@@ -45,14 +45,8 @@ _TOUCH = """
 UPDATE outputs SET seq = $3, approved = $4, scraped = $5, tail = $6
 WHERE organization_id = $1 AND identity = $2
 """
-_OTHERWISE_APPROVED = """
-SELECT identity, seq, scraped FROM outputs
-WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
-    AND approved <> $6
-ORDER BY seq LIMIT $7
-"""
 _OF_JOB = """
-SELECT identity, seq FROM outputs
+SELECT identity, seq, scraped, approved FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
 ORDER BY seq LIMIT $6
 """
@@ -164,13 +158,13 @@ async def store_outputs(
     group: str,
     batch: Sequence[OutputIn],
     clock: groups.Clock,
-    first: int = 0,
+    places: Sequence[int] | None = None,
     idempotency_key: str | None = None,
 ) -> IngestAnswer:
     """Stores the batch whole or not at all; an output met before moves only if it changed.
 
-    ``first`` is the place of the batch's first output in what the client sent. The same batch
-    under the same idempotency key is answered as it was the first time.
+    ``places`` is where each stands in what the client sent, if not just one after the other. The
+    same batch under the same idempotency key is answered as it was the first time.
     """
 
     async def work(transaction: Transaction) -> IngestAnswer | None:
@@ -188,20 +182,22 @@ async def store_outputs(
 
     if not batch:
         return _answer([])
+    if places is None:
+        places = range(len(batch))
     request = None
     if idempotency_key is not None:
         # What the group's rules make of the batch is no part of it: they may change meanwhile.
         content = await asyncio.to_thread(_content, batch)
-        identity = fingerprint(group, idempotency_key, first)
+        identity = fingerprint(group, idempotency_key, places[0])
         request = requests.Request(organization_id, identity, content)
         earlier = await request.earlier_answer(database.read)
         if earlier is not None:
             return earlier
     while True:
         rules = await rules_of(database, organization_id, group)
-        await rules.check(schemas, batch, first)
+        await rules.check(schemas, batch, places)
         # Hashing and rendering is work: in a thread, so that other requests get their turns.
-        drafts = await asyncio.to_thread(_drafts, organization_id, group, batch, rules, first)
+        drafts = await asyncio.to_thread(_drafts, organization_id, group, batch, rules, places)
         answer = await database.write(work, line=groups.line(organization_id, group))
         if answer is not None:
             return answer
@@ -215,11 +211,15 @@ def _content(batch: Sequence[OutputIn]) -> bytes:
 
 
 def _drafts(
-    organization_id: int, group: str, batch: Sequence[OutputIn], rules: Rules, first: int
+    organization_id: int,
+    group: str,
+    batch: Sequence[OutputIn],
+    rules: Rules,
+    places: Sequence[int],
 ) -> list[Draft]:
     return [
         draft(organization_id, group, output, rules, place)
-        for place, output in enumerate(batch, first)
+        for place, output in zip(places, batch, strict=True)
     ]
 
 
@@ -366,41 +366,39 @@ def _head(output: _Output, value: Draft) -> bytes:
 # --- approving and removing ----------------------------------------------------------------------
 
 
-async def approve_some(
-    turn: groups.Turn, job_id: int, approved: bool, *, after: int, until: int, limit: int
-) -> list[int]:
-    """Approves some of the job's outputs, or takes the approval back.
+class Span(NamedTuple):
+    """Outputs after a place in the change order, up to another, at most so many."""
 
-    Each output whose approval changes moves in the change order; told are the places it left.
+    after: int
+    until: int
+    limit: int
+
+
+async def approve_some(turn: groups.Turn, job_id: int, approved: bool, span: Span) -> list[int]:
+    """Approves the job's next outputs, or takes the approval back.
+
+    Each output whose approval changes moves in the change order; told are the places of all that
+    were looked at.
     """
-    rows = await turn.transaction.fetch(
-        _OTHERWISE_APPROVED,
-        turn.organization_id,
-        turn.group_id,
-        job_id,
-        after,
-        until,
-        approved,
-        limit,
-    )
+    of_job = (turn.organization_id, turn.group_id, job_id)
+    rows = await turn.transaction.fetch(_OF_JOB, *of_job, *span)
     moved = [
         _moved(turn, identity, turn.next_sequence_number(), approved, scraped)
-        for identity, _, scraped in rows
+        for identity, _, scraped, was_approved in rows
+        if bool(was_approved) != approved
     ]
     await turn.transaction.run_each(_TOUCH, moved)
-    turn.count(job_id, approved=len(rows) if approved else -len(rows))
+    turn.count(job_id, approved=len(moved) if approved else -len(moved))
     return [row[1] for row in rows]
 
 
-async def delete_some(
-    turn: groups.Turn, job_id: int | None, *, after: int, until: int, limit: int
-) -> list[int]:
-    """Removes some outputs of the job, or of the group; told are the places they left."""
+async def delete_some(turn: groups.Turn, job_id: int | None, span: Span) -> list[int]:
+    """Removes the next outputs of the job, or of the group; told are the places they left."""
     of_group = (turn.organization_id, turn.group_id)
     if job_id is None:
-        rows = await turn.transaction.fetch(_OF_GROUP, *of_group, after, until, limit)
+        rows = await turn.transaction.fetch(_OF_GROUP, *of_group, *span)
     else:
-        rows = await turn.transaction.fetch(_OF_JOB, *of_group, job_id, after, until, limit)
+        rows = await turn.transaction.fetch(_OF_JOB, *of_group, job_id, *span)
     await delete(turn, [row[0] for row in rows])
     return [row[1] for row in rows]
 

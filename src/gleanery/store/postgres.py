@@ -166,10 +166,11 @@ class _Listener:
                 return
             try:
                 connection: Any = await asyncpg.connect(self._url, timeout=_ACQUIRE_SECONDS)
+                self._connection = connection
                 await connection.add_listener(_CHANNEL, self._heard)
                 connection.add_termination_listener(self._lost)
-                self._connection = connection
             except _AWAY as error:
+                await self.close()
                 raise Unavailable from error
 
     def _heard(self, connection: Any, pid: int, channel: str, line: str) -> None:
@@ -180,8 +181,9 @@ class _Listener:
         self.watches.wake_all()
 
     async def close(self) -> None:
-        if self._connection is not None:
-            await self._connection.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
 
 
 class _PostgresWatch(Watch):

@@ -20,6 +20,9 @@ _SCRAPED = """
 SELECT identity, seq, scraped FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
 """
+_STILL_EXPIRES = """
+SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND retain_days = $3
+"""
 _STILL_OLD = """
 SELECT identity FROM outputs WHERE organization_id = $1 AND identity = $2 AND scraped < $3
 """
@@ -85,6 +88,8 @@ async def _expire(
 
         async def remove(transaction: Transaction, old: list[tuple[int, bytes, int]] = old) -> None:
             turn = await groups.enter(transaction, organization_id, name, clock)
+            if not await transaction.fetch(_STILL_EXPIRES, *of_group, days):
+                raise NotFound  # what was set has changed meanwhile
             still_old = await transaction.fetch_each(_STILL_OLD, old)
             await outputs.delete(turn, [row[0] for row in still_old])
             await turn.end()

@@ -34,7 +34,7 @@ WHERE reviews.organization_id = $1
 ORDER BY reviews.id DESC LIMIT $4
 """
 # What a status says of the job's outputs; a status not listed says nothing.
-_MEANS: dict[str, chores.Kind] = {
+_MEANS: dict[str, groups.ChoreKind] = {
     "approved": "approve",
     "changes_requested": "withdraw",
     "rejected": "withdraw",
@@ -74,7 +74,6 @@ async def _append(turn: groups.Turn, review: ReviewIn) -> ReviewOut:
     if job_id is None:
         raise NotFound(("body", "job_id"), "This group has no such job")
     review_id, status, comment = uuid.uuid4().hex, review.status, review.comment or ""
-    created = turn.next_sequence_number()  # so that a removal knows which reviews came before it
     [[number]] = await turn.transaction.fetch(
         _APPEND,
         turn.organization_id,
@@ -83,12 +82,12 @@ async def _append(turn: groups.Turn, review: ReviewIn) -> ReviewOut:
         review_id,
         status,
         comment,
-        created,
+        turn.now,
     )
     await turn.transaction.fetch(_NOTE_LATEST, turn.organization_id, job_id, number)
     if status in _MEANS:
         await chores.note(turn, _MEANS[status], job_id)
-    return shown(review.job_id, review_id, created, status, comment)
+    return shown(review.job_id, review_id, turn.now, status, comment)
 
 
 def shown(job: str, review_id: str, created: int, status: ReviewStatus, comment: str) -> ReviewOut:

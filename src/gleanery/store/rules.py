@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gleanery import jsontext
 from gleanery.errors import Fault, Invalid
 from gleanery.records import OutputIn
 from gleanery.store.database import Database
-from gleanery.store.schemas import NoSchema, Schemas, TooCostly
+from gleanery.store.schemas import NotASchema, SchemaFault, Schemas, TooCostly
 
 _RULES = """
 SELECT key_fields, schema FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted
@@ -23,6 +23,8 @@ _TOO_COSTLY = (
     "holding this data against the group's schema takes too much time or memory: make the schema "
     "simpler, above all where it refers to itself, or send fewer or less deeply nested outputs"
 )
+_TOO_COSTLY_ALONE = "this schema takes too much time or memory: make it simpler"
+_OUTDATED = "the group's schema is not one that this version can read: set it anew"
 _LONGEST_SCHEMA = 64 * 1024
 _AT_ONCE = 1000  # outputs held against the schema before another group has its turn
 
@@ -42,27 +44,36 @@ class Rules(NamedTuple):
             return jsontext.canonical_hash([output.data[name] for name in names])
         return jsontext.canonical_hash(output.source_url)
 
-    async def check(self, schemas: Schemas, batch: Sequence[OutputIn], first: int) -> None:
+    async def check(
+        self, schemas: Schemas, batch: Sequence[OutputIn], places: Sequence[int]
+    ) -> None:
         """Raises Invalid with what in the batch breaks the schema. Values are not repeated."""
         if self.schema is None:
             return
         faults: list[Fault] = []
         for start in range(0, len(batch), _AT_ONCE):
             values = [output.data for output in batch[start : start + _AT_ONCE]]
-            try:
-                found = await schemas.faults(self.schema, values)
-            except TooCostly:
-                raise Invalid(Fault(("body",), _TOO_COSTLY, "schema")) from None
-            faults += [
-                Fault(
-                    ("body", str(first + start + place), "data", *instance_path),
-                    f"does not meet the group's schema at {'/'.join(schema_path)}",
-                    "schema",
+            for fault in await self._broken(schemas, values):
+                place = str(places[start + fault.place])
+                where = "/".join(fault.schema_path)
+                faults.append(
+                    Fault(
+                        ("body", place, "data", *fault.instance_path),
+                        f"does not meet the group's schema at {where}",
+                        "schema",
+                    )
                 )
-                for place, instance_path, schema_path in found
-            ]
         if faults:
             raise Invalid(*faults)
+
+    async def _broken(self, schemas: Schemas, values: Sequence[Any]) -> list[SchemaFault]:
+        assert self.schema is not None
+        try:
+            return await schemas.faults(self.schema, values)
+        except TooCostly:
+            raise Invalid(Fault(("body",), _TOO_COSTLY, "schema")) from None
+        except NotASchema:
+            raise Invalid(Fault(("body",), _OUTDATED, "schema")) from None
 
 
 async def rules_of(database: Database, organization_id: int, group: str) -> Rules:
@@ -76,10 +87,12 @@ async def check_schema(schemas: Schemas, schema: str | None) -> None:
         return
     try:
         if len(schema) > _LONGEST_SCHEMA:
-            raise NoSchema
+            raise NotASchema
         await schemas.faults(schema, [])
-    except (NoSchema, TooCostly):
+    except NotASchema:
         raise Invalid(Fault(("body", "schema"), _NO_SCHEMA, "schema")) from None
+    except TooCostly:
+        raise Invalid(Fault(("body", "schema"), _TOO_COSTLY_ALONE, "schema")) from None
 
 
 @lru_cache(maxsize=256)

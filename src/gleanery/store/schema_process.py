@@ -23,19 +23,27 @@ SECONDS = 5
 
 _BYTES = 1024**3
 _FAULTS_TOLD = 10  # of one output; its author mends the first before the hundredth
-_STEPS_TOLD = 20  # of the way to a fault,
-_STEP_TOLD = 100  # and this much of a name on it
+_FAULTS_IN_DETAIL = 100  # of all; of every further output only the first
+_STEPS_TOLD = 12  # of the way to a fault,
+_STEP_TOLD = 60  # and this much of a name on it
+_SCHEMAS_KEPT = 8  # each may take a good part of the memory
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the service, when its input does
+    for number in (signal.SIGINT, signal.SIGTERM):  # it ends with the service, when its input does
+        signal.signal(number, signal.SIG_IGN)
     _limit(resource.RLIMIT_AS, _BYTES)
     _limit(resource.RLIMIT_CORE, 0)
+    _say({"is_ready": True})
     for question in sys.stdin.buffer:
         used = resource.getrusage(resource.RUSAGE_SELF)
         _limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + SECONDS)
-        sys.stdout.write(json.dumps(_answer(**json.loads(question))) + "\n")
-        sys.stdout.flush()
+        _say(_answer(**json.loads(question)))
+
+
+def _say(what: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
 
 
 def _limit(kind: int, amount: int) -> None:
@@ -48,19 +56,25 @@ def _answer(schema: str, values: list[Any]) -> dict[str, Any]:
         validator = _validator(schema)
     except Exception:
         return {"is_schema": False, "faults": []}
-    found = []
+    found: list[tuple[int, list[str], list[str]]] = []
     for place, value in enumerate(values):
         if not validator.is_valid(value):
-            for error in islice(validator.iter_errors(value), _FAULTS_TOLD):
+            most = _FAULTS_TOLD if len(found) < _FAULTS_IN_DETAIL else 1
+            for error in islice(validator.iter_errors(value), most):
                 found.append((place, _told(error.instance_path), _told(error.schema_path)))
     return {"is_schema": True, "faults": found}
 
 
 def _told(path: list[str | int]) -> list[str]:
-    return [str(step)[:_STEP_TOLD] for step in path[:_STEPS_TOLD]]
+    steps = [_shortened(str(step)) for step in path[:_STEPS_TOLD]]
+    return steps if len(path) <= _STEPS_TOLD else [*steps, "…"]
 
 
-@lru_cache(maxsize=64)
+def _shortened(step: str) -> str:
+    return step if len(step) <= _STEP_TOLD else step[:_STEP_TOLD] + "…"
+
+
+@lru_cache(maxsize=_SCHEMAS_KEPT)
 def _validator(schema: str) -> Any:
     return jsonschema_rs.Draft202012Validator(json.loads(schema), retriever=_refuse)
 

@@ -10,9 +10,16 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import structlog
+
 from gleanery import jsontext
+from gleanery.errors import Unavailable
+
+_log = structlog.get_logger("gleanery")
 
 _LONGEST_ANSWER = 64 * 1024 * 1024
+_ANSWER_SECONDS = 60.0  # of waiting; how much it may work, the process limits itself
+_LINE_SECONDS = 20.0
 
 
 class SchemaFault(NamedTuple):
@@ -23,12 +30,12 @@ class SchemaFault(NamedTuple):
     schema_path: list[str]
 
 
-class NoSchema(Exception):
+class NotASchema(Exception):
     """The text is not a JSON Schema that stands on its own."""
 
 
 class TooCostly(Exception):
-    """The schema process did not survive the question."""
+    """The question has ended a schema process that was given nothing else."""
 
 
 class Schemas:
@@ -36,16 +43,24 @@ class Schemas:
 
     def __init__(self) -> None:
         self._process: Process | None = None
+        self._answered = 0
         self._turn = asyncio.Lock()
 
     async def faults(self, schema: str, values: Sequence[Any]) -> list[SchemaFault]:
-        """How the values break the schema. Raises ``NoSchema`` or ``TooCostly``."""
+        """How the values break the schema. Raises ``NotASchema`` or ``TooCostly``."""
         question = await asyncio.to_thread(jsontext.encode, {"schema": schema, "values": values})
-        async with self._turn:
+        try:
+            await asyncio.wait_for(self._turn.acquire(), _LINE_SECONDS)
+        except TimeoutError:
+            raise Unavailable("Others' schemas keep this one waiting; try again") from None
+        try:
             answer = await self._ask(question + b"\n")
-        if not answer["is_schema"]:
-            raise NoSchema
-        return [SchemaFault(*fault) for fault in answer["faults"]]
+        finally:
+            self._turn.release()
+        told = await asyncio.to_thread(json.loads, answer)
+        if not told["is_schema"]:
+            raise NotASchema
+        return [SchemaFault(*fault) for fault in told["faults"]]
 
     async def close(self) -> None:
         process, self._process = self._process, None
@@ -54,33 +69,57 @@ class Schemas:
                 process.kill()
             await process.wait()
 
-    async def _ask(self, question: bytes) -> dict[str, Any]:
-        process = await self._running()
+    async def _ask(self, question: bytes) -> bytes:
+        """The answer. A process may end of something else meanwhile; a second one, hardly."""
+        while True:
+            process = await self._running()
+            was_fresh = self._answered == 0
+            answer = await self._answer(process, question)
+            if answer:
+                self._answered += 1
+                return answer
+            _log.warning("the schema process has ended", status=process.returncode)
+            if was_fresh:
+                raise TooCostly
+
+    async def _answer(self, process: Process, question: bytes) -> bytes:
+        """One whole line, or nothing; in that case the process is gone."""
         assert process.stdin is not None
         assert process.stdout is not None
         answer = b""
         try:
-            process.stdin.write(question)
-            await process.stdin.drain()
-            answer = await process.stdout.readline()
-        except (OSError, ValueError):
-            pass  # it has ended, or its answer has none
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                process.stdin.write(question)
+                await process.stdin.drain()
+                answer = await process.stdout.readline()
+        except (OSError, ValueError):  # it has ended, or takes too long, or says too much
+            pass
         finally:
-            if not answer.endswith(b"\n"):  # nor may the next question get what is left of this
+            if not answer.endswith(b"\n"):  # the next question must not get the rest of this answer
                 await self.close()
-        if not answer:
-            raise TooCostly
-        told: dict[str, Any] = json.loads(answer)
-        return told
+        return answer if answer.endswith(b"\n") else b""
 
     async def _running(self) -> Process:
         if self._process is None or self._process.returncode is not None:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "gleanery.store.schema_process"),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=DEVNULL,  # what it might say could hold values
-                limit=_LONGEST_ANSWER,
-                env={name: text for name, text in os.environ.items() if "GLEANERY" not in name},
-            )
+            self._process, self._answered = await _start(), 0
         return self._process
+
+
+async def _start() -> Process:
+    """A new process, which has said that it is ready."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "gleanery.store.schema_process"),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,  # what it might say could hold values
+            limit=_LONGEST_ANSWER,
+            env={name: text for name, text in os.environ.items() if "GLEANERY" not in name},
+        )
+    except OSError as error:
+        raise Unavailable("Schemas can't be checked now; try again") from error
+    assert process.stdout is not None
+    if not await process.stdout.readline():
+        _log.error("the schema process does not start", status=await process.wait())
+        raise Unavailable("Schemas can't be checked now; try again")
+    return process

@@ -41,6 +41,7 @@ _BUSY_MS = 10_000  # how long another process's writer may keep ours waiting
 _LOOK_SECONDS = 0.03  # how often a watcher looks whether something was committed
 _TOGETHER = 128  # requests committed at once, at most
 
+_GROUP_CLOCK = "SELECT clock, deleted FROM groups WHERE organization_id = ?1 AND name = ?2"
 _BUSY = (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError, apsw.CantOpenError)
 
 
@@ -83,6 +84,7 @@ class SqliteDatabase:
         self._path = path
         self._writer: _Writer | None = None
         self._watches = Watches()
+        self._seen: dict[str, Any] = {}  # the clocks of the groups that are watched
         self._lookout: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -124,31 +126,44 @@ class SqliteDatabase:
     @asynccontextmanager
     async def watch(self, line: str) -> AsyncIterator[Watch]:
         with self._watches.adding(line, Watch()) as watch:
+            self._seen.setdefault(line, self._clock(line))
             if self._lookout is None:
                 self._lookout = asyncio.create_task(self._look_out())
-                await asyncio.sleep(0)  # until it has taken its first look
             yield watch
 
     def stop_watching(self) -> None:
         self._watches.stop()
 
     async def _look_out(self) -> None:
-        """Looks at the file's version, which every commit of every process changes.
+        """Looks for all who wait, every moment, whether the clock of a group has moved.
 
-        A look takes a few microseconds, and one task looks for all who wait.
+        Nothing is read as long as the file's version is the same, which every commit of every
+        process changes.
         """
-        try:
-            seen = self._reader.pragma("data_version")
-            while self._watches:
-                await asyncio.sleep(_LOOK_SECONDS)
-                version = self._reader.pragma("data_version")
-                if version != seen:
-                    seen = version
-                    self._watches.wake_all()
-        except apsw.Error:
-            self._watches.wake_all()  # let them find out for themselves
-        finally:
-            self._lookout = None
+        version = None
+        while self._watches:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                was, version = version, self._reader.pragma("data_version")
+                if version != was:
+                    self._wake_the_concerned()
+            except apsw.Error:
+                self._watches.wake_all()  # let them find out for themselves
+        self._lookout = None
+
+    def _wake_the_concerned(self) -> None:
+        lines = self._watches.lines()
+        for line in self._seen.keys() - lines:
+            del self._seen[line]
+        for line in lines:
+            clock = self._clock(line)
+            if self._seen.get(line) != clock:
+                self._seen[line] = clock
+                self._watches.wake(line)
+
+    def _clock(self, line: str) -> Any:
+        organization_id, _, group = line.partition("/")
+        return self._reader.execute(_GROUP_CLOCK, (int(organization_id), group)).fetchall()
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         assert self._writer is not None, "open() comes first"

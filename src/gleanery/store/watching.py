@@ -56,6 +56,9 @@ class Watches:
             if not self._of_line[line]:
                 del self._of_line[line]
 
+    def lines(self) -> list[str]:
+        return list(self._of_line)
+
     def wake(self, line: str) -> None:
         for watch in self._of_line.get(line, ()):
             watch.wake()
@@ -66,6 +69,8 @@ class Watches:
 
     def stop(self) -> None:
         """Ends every wait, also those that would begin after this."""
+        if self._is_over:
+            return
         self._is_over = True
         for watches in self._of_line.values():
             for watch in watches:

@@ -79,8 +79,6 @@ CREATE TABLE groups (
     UNIQUE (organization_id, name)
 );
 
-CREATE INDEX groups_listed ON groups (organization_id, id);
-
 CREATE TABLE jobs (
     id              BIGINT  GENERATED ALWAYS AS IDENTITY,
     organization_id BIGINT  NOT NULL,
