@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 import pytest
-from bucket import PLACE, Bucket
+from bucket import BUCKET, PLACE, Bucket
 from conftest import fresh_settings
 from process import served
 from service import Client, Clock, Service
@@ -29,6 +29,7 @@ from test_outputs import output
 from gleanery.store.engines import database_of
 
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 40
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 MEMBERS = [
     *("id", "field", "url_etag_hash", "blob_key", "blob_url", "source_url", "create_date"),
     *("file_url", "file_type", "file_checksum", "file_metadata"),
@@ -134,6 +135,30 @@ def test_the_same_bytes_are_kept_once(scraper: Client, keeper: Service, blobs: B
     assert len(blobs.keys()) == len(kept) + 1
 
 
+def test_what_was_last_sent_from_a_source_is_found(scraper: Client) -> None:
+    query = {"source_url": "https://a/changing"}
+    first = upload(scraper, b"one", **query)
+    second = upload(scraper, b"two", **query)
+    assert scraper.get("/v1/files", params=query).json() == second
+    again = scraper.post("/v1/files", params=query, content=b"one", headers={"Content-Type": "a/b"})
+    assert again.json() == first  # as it is stored
+    assert scraper.get("/v1/files", params=query).json() == first
+
+
+def test_lost_bytes_are_healed_by_sending_them_again(
+    scraper: Client, keeper: Service, bucket_if: Bucket | None
+) -> None:
+    stored = upload(scraper, b"to be lost")
+    if bucket_if is not None:
+        key = PLACE.partition("://")[2].partition("/")[2] + "/" + stored["blob_key"]
+        bucket_if.client.delete_object(Bucket=BUCKET, Key=key)
+    else:
+        Path(keeper.settings.blobs_place, stored["blob_key"]).unlink()
+    assert scraper.get(f"/v1/files/{stored['id']}").status_code == 404
+    assert upload(scraper, b"to be lost") == stored
+    assert scraper.get(f"/v1/files/{stored['id']}").content == b"to be lost"
+
+
 def test_uploads_of_the_same_bytes_at_once_end_with_one(
     scraper: Client, keeper: Service, blobs: Blobs
 ) -> None:
@@ -157,6 +182,11 @@ def test_uploads_of_the_same_bytes_at_once_end_with_one(
         (PDF, "text/plain", "application/pdf"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"\0" * 50, "", "image/png"),
         (b"a,b\n1,2\n", "text/csv; charset=utf-8", "text/csv"),
+        (b"BMI,age\n1,2\n", "text/csv", "text/csv"),
+        (b'<?xml version="1.0"?><svg/>', "image/svg+xml", "image/svg+xml"),
+        (b"PK\x03\x04" + b"\0" * 60, XLSX, XLSX),
+        (b"PK\x03\x04" + b"\0" * 60, "", "application/zip"),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF\0" + b"\0" * 60, "image/png", "image/jpeg"),
         (b"nothing known", "no type", "application/octet-stream"),
         (b"nothing known", "", "application/octet-stream"),
         (b"", "text/plain", "text/plain"),
@@ -281,7 +311,13 @@ def test_a_file_that_is_not_there_can_not_be_named(scraper: Client, keeper: Serv
 
 @pytest.mark.parametrize(
     "file",
-    [{"field": "f"}, {"field": "f", "id": "x"}, {"id": "0" * 32}, {"field": "f", "id": None}],
+    [
+        {"field": "f"},
+        {"field": "f", "id": "x"},
+        {"field": "f", "id": "A" * 32},
+        {"id": "0" * 32},
+        {"field": "f", "id": None},
+    ],
 )
 def test_a_bad_file_in_an_output(scraper: Client, file: dict[str, Any]) -> None:
     answer = scraper.post("/v1/outputs/group", json=[output(1, files=[file])])
@@ -305,7 +341,8 @@ def test_another_organization_has_no_such_file(scraper: Client, keeper: Service)
         ("bytes=0-99", 206, 0, 100),
         ("bytes=100-", 206, 100, len(PDF)),
         ("bytes=-5", 206, len(PDF) - 5, len(PDF)),
-        (f"bytes=0-{len(PDF) + 50}", 200, 0, len(PDF)),
+        (f"bytes=0-{len(PDF) + 50}", 206, 0, len(PDF)),
+        ("bytes=0-", 206, 0, len(PDF)),
         ("bytes=5-2", 200, 0, len(PDF)),
         ("bytes=0-1,4-5", 200, 0, len(PDF)),
         ("lines=0-1", 200, 0, len(PDF)),
@@ -341,6 +378,9 @@ def test_what_a_browser_is_told_of_a_file(scraper: Client) -> None:
     assert head.headers["content-length"] == str(len(PDF))
     held = scraper.get(address, headers={"If-None-Match": f'"x", {answer.headers["etag"]}'})
     assert (held.status_code, held.content) == (304, b"")
+    assert "content-type" not in held.headers
+    part = scraper.head(address, headers={"Range": "bytes=0-9"})
+    assert (part.status_code, part.headers["content-length"]) == (200, str(len(PDF)))
     changed = {"Range": "bytes=0-9", "If-Range": '"other"'}
     assert scraper.get(address, headers=changed).status_code == 200
     same = {"Range": "bytes=0-9", "If-Range": answer.headers["etag"]}

@@ -1,6 +1,7 @@
 """Where the bytes of files are: a folder, or a bucket of S3 or of what speaks like it.
 
-Keys are made here and hold nothing that a client has sent. Of an upload that fails nothing stays.
+Keys are made here and hold nothing that a client has sent. Of an upload that fails nothing stays,
+but for parts in a bucket when the process is stopped in the middle.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -18,10 +19,10 @@ from urllib.parse import urlsplit
 import obstore
 from obstore.store import LocalStore, ObjectStore, S3Store
 
-from gleanery.errors import NotFound, SettingsError, Unavailable
+from gleanery.errors import SettingsError, Unavailable
 
-_PART_BYTES = 5 * 1024 * 1024  # the least that S3 takes as a part
 _PARTS_AT_ONCE = 3
+_UPLOAD_SECONDS = 12 * 3600.0  # well below what loose blobs are given before they are removed
 _READ_BYTES = 1024 * 1024
 _RETRY: Any = {
     "max_retries": 6,
@@ -43,32 +44,50 @@ def new_key(organization_id: int) -> str:
 class Blobs:
     """The bytes of files by their keys."""
 
+    _part_bytes = 1024 * 1024
+
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
     async def put(self, key: str, media_type: str, chunks: AsyncIterator[bytes]) -> None:
         """Stores what the iterator gives, durably; if that fails, nothing."""
         with _told():
-            await obstore.put_async(
-                self._store,
-                key,
-                chunks,
-                attributes=self._attributes(media_type),
-                chunk_size=_PART_BYTES,
-                max_concurrency=_PARTS_AT_ONCE,
-            )
+            async with asyncio.timeout(_UPLOAD_SECONDS):
+                await obstore.put_async(
+                    self._store,
+                    key,
+                    chunks,
+                    attributes=self._attributes(media_type),
+                    chunk_size=self._part_bytes,
+                    max_concurrency=_PARTS_AT_ONCE,
+                )
 
-    async def read(self, key: str, start: int, stop: int) -> AsyncIterator[bytes]:
+    async def read(self, key: str, start: int, stop: int) -> AsyncGenerator[bytes]:
         """The bytes from start up to stop, a piece at a time.
 
         Each piece is asked for on its own, so that a slow client keeps nothing of the store's.
         """
         while start < stop:
+            end = min(start + _READ_BYTES, stop)
             with _told():
-                end = min(start + _READ_BYTES, stop)
-                piece = await obstore.get_range_async(self._store, key, start=start, end=end)
+                try:
+                    piece = await obstore.get_range_async(self._store, key, start=start, end=end)
+                except FileNotFoundError:
+                    raise NoBlob(key) from None
             yield bytes(piece)
             start = end
+
+    async def holds(self, key: str) -> bool:
+        with _told():
+            try:
+                await obstore.head_async(self._store, key)
+            except FileNotFoundError:
+                return False
+            return True
+
+    async def copy(self, key: str, to: str) -> None:
+        with _told():
+            await obstore.copy_async(self._store, key, to)
 
     async def delete(self, key: str) -> None:
         """Removes a blob, if it is there."""
@@ -80,7 +99,7 @@ class Blobs:
 
 
 class FolderBlobs(Blobs):
-    """Blobs as files below a folder, readable by its owner only."""
+    """Blobs as files below a folder; one that is made here only its owner can enter."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -100,9 +119,10 @@ class FolderBlobs(Blobs):
 
     async def delete(self, key: str) -> None:
         await super().delete(key)
-        path = self._folder / key  # a process that was killed leaves what it had written so far
-        for part in path.parent.glob(f"{path.name}#*"):
-            part.unlink(missing_ok=True)
+        # A process that was killed leaves what it had written so far, under this name.
+        part = (self._folder / key).with_name(key.rpartition("/")[2] + "#1")
+        with _told():
+            await asyncio.to_thread(part.unlink, missing_ok=True)
 
     def _sync(self, path: Path) -> None:
         """Forces the file and the entries that lead to it to the disk."""
@@ -118,6 +138,8 @@ class FolderBlobs(Blobs):
 
 class S3Blobs(Blobs):
     """Blobs as objects in a bucket; endpoint and credentials are the usual AWS variables."""
+
+    _part_bytes = 5 * 1024 * 1024  # the least that S3 takes
 
     def __init__(self, url: str) -> None:
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -149,12 +171,14 @@ def open_blobs(where: str) -> Blobs:
     return S3Blobs(where) if where.startswith("s3://") else FolderBlobs(Path(where))
 
 
+class NoBlob(Exception):
+    """The store has nothing under this key."""
+
+
 @contextmanager
 def _told() -> Iterator[None]:
     """The store's own errors, told as facts that a caller knows."""
     try:
         yield
-    except FileNotFoundError:
-        raise NotFound from None
     except (obstore.exceptions.BaseError, OSError) as error:
         raise Unavailable("The store of files is not available now; try again") from error

@@ -82,7 +82,7 @@ _TEXT = r"^[^\x00]*$"
 _HEADER_TEXT = r"^[^\x00\r\n]*$"
 # A group or job is also a path segment: no slash, no control character, not "." or "..".
 _NAME = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/]{1,200}$"
-_FILE_ID = r"^[0-9a-f]{32}$"
+FILE_ID = r"^[0-9a-f]{32}$"
 
 Text = Annotated[
     str,
@@ -106,8 +106,8 @@ Name = Annotated[
 ]
 FileId = Annotated[
     str,
-    AfterValidator(told("file_id", _matching(_FILE_ID, "expected 32 digits and letters a to f"))),
-    _schema(pattern=_FILE_ID),
+    AfterValidator(told("file_id", _matching(FILE_ID, "expected 32 digits and letters a to f"))),
+    _schema(pattern=FILE_ID),
 ]
 Domain = Annotated[
     str,

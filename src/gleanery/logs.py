@@ -5,18 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii as _quoted
 
 import structlog
 from structlog.typing import Processor
 
 from gleanery.settings import Settings
 
+_log = structlog.get_logger("gleanery.request")
+
 
 def configure(settings: Settings) -> None:
     """Routes our own and the server's log through one format."""
-    as_text = settings.log_format == "text" or (
-        settings.log_format == "auto" and sys.stderr.isatty()
-    )
+    as_text = _is_text(settings)
     level = getattr(logging, settings.log_level.upper())
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
@@ -42,6 +46,56 @@ def configure(settings: Settings) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+
+
+def _is_text(settings: Settings) -> bool:
+    return settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
+
+
+RequestLog = Callable[[str, str, str, int, float, str], None]
+"""Tells of a request: method, path, operation, status, seconds and id."""
+
+
+def request_log(settings: Settings) -> RequestLog | None:
+    """What writes the line of each request, if there is to be one.
+
+    As JSON it is put together by hand: the way through the logging library takes longer than all
+    else that is done for a small request.
+    """
+    if settings.log_level not in ("debug", "info"):
+        return None
+    return _request_as_text if _is_text(settings) else _request_as_json
+
+
+def _request_as_text(
+    method: str, path: str, operation: str, status: int, seconds: float, id_: str
+) -> None:
+    _log.info(
+        "request",
+        method=method,
+        path=path,
+        operation=operation,
+        status=status,
+        milliseconds=round(seconds * 1000, 2),
+        request_id=id_,
+    )
+
+
+def _request_as_json(
+    method: str, path: str, operation: str, status: int, seconds: float, id_: str
+) -> None:
+    second, fraction = divmod(time.time(), 1)
+    sys.stderr.write(
+        f'{{"method":{_quoted(method)},"path":{_quoted(path)},"operation":"{operation}",'
+        f'"status":{status},"milliseconds":{seconds * 1000:.2f},"request_id":"{id_}",'
+        f'"event":"request","level":"info",'
+        f'"timestamp":"{_rendered(int(second))}.{int(fraction * 1_000_000):06}Z"}}\n'
+    )
+
+
+@lru_cache(maxsize=4)
+def _rendered(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
 def _ending(as_text: bool) -> list[Processor]:

@@ -289,7 +289,7 @@ class OutputIn(Input):
         default=None,
         description="country and region in here are what the filters of the same name see.",
     )
-    files: Annotated[list[NamedFile], Field(max_length=1000)] | None = Field(
+    files: Annotated[list[NamedFile], Field(max_length=200)] | None = Field(
         default=None, description="The files that belong to it."
     )
 
@@ -338,8 +338,10 @@ class StoredFile(TypedDict):
 class FileUpload(Input):
     """Where an uploaded file comes from."""
 
-    source_url: Text = Field(default="", description="Address that the scraper had it from.")
-    etag: Text = Field(default="", description="The ETag that came with it.")
+    source_url: Text = Field(
+        default="", max_length=4096, description="Address that the scraper had it from."
+    )
+    etag: Text = Field(default="", max_length=1024, description="The ETag that came with it.")
     filename: Text = Field(
         default="", max_length=255, description="Name under which it is to be saved."
     )

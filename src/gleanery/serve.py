@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -21,6 +23,7 @@ from uvicorn.supervisors import Multiprocess
 
 from gleanery import logs
 from gleanery.api.app import App, build_app, has_key, vault_of
+from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.store import facts
@@ -28,6 +31,7 @@ from gleanery.store.engines import database_of
 
 _log = structlog.get_logger("gleanery")
 _BACKLOG = 2048
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h has them
 
 
 def serve(settings: Settings) -> None:
@@ -66,7 +70,8 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
 
 
 async def prepare(settings: Settings) -> None:
-    """The schema in its newest form, under the right key."""
+    """The schema in its newest form, under the right key, and a place for files."""
+    open_blobs(settings.blobs_place)
     database = database_of(settings)
     await database.open()
     try:
@@ -91,8 +96,21 @@ def _check_tls(settings: Settings) -> None:
 
 def _worker(settings: Settings) -> App:
     """What each worker process makes for itself; nothing is shared but the database."""
+    _keep_freed_memory()
     logs.configure(settings)
     return build_app(settings)
+
+
+def _keep_freed_memory() -> None:
+    """Lets the C library use the memory of a large page again for the next one.
+
+    By default it gives each block above 128 KiB back to the system at once, and the system has to
+    clear every page of the next: that takes longer than to fill it.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # a C library that knows no such options
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, 8 * 1024 * 1024)
+        library.mallopt(_M_TRIM_THRESHOLD, 32 * 1024 * 1024)
 
 
 class _Connection(HttpToolsProtocol):

@@ -173,8 +173,10 @@ def _is_base_url(text: str) -> bool:
 
 
 def _is_blobs_place(place: str) -> bool:
-    scheme, _, rest = place.partition("://")
-    return bool(place) and (not rest or (scheme == "s3" and rest.strip("/") != ""))
+    if "://" not in place:
+        return bool(place)
+    parts = urlsplit(place)
+    return parts.scheme == "s3" and bool(parts.netloc) and not (parts.query or parts.fragment)
 
 
 def _is_postgres(url: str) -> bool:

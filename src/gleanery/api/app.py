@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any
 
 import structlog
 from pydantic import TypeAdapter
 
-from gleanery import instants
+from gleanery import instants, logs
 from gleanery.api import binding, openapi, problems, reference, telemetry
 from gleanery.api.auth import Doorkeeper
 from gleanery.api.calls import Answer, AnyCall, Call, Receive, Services
@@ -38,6 +38,7 @@ _log = structlog.get_logger("gleanery")
 _NOBODY = 0
 _LARGE_BODY = 256 * 1024  # is read in a thread, so that other requests get their turns
 _UNMATCHED = "unmatched"
+_NOT_MODIFIED = 304
 _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -55,7 +56,7 @@ def build_app(settings: Settings, clock: Callable[[], int] = instants.now) -> Ap
             settings.address, vault.derived("file links"), blobs, settings.blob_url_seconds
         ),
         clock=clock,
-        telemetry=telemetry.Telemetry(),
+        telemetry=telemetry.Telemetry(logs.request_log(settings)),
         contract=openapi.encoded(contract),
         reference=reference.html_page(contract),
     )
@@ -161,8 +162,13 @@ class App:
         except Exception:
             _log.exception("internal error", request_id=id_.decode())
             answer = problems.internal_error()
-        await _send(send, answer, id_, receive, with_body=scope["method"] != "HEAD")
-        self._services.telemetry.record(name, scope, id_, answer.status, started)
+        try:
+            await _send(send, answer, id_, receive, with_body=scope["method"] != "HEAD")
+        except Exception:  # the client sees that it is cut short
+            _log.exception("an answer is broken off", request_id=id_.decode())
+            raise
+        finally:
+            self._services.telemetry.record(name, scope, id_, answer.status, started)
 
     async def _answer(
         self, operation: Operation, path: dict[str, str], scope: Scope, receive: Receive
@@ -172,8 +178,16 @@ class App:
             grant = await self._doorkeeper.admit(headers, operation.scope)
             organization_id = grant.organization_id
         binding.bind_path(path, operation.creates)
-        call = Call[Any, Any](
-            self._services, organization_id, dict(headers), path, {}, None, None, receive
+        call: AnyCall = Call(
+            self._services,
+            organization_id,
+            scope["method"],
+            dict(headers),
+            path,
+            {},
+            None,
+            None,
+            receive,
         )
         if operation.query is not None:
             call.asked = binding.parse_query(scope["query_string"])
@@ -204,14 +218,10 @@ class App:
 
 
 async def _send(send: Send, answer: Answer, id_: bytes, receive: Receive, with_body: bool) -> None:
-    length = len(answer.body) if answer.length is None else answer.length
-    headers = [
-        (b"content-type", answer.content_type),
-        (b"content-length", b"%d" % length),
-        (b"x-request-id", id_),
-        *_ALWAYS,
-        *answer.headers,
-    ]
+    headers = [(b"x-request-id", id_), *_ALWAYS, *answer.headers]
+    if answer.status != _NOT_MODIFIED:  # of which only what has changed is told
+        length = len(answer.body) if answer.length is None else answer.length
+        headers += [(b"content-type", answer.content_type), (b"content-length", b"%d" % length)]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     if answer.rest is None or not with_body:
         await send({"type": "http.response.body", "body": answer.body if with_body else b""})
@@ -220,7 +230,7 @@ async def _send(send: Send, answer: Answer, id_: bytes, receive: Receive, with_b
 
 
 async def _send_long(
-    send: Send, first: bytes, rest: AsyncIterator[bytes], receive: Receive
+    send: Send, first: bytes, rest: AsyncGenerator[bytes], receive: Receive
 ) -> None:
     """Sends what may be more than memory holds, as fast as the client takes it."""
     gone = asyncio.ensure_future(binding.until_gone(receive))
@@ -233,3 +243,4 @@ async def _send_long(
         await send({"type": "http.response.body", "body": b""})
     finally:
         gone.cancel()
+        await rest.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable
 
@@ -17,7 +18,7 @@ class Doorkeeper:
     """Finds the grant of a token.
 
     A grant is remembered for ``seconds``, which is how long a revocation may take to hold here.
-    What is remembered is the token's digest, never the token.
+    What it is remembered by is a digest of the header, never the token.
     """
 
     def __init__(self, database: Database, seconds: float, clock: Callable[[], int]) -> None:
@@ -28,33 +29,34 @@ class Doorkeeper:
 
     async def admit(self, headers: Iterable[tuple[bytes, bytes]], scope: str) -> tokens.Grant:
         """The grant of the request's token, if it has the scope."""
-        grant = await self._grant(tokens.digest(_bearer_token(headers)))
+        given = [value for name, value in headers if name == b"authorization"]
+        if len(given) != 1:
+            raise Unauthenticated
+        grant = await self._grant(given[0])
         if grant.expires is not None and grant.expires <= self._clock():
             raise Unauthenticated
         if scope not in grant.scopes:
             raise Forbidden(scope)
         return grant
 
-    async def _grant(self, digest: bytes) -> tokens.Grant:
+    async def _grant(self, header: bytes) -> tokens.Grant:
+        known_by = hashlib.sha256(header).digest()
         now = time.monotonic()
-        until, grant = self._grants.get(digest, (0.0, None))
+        until, grant = self._grants.get(known_by, (0.0, None))
         if grant is not None and now < until:
             return grant
-        self._grants.pop(digest, None)
-        grant = await find_grant(self._database, digest)
+        self._grants.pop(known_by, None)
+        grant = await find_grant(self._database, tokens.digest(_bearer_token(header)))
         if grant is None:
             raise Unauthenticated
         if len(self._grants) >= _REMEMBERED:
             self._grants.clear()
-        self._grants[digest] = (now + self._seconds, grant)
+        self._grants[known_by] = (now + self._seconds, grant)
         return grant
 
 
-def _bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    given = [value for name, value in headers if name == b"authorization"]
-    if len(given) != 1:
-        raise Unauthenticated
-    scheme, _, token = given[0].decode("latin-1").partition(" ")
+def _bearer_token(header: bytes) -> str:
+    scheme, _, token = header.decode("latin-1").partition(" ")
     if scheme.lower() != "bearer" or not tokens.is_well_formed(token):
         raise Unauthenticated
     return token

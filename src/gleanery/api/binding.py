@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -43,11 +44,16 @@ def bind_path(named: dict[str, str], creates: bool) -> None:
     """A name that nothing can have is not found, unless it was meant to come into being."""
     for parameter, text in named.items():
         try:
-            _NAME.validate_python(text)
+            _checked_name(text)
         except ValidationError as error:
             if not creates:
                 raise NotFound from None
             raise Invalid(*_faults(("path", parameter), error)) from None
+
+
+@lru_cache(maxsize=4096)
+def _checked_name(text: str) -> str:
+    return _NAME.validate_python(text)
 
 
 # --- query --------------------------------------------------------------------------------------
@@ -58,7 +64,7 @@ def parse_query(raw: bytes) -> dict[str, str]:
     if not raw:
         return {}
     try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict")
+        pairs = _pairs(raw.decode("ascii"))
     except ValueError:
         raise Invalid(
             Fault(("query",), "expected percent-encoded UTF-8", "query_encoding")
@@ -74,6 +80,13 @@ def parse_query(raw: bytes) -> dict[str, str]:
             )
         )
     return asked
+
+
+def _pairs(query: str) -> list[tuple[str, str]]:
+    if "%" in query or "+" in query or ";" in query:
+        return parse_qsl(query, keep_blank_values=True, errors="strict")
+    split = (part.partition("=") for part in query.split("&") if part)
+    return [(name, value) for name, _, value in split]
 
 
 def bind_query(model: type[BaseModel], asked: dict[str, str]) -> BaseModel:

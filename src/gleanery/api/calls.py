@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -42,6 +42,7 @@ class Call(Generic[Query, Body]):
 
     services: Services
     organization_id: int
+    method: str
     headers: dict[bytes, bytes]
     path: dict[str, str]
     asked: dict[str, str]
@@ -69,7 +70,7 @@ class Answer(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     length: int | None = None
     """Of all bytes, where they are not just these."""
-    rest: AsyncIterator[bytes] | None = None
+    rest: AsyncGenerator[bytes] | None = None
 
 
 AnyCall = Call[Any, Any]

@@ -7,16 +7,19 @@ import hashlib
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
+import structlog
 from pydantic import TypeAdapter
 
 from gleanery import instants, mediatypes
 from gleanery.api import partial
-from gleanery.api.calls import Answer, Call
-from gleanery.errors import BadLink
+from gleanery.api.calls import Answer, Call, Services
+from gleanery.blobs import NoBlob
+from gleanery.errors import BadLink, NotFound
 from gleanery.records import BlobQuery, FileQuery, FileUpload, StoredFile
 from gleanery.store import files
 
 _ONE = TypeAdapter(StoredFile)
+_log = structlog.get_logger("gleanery")
 
 
 class _Upload:
@@ -64,22 +67,24 @@ async def store_file(call: Call[FileUpload, AsyncIterator[bytes]]) -> Answer:
     file = None
     try:
         await s.blobs.put(key, file_type, upload.chunks())
-        file = await files.keep(
-            s.database,
-            organization_id,
-            key,
-            checksum=upload.checksum,
-            size=upload.size,
-            file_type=file_type,
-            source_url=query.source_url,
-            etag=query.etag,
-            filename=query.filename,
-            now=s.clock(),
+        known = files.Upload(
+            upload.checksum, upload.size, file_type, query.source_url, query.etag, query.filename
         )
+        file = await files.keep(s.database, organization_id, key, known, s.clock())
+        if file.key != key and not await s.blobs.holds(file.key):  # lost, as by an old backup
+            await s.blobs.copy(key, file.key)
     finally:
         if file is None or file.key != key:  # it failed, or the same bytes were here before
-            await asyncio.shield(files.remove_loose(s.database, s.blobs, organization_id, key))
+            await asyncio.shield(_remove(s, organization_id, key))
     return Answer(_ONE.dump_json(file.shown()))
+
+
+async def _remove(services: Services, organization_id: int, key: str) -> None:
+    """What fails here the sweep does later: it is no concern of the client's."""
+    try:
+        await files.remove_loose(services.database, services.blobs, organization_id, key)
+    except Exception:
+        _log.exception("an upload is left to the sweep")
 
 
 async def find_file(call: Call[FileQuery, None]) -> Answer:
@@ -112,18 +117,28 @@ async def _bytes_of(call: Call[BlobQuery, None] | Call[None, None], file: files.
     ]
     if partial.is_held(call.headers, etag):
         return Answer(b"", 304, headers=tuple(headers))
-    part = partial.wanted(call.headers, etag, file.size)
-    if not part.is_whole:
+    asked = {} if call.method == "HEAD" else call.headers  # a part is for GET alone
+    part = partial.wanted(asked, etag, file.size)
+    if part.is_asked_for:
         headers.append((b"content-range", part.content_range))
     pieces = call.services.blobs.read(file.key, part.start, part.stop)
     return Answer(
-        await anext(pieces, b""),  # what the store has to say against it, it says here
-        200 if part.is_whole else 206,
+        b"" if call.method == "HEAD" else await _first(pieces),
+        206 if part.is_asked_for else 200,
         content_type=file.file_type.encode(),
         headers=tuple(headers),
         length=part.stop - part.start,
         rest=pieces,
     )
+
+
+async def _first(pieces: AsyncIterator[bytes]) -> bytes:
+    """What the store has to say against it, it says here, before the answer begins."""
+    try:
+        return await anext(pieces, b"")
+    except NoBlob as lost:
+        _log.error("the store of files has lost a blob", key=str(lost))
+        raise NotFound from None
 
 
 def _attachment(filename: str) -> bytes:

@@ -6,11 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import lru_cache
+from urllib.parse import quote, urlencode
 
 from pydantic import TypeAdapter
 
 from gleanery import jsontext
-from gleanery.api import links
 from gleanery.api.binding import bind_body
 from gleanery.api.calls import Answer, Call
 from gleanery.errors import Fault, GleaneryError, Invalid
@@ -31,16 +32,23 @@ async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
         call.query,
         call.with_links,
     )
-    metadata = {"next_url": _next_url(call, page.next_cursor), "next_cursor": page.next_cursor}
-    return Answer(b'{"metadata":%s,"items":[%s]}' % (jsontext.encode(metadata), page.items))
+    start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
+    if page.next_cursor is not None:
+        names = OutputQuery.model_fields.keys() & call.asked.keys() - {"cursor"}
+        repeated = tuple((name, call.asked[name]) for name in sorted(names))
+        start = b'{"metadata":{"next_url":"%s%d","next_cursor":%d},"items":[' % (
+            _next_url(call.services.settings.address, call.path["group_id"], repeated),
+            page.next_cursor,
+            page.next_cursor,
+        )
+    return Answer(b"".join((start, *page.pieces, b"]}")))
 
 
-def _next_url(call: Call[OutputQuery, None], next_cursor: int | None) -> str | None:
-    if next_cursor is None:
-        return None
-    repeated = {name: call.asked[name] for name in OutputQuery.model_fields if name in call.asked}
-    follows = repeated | {"cursor": str(next_cursor)}
-    return links.address(call, "outputs", call.path["group_id"], query=follows)
+@lru_cache(maxsize=1024)
+def _next_url(address: str, group: str, repeated: tuple[tuple[str, str], ...]) -> bytes:
+    """What ``next_url`` has before the cursor, as it stands inside a JSON string."""
+    query = urlencode((*repeated, ("cursor", "")))
+    return jsontext.encode(f"{address}/v1/outputs/{quote(group, safe='')}?{query}")[1:-1]
 
 
 async def delete_output(call: Call[None, None]) -> Answer:

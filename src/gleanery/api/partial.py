@@ -11,15 +11,12 @@ _RANGE = re.compile(rb"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 class Part(NamedTuple):
-    """The bytes from start up to stop, of so many."""
+    """The bytes from start up to stop, of so many; asked for as a part, or just all of them."""
 
     start: int
     stop: int
     size: int
-
-    @property
-    def is_whole(self) -> bool:
-        return self.stop - self.start == self.size
+    is_asked_for: bool = True
 
     @property
     def content_range(self) -> bytes:
@@ -34,19 +31,21 @@ def is_held(headers: dict[bytes, bytes], etag: bytes) -> bool:
 
 def wanted(headers: dict[bytes, bytes], etag: bytes, size: int) -> Part:
     """The part that Range asks for; all, where it asks for several or for what we don't know."""
-    whole = Part(0, size, size)
+    whole = Part(0, size, size, is_asked_for=False)
     if _get(headers, b"if-range") not in (b"", etag):
         return whole
     found = _RANGE.fullmatch(_get(headers, b"range").replace(b" ", b""))
     if found is None or found.group(1, 2) == (b"", b""):
         return whole
     first, last = found.groups()
-    if not first:
-        start, stop = max(size - int(last), 0), size
-    else:
-        start, stop = int(first), min(int(last) + 1, size) if last else size
+    if first:
         if last and int(last) < int(first):
             return whole
+        start, stop = int(first), min(int(last) + 1, size) if last else size
+    else:
+        start, stop = max(size - int(last), 0), size
+        if size == 0 and int(last) > 0:
+            return whole  # the last bytes of nothing
     if start >= stop:
         raise OutOfRange(size)
     return Part(start, stop, size)

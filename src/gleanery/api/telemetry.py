@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import secrets
@@ -9,11 +10,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import structlog
 from prometheus_client import CollectorRegistry, Histogram, generate_latest, multiprocess
 
-_log = structlog.get_logger("gleanery.request")
+from gleanery.logs import RequestLog
 
+_PROCESS = secrets.token_hex(6).encode()  # no other process has the same ids
+_numbers = itertools.count(secrets.randbits(31))
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -23,13 +25,14 @@ def request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
     for name, value in headers:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return value
-    return secrets.token_hex(8).encode()
+    return b"%s%08x" % (_PROCESS, next(_numbers) & 0xFFFFFFFF)
 
 
 class Telemetry:
     """Counts and times requests per operation and status, over all workers of a node."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: RequestLog | None) -> None:
+        self._log = log
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
             "gleanery_request_seconds",
@@ -50,15 +53,9 @@ class Telemetry:
             child = self._seconds.labels(operation, str(status))
             self._children[operation, status] = child
         child.observe(seconds)
-        _log.info(
-            "request",
-            method=scope["method"],
-            path=scope["raw_path"][:200].decode("ascii", "replace"),
-            operation=operation,
-            status=status,
-            milliseconds=round(seconds * 1000, 2),
-            request_id=id_.decode("ascii"),
-        )
+        if self._log is not None:
+            path = scope["raw_path"][:200].decode("ascii", "replace")
+            self._log(scope["method"], path, operation, status, seconds, id_.decode("ascii"))
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

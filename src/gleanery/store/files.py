@@ -3,19 +3,20 @@
 A file is some bytes from some source. Its bytes are a blob in the store of files, one for all files
 of the organization that have the same. A blob that no file has is loose: an upload under way, or
 one to be removed. It is noted as such before its first byte is written, and stops being so in the
-transaction that makes it a file's; so whatever is interrupted, nothing is lost or forgotten.
+transaction that makes it a file's; so no blob is lost or forgotten, whatever is interrupted.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from gleanery import blobs, instants, jsontext
 from gleanery.errors import NotFound, Unavailable
+from gleanery.fields import FILE_ID
 from gleanery.fingerprints import fingerprint
 from gleanery.records import FileIn, FileOut, StoredFile
 from gleanery.store import groups
@@ -33,11 +34,14 @@ INSERT INTO blobs (organization_id, checksum, key, files) VALUES ($1, $2, $3, 0)
 ON CONFLICT (organization_id, checksum) DO UPDATE SET files = blobs.files
 RETURNING key
 """
-_USE_AGAIN = "UPDATE files SET used = $3 WHERE organization_id = $1 AND id = $2 RETURNING created"
-_ADD = f"""
-INSERT INTO files (organization_id, {_COLUMNS}, used)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9)
+_SENT_AGAIN = f"""
+UPDATE files SET sent = $3, used = $3 WHERE organization_id = $1 AND id = $2 RETURNING {_COLUMNS}
 """
+_ADD = f"""
+INSERT INTO files (organization_id, {_COLUMNS}, sent, used)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $9)
+"""
+_HOLD = "UPDATE blobs SET files = files WHERE organization_id = $1 AND checksum = $2"
 _COUNT = """
 UPDATE blobs SET files = files + $3 WHERE organization_id = $1 AND checksum = $2
 RETURNING files, key
@@ -63,7 +67,9 @@ _FORGET_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2 A
 _LOOSE = "SELECT organization_id, key FROM loose_blobs WHERE since < $1 ORDER BY since LIMIT $2"
 _DROP = "DELETE FROM loose_blobs WHERE organization_id = $1 AND key = $2"
 _AT_ONCE = 500
+ID_BYTES = 16
 _DAY = 86_400 * instants.SECOND
+_DOOMED = 0  # since when a blob is loose that is being removed
 
 
 class File(NamedTuple):
@@ -108,38 +114,40 @@ async def begin_upload(database: Database, organization_id: int, now: int) -> st
     return key
 
 
+class Upload(NamedTuple):
+    """What is known of bytes when all of them have come in."""
+
+    checksum: bytes
+    size: int
+    file_type: str
+    source_url: str
+    etag: str
+    filename: str
+
+
 async def keep(
-    database: Database,
-    organization_id: int,
-    key: str,
-    *,
-    checksum: bytes,
-    size: int,
-    file_type: str,
-    source_url: str,
-    etag: str,
-    filename: str,
-    now: int,
+    database: Database, organization_id: int, key: str, upload: Upload, now: int
 ) -> File:
     """Makes the uploaded bytes a file, or finds the file that they already are.
 
     If the organization has the same bytes under another key, the upload stays loose.
     """
-    source = url_etag_hash(source_url, etag)
-    id_ = fingerprint(organization_id, source, checksum)[:16]
+    source = url_etag_hash(upload.source_url, upload.etag)
+    id_ = fingerprint(organization_id, source, upload.checksum)[:ID_BYTES]
 
     async def work(transaction: Transaction) -> File:
         fetch = transaction.fetch
-        [[held]] = await fetch(_HOLD_BLOB, organization_id, checksum, key)
+        [[held]] = await fetch(_HOLD_BLOB, organization_id, upload.checksum, key)
         if held == key and not await fetch(_TAKE, organization_id, key):
             raise Unavailable("The upload took too long; try again")
-        known = await fetch(_USE_AGAIN, organization_id, id_, now)
-        created = known[0][0] if known else now
-        file = File(id_, checksum, size, file_type, source, source_url, filename, created, held)
-        if not known:
-            await fetch(_ADD, organization_id, *file[:8])
-            await fetch(_COUNT, organization_id, checksum, 1)
-        return file
+        known = await fetch(_SENT_AGAIN, organization_id, id_, now)
+        if known:
+            return File._make((*known[0], held))
+        checksum, size, file_type, source_url, _, filename = upload
+        columns = (id_, checksum, size, file_type, source, source_url, filename, now)
+        await fetch(_ADD, organization_id, *columns)
+        await fetch(_COUNT, organization_id, checksum, 1)
+        return File(*columns, held)
 
     return await database.write(work)
 
@@ -148,18 +156,17 @@ async def keep(
 
 
 async def find(database: Database, organization_id: int, file_id: str) -> File:
-    try:
-        id_ = bytes.fromhex(file_id)
-    except ValueError:
-        raise NotFound from None
+    if not re.fullmatch(FILE_ID, file_id):
+        raise NotFound
+    id_ = bytes.fromhex(file_id)
     return _found(await database.read(f"{_SHOW} AND id = $2", organization_id, id_))
 
 
 async def find_by_source(
     database: Database, organization_id: int, source_url: str, etag: str
 ) -> File:
-    """The newest file from there."""
-    newest = f"{_SHOW} AND source = $2 ORDER BY created DESC LIMIT 1"
+    """The file that was last sent from there."""
+    newest = f"{_SHOW} AND source = $2 ORDER BY sent DESC LIMIT 1"
     source = url_etag_hash(source_url, etag)
     return _found(await database.read(newest, organization_id, source))
 
@@ -171,8 +178,6 @@ def _found(rows: Sequence[Row]) -> File:
 
 
 # --- in outputs ---------------------------------------------------------------------------------
-
-ID_BYTES = 16
 
 # The files of an output are kept as a template, in which the parts of links are still to be put: in
 # ``blob_url`` before the id, behind it, and the signature; in ``file_url`` before the id.
@@ -200,39 +205,63 @@ def with_whole_links(template: bytes) -> tuple[bytes, list[str]]:
     return _LINK_AND_KEY.sub(rb'"blob_key":"\1","blob_url":"%b"', template), keys
 
 
-def template_of(named: Sequence[FileIn], files: dict[bytes, File], now: int) -> tuple[bytes, bytes]:
-    """The files of an output as the template of a JSON text, and the ids of those that are ours."""
-    ours = [bytes.fromhex(one.id) for one in named if one.id is not None]
-    text = b",".join(
-        _theirs(one, now) if one.id is None else _ours(one, files[bytes.fromhex(one.id)])
-        for one in named
-    )
-    return text, b"".join(ours)
+class Named(NamedTuple):
+    """A file as an output names it, with all that can be encoded before the database is asked."""
+
+    id: bytes | None
+    field: bytes
+    about: bytes
+    """The client's members of file_metadata, without the braces."""
+    theirs: Callable[[int], bytes] | None
+    """The whole text of a file that is kept elsewhere, by the moment at which it was named."""
 
 
-_OURS = (
-    b'{"id":%(id)b,"field":%(field)b,"url_etag_hash":%(hash)b,"blob_key":%(key)b,'
-    b'"blob_url":"%%b%(bare_id)b%%b%%b","source_url":%(source_url)b,"create_date":%(date)b,'
-    b'"file_url":"%%b%(bare_id)b","file_type":%(type)b,"file_checksum":%(checksum)b,'
-    b'"file_metadata":%(about)b}'
-)
+def named(file: FileIn) -> Named:
+    if file.id is None:
+        return Named(None, b"", b"", partial(_theirs, file))
+    given = file.file_metadata or {}
+    about = _literally({k: v for k, v in given.items() if k not in ("size", "filename")})[1:-1]
+    return Named(bytes.fromhex(file.id), _literally(file.field), about, None)
 
 
-def _ours(named: FileIn, file: File) -> bytes:
+class Templates:
+    """Makes the templates of a batch; what only the file decides is encoded once."""
+
+    def __init__(self, files: dict[bytes, File], now: int) -> None:
+        self._files, self._now = files, now
+        self._encoded: dict[bytes, tuple[bytes, bytes]] = {}
+
+    def of(self, all_named: Sequence[Named]) -> tuple[bytes, bytes]:
+        """The files of an output as the template of a JSON text, and the ids of ours."""
+        text = b",".join([self._one(one) for one in all_named])
+        return text, b"".join([one.id for one in all_named if one.id is not None])
+
+    def _one(self, one: Named) -> bytes:
+        if one.id is None:
+            assert one.theirs is not None
+            return one.theirs(self._now)
+        if one.id not in self._encoded:
+            self._encoded[one.id] = _ours(self._files[one.id])
+        start, end = self._encoded[one.id]
+        about = b"," + one.about if one.about else b""
+        return b"".join((start, one.field, end, about, b"}}"))
+
+
+def _ours(file: File) -> tuple[bytes, bytes]:
+    """The text before what the client says of the field, and up to what it says of the file."""
     id_ = file.id.hex()
-    values = {
-        "id": id_,
-        "field": named.field,
-        "hash": file.source.hex(),
-        "key": file.key,
-        "source_url": file.source_url,
-        "date": instants.render_moment(file.created),
-        "type": file.file_type,
-        "checksum": file.checksum.hex(),
-        "about": {"size": file.size, "filename": file.filename} | (named.file_metadata or {}),
-    }
-    encoded = {word.encode(): _literally(value) for word, value in values.items()}
-    return _OURS % (encoded | {b"bare_id": id_.encode()})
+    start = b'{"id":"%b","field":' % id_.encode()
+    end = (
+        f',"url_etag_hash":"{file.source.hex()}","blob_key":"{file.key}",'
+        f'"blob_url":"%b{id_}%b%b","source_url":'
+    ).encode()
+    end += _literally(file.source_url)
+    end += (
+        f',"create_date":"{instants.render_moment(file.created)}","file_url":"%b{id_}",'
+        f'"file_type":"{file.file_type}","file_checksum":"{file.checksum.hex()}",'
+        f'"file_metadata":{{"size":{file.size},"filename":'
+    ).encode()
+    return start, end + _literally(file.filename)
 
 
 def _theirs(named: FileIn, now: int) -> bytes:
@@ -240,7 +269,7 @@ def _theirs(named: FileIn, now: int) -> bytes:
     source_url, file_url = named.source_url or "", named.file_url or named.source_url or ""
     return _literally(
         FileOut(
-            id=fingerprint(named.field, source_url, file_url)[:16].hex(),
+            id=fingerprint(named.field, source_url, file_url)[:ID_BYTES].hex(),
             field=named.field,
             url_etag_hash=url_etag_hash(source_url, "").hex(),
             blob_key="",
@@ -263,39 +292,43 @@ def _literally(value: object) -> bytes:
 # --- collecting ---------------------------------------------------------------------------------
 
 
-async def collectable(
-    database: Database, store: blobs.Blobs, before: int, now: int
-) -> list[Callable[[], Awaitable[None]]]:
-    """What to do for files that no output has named since ``before``, and for loose blobs."""
-    unwanted = await database.read(_UNWANTED, before, _AT_ONCE)
-    loose = await database.read(_LOOSE, now - _DAY, _AT_ONCE)  # no upload takes a day
-    works: list[Callable[[], Awaitable[None]]] = []
-    if unwanted:
-        works.append(partial(_forget, database, store, unwanted, before))
-    works += [partial(remove_loose, database, store, *row) for row in loose]
-    return works
+async def collect(database: Database, store: blobs.Blobs, before: int, now: int) -> None:
+    """Removes files that no output has named since ``before``, and loose blobs.
+
+    It ends with the first failure of the store, which the others would only repeat.
+    """
+    while unwanted := await database.read(_UNWANTED, before, _AT_ONCE):
+        for organization_id, checksum, id_ in unwanted:
+            await _forget(database, organization_id, checksum, id_, before)
+        await _remove_all_loose(database, store, now)
+        if len(unwanted) < _AT_ONCE:
+            break
+    await _remove_all_loose(database, store, now)
 
 
 async def _forget(
-    database: Database, store: blobs.Blobs, unwanted: Iterable[Row], before: int
+    database: Database, organization_id: int, checksum: bytes, id_: bytes, before: int
 ) -> None:
-    """Forgets files that are still not wanted, and removes the blobs that none has any more."""
+    """Forgets a file, if it is still not wanted; a blob that no file has any more is loose."""
+    of_blob = (organization_id, checksum)
 
-    async def work(transaction: Transaction) -> list[tuple[int, str]]:
-        loose = []
-        for organization_id, checksum, id_ in sorted(map(tuple, unwanted)):
-            of_blob = (organization_id, checksum)
-            await transaction.fetch(_COUNT, *of_blob, 0)  # takes the lock
-            if await transaction.fetch(_FORGET, organization_id, id_, before):
-                [[files, key]] = await transaction.fetch(_COUNT, *of_blob, -1)
-                if files == 0:
-                    await transaction.fetch(_FORGET_BLOB, *of_blob)
-                    await transaction.fetch(_LOOSEN, organization_id, key, 0)
-                    loose.append((organization_id, key))
-        return loose
+    async def work(transaction: Transaction) -> None:
+        await transaction.fetch(_HOLD, *of_blob)
+        if await transaction.fetch(_FORGET, organization_id, id_, before):
+            [[files, key]] = await transaction.fetch(_COUNT, *of_blob, -1)
+            if files == 0:
+                await transaction.fetch(_FORGET_BLOB, *of_blob)
+                await transaction.fetch(_LOOSEN, organization_id, key, _DOOMED)
 
-    for organization_id, key in await database.write(work):
-        await remove_loose(database, store, organization_id, key)
+    await database.write(work)
+
+
+async def _remove_all_loose(database: Database, store: blobs.Blobs, now: int) -> None:
+    while loose := await database.read(_LOOSE, now - _DAY, _AT_ONCE):  # no upload takes a day
+        for organization_id, key in loose:
+            await remove_loose(database, store, organization_id, key)
+        if len(loose) < _AT_ONCE:
+            return
 
 
 async def remove_loose(

@@ -65,6 +65,7 @@ SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
 _NO_FILE = "Your organization has no such file"
 ITEM_END = b"]}"  # closes the list of files, which a tail leaves open, and the item
+_BETWEEN = ITEM_END + b","
 
 
 # --- storing ------------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ class Draft(NamedTuple):
     region: str | None
     before_id: bytes
     after_id: bytes
-    files: Sequence[FileIn]
+    files: Sequence[files.Named]
     place: int
     """Where it stands in what the client sent."""
 
@@ -133,7 +134,7 @@ def draft(organization_id: int, group: str, output: OutputIn, rules: Rules, plac
         region=_tag(tags, "region", places.region_key),
         before_id=b'{"source_url":%s,"data":%s,"id":' % (source_url, jsontext.encode(output.data)),
         after_id=after_id,
-        files=named,
+        files=[files.named(file) for file in named],
         place=place,
     )
 
@@ -242,23 +243,24 @@ async def _name_files(
     """Puts the files that the new values name into the outputs, and counts who names them."""
     asked = {file.id for draft in changed for file in draft.files if file.id is not None}
     moved = [output for output in outputs if output.new_value is not None]
-    names = Counter({bytes.fromhex(id_): 0 for id_ in asked})
+    names = Counter(dict.fromkeys(asked, 0))
     for output in moved:
         assert output.new_value is not None
-        names.update(bytes.fromhex(file.id) for file in output.new_value.files if file.id)
+        names.update(file.id for file in output.new_value.files if file.id is not None)
         names.subtract(files.named_in(output.file_ids))
     held = await files.name(turn, names) if names else {}
     missing = [
         Fault(("body", str(draft.place), "files", str(n), "id"), _NO_FILE, "not_found")
         for draft in changed
         for n, file in enumerate(draft.files)
-        if file.id is not None and bytes.fromhex(file.id) not in held
+        if file.id is not None and file.id not in held
     ]
     if missing:
         raise Missing(*missing)
+    templates = files.Templates(held, turn.now)
     for output in moved:
         assert output.new_value is not None
-        output.files, output.file_ids = files.template_of(output.new_value.files, held, turn.now)
+        output.files, output.file_ids = templates.of(output.new_value.files)
 
 
 async def _known_outputs(turn: groups.Turn, drafts: Sequence[Draft]) -> dict[bytes, _Output]:
@@ -445,9 +447,9 @@ async def delete_output(
 
 
 class Page(NamedTuple):
-    """Items as JSON text, joined by commas, and where the next page starts."""
+    """The pieces of the items' JSON text, commas included, and where the next page starts."""
 
-    items: bytes
+    pieces: list[bytes]
     next_cursor: int | None
 
 
@@ -502,10 +504,13 @@ async def read_page(
         await groups.must_exist(database, organization_id, group)
     page = rows[: query.limit]
     texts = await file_texts([(row[3], row[4]) for row in page], with_links)
-    items = [
-        b"".join((row[1], row[2], text, ITEM_END)) for row, text in zip(page, texts, strict=True)
-    ]
-    return Page(b",".join(items), page[-1][0] if len(rows) > query.limit else None)
+    # One list, to be joined once: to join each item first would take four times as long.
+    pieces = [_BETWEEN] * (4 * len(page))
+    pieces[::4] = [row[1] for row in page]
+    pieces[1::4] = [row[2] for row in page]
+    pieces[2::4] = texts
+    pieces[-1:] = [ITEM_END] * bool(page)
+    return Page(pieces, page[-1][0] if len(rows) > query.limit else None)
 
 
 async def file_texts(

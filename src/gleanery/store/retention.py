@@ -51,10 +51,10 @@ async def sweep(
         *await chores.left_over(database, clock),
         partial(requests.forget, database, now - _DAY),
         *await changes.forgettable(database, now - tombstone_days * _DAY),
-        *await files.collectable(database, blobs, now - unnamed_file_days * _DAY, now),
     ]
     for organization_id, name, group_id, days in await database.read(_EXPIRING, now):
         works.append(partial(_expire, database, organization_id, name, group_id, days, clock))
+    works.append(partial(files.collect, database, blobs, now - unnamed_file_days * _DAY, now))
     failures = []
     for work in works:
         try:

@@ -18,18 +18,19 @@ CREATE TABLE files (
     source_url      TEXT    NOT NULL,
     filename        TEXT    NOT NULL,
     created         BIGINT  NOT NULL,
-    used            BIGINT  NOT NULL,             -- when it was last sent, named or dropped
-    named           BIGINT  NOT NULL DEFAULT 0,   -- by how many outputs
+    sent            BIGINT  NOT NULL,             -- when it was last sent,
+    used            BIGINT  NOT NULL,             -- or named or dropped
+    named           BIGINT  NOT NULL DEFAULT 0,   -- how often, by outputs
     PRIMARY KEY (organization_id, id)
 );
 
-CREATE INDEX files_by_source ON files (organization_id, source, created);
+CREATE INDEX files_by_source ON files (organization_id, source, sent);
 CREATE INDEX files_unnamed   ON files (used) WHERE named = 0;
 
 CREATE TABLE loose_blobs (                        -- uploads under way, and blobs to be removed
     organization_id BIGINT  NOT NULL,
     key             TEXT    NOT NULL,
-    since           BIGINT  NOT NULL,
+    since           BIGINT  NOT NULL,             -- 0: it is being removed
     PRIMARY KEY (organization_id, key)
 );
 

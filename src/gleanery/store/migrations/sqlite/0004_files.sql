@@ -18,18 +18,19 @@ CREATE TABLE files (
     source_url      TEXT    NOT NULL,
     filename        TEXT    NOT NULL,
     created         INTEGER NOT NULL,
-    used            INTEGER NOT NULL,             -- when it was last sent, named or dropped
-    named           INTEGER NOT NULL DEFAULT 0,   -- by how many outputs
+    sent            INTEGER NOT NULL,             -- when it was last sent,
+    used            INTEGER NOT NULL,             -- or named or dropped
+    named           INTEGER NOT NULL DEFAULT 0,   -- how often, by outputs
     PRIMARY KEY (organization_id, id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX files_by_source ON files (organization_id, source, created);
+CREATE INDEX files_by_source ON files (organization_id, source, sent);
 CREATE INDEX files_unnamed   ON files (used) WHERE named = 0;
 
 CREATE TABLE loose_blobs (                        -- uploads under way, and blobs to be removed
     organization_id INTEGER NOT NULL,
     key             TEXT    NOT NULL,
-    since           INTEGER NOT NULL,
+    since           INTEGER NOT NULL,             -- 0: it is being removed
     PRIMARY KEY (organization_id, key)
 ) STRICT, WITHOUT ROWID;
 
