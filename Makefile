@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test check long fuzz format reference constraints clean
+.PHONY: help demo test check bench long fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service over a sample organization"
@@ -13,6 +13,7 @@ help:
 	@echo "make check      lint, types and the layering rule"
 	@echo "make format     format the code"
 	@echo "make fuzz       hold the contract against schemathesis for longer"
+	@echo "make bench      measure the service beside the limits and the peers"
 	@echo "make long       run the tests that take their time"
 	@echo "make reference  write docs/reference.md anew"
 	@echo "make clean      remove what the other targets made"
@@ -31,6 +32,17 @@ check: $(VENV)/.dev
 
 long: $(VENV)/.dev
 	$(BIN)/pytest -s tests/long_*.py $(ARGS)
+
+bench: $(VENV)/.dev $(VENV)-bench/.made
+	$(BIN)/python -m bench $(ARGS)
+
+# The peers, in an environment of their own.
+$(VENV)-bench/.made:
+	$(PYTHON) -m venv $(VENV)-bench
+	@echo "Installing the peers into $(VENV)-bench …"
+	@$(VENV)-bench/bin/pip --disable-pip-version-check --quiet install \
+		fastapi sqlalchemy uvicorn uvloop httptools datasette 'kinto[postgresql]' 'psycopg[binary]' waitress
+	@touch $@
 
 fuzz: $(VENV)/.dev
 	GLEANERY_FUZZ_EXAMPLES=500 $(BIN)/pytest tests/test_contract.py -k schemathesis
@@ -64,4 +76,4 @@ constraints:
 	$(BIN)/pip freeze --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

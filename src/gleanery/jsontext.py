@@ -9,10 +9,13 @@ import re
 from decimal import Decimal
 from typing import Any
 
+import orjson
+
 DEEPEST = 100
 """How many arrays and objects may stand inside each other."""
 
 _EXACT_INTEGERS = 2**53  # below this every integer is a double
+_MANY_DIGITS = re.compile(rb"[0-9]{16}")  # as many as the first integer that is not a double has
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -83,7 +86,10 @@ def _refuse_lone_surrogates(value: Any) -> None:
 
 def encode(value: Any) -> bytes:
     """Compact UTF-8 JSON, members in the order they came in."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer beyond 64 bits, or a lone surrogate, which this refuses too
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
 def canonical(value: Any) -> bytes:
@@ -93,9 +99,23 @@ def canonical(value: Any) -> bytes:
     2^53 of integral value as its digits, any other that a double holds as the shortest decimal of
     that double, and an integer that no double holds as its digits.
     """
-    return json.dumps(
-        _plain_numbers(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True
-    ).encode("utf-8")
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return _sorted(_plain_numbers(value))
+    # Only a text that looks like it can hold a number with another spelling.
+    if b".0" in text or _MANY_DIGITS.search(text):
+        return _sorted(_plain_numbers(value))
+    return text
+
+
+def _sorted(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode(
+            "utf-8"
+        )
 
 
 def _plain_numbers(value: Any) -> Any:
