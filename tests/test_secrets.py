@@ -72,6 +72,15 @@ def test_a_stolen_database_holds_no_value_and_no_token(own_service: Service) -> 
             assert secret.encode()[6:].hex().encode() not in found
 
 
+def test_only_the_owner_can_enter_the_folder(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = fresh_settings(engine, request, tmp_path / "data")
+    Service(settings).stop()
+    for folder in (settings.data, settings.data / "blobs"):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> None:
     with own_service.client() as client:
         store_secrets(client)

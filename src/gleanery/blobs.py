@@ -104,7 +104,8 @@ class FolderBlobs(Blobs):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for one in (folder.parent, folder):  # the mode is for the last of a path alone
+                one.mkdir(mode=0o700, parents=True, exist_ok=True)
             super().__init__(LocalStore(prefix=folder.absolute(), automatic_cleanup=False))
         except OSError as error:
             raise SettingsError(
