@@ -13,7 +13,7 @@ from conftest import fresh_settings
 from service import Service
 from test_outputs import output
 
-from gleanery.store import outputs
+from gleanery.store import outputs, pages
 from gleanery.store.database import Database
 from gleanery.store.engines import database_of
 
@@ -81,7 +81,7 @@ def assert_seeks(found: str) -> None:
 @pytest.mark.parametrize("filters", PAGES, ids="+".join)
 def test_a_page_is_a_seek(either: Service, filters: tuple[str, ...]) -> None:
     asked = [VALUES[name] for name in filters]
-    found = plan(either, outputs._page_sql(filters), 1, "group", 0, 11, *asked)
+    found = plan(either, pages._page_sql(filters), 1, "group", 0, 11, *asked)
     assert_seeks(found)
     of_outputs = found.rpartition("outputs_")[2]
     assert "seq>" in of_outputs or "seq >" in of_outputs

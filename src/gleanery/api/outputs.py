@@ -16,7 +16,7 @@ from gleanery.api.binding import bind_body
 from gleanery.api.calls import Answer, Call
 from gleanery.errors import Fault, GleaneryError, Invalid
 from gleanery.records import IngestAnswer, OutputIn, OutputQuery
-from gleanery.store import outputs
+from gleanery.store import outputs, pages
 
 _ONE: TypeAdapter[OutputIn] = TypeAdapter(OutputIn)
 _ANSWER = TypeAdapter(IngestAnswer)
@@ -25,7 +25,7 @@ _BYTES_AT_ONCE = 1024 * 1024
 
 
 async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
-    page = await outputs.read_page(
+    page = await pages.read_page(
         call.services.database,
         call.organization_id,
         call.path["group_id"],

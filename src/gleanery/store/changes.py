@@ -13,7 +13,7 @@ from functools import partial
 
 from gleanery import instants, jsontext
 from gleanery.errors import Gone, NotFound
-from gleanery.store import groups, outputs
+from gleanery.store import groups, outputs, pages
 from gleanery.store.database import Database, Row, Transaction
 
 _GROUP = "SELECT id, purged, clock FROM groups WHERE organization_id = $1 AND name = $2"
@@ -105,7 +105,7 @@ async def read_feed(
     cursor: int,
     limit: int,
     now: int,
-    with_links: outputs.WithLinks,
+    with_links: pages.WithLinks,
 ) -> Feed:
     """The changes after the cursor, oldest first. An output created and changed comes once."""
     group_id, purged, clock = await _group(database, organization_id, group)
@@ -124,7 +124,7 @@ async def read_feed(
         end = Position.of(reached.cursor, now).seq
         found += await database.read(_FEED, *of_group, found[-1][0], end, _AT_ONCE)
     templates = [(row[4] or b"", row[5] or b"") for row in found]
-    texts = await outputs.file_texts(templates, with_links)
+    texts = await pages.file_texts(templates, with_links)
     changes = [_rendered(row, text) for row, text in zip(found, texts, strict=True)]
     return Feed(b",".join(changes), reached.cursor)
 
