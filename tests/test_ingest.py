@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process import Running, free_port, gleanery
+from conftest import fresh_settings
+from process import served
 from service import Client, Clock
 from test_changes import DAY, until
 from test_outputs import output
@@ -75,28 +76,24 @@ def resident_bytes(pid: int) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc")
-def test_memory_stays_flat_whatever_the_length(tmp_path: Path) -> None:
+def test_memory_stays_flat_whatever_the_length(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     """200 MB of lines, of which the service holds a megabyte or so at a time."""
-    port, data = free_port(), str(tmp_path)
     line = (json.dumps(output(1, data={"text": "x" * 100_000})) + "\n").encode()
 
     def body() -> Iterator[bytes]:
         for _ in range(2000):
             yield line
 
-    with Running("serve", "--data", data, "--port", str(port)) as running:
-        url = f"http://127.0.0.1:{port}"
-        running.wait_ready(url)
-        scopes = "outputs:read,outputs:write"
-        made = gleanery(
-            "token", "create", "--organization", "a", "--scopes", scopes, "--data", data
-        )
-        with Client(url, made.stdout.strip()) as client:
+    with served(fresh_settings("sqlite", request, tmp_path)) as service:
+        pid = service.running.process.pid
+        with Client(service.url, service.token) as client:
             client.store("group", output(0))
-            before = resident_bytes(running.process.pid)
+            before = resident_bytes(pid)
             answer = client.post("/v1/outputs/group", content=body(), headers=LINES)
             assert answer.json()["lines"] == 2000
-            grown = resident_bytes(running.process.pid) - before
+            grown = resident_bytes(pid) - before
     assert grown < 80_000_000
 
 

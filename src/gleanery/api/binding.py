@@ -148,16 +148,23 @@ async def until_gone(receive: Receive) -> None:
         pass
 
 
-async def read_lines(receive: Receive, longest: int) -> AsyncIterator[bytes]:
-    """The lines of a body of any length; only one is held at a time."""
-    held: list[bytes] = []
-    size, more = 0, True
+async def _received(receive: Receive) -> AsyncIterator[bytes]:
+    """The body, piece by piece, as the connection gives it."""
+    more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         more = message.get("more_body", False)
-        *ends, rest = message.get("body", b"").split(b"\n")
+        yield message.get("body", b"")
+
+
+async def read_lines(receive: Receive, longest: int) -> AsyncIterator[bytes]:
+    """The lines of a body of any length; only one is held at a time."""
+    held: list[bytes] = []
+    size = 0
+    async for chunk in _received(receive):
+        *ends, rest = chunk.split(b"\n")
         for end in ends:
             yield b"".join((*held, end))
             held, size = [], 0
@@ -174,13 +181,8 @@ async def read_chunks(receive: Receive, headers: Headers, limit: int) -> AsyncIt
     announced = headers.get(b"content-length", b"")
     if announced.isdigit() and int(announced) > limit:
         raise TooLarge(limit)
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        more = message.get("more_body", False)
-        chunk = message.get("body", b"")
+    size = 0
+    async for chunk in _received(receive):
         size += len(chunk)
         if size > limit:
             raise TooLarge(limit)

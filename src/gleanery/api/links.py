@@ -8,15 +8,15 @@ from urllib.parse import quote, urlencode
 from gleanery.api.calls import AnyCall
 
 
-def address(call: AnyCall, *steps: str, query: Mapping[str, object]) -> str:
-    """The address of a path, given step by step, with a query."""
+def address(base: str, *steps: str, query: Mapping[str, object]) -> str:
+    """The address of a path below the service's own, given step by step, with a query."""
     path = "/".join(quote(step, safe="") for step in steps)
-    return f"{call.services.settings.address}/v1/{path}?{urlencode(query)}"
+    return f"{base}/v1/{path}?{urlencode(query)}"
 
 
 def next_page(
     call: AnyCall, *steps: str, query: Mapping[str, object]
 ) -> tuple[tuple[bytes, bytes], ...]:
     """The header that says where an array goes on, which has no room for it itself."""
-    target = address(call, *steps, query=query)
+    target = address(call.services.settings.address, *steps, query=query)
     return ((b"link", f'<{target}>; rel="next"'.encode("ascii")),)

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import lru_cache
-from urllib.parse import quote, urlencode
 
 from pydantic import TypeAdapter
 
 from gleanery import jsontext
+from gleanery.api import links
 from gleanery.api.binding import bind_body
 from gleanery.api.calls import Answer, Call
 from gleanery.errors import Fault, GleaneryError, Invalid
@@ -45,10 +45,10 @@ async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
 
 
 @lru_cache(maxsize=1024)
-def _next_url(address: str, group: str, repeated: tuple[tuple[str, str], ...]) -> bytes:
+def _next_url(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> bytes:
     """What ``next_url`` has before the cursor, as it stands inside a JSON string."""
-    query = urlencode((*repeated, ("cursor", "")))
-    return jsontext.encode(f"{address}/v1/outputs/{quote(group, safe='')}?{query}")[1:-1]
+    query = dict(repeated) | {"cursor": ""}
+    return jsontext.encode(links.address(base, "outputs", group, query=query))[1:-1]
 
 
 async def delete_output(call: Call[None, None]) -> Answer:
