@@ -112,6 +112,13 @@ def serve_command(
     pool_size: Annotated[
         int, _option("pool-size", "PostgreSQL connections per worker, at most.")
     ] = _DEFAULT.pool_size,
+    idle_seconds: Annotated[
+        int, _option("idle-seconds", "How long a connection without a request is kept open.")
+    ] = _DEFAULT.idle_seconds,
+    stall_seconds: Annotated[
+        int,
+        _option("stall-seconds", "How long a client may be slow to send or to read."),
+    ] = _DEFAULT.stall_seconds,
     longest_wait: Annotated[
         int, _option("longest-wait", "Seconds that a long poll may take, whatever it asks for.")
     ] = _DEFAULT.longest_wait,
@@ -156,6 +163,8 @@ def serve_command(
             unnamed_file_days=unnamed_file_days,
             token_cache_seconds=token_cache_seconds,
             pool_size=pool_size,
+            idle_seconds=idle_seconds,
+            stall_seconds=stall_seconds,
             longest_wait=longest_wait,
             tombstone_days=tombstone_days,
             sweep_seconds=sweep_seconds,

@@ -107,6 +107,28 @@ class TooLarge(GleaneryError):
         super().__init__(Fault(("body",), f"The body may hold {limit} bytes at most", "too_large"))
 
 
+class BadRequest(GleaneryError):
+    """What came is not HTTP."""
+
+    def __init__(self) -> None:
+        super().__init__(Fault(("request",), "This is not valid HTTP/1.1", "bad_request"))
+
+
+class HeadTooLarge(GleaneryError):
+    """The request line and headers are longer than the service takes."""
+
+    def __init__(self, limit: int) -> None:
+        words = f"Request line and headers may hold {limit} bytes at most"
+        super().__init__(Fault(("header",), words, "too_large"))
+
+
+class TooSlow(GleaneryError):
+    """The client took too long to send its request."""
+
+    def __init__(self) -> None:
+        super().__init__(Fault(("request",), "The request came in too slowly", "too_slow"))
+
+
 class BadLink(GleaneryError):
     """A signed link that was changed, or whose time is over. Which of the two is not told."""
 

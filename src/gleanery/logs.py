@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -64,7 +65,7 @@ def request_log(settings: Settings) -> RequestLog | None:
     """
     if settings.log_level not in ("debug", "info"):
         return None
-    return _request_as_text if _is_text(settings) else _request_as_json
+    return _request_as_text if _is_text(settings) else _JsonLines()
 
 
 def _request_as_text(
@@ -81,16 +82,29 @@ def _request_as_text(
     )
 
 
-def _request_as_json(
-    method: str, path: str, operation: str, status: int, seconds: float, id_: str
-) -> None:
-    second, fraction = divmod(time.time(), 1)
-    sys.stderr.write(
-        f'{{"method":{_quoted(method)},"path":{_quoted(path)},"operation":"{operation}",'
-        f'"status":{status},"milliseconds":{seconds * 1000:.2f},"request_id":"{id_}",'
-        f'"event":"request","level":"info",'
-        f'"timestamp":"{_rendered(int(second))}.{int(fraction * 1_000_000):06}Z"}}\n'
-    )
+class _JsonLines:
+    """Lines of requests that are answered in the same turn of the event loop go out together."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def __call__(
+        self, method: str, path: str, operation: str, status: int, seconds: float, id_: str
+    ) -> None:
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self._flush)
+        second, fraction = divmod(time.time(), 1)
+        self._lines.append(
+            f'{{"method":{_quoted(method)},"path":{_quoted(path)},"operation":"{operation}",'
+            f'"status":{status},"milliseconds":{seconds * 1000:.2f},"request_id":"{id_}",'
+            f'"event":"request","level":"info",'
+            f'"timestamp":"{_rendered(int(second))}.{int(fraction * 1_000_000):06}Z"}}\n'
+        )
+
+    def _flush(self) -> None:
+        sys.stderr.write("".join(self._lines))
+        sys.stderr.flush()
+        self._lines.clear()
 
 
 @lru_cache(maxsize=4)

@@ -14,15 +14,16 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from gleanery import logs
 from gleanery.api.app import App, build_app, has_key, vault_of
+from gleanery.api.connection import Connection, ServerState
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
@@ -65,8 +66,8 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
         return
     # Where the workers keep their counts, so that /metrics of any one tells of all.
     with tempfile.TemporaryDirectory(prefix="gleanery-metrics-") as folder:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        Multiprocess(config(settings, partial(_worker, settings)), sockets=[listener]).run()
+        make_app = partial(_worker, settings, Path(folder))
+        Multiprocess(config(settings, make_app), sockets=[listener]).run()
 
 
 async def prepare(settings: Settings) -> None:
@@ -94,11 +95,11 @@ def _check_tls(settings: Settings) -> None:
             ) from None
 
 
-def _worker(settings: Settings) -> App:
+def _worker(settings: Settings, counts_folder: Path | None = None) -> App:
     """What each worker process makes for itself; nothing is shared but the database."""
     _keep_freed_memory()
     logs.configure(settings)
-    return build_app(settings)
+    return build_app(settings, counts_folder=counts_folder)
 
 
 def _keep_freed_memory() -> None:
@@ -113,12 +114,9 @@ def _keep_freed_memory() -> None:
         library.mallopt(_M_TRIM_THRESHOLD, 32 * 1024 * 1024)
 
 
-class _Connection(HttpToolsProtocol):
-    """A connection that hands the news of a stop on: else a long poll would hold it up."""
-
-    def shutdown(self) -> None:
-        cast(App, self.app).stop_waiting()
-        super().shutdown()
+def _connection(config: uvicorn.Config, server_state: ServerState, **_: object) -> Connection:
+    """What the server makes for each client."""
+    return Connection(cast(App, config.loaded_app).gate, server_state)
 
 
 def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:
@@ -128,7 +126,7 @@ def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:
         factory=True,
         workers=settings.workers,
         loop="uvloop",
-        http=_Connection,
+        http=cast(type[asyncio.Protocol], _connection),
         ws="none",
         lifespan="on",
         log_config=None,

@@ -37,6 +37,8 @@ class Settings:
     unnamed_file_days: int = 7
     token_cache_seconds: float = 2.0
     pool_size: int = 10
+    idle_seconds: int = 75
+    stall_seconds: int = 30
     longest_wait: int = 60
     tombstone_days: int = 30
     sweep_seconds: float = 60.0
@@ -128,6 +130,8 @@ class Settings:
                 (self.unnamed_file_days < 1, "--unnamed-file-days must be at least 1"),
                 (self.pool_size < 1, "--pool-size must be at least 1"),
                 (self.token_cache_seconds < 0, "--token-cache-seconds must be 0 or more"),
+                (self.idle_seconds < 1, "--idle-seconds must be at least 1"),
+                (self.stall_seconds < 1, "--stall-seconds must be at least 1"),
                 (self.longest_wait < 0, "--longest-wait must be 0 or more"),
                 (self.tombstone_days < 1, "--tombstone-days must be at least 1"),
                 (self.sweep_seconds <= 0, "--sweep-seconds must be above 0"),

@@ -1,4 +1,4 @@
-"""The ASGI application: wires everything once, then takes each request through its stages.
+"""The application: wires everything once, then takes each request through its stages.
 
 The stages read as a sentence: find the operation, admit the caller, bind the arguments, call the
 handler, send the answer.
@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -18,7 +19,8 @@ from pydantic import TypeAdapter
 from gleanery import instants, logs
 from gleanery.api import binding, openapi, problems, reference, telemetry
 from gleanery.api.auth import Doorkeeper
-from gleanery.api.calls import Answer, AnyCall, Call, Receive, Services
+from gleanery.api.calls import Answer, AnyCall, Call, Services
+from gleanery.api.connection import ClientGone, Gate, Header, Request
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
@@ -30,8 +32,7 @@ from gleanery.store.engines import database_of
 from gleanery.store.schemas import Schemas
 from gleanery.vault import Vault, key_from_file, key_from_text
 
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Message = MutableMapping[str, Any]
 
 _log = structlog.get_logger("gleanery")
 
@@ -42,8 +43,15 @@ _NOT_MODIFIED = 304
 _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
-def build_app(settings: Settings, clock: Callable[[], int] = instants.now) -> App:
-    """The whole service on these settings. ``clock`` is the time in microseconds."""
+def build_app(
+    settings: Settings,
+    clock: Callable[[], int] = instants.now,
+    counts_folder: Path | None = None,
+) -> App:
+    """The whole service on these settings.
+
+    ``clock`` is the time in microseconds; ``counts_folder`` is where several workers count.
+    """
     contract = openapi.document(OPERATIONS, settings)
     vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
     services = Services(
@@ -56,7 +64,11 @@ def build_app(settings: Settings, clock: Callable[[], int] = instants.now) -> Ap
             settings.address, vault.derived("file links"), blobs, settings.blob_url_seconds
         ),
         clock=clock,
-        telemetry=telemetry.Telemetry(logs.request_log(settings)),
+        telemetry=telemetry.Telemetry(
+            logs.request_log(settings),
+            (_UNMATCHED, *(operation.name for operation in OPERATIONS)),
+            counts_folder,
+        ),
         contract=openapi.encoded(contract),
         reference=reference.html_page(contract),
     )
@@ -75,7 +87,7 @@ def vault_of(settings: Settings) -> Vault:
 
 
 class App:
-    """An ASGI application; ``start`` and ``stop`` are also what its lifespan does."""
+    """All operations behind one gate, from ``start`` to ``stop``."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -83,7 +95,9 @@ class App:
         self._doorkeeper = Doorkeeper(
             services.database, services.settings.token_cache_seconds, services.clock
         )
-        self._sweeper: asyncio.Task[None] | None = None
+        settings = services.settings
+        self.gate = Gate(self, settings.idle_seconds, settings.stall_seconds)
+        self._chores: list[asyncio.Task[None]] = []
         self._bodies = {
             operation.name: TypeAdapter(operation.body)
             for operation in OPERATIONS
@@ -97,16 +111,19 @@ class App:
         except BaseException:
             await self.stop()
             raise
-        self._sweeper = asyncio.create_task(self._sweep())
+        self._chores = [
+            asyncio.create_task(self._sweep()),
+            asyncio.create_task(self.gate.patrol()),
+        ]
 
     def stop_waiting(self) -> None:
         """Lets the requests that only wait for something to happen come to their end."""
         self._services.database.stop_watching()
 
     async def stop(self) -> None:
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
+        for chore in self._chores:
+            chore.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
         await self._services.schemas.close()
         await self._services.database.close()
 
@@ -125,15 +142,15 @@ class App:
                 _log.exception("sweep failed")
             await asyncio.sleep(s.settings.sweep_seconds)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._serve(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await self._live(receive, send)
-        else:
-            raise RuntimeError("only HTTP is served")
-
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        """What the server asks of an ASGI application beside requests: to start and to stop."""
+        if scope["type"] != "lifespan":
+            raise RuntimeError("requests come through the gate")
         await receive()
         try:
             await self.start()
@@ -145,53 +162,55 @@ class App:
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, request: Request) -> None:
         started = time.perf_counter()
-        id_ = telemetry.request_id(scope["headers"])
+        id_ = telemetry.request_id(request.headers)
         name = _UNMATCHED
         try:
-            operation, path = self._router.find(scope["method"], scope["raw_path"])
+            operation, path = self._router.find(request.method, request.path)
             name = operation.name
-            answer = await self._answer(operation, path, scope, receive)
+            answer = await self._answer(operation, path, request)
         except GleaneryError as error:
             answer = problems.answer_to(error)
             if answer.status >= 500:
                 _log.warning("unavailable", request_id=id_.decode(), exc_info=error)
-        except binding.ClientGone:
-            return
+        except ClientGone:
+            raise
         except Exception:
             _log.exception("internal error", request_id=id_.decode())
             answer = problems.internal_error()
+        await self._send(request, answer, name, id_, started)
+
+    async def refuse(self, request: Request, fault: GleaneryError) -> None:
+        id_ = telemetry.request_id(request.headers)
+        await self._send(request, problems.answer_to(fault), _UNMATCHED, id_, time.perf_counter())
+
+    async def _send(
+        self, request: Request, answer: Answer, name: str, id_: bytes, started: float
+    ) -> None:
         try:
-            await _send(send, answer, id_, receive, with_body=scope["method"] != "HEAD")
+            await request.respond(answer.status, _headers(answer, id_), (answer.body, *answer.more))
+            if answer.rest is not None and request.method != "HEAD":
+                await _send_rest(request, answer.rest)
+        except ClientGone:
+            raise
         except Exception:  # the client sees that it is cut short
             _log.exception("an answer is broken off", request_id=id_.decode())
             raise
         finally:
-            self._services.telemetry.record(name, scope, id_, answer.status, started)
+            self._services.telemetry.record(name, request, id_, answer.status, started)
 
-    async def _answer(
-        self, operation: Operation, path: dict[str, str], scope: Scope, receive: Receive
-    ) -> Answer:
-        organization_id, headers = _NOBODY, scope["headers"]
+    async def _answer(self, operation: Operation, path: dict[str, str], request: Request) -> Answer:
+        organization_id = _NOBODY
         if operation.scope is not None:
-            grant = await self._doorkeeper.admit(headers, operation.scope)
+            grant = await self._doorkeeper.admit(request.headers, operation.scope)
             organization_id = grant.organization_id
         binding.bind_path(path, operation.creates)
-        call: AnyCall = Call(
-            self._services,
-            organization_id,
-            scope["method"],
-            dict(headers),
-            path,
-            {},
-            None,
-            None,
-            receive,
-        )
+        asked: dict[str, str] = {}
+        query = None
         if operation.query is not None:
-            call.asked = binding.parse_query(scope["query_string"])
-            call.query = binding.bind_query(operation.query, call.asked)
+            asked, query = binding.bind_query(operation.query, request.query)
+        call: AnyCall = Call(self._services, organization_id, request, path, asked, query, None)
         handler = operation.handler
         if operation.body is not None:
             handler = await self._bind_body(operation, call)
@@ -199,48 +218,39 @@ class App:
 
     async def _bind_body(self, operation: Operation, call: AnyCall) -> Handler:
         """Binds the body and chooses the handler for the way it is written."""
-        settings, headers = self._services.settings, call.headers
+        settings, request = self._services.settings, call.request
+        headers = request.headers
         if operation.body is bytes:
             binding.refuse_coding(headers)
-            call.body = binding.read_chunks(call.receive, headers, settings.max_file_bytes)
+            call.body = binding.read_chunks(request, settings.max_file_bytes)
             return operation.handler
         known = [binding.Media.JSON] + [binding.Media.LINES] * (operation.lines is not None)
         media = binding.media_of(headers, *known)
         if operation.lines is not None:
             call.idempotency_key = binding.idempotency_key(headers)
         if media is binding.Media.LINES and operation.lines is not None:
-            call.body = binding.read_lines(call.receive, settings.max_body_bytes)
+            call.body = binding.read_lines(request, settings.max_body_bytes)
             return operation.lines
-        text = await binding.read_body(call.receive, headers, settings.max_body_bytes)
+        text = await binding.read_body(request, settings.max_body_bytes)
         bind = partial(binding.bind_body, self._bodies[operation.name], text, settings.max_records)
         call.body = bind() if len(text) < _LARGE_BODY else await asyncio.to_thread(bind)
         return operation.handler
 
 
-async def _send(send: Send, answer: Answer, id_: bytes, receive: Receive, with_body: bool) -> None:
+def _headers(answer: Answer, id_: bytes) -> list[Header]:
     headers = [(b"x-request-id", id_), *_ALWAYS, *answer.headers]
     if answer.status != _NOT_MODIFIED:  # of which only what has changed is told
-        length = len(answer.body) if answer.length is None else answer.length
+        length = answer.length
+        if length is None:
+            length = len(answer.body) + sum(map(len, answer.more))
         headers += [(b"content-type", answer.content_type), (b"content-length", b"%d" % length)]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    if answer.rest is None or not with_body:
-        await send({"type": "http.response.body", "body": answer.body if with_body else b""})
-    else:
-        await _send_long(send, answer.body, answer.rest, receive)
+    return headers
 
 
-async def _send_long(
-    send: Send, first: bytes, rest: AsyncGenerator[bytes], receive: Receive
-) -> None:
+async def _send_rest(request: Request, rest: AsyncGenerator[bytes]) -> None:
     """Sends what may be more than memory holds, as fast as the client takes it."""
-    gone = asyncio.ensure_future(binding.until_gone(receive))
     try:
-        await send({"type": "http.response.body", "body": first, "more_body": True})
         async for piece in rest:
-            if gone.done():
-                return
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+            await request.send((piece,))
     finally:
-        gone.cancel()
         await rest.aclose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 from gleanery import tokens
 from gleanery.errors import Forbidden, Unauthenticated
@@ -27,12 +27,9 @@ class Doorkeeper:
         self._clock = clock
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
-    async def admit(self, headers: Iterable[tuple[bytes, bytes]], scope: str) -> tokens.Grant:
+    async def admit(self, headers: Mapping[bytes, bytes], scope: str) -> tokens.Grant:
         """The grant of the request's token, if it has the scope."""
-        given = [value for name, value in headers if name == b"authorization"]
-        if len(given) != 1:
-            raise Unauthenticated
-        grant = await self._grant(given[0])
+        grant = await self._grant(headers.get(b"authorization", b""))
         if grant.expires is not None and grant.expires <= self._clock():
             raise Unauthenticated
         if scope not in grant.scopes:

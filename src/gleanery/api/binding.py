@@ -13,13 +13,16 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gleanery import jsontext
-from gleanery.api.calls import Receive
+from gleanery.api.connection import Request
 from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
 from gleanery.fields import Name
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
+# A cursor that is surely valid, if the operation knows one: 18 digits are below the largest.
+_CURSOR = re.compile(rb"(?:^|&)cursor=(0|[1-9][0-9]{0,17})(?=&|$)")
+_REMEMBERED_BYTES = 512
 
 # In JSON's words, where pydantic's are Python's.
 _WORDS = {
@@ -31,10 +34,6 @@ _WORDS = {
     "model_type": "expected an object",
     "string_type": "expected a string",
 }
-
-
-class ClientGone(Exception):
-    """The client went away before its request was whole: there is nobody to answer."""
 
 
 # --- path ---------------------------------------------------------------------------------------
@@ -59,12 +58,40 @@ def _checked_name(text: str) -> str:
 # --- query --------------------------------------------------------------------------------------
 
 
-def parse_query(raw: bytes) -> dict[str, str]:
+def bind_query(model: type[BaseModel], raw: bytes) -> tuple[dict[str, str], BaseModel]:
+    """The parameters as they were written, and those that the operation knows; others are ignored.
+
+    A client that pages asks the same again and again but for the cursor: that much is remembered.
+    """
+    if len(raw) > _REMEMBERED_BYTES:
+        return _bound(model, raw)
+    found = _CURSOR.search(raw)
+    if found is None:
+        return _remembered(model, raw)
+    asked, query = _remembered(model, raw[: found.start(1)] + b"0" + raw[found.end(1) :])
+    cursor = found[1].decode()
+    return asked | {"cursor": cursor}, query.model_copy(update={"cursor": int(cursor)})
+
+
+def _bound(model: type[BaseModel], raw: bytes) -> tuple[dict[str, str], BaseModel]:
+    asked = _parsed(raw)
+    try:
+        return asked, model.model_validate(asked)
+    except ValidationError as error:
+        raise Invalid(*_faults(("query",), error)) from None
+
+
+_remembered = lru_cache(maxsize=1024)(_bound)
+
+
+def _parsed(raw: bytes) -> dict[str, str]:
     """The parameters as written. One that is given twice says two things: a fault."""
     if not raw:
         return {}
     try:
-        pairs = _pairs(raw.decode("ascii"))
+        pairs = parse_qsl(
+            raw.decode("ascii"), keep_blank_values=True, errors="strict", separator="&"
+        )
     except ValueError:
         raise Invalid(
             Fault(("query",), "expected percent-encoded UTF-8", "query_encoding")
@@ -80,21 +107,6 @@ def parse_query(raw: bytes) -> dict[str, str]:
             )
         )
     return asked
-
-
-def _pairs(query: str) -> list[tuple[str, str]]:
-    if "%" in query or "+" in query or ";" in query:
-        return parse_qsl(query, keep_blank_values=True, errors="strict")
-    split = (part.partition("=") for part in query.split("&") if part)
-    return [(name, value) for name, _, value in split]
-
-
-def bind_query(model: type[BaseModel], asked: dict[str, str]) -> BaseModel:
-    """The parameters the operation knows; others are ignored."""
-    try:
-        return model.model_validate(asked)
-    except ValidationError as error:
-        raise Invalid(*_faults(("query",), error)) from None
 
 
 # --- body ---------------------------------------------------------------------------------------
@@ -142,28 +154,11 @@ def idempotency_key(headers: Headers) -> str | None:
     return key.decode("ascii")
 
 
-async def until_gone(receive: Receive) -> None:
-    """Returns when the client has gone; to be asked when its body has been read."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _received(receive: Receive) -> AsyncIterator[bytes]:
-    """The body, piece by piece, as the connection gives it."""
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        more = message.get("more_body", False)
-        yield message.get("body", b"")
-
-
-async def read_lines(receive: Receive, longest: int) -> AsyncIterator[bytes]:
+async def read_lines(request: Request, longest: int) -> AsyncIterator[bytes]:
     """The lines of a body of any length; only one is held at a time."""
     held: list[bytes] = []
     size = 0
-    async for chunk in _received(receive):
+    while chunk := await request.receive():
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             yield b"".join((*held, end))
@@ -171,27 +166,32 @@ async def read_lines(receive: Receive, longest: int) -> AsyncIterator[bytes]:
         held.append(rest)
         size += len(rest)
         if size > longest:
-            raise TooLarge(longest)
+            raise _too_large(request, longest)
     if size:
         yield b"".join(held)
 
 
-async def read_chunks(receive: Receive, headers: Headers, limit: int) -> AsyncIterator[bytes]:
+async def read_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
     """The body as it comes in; ends with an error as soon as it is longer than the limit."""
-    announced = headers.get(b"content-length", b"")
+    announced = request.headers.get(b"content-length", b"")
     if announced.isdigit() and int(announced) > limit:
-        raise TooLarge(limit)
+        raise _too_large(request, limit)
     size = 0
-    async for chunk in _received(receive):
+    while chunk := await request.receive():
         size += len(chunk)
         if size > limit:
-            raise TooLarge(limit)
+            raise _too_large(request, limit)
         yield chunk
 
 
-async def read_body(receive: Receive, headers: Headers, limit: int) -> bytes:
+def _too_large(request: Request, limit: int) -> TooLarge:
+    request.keep_alive = False  # or the rest of the body would be read to its end
+    return TooLarge(limit)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
     """The whole body."""
-    return b"".join([chunk async for chunk in read_chunks(receive, headers, limit)])
+    return b"".join([chunk async for chunk in read_chunks(request, limit)])
 
 
 def bind_body(type_: TypeAdapter[Any], text: bytes, max_records: int) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery import instants
+from gleanery.api.connection import Header, Request
 from gleanery.api.file_links import FileLinks
 from gleanery.api.telemetry import Telemetry
 from gleanery.blobs import Blobs
@@ -15,7 +16,6 @@ from gleanery.store.database import Database
 from gleanery.store.schemas import Schemas
 from gleanery.vault import Vault
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Query = TypeVar("Query")
 Body = TypeVar("Body")
 
@@ -42,15 +42,12 @@ class Call(Generic[Query, Body]):
 
     services: Services
     organization_id: int
-    method: str
-    headers: dict[bytes, bytes]
+    request: Request
     path: dict[str, str]
     asked: dict[str, str]
     """The query as it was written, for links that repeat it."""
     query: Query
     body: Body
-    receive: Receive
-    """What else comes from the client: the rest of a body, or the news that it has gone."""
     idempotency_key: str | None = None
 
     async def with_links(
@@ -67,7 +64,9 @@ class Answer(NamedTuple):
     body: bytes
     status: int = 200
     content_type: bytes = b"application/json"
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    headers: tuple[Header, ...] = ()
+    more: tuple[bytes, ...] = ()
+    """Further bytes that are at hand: to join a megabyte would be to copy it."""
     length: int | None = None
     """Of all bytes, where they are not just these."""
     rest: AsyncGenerator[bytes] | None = None

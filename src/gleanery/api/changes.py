@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gleanery.api import binding
 from gleanery.api.calls import Answer, Call
 from gleanery.records import ChangeQuery
 from gleanery.store import changes, groups
@@ -38,7 +37,7 @@ async def _stopped_when_gone(call: Call[ChangeQuery, None], watch: Watch) -> Asy
     """Nobody waits for the sake of a client that has gone."""
 
     async def look_out() -> None:
-        await binding.until_gone(call.receive)
+        await call.request.gone()
         watch.stop()
 
     lookout = asyncio.create_task(look_out())

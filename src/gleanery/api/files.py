@@ -61,7 +61,7 @@ class _Upload:
 async def store_file(call: Call[FileUpload, AsyncIterator[bytes]]) -> Answer:
     s, query, organization_id = call.services, call.query, call.organization_id
     upload = _Upload(call.body)
-    declared = call.headers.get(b"content-type", b"").decode("latin-1")
+    declared = call.request.headers.get(b"content-type", b"").decode("latin-1")
     file_type = await asyncio.to_thread(mediatypes.media_type, await upload.head(), declared)
     key = await files.begin_upload(s.database, organization_id, s.clock())
     file = None
@@ -115,15 +115,15 @@ async def _bytes_of(call: Call[BlobQuery, None] | Call[None, None], file: files.
         (b"accept-ranges", b"bytes"),
         (b"content-disposition", _attachment(file.filename)),
     ]
-    if partial.is_held(call.headers, etag):
+    if partial.is_held(call.request.headers, etag):
         return Answer(b"", 304, headers=tuple(headers))
-    asked = {} if call.method == "HEAD" else call.headers  # a part is for GET alone
+    asked = {} if call.request.method == "HEAD" else call.request.headers  # a part is for GET alone
     part = partial.wanted(asked, etag, file.size)
     if part.is_asked_for:
         headers.append((b"content-range", part.content_range))
     pieces = call.services.blobs.read(file.key, part.start, part.stop)
     return Answer(
-        b"" if call.method == "HEAD" else await _first(pieces),
+        b"" if call.request.method == "HEAD" else await _first(pieces),
         206 if part.is_asked_for else 200,
         content_type=file.file_type.encode(),
         headers=tuple(headers),

@@ -6,18 +6,21 @@ from gleanery import errors, jsontext
 from gleanery.api.calls import Answer
 
 STATUS: dict[type[errors.GleaneryError], int] = {
+    errors.BadRequest: 400,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
     errors.BadLink: 403,
     errors.NotFound: 404,
     errors.MethodNotAllowed: 405,
     errors.Missing: 404,
+    errors.TooSlow: 408,
     errors.Conflict: 409,
     errors.Gone: 410,
     errors.TooLarge: 413,
     errors.UnsupportedMedia: 415,
     errors.OutOfRange: 416,
     errors.Invalid: 422,
+    errors.HeadTooLarge: 431,
     errors.Unavailable: 503,
 }
 MEANING = {
@@ -60,8 +63,6 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"www-authenticate", b'Bearer realm="gleanery"'),)
         case errors.MethodNotAllowed(allowed=allowed):
             return ((b"allow", allowed.encode()),)
-        case errors.TooLarge():  # or the rest of the body would be read to its end
-            return ((b"connection", b"close"),)
         case errors.OutOfRange(size=size):
             return ((b"content-range", b"bytes */%d" % size),)
         case errors.Unavailable(retry_after=seconds):

@@ -1,0 +1,491 @@
+"""A client's connection: HTTP/1.1 on a socket, one request after the other, within limits.
+
+httptools reads the bytes. What it finds becomes a ``Request``, which is answered in a task of its
+own. ``Gate`` has all connections of a worker, and gives up clients that keep it waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, Protocol, cast
+
+import httptools
+
+from gleanery.errors import BadRequest, GleaneryError, HeadTooLarge, TooSlow
+
+Header = tuple[bytes, bytes]
+
+_LONGEST_HEAD = 64 * 1024
+_HELD = 64 * 1024  # bytes of a body, before the client has to wait until they are taken
+_SLOWEST = 1024  # bytes a second; who is slower for a while is given up
+_LINGER_SECONDS, _LINGER_BYTES = 5, 4 * 1024 * 1024  # for a client to see that it is refused
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+
+
+class ClientGone(Exception):
+    """The client went away before its request was whole: there is nobody to answer."""
+
+
+class Request:
+    """What a client asks. Its body comes piece by piece, as it is asked for."""
+
+    __slots__ = (
+        "_connection",
+        "_expects",
+        "_fault",
+        "_held",
+        "_news",
+        "_pieces",
+        "headers",
+        "is_whole",
+        "keep_alive",
+        "method",
+        "path",
+        "query",
+    )
+
+    def __init__(
+        self, connection: Connection, method: str, url: bytes, headers: dict[bytes, bytes]
+    ) -> None:
+        self._connection = connection
+        self.method = method
+        self.path, self.query = _split(url)
+        self.headers = headers
+        """By their names in small letters; one that came twice has both values."""
+        self.keep_alive = True
+        self.is_whole = False
+        self._expects = b"expect" in headers  # a word from us before it sends the body
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._fault: Exception | None = None  # why nothing more comes
+        self._news: asyncio.Future[None] | None = None
+
+    async def receive(self) -> bytes:
+        """The next piece of the body; empty at its end. Raises what is wrong with it."""
+        while not self._pieces and not self.is_whole:
+            if self._fault is not None:
+                raise self._fault
+            if self._expects:
+                self._expects = False
+                self._connection.write((_CONTINUE,))
+            self._connection.resume_reading()
+            await self._hear()
+        piece = b"".join(self._pieces)
+        self._pieces, self._held = [], 0
+        return piece
+
+    async def gone(self) -> None:
+        """Returns when the client has gone."""
+        while self._fault is None:
+            await self._hear()
+
+    async def respond(self, status: int, headers: Iterable[Header], body: Sequence[bytes]) -> None:
+        """Writes an answer, or the beginning of one, and waits until the client takes it."""
+        parts = [_STATUS_LINES[status], b"date: ", _date(int(time.time())), b"\r\n"]
+        for name, value in headers:
+            parts += (name, b": ", value, b"\r\n")
+        if self._expects and not self._held:
+            self.keep_alive = False  # what comes next may be the body or another request
+        parts.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
+        if self.method != "HEAD":
+            parts += body
+        await self.send(parts)
+
+    async def send(self, parts: Sequence[bytes]) -> None:
+        """Writes more of the answer."""
+        self._connection.write(parts)
+        if self._connection.is_full:
+            await self._connection.emptied()
+
+    # --- what the connection tells it ------------------------------------------------------------
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for what the client has still to send."""
+        return self._news is not None and not self.is_whole
+
+    def add(self, piece: bytes) -> bool:
+        """Takes a piece of the body; tells whether that is enough for now."""
+        self._pieces.append(piece)
+        self._held += len(piece)
+        self._tell()
+        return self._held > _HELD
+
+    def end(self) -> None:
+        self.is_whole = True
+        self._tell()
+
+    def fail(self, fault: Exception) -> None:
+        """Nothing more comes from the client, and the connection ends with this request."""
+        self.keep_alive = False
+        self._fault = self._fault or fault
+        self._tell()
+
+    async def _hear(self) -> None:
+        self._news = asyncio.get_running_loop().create_future()
+        try:
+            await self._news
+        finally:
+            self._news = None
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+
+class Handler(Protocol):
+    """What answers requests."""
+
+    async def serve(self, request: Request) -> None:
+        """Answers. An exception cuts the connection, so that half an answer looks like one."""
+
+    async def refuse(self, request: Request, fault: GleaneryError) -> None:
+        """Answers what can't be read."""
+
+    def stop_waiting(self) -> None:
+        """Lets the requests that only wait for something to happen come to their end."""
+
+
+class ServerState(Protocol):
+    """What the server keeps of its connections, to wait for them when it stops."""
+
+    connections: set[Any]
+    tasks: set[asyncio.Task[None]]
+
+
+class Gate:
+    """All connections of a worker, and the limits they are held to."""
+
+    def __init__(self, handler: Handler, idle_seconds: int, stall_seconds: int) -> None:
+        self.handler = handler
+        self.idle_seconds = idle_seconds
+        self.stall_seconds = stall_seconds
+        self.connections: set[Connection] = set()
+
+    async def patrol(self) -> None:
+        """Looks after all connections, once a second."""
+        while True:
+            await asyncio.sleep(1)
+            for connection in tuple(self.connections):
+                connection.look_after()
+
+
+class Connection(asyncio.Protocol):
+    """One socket: what comes in becomes requests, which are answered in their order."""
+
+    def __init__(self, gate: Gate, state: ServerState) -> None:
+        self._gate = gate
+        self._state = state
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        # Bytes behind a request that ends the connection are not for us, and no fault.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._transport: asyncio.Transport
+        self._is_lost = False
+        self._is_stopping = False
+        self._is_deaf = False  # whatever comes in is thrown away
+        self._is_paused = False
+        self._room: asyncio.Future[None] | None = None  # to write on, while there is none
+        # The head that is coming in
+        self._in_head = False
+        self._head_bytes = 0
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        # The requests
+        self._arriving: Request | None = None  # of which the body is coming in
+        self._current: Request | None = None  # which is being answered
+        self._queue: deque[Request] = deque()  # sent without waiting for the answer before
+        self._refusal: GleaneryError | None = None  # to be told after these
+        # The client's slowness
+        self._begun = 0  # requests
+        self._moved = 0  # bytes that came in
+        self._waiting_for: tuple[str, int] = ("", 0)
+        self._waited = 0  # seconds
+        self._left = 0  # bytes that are still to be written
+
+    # --- what the transport tells ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._state.connections.add(self)
+        self._gate.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._moved += len(data)
+        if self._is_deaf:
+            if self._current is None and self._moved > _LINGER_BYTES:
+                self._transport.abort()
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._stay()
+            return
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, GleaneryError) else BadRequest())
+            return
+        if self._in_head:
+            self._grow_head(len(data))
+
+    def _stay(self) -> None:
+        """The client offers another protocol. Its request is answered all the same, in ours."""
+        self._is_deaf = True
+        for request in (self._current, *self._queue):
+            if request is not None:
+                request.keep_alive = False
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more. It may still wait for answers."""
+        for request in (self._current, *self._queue):
+            if request is not None:
+                request.fail(ClientGone())
+        has_tls = self._transport.get_extra_info("ssl_object") is not None
+        return self._current is not None and not has_tls
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_lost = True
+        self._gate.connections.discard(self)
+        self._queue.clear()
+        self.resume_writing()
+        if self._current is None:
+            self._state.connections.discard(self)
+        else:
+            self._current.fail(ClientGone())
+
+    def pause_writing(self) -> None:
+        self._room = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
+
+    # --- what the parser tells -------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        self._url, self._headers = b"", {}
+        self._begun += 1
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name in self._headers:
+            value = self._headers[name] + b", " + value
+        self._headers[name] = value
+        self._head_bytes += len(name) + len(value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        if self._head_bytes > _LONGEST_HEAD:
+            raise HeadTooLarge(_LONGEST_HEAD)
+        method = self._parser.get_method().decode("ascii")
+        request = self._arriving = Request(self, method, self._url, self._headers)
+        request.keep_alive = (
+            self._parser.should_keep_alive()
+            and self._parser.get_http_version() != "1.0"
+            and not self._is_stopping
+        )
+        if self._current is None:
+            self._start(request)
+        else:
+            self._queue.append(request)
+            self._pause_reading()
+
+    def on_body(self, body: bytes) -> None:
+        if self._arriving is not None and self._arriving.add(body):
+            self._pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self._arriving is not None:
+            self._arriving.end()
+            self._arriving = None
+
+    # --- what a request asks for -----------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the client is behind with reading what was written."""
+        return self._room is not None
+
+    async def emptied(self) -> None:
+        if self._room is not None:
+            await self._room
+        if self._is_lost:
+            raise ClientGone
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        """What is small goes out in one piece; what is large is not copied for that."""
+        if self._is_lost:
+            raise ClientGone
+        if sum(map(len, parts)) <= _HELD:
+            self._transport.write(b"".join(parts))
+        else:
+            self._transport.writelines(parts)
+
+    def _pause_reading(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._is_paused and not self._queue and not self._is_lost:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    # --- one request after the other -------------------------------------------------------------
+
+    def _start(self, request: Request, refusal: GleaneryError | None = None) -> None:
+        self._current = request
+        task = self._loop.create_task(self._answer(request, refusal))
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
+
+    async def _answer(self, request: Request, refusal: GleaneryError | None) -> None:
+        is_answered = False
+        try:
+            if refusal is None:
+                await self._gate.handler.serve(request)
+            else:
+                await self._gate.handler.refuse(request, refusal)
+            is_answered = True
+        except ClientGone:
+            pass
+        finally:
+            self._finish(request, is_answered)
+
+    def _finish(self, request: Request, is_answered: bool) -> None:
+        self._current = None
+        if self._is_lost:
+            self._state.connections.discard(self)
+        elif not is_answered:
+            self._transport.abort()
+        elif not request.keep_alive or self._is_stopping:
+            self._close(request)
+        elif self._queue:
+            self._start(self._queue.popleft())
+            self.resume_reading()
+        elif self._refusal is not None:
+            self._tell(self._refusal)
+        else:
+            if self._arriving is request:
+                self._arriving = None  # what is left of its body is thrown away
+            self.resume_reading()
+
+    def _close(self, request: Request) -> None:
+        """A client that is still sending is first let read the answer: else it may never see it."""
+        if request.is_whole or not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self._is_deaf, self._moved = True, 0
+        self._transport.write_eof()
+        self._queue.clear()
+        self.resume_reading()
+
+    def _grow_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > _LONGEST_HEAD:
+            self._refuse(HeadTooLarge(_LONGEST_HEAD))
+
+    def _refuse(self, fault: GleaneryError) -> None:
+        """Tells what is wrong, after the answers to all that was well, and hears no more."""
+        self._is_deaf, self._in_head = True, False
+        if self._arriving is not None:
+            self._arriving.fail(fault)  # whose answer tells it
+        elif self._current is not None:
+            self._refusal = fault
+        else:
+            self._tell(fault)
+
+    def _tell(self, fault: GleaneryError) -> None:
+        request = Request(self, "GET", b"/", {})
+        request.keep_alive = False
+        self._start(request, fault)
+
+    def shutdown(self) -> None:
+        """The server stops: what is under way is finished, and nothing more is taken."""
+        self._is_stopping = True
+        self._gate.handler.stop_waiting()
+        if self._current is None:
+            self._transport.close()
+        else:
+            self._current.keep_alive = False
+
+    # --- slow clients ----------------------------------------------------------------------------
+
+    def look_after(self) -> None:
+        """Once a second: has the client kept us waiting for too long?"""
+        waiting_for = (self._what_is_waited_for(), self._begun)
+        if waiting_for != self._waiting_for:
+            self._waiting_for = waiting_for
+            self._begin_window()
+            return
+        self._waited += 1
+        what = waiting_for[0]
+        if what == "a request" and self._waited >= self._gate.idle_seconds:
+            self._give_up()
+        elif what == "the end" and self._waited >= _LINGER_SECONDS:
+            self._transport.abort()
+        elif what == "a head" and self._waited >= self._gate.stall_seconds:
+            self._refuse(TooSlow())
+        elif what in ("a body", "a reader") and self._waited >= self._gate.stall_seconds:
+            self._hold_to_pace(what)
+
+    def _what_is_waited_for(self) -> str:
+        if self._room is not None:
+            return "a reader"
+        if self._is_deaf and self._current is None:
+            return "the end"
+        if self._in_head and self._current is None:
+            return "a head"
+        if self._current is None:
+            return "a request" if self._arriving is None else "a body"
+        return "a body" if self._current.is_awaited else "nothing"
+
+    def _hold_to_pace(self, what: str) -> None:
+        moved = self._moved
+        if what == "a reader":
+            moved = self._left - self._transport.get_write_buffer_size()
+        is_slow = moved < _SLOWEST * self._waited
+        self._begin_window()
+        if is_slow and what == "a body" and self._arriving is not None:
+            self._refuse(TooSlow())
+        elif is_slow:
+            self._transport.abort()
+
+    def _give_up(self) -> None:
+        if self._transport.get_write_buffer_size():  # an answer that nobody takes
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    def _begin_window(self) -> None:
+        self._waited, self._moved = 0, 0
+        self._left = self._transport.get_write_buffer_size()
+
+
+def _split(url: bytes) -> tuple[bytes, bytes]:
+    """Path and query as they were sent."""
+    if url[:1] != b"/" or b"#" in url:
+        try:
+            parsed = httptools.parse_url(url)
+        except httptools.HttpParserInvalidURLError:
+            raise BadRequest from None
+        return parsed.path or b"/", parsed.query or b""
+    path, _, query = url.partition(b"?")
+    return path, query
+
+
+@lru_cache(maxsize=2)
+def _date(second: int) -> bytes:
+    return formatdate(second, usegmt=True).encode()

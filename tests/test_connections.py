@@ -1,0 +1,269 @@
+"""What clients do to a connection that no library would do: slow, broken, early, half closed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import apsw
+import pytest
+import raw
+from conftest import fresh_settings
+from service import Client, Service
+
+STALL_SECONDS = 1
+JSON = "Content-Type: application/json"
+
+
+@pytest.fixture(scope="module")
+def strict(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """A service that soon gives up slow clients."""
+    settings = fresh_settings("sqlite", request, tmp_path_factory.mktemp("strict"))
+    running = Service(replace(settings, idle_seconds=2, stall_seconds=STALL_SECONDS))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def caller(strict: Service) -> Iterator[Client]:
+    with strict.client() as client:
+        client.store("group", {"job_id": "j", "source_url": "u", "data": {"text": "x" * 900_000}})
+        yield client
+
+
+def connected(service: Service) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", service.settings.port), timeout=20)
+
+
+def head(client: Client, method: str, path: str, *headers: str) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {client.token}"]
+    return "\r\n".join([*lines, *headers, "", ""]).encode()
+
+
+def read_all(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def statuses(received: bytes) -> list[bytes]:
+    return [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]]
+
+
+def detail_type(received: bytes) -> str:
+    body = received.partition(b"\r\n\r\n")[2]
+    return str(json.loads(body)["detail"][0]["type"])
+
+
+# --- what is not HTTP, or too much of it --------------------------------------------------------
+
+
+def test_what_is_not_http_is_told_so_in_the_form_of_every_error(strict: Service) -> None:
+    for rubbish in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET\r\n\r\n"):
+        answer = raw.exchange(strict.url, rubbish)
+        assert (answer.status, answer.headers["connection"]) == (400, "close")
+        assert json.loads(answer.body)["detail"][0]["type"] == "bad_request"
+
+
+def test_a_body_that_breaks_off_in_rubbish_is_a_bad_request(
+    strict: Service, caller: Client
+) -> None:
+    start = head(caller, "POST", "/v1/cookies", "Transfer-Encoding: chunked", JSON)
+    answer = raw.exchange(strict.url, start + b"2\r\n[]\r\nnonsense\r\n")
+    assert answer.status == 400
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_head_may_hold_64_kilobytes(strict: Service, caller: Client, at_once: bool) -> None:
+    allowed = raw.exchange(
+        strict.url, head(caller, "GET", "/v1/cookies", f"X-A: {'x' * 60_000}", "Connection: close")
+    )
+    assert allowed.status == 200
+    many = [f"X-{n}: {'x' * 1000}" for n in range(70)]
+    request = head(caller, "GET", "/v1/cookies", *many)
+    with connected(strict) as connection:
+        for start in range(0, len(request), len(request) if at_once else 4096):
+            connection.sendall(request[start : start + (len(request) if at_once else 4096)])
+        received = read_all(connection)
+    assert (statuses(received), detail_type(received)) == ([b"431"], "too_large")
+
+
+def test_a_header_without_end_is_not_collected(strict: Service) -> None:
+    with connected(strict) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nX: ")
+        assert sent_to(connection, b"x" * 65536, 1000) < 1000
+
+
+def sent_to(connection: socket.socket, piece: bytes, times: int) -> int:
+    """How often it could be sent before the other side had enough."""
+    for number in range(times):
+        try:
+            connection.sendall(piece)
+        except OSError:
+            return number
+    return times
+
+
+def received_of(connection: socket.socket) -> int:
+    """How many bytes came before the connection was closed or cut."""
+    size = 0
+    try:
+        while piece := connection.recv(1024 * 1024):
+            size += len(piece)
+    except ConnectionError:
+        pass
+    return size
+
+
+# --- what is unusual, and right ------------------------------------------------------------------
+
+
+def test_requests_sent_ahead_are_answered_in_their_order(strict: Service, caller: Client) -> None:
+    paths = ("/healthz", "/v1/cookies", "/nowhere", "/v1/outputs/group", "/readyz")
+    ahead = b"".join(head(caller, "GET", path) for path in paths)
+    body = b'[{"domain":"a.com","name":"n","value":"v"}]'
+    length = f"Content-Length: {len(body)}"
+    ahead += head(caller, "POST", "/v1/cookies", JSON, length) + body
+    ahead += head(caller, "GET", "/healthz", "Connection: close")
+    with connected(strict) as connection:
+        connection.sendall(ahead)
+        received = read_all(connection)
+    assert statuses(received) == [b"200", b"200", b"404", b"200", b"200", b"200", b"200"]
+
+
+def test_rubbish_behind_a_request_is_refused_after_its_answer(
+    strict: Service, caller: Client
+) -> None:
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "GET", "/v1/cookies") + b"\x00\x01rubbish\r\n\r\n")
+        assert statuses(read_all(connection)) == [b"200", b"400"]
+
+
+def test_a_client_that_has_said_all_still_gets_its_answer(strict: Service, caller: Client) -> None:
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "GET", "/v1/outputs/group"))
+        connection.shutdown(socket.SHUT_WR)
+        received = read_all(connection)
+    assert statuses(received) == [b"200"]
+    assert received.endswith(b"]}")
+
+
+def test_a_body_comes_only_after_the_word_where_the_client_waits_for_it(
+    strict: Service, caller: Client
+) -> None:
+    body = b'[{"domain":"a.com","name":"n","value":"v"}]'
+    expects = (JSON, f"Content-Length: {len(body)}", "Expect: 100-continue")
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "POST", "/v1/cookies", *expects))
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        assert statuses(connection.recv(4096)) == [b"200"]
+    with connected(strict) as connection:  # refused without a look at the body: it is not wanted
+        connection.sendall(head(caller, "POST", "/v1/nowhere", *expects))
+        received = read_all(connection)
+    assert statuses(received) == [b"404"]
+    assert b"\r\nconnection: close\r\n" in received
+
+
+def test_the_body_of_a_refused_request_is_not_taken_for_the_next(
+    strict: Service, caller: Client
+) -> None:
+    body = b"GET /healthz HTTP/1.1\r\n\r\n" * 10_000
+    refused = f"POST /v1/cookies HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    last = head(caller, "GET", "/healthz", "Connection: close")
+    with connected(strict) as connection:
+        connection.sendall(refused.encode() + body + last)
+        assert statuses(read_all(connection)) == [b"401", b"200"]
+
+
+def test_another_protocol_may_be_offered_in_vain(strict: Service, caller: Client) -> None:
+    offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "GET", "/v1/cookies", *offer))
+        assert statuses(read_all(connection)) == [b"200"]
+
+
+def test_an_older_client_is_answered_and_left(strict: Service) -> None:
+    assert raw.exchange(strict.url, b"GET /healthz HTTP/1.0\r\n\r\n").status == 200
+    absolute = f"GET {strict.url}/healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert raw.exchange(strict.url, absolute.encode()).status == 200
+
+
+# --- slow clients --------------------------------------------------------------------------------
+
+
+def trickle(connection: socket.socket, text: bytes) -> bytes:
+    """Sends some bytes a second, far too few, until there is an answer."""
+    connection.settimeout(0.25)
+    for byte in text:
+        connection.sendall(bytes([byte]))
+        try:
+            received = connection.recv(65536)
+        except TimeoutError:
+            continue
+        connection.settimeout(20)
+        return received + read_all(connection)
+    raise AssertionError("all of it was taken")
+
+
+def test_a_head_that_trickles_in_is_given_up(strict: Service, caller: Client) -> None:
+    with connected(strict) as connection:
+        received = trickle(connection, head(caller, "GET", "/v1/cookies"))
+    assert (statuses(received), detail_type(received)) == ([b"408"], "too_slow")
+
+
+@pytest.mark.parametrize("path", ["/v1/cookies", "/v1/outputs/group", "/v1/files"])
+def test_a_body_that_trickles_in_is_given_up(strict: Service, caller: Client, path: str) -> None:
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "POST", path, JSON, "Content-Length: 1000"))
+        received = trickle(connection, b"[" + b" " * 998 + b"]")
+    assert (statuses(received), detail_type(received)) == ([b"408"], "too_slow")
+
+
+def test_an_idle_connection_is_closed(strict: Service, caller: Client) -> None:
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "GET", "/healthz"))
+        assert statuses(connection.recv(4096)) == [b"200"]
+        started = time.monotonic()
+        assert connection.recv(1) == b""
+        assert time.monotonic() - started > 1
+
+
+def test_a_reader_that_stalls_is_given_up_and_holds_nothing_up(
+    strict: Service, caller: Client
+) -> None:
+    outputs = [
+        {"job_id": "j", "source_url": str(n), "data": {"text": "x" * 900_000}} for n in range(20)
+    ]
+    caller.store("large", *outputs)
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "GET", "/v1/outputs/large?limit=1000"))
+        assert connection.recv(10)
+        caller.store("large", *outputs[:1])  # while the other reads nothing
+        assert len(caller.items("large")) == 20
+        assert_the_log_is_free(strict.settings.sqlite_file)
+        time.sleep(3 * STALL_SECONDS + 1)
+        assert received_of(connection) < 20 * 900_000
+
+
+def assert_the_log_is_free(path: Path) -> None:
+    """The log of the database can be written back whole: no reader holds on to a part of it."""
+    connection = apsw.Connection(str(path))
+    [(busy, _, _)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.close()
+    assert not busy
+
+
+def test_who_is_slow_but_goes_on_is_served(strict: Service, caller: Client) -> None:
+    body = json.dumps([{"domain": "a.com", "name": "n", "value": "x" * 4000}]).encode()
+    with connected(strict) as connection:
+        length = f"Content-Length: {len(body)}"
+        connection.sendall(head(caller, "POST", "/v1/cookies", JSON, length, "Connection: close"))
+        for start in range(0, len(body), 400):  # 2,000 bytes a second, for two seconds
+            connection.sendall(body[start : start + 400])
+            time.sleep(0.2)
+        assert statuses(read_all(connection)) == [b"200"]
