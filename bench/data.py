@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from typing import Any
 
 GROUP = "shop"
+FEW = 10_000
+"""The size of the small group, and of what the peers hold: the same records."""
 RARE = 10
 """How many outputs each filter's rare value matches."""
 
@@ -57,8 +58,3 @@ def outputs(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
 
 def _address(number: int) -> str:
     return f"https://shop.example/p/{number}"
-
-
-def lines(count: int) -> Iterator[bytes]:
-    for output in outputs(count):
-        yield json.dumps(output).encode() + b"\n"

@@ -13,48 +13,83 @@ from pathlib import Path
 SERVER_CORE, LOAD_CORE = 0, 1
 SECONDS = int(os.environ.get("GLEANERY_BENCH_SECONDS", "2"))
 ROUNDS = int(os.environ.get("GLEANERY_BENCH_ROUNDS", "5"))
+_LONGER = 10
 
 # Each request asks for another of the paths, so that no cache of answers makes the figure.
-_SCRIPT = """
+_GET = """
 local paths, count = {{}}, 0
 for line in io.lines("{paths}") do count = count + 1; paths[count] = line end
-math.randomseed({seed})
+math.randomseed({count})
 request = function() return wrk.format("GET", paths[math.random(count)]) end
+"""
+# Each request has another number in its body.
+_POST = """
+local count = 0
+wrk.headers["Content-Type"] = "application/json"
+request = function()
+  count = count + 1
+  return wrk.format("POST", "{path}", nil, string.format([==[{body}]==], count))
+end
 """
 
 
-class NoLoad(Exception):
+class NotMeasured(Exception):
     """The figure could not be measured, and why."""
 
 
 def must_have(program: str, package: str) -> str:
     found = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin")
     if found is None:
-        raise NoLoad(f"{program} is missing: apt-get install {package}")
+        raise NotMeasured(f"{program} is missing: apt-get install {package}")
     return found
 
 
-def pinned(core: int, *command: str) -> list[str]:
-    return ["taskset", "-c", str(core), *command]
+def pinned(core: int | None, *command: str) -> list[str]:
+    """On one core, or on all of them, whatever this process is bound to."""
+    cores = f"0-{(os.cpu_count() or 1) - 1}" if core is None else str(core)
+    return ["taskset", "-c", cores, *command]
 
 
 def requests_per_second(
     url: str, paths: Sequence[str], token: str | None = None, connections: int = 16
 ) -> float:
-    """Of one round. An answer that is not 200 spoils it."""
+    """Of one round of reading. An answer that is not 200 spoils it."""
     with tempfile.TemporaryDirectory() as folder:
-        listed, script = Path(folder, "paths"), Path(folder, "load.lua")
+        listed = Path(folder, "paths")
         listed.write_text("\n".join(paths) + "\n")
-        script.write_text(_SCRIPT.format(paths=listed, seed=len(paths)))
-        header = ["-H", f"Authorization: Bearer {token}"] if token else []
-        load = [must_have("wrk", "wrk"), "-t1", f"-c{connections}", f"-d{SECONDS}", *header]
-        run = subprocess.run(
-            pinned(LOAD_CORE, *load, "-s", str(script), url),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    found = re.search(r"Requests/sec:\s+([0-9.]+)", run.stdout)
-    if found is None or "Non-2xx" in run.stdout or float(found[1]) == 0:
-        raise NoLoad(f"wrk says: {(run.stdout + run.stderr)[-300:]}")
-    return float(found[1])
+        script = _GET.format(paths=listed, count=len(paths))
+        return _settled(url, script, token, connections)
+
+
+def posts_per_second(url: str, path: str, body: str, token: str, connections: int) -> float:
+    """Of one round of posting the body, each time with the next number in the place of ``%d``."""
+    return _settled(url, _POST.format(path=path, body=body), token, connections)
+
+
+def _settled(url: str, script: str, token: str | None, connections: int) -> float:
+    """What is under way when the time is up counts for nothing, so the slow get longer."""
+    answered, rate = _wrk(url, script, token, connections, SECONDS)
+    if answered < _LONGER * connections:
+        answered, rate = _wrk(url, script, token, connections, SECONDS * _LONGER)
+    if not answered:
+        raise NotMeasured(f"no answer within {SECONDS * _LONGER} s")
+    return rate
+
+
+def _wrk(
+    url: str, script: str, token: str | None, connections: int, seconds: int
+) -> tuple[int, float]:
+    """How many requests were answered, and how many a second."""
+    load = [must_have("wrk", "wrk"), "-t1", f"-c{connections}", f"-d{seconds}", "--timeout", "60"]
+    load += ["-H", f"Authorization: Bearer {token}"] if token else []
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+        file.write(script)
+        file.flush()
+        command = pinned(LOAD_CORE, *load, "-s", file.name, url)
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+    answered = re.search(r"(\d+) requests in", run.stdout)
+    rate = re.search(r"Requests/sec:\s+([0-9.]+)", run.stdout)
+    if answered is None or rate is None or "Non-2xx" in run.stdout:
+        said = " ".join((run.stdout + run.stderr).split())
+        raise NotMeasured(f"wrk says: {said[-200:]}")
+    return int(answered[1]), float(rate[1])

@@ -1,24 +1,73 @@
-"""Fills the peers with the same records, each in the way that suits it."""
+"""The peers: how each is filled with the same records, started, and asked for a page of them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
 import sqlite3
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import asyncpg
 
 from bench import data, servers
-from bench.load import NoLoad
+from bench.load import NotMeasured, requests_per_second
+from bench.measuring import Measure
 
-RECORDS = 10_000
+Record = dict[str, Any]
+_PLACES = range(0, data.FEW - 1000, 37)
 
 
-def sqlite_file(path: Path) -> Path:
-    """A table as SQLAlchemy and Datasette read it."""
-    with sqlite3.connect(path) as connection:
+def records() -> Iterator[Record]:
+    """What every peer holds: of an output, what Gleanery gives back of it as it was sent."""
+    for output in data.outputs(data.FEW):
+        yield {name: output[name] for name in ("job_id", "source_url", "data", "tags")}
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    serving: Callable[[Path, str], AbstractContextManager[str]]
+    """Its address, given a folder and a PostgreSQL database, both empty."""
+    page: Callable[[int, int], str]
+    """The path of a page: of how many records, after how many."""
+    found: Callable[[Any], list[Record]]
+    """The records in an answer."""
+    token: str | None = None
+
+    def measure(self, url: str, limit: int) -> Measure:
+        """Refuses one that gives other records than it should."""
+        place = _PLACES[len(_PLACES) // 2]
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        request = urllib.request.Request(url + self.page(limit, place), headers=headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            must_be_the_records(self.found(json.load(answer)), place, limit)
+        paths = [self.page(limit, place) for place in _PLACES]
+        return partial(requests_per_second, url, paths, self.token)
+
+
+def must_be_the_records(found: list[Record], place: int, limit: int) -> None:
+    kept = [{name: one[name] for name in ("job_id", "source_url", "data", "tags")} for one in found]
+    if kept != list(islice(records(), place, place + limit)):
+        raise NotMeasured(f"a page of {limit} holds other records than the ones stored")
+
+
+# --- a table in SQLite, for two of them ---
+
+
+def _table(folder: Path) -> Path:
+    path = folder / "peers.sqlite"
+    if path.exists():
+        return path
+    connection = sqlite3.connect(path)
+    with connection:
         connection.execute("PRAGMA journal_mode = wal")
         connection.execute(
             "CREATE TABLE outputs (id INTEGER PRIMARY KEY, job_id TEXT, source_url TEXT, "
@@ -28,11 +77,29 @@ def sqlite_file(path: Path) -> Path:
             "INSERT INTO outputs (job_id, source_url, data, tags) VALUES (?, ?, ?, ?)",
             (
                 (one["job_id"], one["source_url"], json.dumps(one["data"]), json.dumps(one["tags"]))
-                for one in data.outputs(RECORDS)
+                for one in records()
             ),
         )
+    connection.close()
     return path
 
+
+def _usual(folder: Path, _: str) -> AbstractContextManager[str]:
+    table = str(_table(folder))
+    return servers.uvicorn("bench.usual:app", servers.peer("python"), BENCH_DATABASE=table)
+
+
+def _datasette(folder: Path, _: str) -> AbstractContextManager[str]:
+    return servers.datasette(_table(folder))
+
+
+def _rows(answer: Any) -> list[Record]:
+    """Datasette gives JSON in a column as text."""
+    parsed = ("data", "tags")
+    return [row | {name: json.loads(row[name]) for name in parsed} for row in answer["rows"]]
+
+
+# --- Kinto ---
 
 _KINTO = """
 [app:main]
@@ -43,7 +110,6 @@ kinto.permission_backend = kinto.core.permission.postgresql
 kinto.permission_url = {database}
 kinto.cache_backend = kinto.core.cache.memory
 kinto.userid_hmac_secret = bench
-kinto.bucket_read_principals = system.Everyone
 kinto.paginate_by = 1000
 kinto.storage_max_fetch_size = 10000
 [server:main]
@@ -51,53 +117,70 @@ use = egg:waitress#main
 host = 127.0.0.1
 port = {port}
 """
-_KINTO_FILL = """
-import json, sys
-from sqlalchemy import create_engine, text
-sys.path.insert(0, {root!r})
-from bench import data
-rows = [
-    dict(id=f"record-{{n}}", p="/buckets/b/collections/c", r="record", n=n,
-         d=json.dumps(dict(one["data"], source_url=one["source_url"], tags=one["tags"])))
-    for n, one in enumerate(data.outputs({records}))
-]
-rows += [dict(id="b", p="", r="bucket", n=1, d="{{}}")]
-rows += [dict(id="c", p="/buckets/b", r="collection", n=1, d="{{}}")]
-with create_engine({database!r}).begin() as connection:
-    connection.execute(
-        text("INSERT INTO objects (id, parent_id, resource_name, last_modified, data) VALUES "
-             "(:id, :p, :r, to_timestamp(1700000000 + :n), CAST(:d AS jsonb))"), rows)
+_COLLECTION = "/buckets/b/collections/c"
+_FIRST = 1_700_000_000_000
+"""Kinto pages by the millisecond of the last change: record n has this one and n seconds."""
+_INSERT = """
+INSERT INTO objects (id, parent_id, resource_name, last_modified, data, deleted)
+VALUES ($1, $2, $3, from_epoch($4), $5::jsonb, false)
+"""
+_ALLOW = """
+INSERT INTO access_control_entries (object_id, permission, principal)
+VALUES ('/buckets/b', 'read', 'system.Everyone')
 """
 
 
 @contextmanager
-def kinto(folder: Path, database: str) -> Iterator[str]:
+def _kinto(folder: Path, database: str) -> Iterator[str]:
     port = servers.free_port()
     ini = folder / "kinto.ini"
-    ini.write_text(_KINTO.format(database=database, port=port))
-    root = str(Path(__file__).parent.parent)
-    fill = _KINTO_FILL.format(root=root, records=RECORDS, database=database)
-    for command in (
-        [str(servers.PEERS / "kinto"), "migrate", "--ini", str(ini)],
-        [str(servers.PEERS / "python"), "-c", fill],
-    ):
-        try:
-            run = subprocess.run(
-                command, capture_output=True, text=True, check=False, env=dict(os.environ)
-            )
-        except OSError as error:
-            raise NoLoad(f"Kinto is not installed: {error.strerror}") from None
-        if run.returncode:
-            raise NoLoad(f"Kinto can't be filled: {run.stderr[-300:]}")
+    ini.write_text(_KINTO.format(database=database.replace("%", "%%"), port=port))
+    migrate = [str(servers.peer("kinto")), "migrate", "--ini", str(ini)]
+    made = subprocess.run(migrate, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise NotMeasured(f"kinto migrate: {made.stderr[-200:]}")
+    asyncio.run(_fill_kinto(database))
     with servers.kinto(ini, port) as url:
         yield url
 
 
-def kinto_paths(limit: int) -> list[str]:
-    """From random places, oldest first, by the time that stands for a record."""
-    first = 1_700_000_000_000
-    records = "/v1/buckets/b/collections/c/records"
-    return [
-        f"{records}?_sort=last_modified&_limit={limit}&_since={first + 1000 * n}"
-        for n in range(0, RECORDS - 1000, 37)
+async def _fill_kinto(database: str) -> None:
+    """Straight into its tables: through HTTP it would take minutes."""
+    connection = await asyncpg.connect(database)
+    await connection.execute(_ALLOW)
+    await connection.execute(_INSERT, "b", "", "bucket", _FIRST, "{}")
+    await connection.execute(_INSERT, "c", "/buckets/b", "collection", _FIRST, "{}")
+    rows = [
+        (f"record-{number}", _COLLECTION, "record", _FIRST + 1000 * number, json.dumps(record))
+        for number, record in enumerate(records(), 1)
     ]
+    async with connection.transaction():
+        await connection.executemany(_INSERT, rows)
+    await connection.execute("VACUUM ANALYZE")
+    await connection.close()
+
+
+PEERS = (
+    Peer(
+        "FastAPI, ORM",
+        _usual,
+        lambda limit, place: f"/outputs?limit={limit}&cursor={place}",
+        lambda answer: list(answer["items"]),
+        token="usual",
+    ),
+    Peer(
+        "Datasette",
+        _datasette,
+        lambda limit, place: f"/peers/outputs.json?_size={limit}&_next={place}&_shape=objects",
+        _rows,
+    ),
+    Peer(
+        "Kinto",
+        _kinto,
+        lambda limit, place: (
+            f"/v1{_COLLECTION}/records?_sort=last_modified&_limit={limit}"
+            f"&_since={_FIRST + 1000 * place}"
+        ),
+        lambda answer: list(answer["data"]),
+    ),
+)

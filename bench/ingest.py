@@ -1,0 +1,124 @@
+"""Storing outputs in batches, new and again, beside the same rows by the bare driver."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import apsw
+import asyncpg
+
+from bench import data
+from bench.ground import ENGINES, MANY, ROOT, Ground
+from bench.measuring import Notes, Turns
+from bench.nodes import Node, Service
+from bench.results import at_least
+
+_OUTPUTS = min(MANY, 30_000)
+_BATCH = 1000
+_SCHEMA = ROOT / "src" / "gleanery" / "store" / "schema"
+_DRIVER = "the driver"
+
+
+def measure(ground: Ground) -> None:
+    for engine in ENGINES:
+        node = ground.empty("ingest", engine)
+        with node.serving() as service:
+            turns = _turns(ground, node, service)
+        _note(ground.notes, engine, turns)
+
+
+def _turns(ground: Ground, node: Node, service: Service) -> Turns:
+    """In this order: what is sent again, and what the driver writes, has to be there first."""
+    outputs = data.outputs(_OUTPUTS)
+    batches = iter(lambda: list(islice(outputs, _BATCH)), [])
+    bodies = [json.dumps(batch).encode() for batch in batches]
+    made: list[str] = []
+
+    def created() -> float:
+        made.append(f"round-{len(made)}")
+        return _stored(service, made[-1], bodies)
+
+    def again() -> float:
+        return _stored(service, made[-1], bodies)
+
+    def by_the_driver() -> float:
+        if node.database is None:
+            return _bare_sqlite(ground, node, f"driver-{len(made)}")
+        return asyncio.run(_bare_postgres(ground, node.database, f"driver_{len(made)}"))
+
+    return Turns({"created": created, "again": again, _DRIVER: by_the_driver}).run()
+
+
+def _stored(service: Service, group: str, bodies: list[bytes]) -> float:
+    return _rate(bodies, partial(service.post, f"/v1/outputs/{group}"))
+
+
+def _rate(batches: Iterable[Any], store: Callable[[Any], Any]) -> float:
+    began = time.perf_counter()
+    for batch in batches:
+        store(batch)
+    return _OUTPUTS / (time.perf_counter() - began)
+
+
+def _note(notes: Notes, engine: str, turns: Turns) -> None:
+    work = f"{engine}: ingest in batches of {_BATCH}, of the bare driver"
+    notes.ratio(work, at_least(0.4), turns, "created", _DRIVER)
+    work = f"{engine}: re-scrape with nothing changed against creating"
+    notes.ratio(work, at_least(2), turns, "again", "created")
+
+
+_FIRST_GROUP = "SELECT * FROM outputs WHERE group_id = (SELECT min(id) FROM groups) ORDER BY id"
+
+
+def _bare_sqlite(ground: Ground, node: Node, name: str) -> float:
+    source = apsw.Connection(str(node.folder / "gleanery.sqlite"))
+    rows = source.execute(_FIRST_GROUP).fetchall()
+    source.close()
+    connection = new_sqlite(ground, name)
+    insert = f"INSERT INTO outputs VALUES ({','.join('?' * len(rows[0]))})"
+
+    def store(batch: list[Any]) -> None:
+        with connection:
+            connection.executemany(insert, batch)
+
+    rate = _rate(_cut(rows), store)
+    connection.close()
+    return rate
+
+
+def new_sqlite(ground: Ground, name: str) -> apsw.Connection:
+    """An empty database with our tables, as the service itself would open it."""
+    connection = apsw.Connection(str(ground.folder(name) / "bare.sqlite"))
+    connection.pragma("page_size", 16 * 1024)
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", "FULL")
+    connection.execute((_SCHEMA / "sqlite.sql").read_text())
+    return connection
+
+
+async def _bare_postgres(ground: Ground, database: str, name: str) -> float:
+    source = await asyncpg.connect(database)
+    found = await source.fetch(_FIRST_GROUP)
+    await source.close()
+    connection = await asyncpg.connect(ground.database(name))
+    await connection.execute((_SCHEMA / "postgres.sql").read_text())
+    columns = list(found[0].keys())
+    places = ",".join(f"${number + 1}" for number in range(len(columns)))
+    insert = f"INSERT INTO outputs ({','.join(columns)}) VALUES ({places})"
+    began = time.perf_counter()
+    for batch in _cut([tuple(row) for row in found]):
+        async with connection.transaction():
+            await connection.executemany(insert, batch)
+    rate = len(found) / (time.perf_counter() - began)
+    await connection.close()
+    return rate
+
+
+def _cut(rows: list[Any]) -> Iterable[list[Any]]:
+    return [rows[start : start + _BATCH] for start in range(0, len(rows), _BATCH)]

@@ -1,0 +1,58 @@
+"""Figures of the process itself: how soon it is ready, and how much memory it takes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from bench import data, servers
+from bench.ground import MANY, Ground
+from bench.load import ROUNDS
+from bench.nodes import Service
+from bench.results import at_most
+
+_MEBIBYTES = 150
+
+
+def start(ground: Ground) -> None:
+    node = ground.empty("start")
+    body = node.folder / "body"
+    body.write_bytes(b"{}")
+    _seconds(node.serving)  # makes the database
+    ours = min(_seconds(lambda: servers.gleanery(node.folder)) for _ in range(ROUNDS))
+    bare = min(_seconds(lambda: servers.bare(body)) for _ in range(ROUNDS))
+    work, words = "start until /readyz answers, of a bare uvicorn", f"{ours:.2f} s and {bare:.2f} s"
+    ground.notes.figure(work, at_most(3), ours / bare, words)
+
+
+def _seconds(serving: Callable[[], AbstractContextManager[Any]]) -> float:
+    began = time.perf_counter()
+    with serving():
+        return time.perf_counter() - began
+
+
+def memory(ground: Ground) -> None:
+    with ground.empty("memory").serving() as service:
+        service.fill(data.GROUP, data.outputs(MANY))
+        _read_all(service)
+        status = Path(f"/proc/{service.pid}/status").read_text()
+    used = int(status.split("VmRSS:")[1].split()[0]) / 1024
+    work = f"memory of a worker after {MANY:,} outputs in and out, of {_MEBIBYTES} MiB"
+    ground.notes.figure(work, at_most(1), used / _MEBIBYTES, f"{used:.0f} MiB")
+
+
+def _read_all(service: Service) -> None:
+    connection = HTTPConnection("127.0.0.1", urlsplit(service.url).port)
+    headers = {"Authorization": f"Bearer {service.token}"}
+    cursor: int | None = 0
+    while cursor is not None:
+        path = f"/v1/outputs/{data.GROUP}?limit=1000&cursor={cursor}"
+        connection.request("GET", path, headers=headers)
+        cursor = json.load(connection.getresponse())["metadata"]["next_cursor"]
+    connection.close()
