@@ -24,7 +24,7 @@ INSERT INTO cookies
 VALUES (1, ?, ?, ?, 'a.com', 'a.com', ?, '', 0, 0)
 """
 _VALUE = "v" * 100
-_SEAL_BYTES = 29
+_SEAL_BYTES = 32
 """What sealing adds to a value."""
 
 

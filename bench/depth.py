@@ -12,7 +12,7 @@ from bench.results import at_most
 
 
 def measure(ground: Ground) -> None:
-    for engine, node in ground.nodes.items():
+    for engine, node in ground.nodes().items():
         _note(ground.notes, engine, _turns(node))
 
 

@@ -26,7 +26,7 @@ _NONE = "no filter"
 
 
 def measure(ground: Ground) -> None:
-    for engine, node in ground.nodes.items():
+    for engine, node in ground.nodes().items():
         with node.serving() as service:
             _note_any(ground.notes, engine, _any(node, service))
             turns = _newest(node, service)
@@ -66,7 +66,7 @@ def _full_pages(service: Service, paths: list[str], limit: int) -> Measure:
 
 def _note_any(notes: Notes, engine: str, turns: Turns) -> None:
     work = f"{engine}: every filter, and any two, times as slow as none"
-    if missing := turns.missing([_NONE, *turns.gaps]):
+    if missing := turns.missing(turns.gaps):
         notes.figure(work, at_most(3), None, missing)
         return
     slowest = min(turns.best, key=lambda name: turns.best[name] if name != _NONE else float("inf"))

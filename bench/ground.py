@@ -7,7 +7,6 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ class Ground:
 
     def __init__(self, folder: Path, server: Any) -> None:
         self._folder, self._server = folder, server
+        self._filled: dict[str, Node] = {}
         self.notes = Notes()
 
     def folder(self, name: str) -> Path:
@@ -41,12 +41,17 @@ class Ground:
         database = self.database(name) if engine == "PostgreSQL" else None
         return Node(self.folder(f"{name}-{engine}"), database)
 
-    @cached_property
     def nodes(self) -> dict[str, Node]:
-        """By engine; each with a group of many outputs and one of few."""
-        return {engine: self._filled(engine) for engine in ENGINES}
+        """By engine."""
+        return {engine: self.node(engine) for engine in ENGINES}
 
-    def _filled(self, engine: str) -> Node:
+    def node(self, engine: str) -> Node:
+        """With a group of many outputs and one of few."""
+        if engine not in self._filled:
+            self._filled[engine] = self._fill(engine)
+        return self._filled[engine]
+
+    def _fill(self, engine: str) -> Node:
         say(f"Filling {engine} with {MANY:,} outputs …")
         node = self.empty("filled", engine)
         with node.serving() as service:

@@ -37,6 +37,7 @@ class Turns:
                     self.best[name] = max(self.best.get(name, 0.0), measure())
                 except NotMeasured as why:
                     self._leave_out(name, why)
+        say(f"  {self.words(*self.best)}")
         return self
 
     def _leave_out(self, name: str, why: Exception) -> None:
@@ -49,7 +50,12 @@ class Turns:
         return ", ".join(f"{name} {self.best[name]:,.0f}/s" for name in names)
 
     def missing(self, names: Iterable[str]) -> str:
-        return "; ".join(f"{name}: {self.gaps[name]}" for name in names if name in self.gaps)
+        """Why some of these were not measured, each reason once; empty if all were."""
+        of: dict[str, list[str]] = {}
+        for name in names:
+            if name in self.gaps:
+                of.setdefault(self.gaps[name], []).append(name)
+        return "; ".join(why if all_of[1:] else f"{all_of[0]}: {why}" for why, all_of in of.items())
 
 
 class Notes:

@@ -34,7 +34,7 @@ def measure(ground: Ground) -> None:
 def _turns(ground: Ground, limit: int) -> Turns:
     turns, folder = Turns(), ground.folder(f"web-{limit}")
     with ExitStack() as stack:
-        for engine, node in ground.nodes.items():
+        for engine, node in ground.nodes().items():
             service = stack.enter_context(node.serving())
             turns.add(f"Gleanery, {engine}", partial(_ours, node, service, limit, folder))
         turns.add("bare ASGI", partial(_bare, stack, folder))
@@ -93,7 +93,7 @@ def _note_the_best(notes: Notes, work: str, turns: Turns, names: list[str]) -> N
 
 def workers(ground: Ground) -> None:
     """On all cores, which the load shares with them."""
-    node = ground.nodes["SQLite"]
+    node = ground.node("SQLite")
     paths = node.pages(data.GROUP, 10)
     with node.serving(core=None) as one, node.serving(workers=2, core=None) as two:
         turns = Turns({"two": partial(two.reads, paths, 32), "one": partial(one.reads, paths, 32)})

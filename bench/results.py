@@ -46,10 +46,11 @@ class Figure:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
+        words = " ".join(self.words.replace("|", "/").split())  # it goes into a table
         if self.value is None:
-            return self.work, str(self.target or "–"), "not measured", f"–: {self.words}"
+            return self.work, str(self.target or "–"), "not measured", f"–: {words}"
         met = "–" if self.target is None else "yes" if self.target.is_met(self.value) else "**no**"
-        return self.work, str(self.target or "–"), f"{self.value:.2f}", f"{met}: {self.words}"
+        return self.work, str(self.target or "–"), f"{self.value:.2f}", f"{met}: {words}"
 
 
 def table(figures: list[Figure]) -> str:
