@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from typing import Any
 
 GROUP = "shop"
+MANY = int(os.environ.get("GLEANERY_BENCH_OUTPUTS", "1000000"))
 FEW = 10_000
 """The size of the small group, and of what the peers hold: the same records."""
 RARE = 10

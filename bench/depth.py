@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from bench import data
-from bench.ground import FEW, MANY, Ground
+from bench.ground import Ground
 from bench.measuring import Notes, Turns
 from bench.nodes import Node
 from bench.results import at_most
@@ -21,15 +21,15 @@ def _turns(node: Node) -> Turns:
     asked = {
         "first tenth": node.pages(data.GROUP, 10, slice(places // 10)),
         "last tenth": node.pages(data.GROUP, 10, slice(-places // 10, None)),
-        f"of {MANY:,}": node.pages(data.GROUP, 10),
-        f"of {FEW:,}": node.pages("few", 10),
+        f"of {data.MANY:,}": node.pages(data.GROUP, 10),
+        f"of {data.FEW:,}": node.pages("few", 10),
     }
     with node.serving() as service:
         return Turns({name: partial(service.reads, paths) for name, paths in asked.items()}).run()
 
 
 def _note(notes: Notes, engine: str, turns: Turns) -> None:
-    work = f"{engine}: page in the last tenth of {MANY:,} times as slow as in the first"
+    work = f"{engine}: page in the last tenth of {data.MANY:,} times as slow as in the first"
     notes.ratio(work, at_most(1.2), turns, "first tenth", "last tenth")
-    work = f"{engine}: page of a group of {MANY:,} times as slow as of {FEW:,}"
-    notes.ratio(work, at_most(1.2), turns, f"of {FEW:,}", f"of {MANY:,}")
+    work = f"{engine}: page of a group of {data.MANY:,} times as slow as of {data.FEW:,}"
+    notes.ratio(work, at_most(1.2), turns, f"of {data.FEW:,}", f"of {data.MANY:,}")

@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 from bench import data
-from bench.ground import MANY, Ground
+from bench.ground import Ground
 from bench.measuring import Turns, say
 from bench.nodes import Service
 from bench.results import at_most
 
-_OUTPUTS = min(MANY, 5_000)
+_OUTPUTS = min(data.MANY, 5_000)
 _FILES = 3
 _LIMIT = 1000
 

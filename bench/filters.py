@@ -1,14 +1,14 @@
-"""What a filter costs: each, any two, and ``created_after`` for the newest of all outputs."""
+"""What filters cost: each, any two, two that never meet, and the newest by ``created_after``."""
 
 from __future__ import annotations
 
 import json
 from functools import partial
-from itertools import combinations
+from itertools import combinations, permutations
 from urllib.parse import quote
 
 from bench import data
-from bench.ground import MANY, Ground
+from bench.ground import Ground
 from bench.load import NotMeasured
 from bench.measuring import Measure, Notes, Turns
 from bench.nodes import Node, Service, moment
@@ -20,7 +20,7 @@ _RARE = {
     "country": "Iceland",
     "region": "IS-1",
 }
-_GROUP = f"/v1/outputs/{data.GROUP}"
+_COMMON = {"job_id": "catalogue-1", "country": "Germany", "region": "DE-BY"}
 _NEWEST = 100
 _NONE = "no filter"
 
@@ -28,56 +28,83 @@ _NONE = "no filter"
 def measure(ground: Ground) -> None:
     for engine, node in ground.nodes().items():
         with node.serving() as service:
-            _note_any(ground.notes, engine, _any(node, service))
+            work = f"{engine}: every filter, and any two, times as slow as none"
+            _note_slowest(ground.notes, work, _any(node, service))
+            work = f"{engine}: a common value and a rare one that never meet, times as slow as none"
+            _note_slowest(ground.notes, work, _in_vain(node, service))
             turns = _newest(node, service)
-        work = f"{engine}: created_after for the last {_NEWEST} of {MANY:,}, times as slow as none"
+        work = f"{engine}: created_after for the last {_NEWEST} of all, times as slow as none"
         ground.notes.ratio(work, at_most(2), turns, _NONE, "created_after")
 
 
 def _any(node: Node, service: Service) -> Turns:
     turns = Turns({_NONE: partial(service.reads, node.pages(data.GROUP, 10))})
-    for name, paths in _filtered(node.places(data.GROUP, 10)).items():
-        turns.add(name, partial(_full_pages, service, paths, 10))
+    for name, queries in _filters(node.places(data.GROUP, 10)).items():
+        turns.add(name, partial(_filtered, service, queries, 10))
     return turns.run()
 
 
-def _filtered(places: list[int]) -> dict[str, list[str]]:
-    """Pages of ten outputs that lie far apart, as many as the rare values have.
+def _filters(places: list[int]) -> dict[str, list[str]]:
+    """Each finds ten outputs at least: the rare ones lie far apart in the group.
 
     A moment before the first of them leaves them all, and the longest way to search in vain.
     """
-    one_by_one = [f"created_after={moment(place)}" for place in places]
-    said = {name: [f"{name}={quote(value, safe='')}"] for name, value in _RARE.items()}
-    asked = said | {"created_after": one_by_one}
-    said["created_after"] = one_by_one[: len(places) // (4 * data.RARE)]
-    for one, two in combinations(said, 2):
-        asked[f"{one} and {two}"] = [f"{a}&{b}" for a in said[one] for b in said[two]]
-    return {name: [f"{_GROUP}?limit=10&{q}" for q in queries] for name, queries in asked.items()}
+    moments = [f"created_after={moment(place)}" for place in places]
+    single = {name: [_said(name, value)] for name, value in _RARE.items()}
+    early = {"created_after": moments[: len(places) // (4 * data.RARE)]}
+    pairs = {
+        f"{one} and {two}": [f"{a}&{b}" for a in of_one for b in of_two]
+        for (one, of_one), (two, of_two) in combinations((single | early).items(), 2)
+    }
+    return single | {"created_after": moments} | pairs
 
 
-def _full_pages(service: Service, paths: list[str], limit: int) -> Measure:
-    """A page that is not full would be cheaper than it seems."""
-    for path in (paths[0], paths[-1]):
-        items = json.loads(service.get(path))["items"]
-        if len(items) != limit:
-            raise NotMeasured(f"{len(items)} items instead of {limit}")
-    return partial(service.reads, paths)
-
-
-def _note_any(notes: Notes, engine: str, turns: Turns) -> None:
-    work = f"{engine}: every filter, and any two, times as slow as none"
-    if missing := turns.missing(turns.gaps):
-        notes.figure(work, at_most(3), None, missing)
-        return
-    slowest = min(turns.best, key=lambda name: turns.best[name] if name != _NONE else float("inf"))
-    more = f" is the slowest of {len(turns.best) - 1}"
-    notes.ratio(work, at_most(3), turns, _NONE, slowest, more)
+def _in_vain(node: Node, service: Service) -> Turns:
+    """The common value is the wrong one to search by. One connection: it may take long."""
+    turns = Turns({_NONE: partial(service.reads, node.pages(data.GROUP, 10), 1)})
+    for one, two in permutations(_RARE, 2):
+        if one in _COMMON:
+            query = f"{_said(one, _COMMON[one])}&{_said(two, _RARE[two])}"
+            name = f"common {one} and rare {two}"
+            turns.add(name, partial(_filtered, service, [query], 10, found=0, connections=1))
+    return turns.run()
 
 
 def _newest(node: Node, service: Service) -> Turns:
     turns = Turns({_NONE: partial(service.reads, node.pages(data.GROUP, _NEWEST))})
     since = moment(node.order(data.GROUP)[-_NEWEST])
     # The cursors lie before that moment: they change the request, not the answer.
-    paths = [f"{path}&created_after={since}" for path in node.pages(data.GROUP, _NEWEST)]
-    turns.add("created_after", partial(_full_pages, service, paths, _NEWEST))
+    cursors = node.places(data.GROUP, _NEWEST)
+    queries = [f"created_after={since}&cursor={cursor}" for cursor in cursors]
+    turns.add("created_after", partial(_filtered, service, queries, _NEWEST))
     return turns.run()
+
+
+def _said(name: str, value: str) -> str:
+    return f"{name}={quote(value, safe='')}"
+
+
+def _filtered(
+    service: Service,
+    queries: list[str],
+    limit: int,
+    found: int | None = None,
+    connections: int = 16,
+) -> Measure:
+    """Pages that find just so much, else full ones: with less they would seem cheaper."""
+    paths = [f"/v1/outputs/{data.GROUP}?limit={limit}&{query}" for query in queries]
+    expected = limit if found is None else found
+    for path in (paths[0], paths[-1]):
+        items = json.loads(service.get(path))["items"]
+        if len(items) != expected:
+            raise NotMeasured(f"finds {len(items)} outputs, not {expected}")
+    return partial(service.reads, paths, connections)
+
+
+def _note_slowest(notes: Notes, work: str, turns: Turns) -> None:
+    if missing := turns.missing(turns.gaps):
+        notes.figure(work, at_most(3), None, missing)
+        return
+    filters = {name: rate for name, rate in turns.best.items() if name != _NONE}
+    slowest = min(filters, key=lambda name: filters[name])
+    notes.ratio(work, at_most(3), turns, _NONE, slowest, f" is the slowest of {len(filters)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -14,8 +13,6 @@ from bench import data
 from bench.measuring import Notes, say
 from bench.nodes import Node
 
-MANY = int(os.environ.get("GLEANERY_BENCH_OUTPUTS", "1000000"))
-FEW = data.FEW
 ROOT = Path(__file__).parent.parent
 ENGINES = ("SQLite", "PostgreSQL")
 
@@ -52,11 +49,11 @@ class Ground:
         return self._filled[engine]
 
     def _fill(self, engine: str) -> Node:
-        say(f"Filling {engine} with {MANY:,} outputs …")
+        say(f"Filling {engine} with {data.MANY:,} outputs …")
         node = self.empty("filled", engine)
         with node.serving() as service:
-            service.fill("few", data.outputs(FEW))
-            service.fill(data.GROUP, data.outputs(MANY))
+            service.fill("few", data.outputs(data.FEW))
+            service.fill(data.GROUP, data.outputs(data.MANY))
         node.settle()
         return node
 

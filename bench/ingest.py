@@ -14,12 +14,12 @@ import apsw
 import asyncpg
 
 from bench import data
-from bench.ground import ENGINES, MANY, ROOT, Ground
+from bench.ground import ENGINES, ROOT, Ground
 from bench.measuring import Notes, Turns
 from bench.nodes import Node, Service
 from bench.results import at_least
 
-_OUTPUTS = min(MANY, 30_000)
+_OUTPUTS = min(data.MANY, 30_000)
 _BATCH = 1000
 _SCHEMA = ROOT / "src" / "gleanery" / "store" / "schema"
 _DRIVER = "the driver"

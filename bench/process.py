@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench import data, servers
-from bench.ground import MANY, Ground
+from bench.ground import Ground
 from bench.load import ROUNDS
 from bench.nodes import Service
 from bench.results import at_most
@@ -39,11 +39,11 @@ def _seconds(serving: Callable[[], AbstractContextManager[Any]]) -> float:
 
 def memory(ground: Ground) -> None:
     with ground.empty("memory").serving() as service:
-        service.fill(data.GROUP, data.outputs(MANY))
+        service.fill(data.GROUP, data.outputs(data.MANY))
         _read_all(service)
         status = Path(f"/proc/{service.pid}/status").read_text()
     used = int(status.split("VmRSS:")[1].split()[0]) / 1024
-    work = f"memory of a worker after {MANY:,} outputs in and out, of {_MEBIBYTES} MiB"
+    work = f"memory of a worker after {data.MANY:,} outputs in and out, of {_MEBIBYTES} MiB"
     ground.notes.figure(work, at_most(1), used / _MEBIBYTES, f"{used:.0f} MiB")
 
 

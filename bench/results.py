@@ -10,6 +10,9 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.data import MANY
+from bench.load import ROUNDS, SECONDS
+from bench.servers import PEERS
 from gleanery import __version__
 
 _BEGIN, _END = "<!-- measured -->", "<!-- end -->"
@@ -58,15 +61,25 @@ def table(figures: list[Figure]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def machine() -> str:
-    names = ("uvicorn", "uvloop", "httptools", "apsw", "asyncpg")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+def circumstances() -> str:
+    """Of the run: its size, the versions, the machine."""
+    ours = ("uvicorn", "uvloop", "httptools", "apsw", "asyncpg")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ours)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return (
-        f"Measured on {today}: Gleanery {__version__}, Python {platform.python_version()}, "
-        f"{versions}, SQLite {sqlite3.sqlite_version} for the peers; {os.cpu_count()} cores "
+        f"Measured on {today} over {MANY:,} outputs, best of {ROUNDS} rounds of {SECONDS} s: "
+        f"Gleanery {__version__}, Python {platform.python_version()}, {versions}; the peers "
+        f"{_peers()}, SQLite {sqlite3.sqlite_version}; {os.cpu_count()} cores "
         f"({platform.machine()}), {platform.system()} {platform.release().split('-')[0]}."
     )
+
+
+def _peers() -> str:
+    path = [str(found) for found in PEERS.parent.glob("lib/python*/site-packages")]
+    installed = importlib.metadata.distributions(path=path)
+    versions = {one.name.lower(): one.version for one in installed}
+    names = ("FastAPI", "SQLAlchemy", "Datasette", "Kinto")
+    return ", ".join(f"{name} {versions.get(name.lower(), 'not installed')}" for name in names)
 
 
 def plot(speeds: dict[str, float]) -> str:
@@ -95,7 +108,7 @@ def plot(speeds: dict[str, float]) -> str:
 def write(document: Path, figures: list[Figure], speeds: dict[str, dict[str, float]]) -> None:
     """Puts the table into the document, and the plots beside it."""
     text = document.read_text()
-    lines = [_BEGIN, "", machine(), "", table(figures), ""]
+    lines = [_BEGIN, "", circumstances(), "", table(figures), ""]
     for title, of_title in speeds.items():
         if of_title:
             name = f"performance-{title.split()[0]}.svg"
