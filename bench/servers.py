@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +28,10 @@ def free_port() -> int:
 
 @contextmanager
 def process(
-    command: Sequence[str], url: str, *, core: int | None = SERVER_CORE, **variables: str
+    command: Sequence[str],
+    url: str,
+    variables: Mapping[str, str] | None = None,
+    core: int | None = SERVER_CORE,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process that serves the URL, from when it answers until the end of the context."""
     log = Path(os.environ.get("GLEANERY_BENCH_LOG", os.devnull)).open("ab")  # noqa: SIM115
@@ -36,7 +39,7 @@ def process(
         pinned(core, *command),
         stdout=log,
         stderr=log,
-        env=os.environ | variables,
+        env={**os.environ, **(variables or {})},
         start_new_session=True,
     )
     try:
@@ -80,7 +83,8 @@ def gleanery(
     command = [sys.executable, "-m", "gleanery", "serve", *where, "--port", str(port)]
     command += ["--workers", str(workers)]
     url = f"http://127.0.0.1:{port}"
-    with process(command, f"{url}/readyz", core=core, GLEANERY_SECRET_KEY=SECRET_KEY) as running:
+    key = {"GLEANERY_SECRET_KEY": SECRET_KEY}
+    with process(command, f"{url}/readyz", key, core) as running:
         yield url, running.pid
 
 
@@ -105,7 +109,7 @@ def uvicorn(app: str, python: Path, path: str = "/", **variables: str) -> Iterat
     url = f"http://127.0.0.1:{port}"
     command = [str(python), "-m", "uvicorn", app, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--loop", "uvloop", "--http", "httptools", "--no-access-log"]
-    with process(command, url + path, PYTHONPATH=str(HERE.parent), **variables):
+    with process(command, url + path, {"PYTHONPATH": str(HERE.parent), **variables}):
         yield url
 
 
