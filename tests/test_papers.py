@@ -37,7 +37,10 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    for path in (("serve",), ("demo",), ("migrate",), ("token", "create"), ("token", "list")):
+    for path in (
+        *(("serve",), ("demo",), ("migrate",), ("token", "create"), ("token", "list")),
+        *(("keys", "list"), ("keys", "rotate"), ("keys", "forget")),
+    ):
         for option in options(*path) - {"--help"}:
             assert f"`{option}`" in OPERATIONS_PAGE, option
 

@@ -14,11 +14,12 @@ from process import Running, free_port, gleanery
 from service import SECRET_KEY, Client, Service
 
 from gleanery.errors import SettingsError
+from gleanery.keys import KeyFile, keys_from_text
 from gleanery.serve import prepare
 from gleanery.settings import Settings
 from gleanery.store.database import Database, Transaction
 from gleanery.store.engines import database_of
-from gleanery.vault import SealBroken, Vault, key_from_file, key_from_text
+from gleanery.vault import SealBroken, Vault
 
 VALUE = "s3cret-value-that-nobody-may-find"
 TABLES = ("organizations", "tokens", "facts", "cookies", "local_storage", "groups", "jobs")
@@ -104,10 +105,11 @@ def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> 
 
 
 def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
-    one, two = Vault(b"1" * 32), Vault(b"2" * 32)
-    sealed = one.seal("value", b"record")
+    one, two = Vault(lambda: [b"1" * 32]), Vault(lambda: [b"2" * 32])
+    key = one.key(one.current)
+    sealed = key.seal("value", b"record")
     assert one.open(sealed, b"record") == "value"
-    assert one.seal("value", b"record") != sealed
+    assert key.seal("value", b"record") != sealed
     for vault, text, record in (
         (two, sealed, b"record"),
         (one, sealed, b"another"),
@@ -120,19 +122,22 @@ def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
 
 def test_the_key_file_is_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "secret.key"
-    key = key_from_file(path)
+    file = KeyFile(path)
+    file.make()
+    [key] = file.read()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert key_from_file(path) == key
+    file.make()
+    assert KeyFile(path).read() == [key]
     assert list(tmp_path.iterdir()) == [path]
     path.chmod(0o644)
     with pytest.raises(SettingsError, match="chmod 600"):
-        key_from_file(path)
+        file.read()
 
 
-@pytest.mark.parametrize("text", ["", "short", "!" * 44, "A" * 44])
+@pytest.mark.parametrize("text", ["", "short", "!" * 44, "A" * 44, SECRET_KEY + " short"])
 def test_a_bad_key_is_one_clear_sentence(text: str) -> None:
     with pytest.raises(SettingsError, match="openssl rand -base64 32"):
-        key_from_text(text)
+        keys_from_text(text)
 
 
 def test_a_service_with_another_key_does_not_start(own_service: Service) -> None:
@@ -156,7 +161,7 @@ def test_a_damaged_key_file_is_one_clear_sentence(tmp_path: Path, text: bytes) -
     path.write_bytes(text)
     path.chmod(0o600)
     with pytest.raises(SettingsError, match="put back the right one"):
-        key_from_file(path)
+        KeyFile(path).read()
 
 
 def test_the_log_holds_no_value_and_no_token(

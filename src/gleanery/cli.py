@@ -1,4 +1,4 @@
-"""The ``gleanery`` command: serve, demo, migrate and the tokens."""
+"""The ``gleanery`` command: serve, demo, migrate, the tokens and the keys."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from gleanery import __version__, demo, instants, tokens
+from gleanery import __version__, demo, instants, rotate, tokens
 from gleanery.errors import GleaneryError, SettingsError
+from gleanery.progress import Begin, Tell
 from gleanery.serve import serve
 from gleanery.settings import Settings
 from gleanery.store import organizations
@@ -38,6 +42,11 @@ token_app = typer.Typer(
     help="Make, list and revoke the tokens that clients use.", no_args_is_help=True
 )
 app.add_typer(token_app, name="token")
+keys_app = typer.Typer(
+    help="List, change and give up the keys that cookie and local-storage values are sealed with.",
+    no_args_is_help=True,
+)
+app.add_typer(keys_app, name="keys")
 
 _DEFAULT = Settings()
 _LIFETIME = re.compile(r"([1-9][0-9]{0,11})([smhd])")
@@ -54,6 +63,10 @@ def _option(name: str, words: str) -> Any:
 Data = Annotated[Path, _option("data", "Folder of the embedded database and its secret key.")]
 DatabaseUrl = Annotated[
     str | None, _option("database", "postgresql://… to use PostgreSQL instead of the embedded one.")
+]
+Blobs = Annotated[
+    str | None,
+    _option("blobs", "Folder, or s3://bucket/prefix, for files; a folder under --data else."),
 ]
 Host = Annotated[str, _option("host", "Address to listen on.")]
 Port = Annotated[int, _option("port", "Port to listen on; 0 takes a free one.")]
@@ -93,10 +106,7 @@ def serve_command(
     max_body_bytes: Annotated[
         int, _option("max-body-bytes", "Bytes that one body may hold.")
     ] = _DEFAULT.max_body_bytes,
-    blobs: Annotated[
-        str | None,
-        _option("blobs", "Folder, or s3://bucket/prefix, for files; a folder under --data else."),
-    ] = None,
+    blobs: Blobs = None,
     max_file_bytes: Annotated[
         int, _option("max-file-bytes", "Bytes that one file may hold.")
     ] = _DEFAULT.max_file_bytes,
@@ -193,6 +203,17 @@ def migrate_command(data: Data = _DEFAULT.data, database: DatabaseUrl = None) ->
     typer.echo("The schema is up to date.")
 
 
+@contextmanager
+def _bars() -> Iterator[Begin]:
+    """Progress on standard error, if a person is looking."""
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
+
+        def begin(words: str, total: int) -> Tell:
+            return partial(bars.advance, bars.add_task(words, total=total))
+
+        yield begin
+
+
 @token_app.command("create")
 def create_token(
     organization: Annotated[str, _option("organization", "Name; made if it is new.")],
@@ -232,7 +253,7 @@ def list_tokens(data: Data = _DEFAULT.data, database: DatabaseUrl = None) -> Non
             instants.render_moment(token.expires) if token.expires is not None else "never",
             "revoked" if token.revoked else "expired" if expired else "valid",
         )
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    _print(table)
 
 
 @token_app.command("revoke")
@@ -247,6 +268,63 @@ def revoke_token(
     now = instants.now()
     _with_database(data, database, lambda db: organizations.revoke_token(db, token_id, now))
     typer.echo(f"Token {token_id} is revoked.")
+
+
+@keys_app.command("list")
+def list_keys(data: Data = _DEFAULT.data, database: DatabaseUrl = None) -> None:
+    """List the keys by their fingerprints, with how many values each has sealed."""
+    table = Table("Key", "Values", "State", box=None)
+    for key in _with_keys(data, database, rotate.list_keys):
+        states = ["missing", "at hand"][key.is_at_hand] + (", seals" if key.seals else "")
+        table.add_row(key.fingerprint, str(key.values), states)
+    _print(table)
+
+
+@keys_app.command("rotate")
+def rotate_keys(data: Data = _DEFAULT.data, database: DatabaseUrl = None) -> None:
+    """Seal every value with a new key, while the service runs; the old one is then not needed.
+
+    The embedded database's secret.key is changed by this. Where GLEANERY_SECRET_KEY holds the
+    key, put a new one in front of it on every node first, and take the old one away afterwards.
+    """
+    with _bars() as begin:
+        done = _with_keys(data, database, partial(rotate.rotate, begin=begin))
+    typer.echo(f"{done.values} values are sealed anew; all that opens is under the key {done.key}.")
+    if done.broken:
+        typer.echo(
+            f"{done.broken} values open with no key at hand and are as they were: gleanery keys "
+            "list shows which keys are missing, gleanery keys forget removes the values"
+        )
+    if not done.is_file:
+        typer.echo("Take the old key out of GLEANERY_SECRET_KEY, on one node after the other.")
+
+
+@keys_app.command("forget")
+def forget_keys(
+    yes: Annotated[bool, _option("yes", "Don't ask.")] = False,
+    data: Data = _DEFAULT.data,
+    database: DatabaseUrl = None,
+) -> None:
+    """Give up keys that are lost: remove the values that no key at hand opens."""
+    count = _with_keys(data, database, rotate.count_lost)
+    typer.echo(f"{count} cookie and local-storage values open with no key at hand.", err=True)
+    if not yes:
+        typer.confirm("Remove them and go on with the key at hand, or a new one?", abort=True)
+    forgotten = _with_keys(data, database, rotate.forget_lost)
+    typer.echo(f"{forgotten} values are removed; everything that is left opens.")
+
+
+def _with_keys(
+    data: Path,
+    url: str | None,
+    work: Callable[[Settings, Database], Coroutine[Any, Any, T]],
+) -> T:
+    settings = _where(data, url).check()
+    return _with_database(data, url, lambda database: work(settings, database))
+
+
+def _print(table: Table) -> None:
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
 def _secret_key() -> str | None:
@@ -266,13 +344,9 @@ def _with_database(
 ) -> T:
     """Runs the work on the database that the options name. None of it needs the secret key."""
     settings = _where(data, url)
-    folder = settings.data.absolute()
     is_new = url is None and not settings.sqlite_file.exists()
     if is_new and not create:
-        raise SettingsError(
-            f"There is no database in {folder}: give --data (or GLEANERY_DATA), the folder that "
-            "serve uses"
-        )
+        _must_exist(settings)
 
     async def run() -> T:
         database = database_of(settings)
@@ -285,8 +359,16 @@ def _with_database(
 
     result = asyncio.run(run())
     if is_new:
-        typer.echo(f"Made a new database in {folder}", err=True)
+        typer.echo(f"Made a new database in {settings.data.absolute()}", err=True)
     return result
+
+
+def _must_exist(settings: Settings) -> None:
+    if not settings.sqlite_file.exists():
+        raise SettingsError(
+            f"There is no database in {settings.data.absolute()}: give --data (or GLEANERY_DATA), "
+            "the folder that serve uses"
+        )
 
 
 def _scopes(text: str) -> frozenset[str]:

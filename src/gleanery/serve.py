@@ -78,8 +78,11 @@ async def prepare(settings: Settings) -> None:
     try:
         await database.migrate()
         if await facts.knows_key(database) and not has_key(settings):
-            raise SettingsError(f"The secret key {settings.key_file} is missing: put it back")
-        await facts.claim_key(database, vault_of(settings).fingerprint)
+            raise SettingsError(
+                f"The secret key {settings.key_file} is missing: put it back; if it is lost, "
+                "gleanery keys forget removes what only it could open"
+            )
+        await facts.claim_key(database, vault_of(settings))
     finally:
         await database.close()
 

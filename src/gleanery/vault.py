@@ -1,45 +1,44 @@
-"""Secrets at rest: AES-256-GCM under a key that the database never holds."""
+"""Secrets at rest: AES-256-GCM under keys that the database never holds."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
-import hashlib
 import hmac
 import os
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gleanery.errors import SettingsError
+from gleanery.keys import FINGERPRINT_BYTES, fingerprint
 
-_KEY_BYTES = 32
 _NONCE_BYTES = 12
-_FINGERPRINT_BYTES = 4
 
 
 class SealBroken(Exception):
-    """A stored value does not open: another key, another record's value, or damage."""
+    """A stored value does not open: another record's value, or damage, or a key not at hand."""
 
 
-class Vault:
-    """Seals values so that each opens only under this key and for the record it was sealed for.
+class UnknownKey(SealBroken):
+    """A value needs a key that is not at hand."""
 
-    A sealed value is the key's fingerprint, a random nonce and the ciphertext; the fingerprint
-    tells during a change of keys which key a value still needs.
-    """
+    def __init__(self, fingerprint: str) -> None:
+        super().__init__(f"no key {fingerprint} is at hand")
+        self.fingerprint = fingerprint
+
+
+class Key:
+    """One key: seals values so that each opens only under it and for the record it is for."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._cipher = AESGCM(key)
-        self._fingerprint = hashlib.sha256(b"gleanery key\0" + key).digest()[:_FINGERPRINT_BYTES]
+        self._mark = fingerprint(key)
 
     @property
     def fingerprint(self) -> str:
-        """Names the key without telling anything about it."""
-        return self._fingerprint.hex()
+        return self._mark.hex()
 
     def derived(self, purpose: str) -> bytes:
         """A key for another purpose, which tells nothing about this one."""
@@ -47,61 +46,65 @@ class Vault:
 
     def seal(self, value: str, record: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
-        return self._fingerprint + nonce + self._cipher.encrypt(nonce, value.encode(), record)
+        return self._mark + nonce + self._cipher.encrypt(nonce, value.encode(), record)
 
     def open(self, sealed: bytes, record: bytes) -> str:
-        nonce = sealed[_FINGERPRINT_BYTES : _FINGERPRINT_BYTES + _NONCE_BYTES]
+        start = FINGERPRINT_BYTES + _NONCE_BYTES
         try:
-            return self._cipher.decrypt(
-                nonce, sealed[_FINGERPRINT_BYTES + _NONCE_BYTES :], record
-            ).decode()
+            nonce = sealed[FINGERPRINT_BYTES:start]
+            return self._cipher.decrypt(nonce, sealed[start:], record).decode()
         except (InvalidTag, ValueError):
             raise SealBroken from None
 
 
-def key_from_text(text: str) -> bytes:
-    """The key of ``GLEANERY_SECRET_KEY``: 32 bytes in base64."""
-    key = _decoded(text.encode())
-    if key is None:
-        raise SettingsError(
-            "GLEANERY_SECRET_KEY must be 32 bytes in base64: openssl rand -base64 32 makes one"
-        )
-    return key
+class Vault:
+    """All keys at hand. It opens with any of them; which one seals, the database says.
 
+    A sealed value is the key's fingerprint, a random nonce and the ciphertext. A key that is
+    not known is looked for in the source once more, so that a process learns of a new one the
+    moment it needs it. What was once known stays known, for what was read before a change ended.
+    """
 
-def key_from_file(path: Path) -> bytes:
-    """The key kept beside an embedded database, made on first use, readable by its owner only."""
-    if not path.exists():
-        _make_key_file(path)
-    return _read_key_file(path)
+    def __init__(self, source: Callable[[], Sequence[bytes]]) -> None:
+        self._source = source
+        self._keys: dict[str, Key] = {}
+        self.learn()
+        self.current = next(iter(self._keys), "")
+        """The key to derive others from: the one that seals, as far as this process has heard."""
 
+    @property
+    def fingerprints(self) -> Sequence[str]:
+        """Of all keys, the first one first."""
+        return list(self._keys)
 
-def _make_key_file(path: Path) -> None:
-    """Written aside and then linked, so that of two processes that start at once both read one."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(base64.b64encode(os.urandom(_KEY_BYTES)).decode() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    with contextlib.suppress(FileExistsError):
-        os.link(draft, path)
-    draft.unlink()
+    def knows(self, fingerprint: str) -> bool:
+        if fingerprint not in self._keys:
+            self._look_again()
+        return fingerprint in self._keys
 
+    def key(self, fingerprint: str) -> Key:
+        if not self.knows(fingerprint):
+            raise UnknownKey(fingerprint)
+        return self._keys[fingerprint]
 
-def _read_key_file(path: Path) -> bytes:
-    if path.stat().st_mode & 0o077:
-        raise SettingsError(f"Others can read the secret key; run: chmod 600 {path}")
-    key = _decoded(path.read_bytes())
-    if key is None:
-        raise SettingsError(
-            f"{path} does not hold a secret key of 32 bytes: put back the right one"
-        )
-    return key
+    def open(self, sealed: bytes, record: bytes) -> str:
+        return self.key(sealed[:FINGERPRINT_BYTES].hex()).open(sealed, record)
 
+    def each_derived(self, purpose: str) -> Iterator[bytes]:
+        """What each key gives for the purpose, at last those that were not known before."""
+        known = self._keys
+        for key in known.values():
+            yield key.derived(purpose)
+        self._look_again()
+        for name, key in self._keys.items():
+            if name not in known:
+                yield key.derived(purpose)
 
-def _decoded(text: bytes) -> bytes | None:
-    try:
-        key = base64.b64decode(text.strip(), validate=True)
-    except binascii.Error:
-        return None
-    return key if len(key) == _KEY_BYTES else None
+    def _look_again(self) -> None:
+        with contextlib.suppress(SettingsError, OSError):  # what is known stays known
+            self.learn()
+
+    def learn(self) -> None:
+        """Takes in what the source holds now; its first key becomes the first one here."""
+        found = {key.fingerprint: key for key in map(Key, self._source())}
+        self._keys = found | {n: key for n, key in self._keys.items() if n not in found}

@@ -26,11 +26,12 @@ from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
 from gleanery.errors import GleaneryError
+from gleanery.keys import KeyFile, keys_from_text
 from gleanery.settings import Settings
 from gleanery.store import facts, retention
 from gleanery.store.engines import database_of
 from gleanery.store.schemas import Schemas
-from gleanery.vault import Vault, key_from_file, key_from_text
+from gleanery.vault import Vault
 
 Message = MutableMapping[str, Any]
 
@@ -60,9 +61,7 @@ def build_app(
         schemas=Schemas(),
         blobs=blobs,
         vault=vault,
-        file_links=FileLinks(
-            settings.address, vault.derived("file links"), blobs, settings.blob_url_seconds
-        ),
+        file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
@@ -80,10 +79,13 @@ def has_key(settings: Settings) -> bool:
 
 
 def vault_of(settings: Settings) -> Vault:
+    """All keys that are at hand; the file of an embedded database is made if there is none."""
     if settings.secret_key is not None:
-        return Vault(key_from_text(settings.secret_key))
+        return Vault(partial(keys_from_text, settings.secret_key))
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return Vault(key_from_file(settings.key_file))
+    file = KeyFile(settings.key_file)
+    file.make()
+    return Vault(file.read)
 
 
 class App:
@@ -107,7 +109,7 @@ class App:
     async def start(self) -> None:
         await self._services.database.open()
         try:
-            await facts.claim_key(self._services.database, self._services.vault.fingerprint)
+            await facts.claim_key(self._services.database, self._services.vault)
         except BaseException:
             await self.stop()
             raise
@@ -131,6 +133,7 @@ class App:
         s = self._services
         while True:
             try:
+                await facts.follow_key(s.database, s.vault)
                 await retention.sweep(
                     s.database,
                     s.blobs,

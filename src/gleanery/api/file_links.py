@@ -16,17 +16,19 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from gleanery.blobs import Blobs, S3Blobs
 from gleanery.store import files
 from gleanery.store.files import ID_BYTES, LINK_PARTS
+from gleanery.vault import Vault
 
 _ID_LETTERS = 2 * ID_BYTES
+_PURPOSE = "file links"
 
 
 class FileLinks:
     """Puts links into the stored templates of files, and knows its own again."""
 
-    def __init__(self, address: str, key: bytes, blobs: Blobs, seconds: int) -> None:
+    def __init__(self, address: str, vault: Vault, blobs: Blobs, seconds: int) -> None:
         self._blob_url = f"{address}/v1/blobs/".encode()
         self._file_url = f"{address}/v1/files/".encode()
-        self._key = key
+        self._vault = vault
         self._blobs = blobs
         self._seconds = seconds
 
@@ -46,14 +48,18 @@ class FileLinks:
     def is_valid(
         self, file_id: str, organization: str, expires: str, signature: str, now: int
     ) -> bool:
-        """Whether we made a link of these parts, and its time is not over."""
+        """Whether we made a link of these parts, under any key we know, and in its time."""
         if not (organization.isdecimal() and expires.isdecimal()) or len(file_id) != _ID_LETTERS:
             return False
         try:
-            [expected] = self._signatures(bytes.fromhex(file_id), organization, expires)
+            id_ = bytes.fromhex(file_id)
         except ValueError:
             return False
-        return hmac.compare_digest(expected, signature.encode()) and now < int(expires)
+        given = signature.encode()
+        return now < int(expires) and any(
+            hmac.compare_digest(_signatures(key, id_, organization, expires)[0], given)
+            for key in self._vault.each_derived(_PURPOSE)
+        )
 
     async def _from_store(self, blobs: S3Blobs, templates: Sequence[bytes]) -> list[bytes]:
         whole = [files.with_whole_links(template) for template in templates]
@@ -64,17 +70,19 @@ class FileLinks:
 
     def _parts(self, ids: bytes, organization_id: int, expires: int) -> list[bytes]:
         """What each file's two links are made up of, beside the id."""
-        signatures = self._signatures(ids, str(organization_id), str(expires))
+        key = self._vault.key(self._vault.current).derived(_PURPOSE)
+        signatures = _signatures(key, ids, str(organization_id), str(expires))
         middle = f"?organization={organization_id}&expires={expires}&signature=".encode()
         parts = [self._blob_url, middle, b"", self._file_url] * len(signatures)
         parts[2::LINK_PARTS] = signatures
         return parts
 
-    def _signatures(self, ids: bytes, organization: str, expires: str) -> list[bytes]:
-        key = hmac.digest(self._key, f"{organization} {expires}".encode(), "sha256")
-        encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305
-        text = encryptor.update(ids).hex().encode()
-        return [text[n : n + _ID_LETTERS] for n in range(0, len(text), _ID_LETTERS)]
+
+def _signatures(key: bytes, ids: bytes, organization: str, expires: str) -> list[bytes]:
+    once = hmac.digest(key, f"{organization} {expires}".encode(), "sha256")
+    encryptor = Cipher(algorithms.AES(once), modes.ECB()).encryptor()  # noqa: S305
+    text = encryptor.update(ids).hex().encode()
+    return [text[n : n + _ID_LETTERS] for n in range(0, len(text), _ID_LETTERS)]
 
 
 def _woven(

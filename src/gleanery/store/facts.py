@@ -4,27 +4,58 @@ from __future__ import annotations
 
 from gleanery.errors import SettingsError
 from gleanery.store.database import Database, Transaction
+from gleanery.vault import Vault
 
 _NOTE = "INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
 _READ = "SELECT value FROM facts WHERE name = $1"
+_SET = """
+INSERT INTO facts (name, value) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
 _KEY = "secret key"
 _SAMPLE = "sample"
 
 
 async def knows_key(database: Database) -> bool:
     """Whether values of this database may already be sealed."""
-    return await _read(database, _KEY) is not None
+    return await known_key(database) is not None
 
 
-async def claim_key(database: Database, fingerprint: str) -> None:
-    """Notes the key on first use; afterwards a service with another key does not start."""
+async def known_key(database: Database) -> str | None:
+    """The fingerprint of the key that seals, if there is one yet."""
+    return await _read(database, _KEY)
+
+
+async def claim_key(database: Database, vault: Vault) -> None:
+    """Notes the first key on first use; afterwards a service without the noted one can't start."""
     if not await knows_key(database):
-        await _note(database, _KEY, fingerprint)
-    if await _read(database, _KEY) != fingerprint:
+        await _note(database, _KEY, vault.fingerprints[0])
+    if not await follow_key(database, vault):
         raise SettingsError(
             "The secret key is not the one this database's values are sealed with: "
-            "give the right GLEANERY_SECRET_KEY, or put back the right secret.key file"
+            "give the right GLEANERY_SECRET_KEY, or put back the right secret.key file; if it is "
+            "lost, gleanery keys forget removes what only it could open"
         )
+
+
+async def follow_key(database: Database, vault: Vault) -> bool:
+    """Tells the vault which key seals now; False if it does not have that one."""
+    fingerprint = await known_key(database)
+    if fingerprint is None or not vault.knows(fingerprint):
+        return False
+    vault.current = fingerprint
+    return True
+
+
+async def sealing_key(transaction: Transaction) -> str:
+    """The fingerprint of the key that seals, for as long as this transaction holds its locks."""
+    [[fingerprint]] = await transaction.fetch(_READ, _KEY)
+    return str(fingerprint)
+
+
+async def use_key(transaction: Transaction, fingerprint: str) -> None:
+    """From now on this key seals, on every node."""
+    await transaction.fetch(_SET, _KEY, fingerprint)
 
 
 async def is_sample(database: Database) -> bool:

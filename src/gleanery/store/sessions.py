@@ -6,15 +6,23 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import structlog
+
+from gleanery.errors import Unavailable
 from gleanery.hosts import is_address
 from gleanery.records import Tally
+from gleanery.store import facts
 from gleanery.store.database import Database, Row, Transaction
-from gleanery.vault import SealBroken, Vault
+from gleanery.vault import Key, SealBroken, UnknownKey, Vault
+
+_log = structlog.get_logger("gleanery")
 
 # RFC 6265 domain-match: host is a parent domain of $2; $3 says whether $2 can have parents.
 IS_PARENT_HOST = "$3 AND substr($2, length($2) - length(host)) = '.' || host"
 
 _TAKE_TURN = "UPDATE organizations SET session_revision = session_revision + 1 WHERE id = $1"
+_NO_KEY = "Values are sealed with a secret key that this service does not have"
+_WHAT_TO_DO = "gleanery keys list shows which key is missing, gleanery keys forget gives it up"
 _RECORDS_PER_TURN = 500
 
 
@@ -55,7 +63,7 @@ async def store(
     wanted = {draft.identity: draft for draft in drafts}
 
     async def work(transaction: Transaction) -> Tally:
-        await transaction.fetch(_TAKE_TURN, organization_id)
+        key = await take_turn(transaction, vault, organization_id)
         rows = await transaction.fetch_each(
             statements.known, [(organization_id, identity) for identity in wanted]
         )
@@ -68,7 +76,7 @@ async def store(
         await transaction.run_each(
             statements.store,
             [
-                (organization_id, d.identity, vault.seal(d.value, d.identity), now, *d.columns)
+                (organization_id, d.identity, key.seal(d.value, d.identity), now, *d.columns)
                 for d in changed
             ],
         )
@@ -80,6 +88,24 @@ async def store(
         )
 
     return await database.write(work, line=organization_id)
+
+
+async def take_turn(transaction: Transaction, vault: Vault, organization_id: int) -> Key:
+    """Waits for others who write the organization's session state; gives the key to seal with.
+
+    It is asked for after the wait: once a change of keys has had its turn, nobody seals with the
+    old one any more.
+    """
+    await transaction.fetch(_TAKE_TURN, organization_id)
+    try:
+        return vault.key(await facts.sealing_key(transaction))
+    except UnknownKey as error:
+        raise _no_key(error) from None
+
+
+def _no_key(error: UnknownKey) -> Unavailable:
+    _log.error("a secret key is missing", key=error.fingerprint, help=_WHAT_TO_DO)
+    return Unavailable(_NO_KEY)
 
 
 def _is_unchanged(vault: Vault, draft: Draft, row: Row | None) -> bool:
@@ -107,8 +133,13 @@ def opened(vault: Vault, sealed: bytes, identity: bytes) -> str:
     """The value; a record that does not open is named, so that an operator can find it."""
     try:
         return vault.open(sealed, identity)
+    except UnknownKey as error:
+        raise _no_key(error) from None
     except SealBroken:
-        raise SealBroken(f"the record with identity {identity.hex()} does not open") from None
+        raise SealBroken(
+            f"the record with identity {identity.hex()} is damaged: it must be stored again, or "
+            "removed with gleanery keys forget"
+        ) from None
 
 
 async def rows_of(

@@ -1,0 +1,178 @@
+"""A change of the secret key: every sealed value, in short steps, from the keys before to the new.
+
+The database says which key seals, and every writer asks it after it has got its organization's
+turn. So once the new key is noted and each organization has had a turn, nobody seals with an old
+one; what is still sealed with one is then found and sealed anew. All of it may be repeated, be
+interrupted, or be done twice at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from gleanery.keys import FINGERPRINT_BYTES
+from gleanery.progress import Tell
+from gleanery.store import facts, sessions
+from gleanery.store.database import Database, Row, Transaction
+from gleanery.vault import SealBroken, Vault
+
+_KINDS = ("cookies", "local_storage")
+_ORGANIZATIONS = "SELECT id FROM organizations ORDER BY id"
+_MARK = f"substr(sealed, 1, {FINGERPRINT_BYTES})"
+_COUNT = {kind: f"SELECT {_MARK}, count(*) FROM {kind} GROUP BY 1" for kind in _KINDS}
+_NEXT = {
+    kind: f"""
+SELECT id, identity, sealed FROM {kind}
+WHERE organization_id = $1 AND id > $2 AND {_MARK} <> $3 ORDER BY id LIMIT $4
+"""
+    for kind in _KINDS
+}
+_ONE = {
+    kind: f"SELECT id, identity, sealed FROM {kind} WHERE organization_id = $1 AND id = $2"
+    for kind in _KINDS
+}
+_RESEAL = {
+    kind: f"UPDATE {kind} SET sealed = $3 WHERE organization_id = $1 AND id = $2" for kind in _KINDS
+}
+_REMOVE = {
+    kind: f"DELETE FROM {kind} WHERE organization_id = $1 AND id = $2 AND sealed = $3 RETURNING id"
+    for kind in _KINDS
+}
+_AT_ONCE = 500
+_ANY = b""  # no key has this fingerprint
+
+
+class _Some(NamedTuple):
+    """Some of an organization's records of one kind: id, identity and sealed value of each."""
+
+    organization_id: int
+    kind: str
+    rows: Sequence[Row]
+
+
+async def census(database: Database) -> Counter[str]:
+    """How many values are sealed with each key, by the keys' fingerprints."""
+    found = Counter[str]()
+    for kind in _KINDS:
+        for mark, count in await database.read(_COUNT[kind]):
+            found[bytes(mark).hex()] += count
+    return found
+
+
+async def begin(database: Database, choose: Callable[[], str]) -> str:
+    """Makes the chosen key the one that seals, and gives its fingerprint.
+
+    On SQLite, ``choose`` runs while no other process can write: it may change the file of keys.
+    """
+
+    async def work(transaction: Transaction) -> str:
+        fingerprint = choose()
+        await facts.use_key(transaction, fingerprint)
+        return fingerprint
+
+    return await database.write(work)
+
+
+async def end(database: Database, fingerprint: str, keep_only: Callable[[str], None]) -> bool:
+    """Drops the keys before, unless yet another change has begun; tells whether it did."""
+
+    async def work(transaction: Transaction) -> bool:
+        is_last = await facts.sealing_key(transaction) == fingerprint
+        if is_last:
+            keep_only(fingerprint)
+        return is_last
+
+    return await database.write(work)
+
+
+async def reseal(database: Database, vault: Vault, fingerprint: str, tell: Tell) -> int:
+    """Seals anew what is not sealed with this key; gives how many values no key opens."""
+    broken = 0
+    for [organization_id] in await database.read(_ORGANIZATIONS):
+        await _let_writers_end(database, vault, organization_id)
+        async for some in _records(database, organization_id, bytes.fromhex(fingerprint)):
+            started = time.monotonic()
+            broken += await database.write(partial(_step, vault, some), line=organization_id)
+            tell(len(some.rows))
+            await asyncio.sleep(time.monotonic() - started)  # as long again for others
+    return broken
+
+
+async def _let_writers_end(database: Database, vault: Vault, organization_id: int) -> None:
+    async def work(transaction: Transaction) -> None:
+        await sessions.take_turn(transaction, vault, organization_id)
+
+    await database.write(work, line=organization_id)
+
+
+async def _records(
+    database: Database, organization_id: int, not_under: bytes
+) -> AsyncIterator[_Some]:
+    """All that are not sealed with the key of this fingerprint, some at a time."""
+    for kind in _KINDS:
+        after = 0
+        while rows := await database.read(_NEXT[kind], organization_id, after, not_under, _AT_ONCE):
+            after = rows[-1][0]
+            yield _Some(organization_id, kind, rows)
+
+
+async def _step(vault: Vault, some: _Some, transaction: Transaction) -> int:
+    """Reads the records once more, under the lock, and seals them anew; gives how many can't be."""
+    key = await sessions.take_turn(transaction, vault, some.organization_id)
+    now = await transaction.fetch_each(
+        _ONE[some.kind], [(some.organization_id, row[0]) for row in some.rows]
+    )
+    resealed, broken = [], 0
+    for id_, identity, sealed in now:
+        try:
+            value = vault.open(sealed, identity)
+        except SealBroken:
+            broken += 1
+        else:
+            resealed.append((some.organization_id, id_, key.seal(value, identity)))
+    await transaction.run_each(_RESEAL[some.kind], resealed)
+    return broken
+
+
+# --- keys that are lost -------------------------------------------------------------------------
+
+
+async def count_unopenable(database: Database, vault: Vault) -> int:
+    return sum([len(some.rows) async for some in _unopenable(database, vault)])
+
+
+async def forget_unopenable(database: Database, vault: Vault) -> int:
+    """Removes the values that no key at hand opens; gives how many."""
+    forgotten = 0
+    async for some in _unopenable(database, vault):
+        forgotten += await database.write(partial(_remove, some), line=some.organization_id)
+    if not await facts.follow_key(database, vault):
+        await begin(database, lambda: vault.fingerprints[0])
+    return forgotten
+
+
+async def _unopenable(database: Database, vault: Vault) -> AsyncIterator[_Some]:
+    for [organization_id] in await database.read(_ORGANIZATIONS):
+        async for some in _records(database, organization_id, _ANY):
+            yield some._replace(rows=[row for row in some.rows if not _opens(vault, row)])
+
+
+def _opens(vault: Vault, row: Row) -> bool:
+    try:
+        vault.open(row[2], row[1])
+    except SealBroken:
+        return False
+    return True
+
+
+async def _remove(some: _Some, transaction: Transaction) -> int:
+    """Only what is still what it was: another node may have stored a new value."""
+    removed = await transaction.fetch_each(
+        _REMOVE[some.kind], [(some.organization_id, row[0], row[2]) for row in some.rows]
+    )
+    return len(removed)
