@@ -40,6 +40,7 @@ def test_every_option_is_documented() -> None:
     for path in (
         *(("serve",), ("demo",), ("migrate",), ("token", "create"), ("token", "list")),
         *(("keys", "list"), ("keys", "rotate"), ("keys", "forget")),
+        *(("backup",), ("restore",), ("restored",)),
     ):
         for option in options(*path) - {"--help"}:
             assert f"`{option}`" in OPERATIONS_PAGE, option

@@ -1,4 +1,4 @@
-"""The ``gleanery`` command: serve, demo, migrate, the tokens and the keys."""
+"""The ``gleanery`` command: serve, demo, migrate, backups, the tokens and the keys."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from gleanery import __version__, demo, instants, rotate, tokens
+from gleanery import __version__, backup, demo, instants, rotate, tokens
 from gleanery.errors import GleaneryError, SettingsError
 from gleanery.progress import Begin, Tell
 from gleanery.serve import serve
 from gleanery.settings import Settings
-from gleanery.store import organizations
+from gleanery.store import organizations, restored
 from gleanery.store.database import Database
 from gleanery.store.engines import database_of
 
@@ -201,6 +201,80 @@ def migrate_command(data: Data = _DEFAULT.data, database: DatabaseUrl = None) ->
     """Bring the database's schema to this program's form; serve does so by itself."""
     _with_database(data, database, Database.schema_number, create=True)
     typer.echo("The schema is up to date.")
+
+
+@app.command("backup")
+def backup_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup to make.")],
+    with_key: Annotated[
+        bool, _option("with-key", "Put the secret key in, too; then keep the backup secret.")
+    ] = False,
+    data: Data = _DEFAULT.data,
+    blobs: Blobs = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Copy the embedded database and its files into one FILE, while the service runs."""
+    if database is not None:
+        raise SettingsError(
+            "gleanery backup copies the embedded database. For PostgreSQL use pg_dump, or what "
+            "you back it up with; docs/operations.md says what else to do"
+        )
+    settings = Settings(data=data, blobs=blobs, secret_key=_secret_key()).check()
+    _must_exist(settings)
+    with _bars() as begin:
+        made = backup.make(settings, file, with_key, begin)
+    files = "no files: the bucket keeps them" if made.files is None else f"{made.files} files"
+    typer.echo(f"{file} holds the database and {files}.")
+    if not with_key:
+        typer.echo(
+            f"The secret key {made.key} is not in it: without that, cookie and local-storage "
+            "values can't be read again. Keep a copy of it elsewhere."
+        )
+    _tell_of_lost(made.lost)
+
+
+@app.command("restore")
+def restore_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
+    data: Data = _DEFAULT.data,
+    blobs: Blobs = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Put a backup in place, in a folder without a database. Clients are sent everything again."""
+    if database is not None:
+        raise SettingsError(
+            "gleanery restore is for the embedded database. For PostgreSQL use pg_restore, and "
+            "then gleanery restored"
+        )
+    settings = Settings(data=data, blobs=blobs, secret_key=_secret_key()).check()
+    with _bars() as begin:
+        done = backup.restore(settings, file, begin)
+    files = "no files" if done.files is None else f"{done.files} files"
+    typer.echo(f"{data} holds the database with {done.outputs} outputs, and {files}.")
+    if not done.has_key:
+        typer.echo(
+            f"Put the secret key {done.key} into {settings.key_file}; if it is lost, gleanery keys "
+            "forget removes the values that only it could open."
+        )
+    _tell_of_lost(done.lost)
+
+
+def _tell_of_lost(keys: list[str]) -> None:
+    if keys:
+        typer.echo(f"The bytes of these files were lost or damaged before: {' '.join(keys)}")
+
+
+@app.command("restored")
+def restored_command(data: Data = _DEFAULT.data, database: DatabaseUrl = None) -> None:
+    """Tell a database that something else has restored it; gleanery restore does so by itself.
+
+    Run it before the service is started: then no client takes new changes for ones it has seen.
+    """
+    with _bars() as begin:
+        sent = _with_database(
+            data, database, lambda db: restored.begin_anew(db, instants.now, begin)
+        )
+    typer.echo(f"{sent} outputs will be sent again.")
 
 
 @contextmanager

@@ -77,14 +77,14 @@ class Conflict(GleaneryError):
 
 
 class Gone(GleaneryError):
-    """Going on from this cursor could miss a deletion that is no longer known."""
+    """Going on from this cursor could miss a deletion, or a restore that undid something."""
 
     def __init__(self) -> None:
         super().__init__(
             Fault(
                 ("query", "cursor"),
-                "Deletions since this cursor are no longer known: start again with cursor 0, and "
-                "drop what is not met again",
+                "What has happened since this cursor is no longer known: start again with cursor "
+                "0, and drop what is not met again",
                 "gone",
             )
         )

@@ -67,6 +67,11 @@ class Settings:
         """The bucket's URL, or the folder."""
         return self.blobs or str(self.data / "blobs")
 
+    @property
+    def blobs_folder(self) -> Path | None:
+        """The folder, if it is no bucket."""
+        return None if self.blobs_place.startswith("s3://") else Path(self.blobs_place)
+
     def check(self) -> Settings:
         """These settings, if a service can run on them; else SettingsError says what to do."""
         for problem in self._problems():

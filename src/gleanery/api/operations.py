@@ -214,8 +214,8 @@ OPERATIONS = (
         title="Get changes",
         words="The group's creations, updates, approvals and deletions in the order of commit. "
         "`cursor` is always there to go on from, for ever; with `wait` the answer comes within a "
-        "moment of the next change. A cursor from before deletions that are no longer known gets "
-        "410: start again with cursor 0.",
+        "moment of the next change. A cursor from before deletions that are no longer known, or "
+        "from before a restore, gets 410: start again with cursor 0.",
         scope="outputs:read",
         query=records.ChangeQuery,
         answer=records.ChangePage,

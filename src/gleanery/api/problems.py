@@ -29,7 +29,7 @@ MEANING = {
     404: "No such thing in this organization.",
     405: "No such method on this path.",
     409: "The Idempotency-Key was used for another request.",
-    410: "The cursor is older than the deletions that are still known.",
+    410: "The cursor is older than the deletions that are still known, or than a restore.",
     413: "The body is too large.",
     415: "The body's Content-Type or Content-Encoding is not one this operation reads.",
     416: "The file ends before the part that is asked for.",

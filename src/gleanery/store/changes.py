@@ -1,7 +1,8 @@
 """The change feed: creations, updates and deletions of a group, in the order of commit.
 
 Deletions are forgotten after a while. A cursor from before the oldest one that is still known
-could hide a gap, so it is refused. A client that starts from nothing must pass through such
+could hide a gap, so it is refused; so is one from before a restore, whose holder may have seen
+what is lost. A client that starts from nothing must pass through such
 places too, with all the old outputs; its cursors say so, and on which day it started.
 """
 
@@ -13,10 +14,12 @@ from functools import partial
 
 from gleanery import instants, jsontext
 from gleanery.errors import Gone, NotFound
-from gleanery.store import groups, outputs, pages
+from gleanery.store import facts, groups, outputs, pages
 from gleanery.store.database import Database, Row, Transaction
 
-_GROUP = "SELECT id, purged, clock FROM groups WHERE organization_id = $1 AND name = $2"
+_GROUP = f"""
+SELECT id, purged, clock, {facts.RESTORED} FROM groups WHERE organization_id = $1 AND name = $2
+"""
 _FEED = """
 SELECT seq, created, head, tail, files, file_ids, id, identity, job FROM (
     SELECT * FROM (
@@ -108,13 +111,13 @@ async def read_feed(
     with_links: pages.WithLinks,
 ) -> Feed:
     """The changes after the cursor, oldest first. An output created and changed comes once."""
-    group_id, purged, clock = await _group(database, organization_id, group)
-    position = _admitted(Position.of(cursor, now), purged, now)
+    group_id, purged, clock, restored = await _group(database, organization_id, group)
+    position = _admitted(Position.of(cursor, now), purged, restored, now)
     of_group = (organization_id, group_id)
     found = list(await database.read(_FEED, *of_group, position.seq, _LAST, limit))
     # Deletions may have been forgotten since: what is known must be asked for after the reading.
-    _, purged, _ = await _group(database, organization_id, group)
-    _admitted(position, purged, now)
+    _, purged, _, restored = await _group(database, organization_id, group)
+    _admitted(position, purged, restored, now)
     if not found:
         return Feed(b"", cursor, is_ahead=position.seq > clock)
     reached = Position(found[-1][0])
@@ -136,8 +139,10 @@ async def _group(database: Database, organization_id: int, group: str) -> Row:
     return rows[0]
 
 
-def _admitted(position: Position, purged: int, now: int) -> Position:
+def _admitted(position: Position, purged: int, restored: str | None, now: int) -> Position:
     """The position, if every deletion that its holder must still hear of is known."""
+    if restored is not None and 0 < position.seq < int(restored):
+        raise Gone
     if position.started is None and position.seq == 0 and purged > 0:
         return Position(0, now - now % _DAY)
     if 0 < (position.seq if position.started is None else position.started) < purged:

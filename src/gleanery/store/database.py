@@ -38,6 +38,9 @@ class Transaction(Protocol):
     async def new_output_ids(self, count: int) -> Sequence[int]:
         """Numbers that no output of any organization ever had, rising."""
 
+    async def skip_ids(self, count: int) -> None:
+        """Leaves out so many numbers, of outputs and of everything else that is numbered."""
+
 
 class Database(Protocol):
     """An engine. Every method raises ``Unavailable`` while the database can't be used."""

@@ -1,4 +1,4 @@
-"""What a database knows of itself beside its records: its key, whether it is a sample."""
+"""What a database knows of itself beside its records: its key, a restore, if it is a sample."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
 _KEY = "secret key"
 _SAMPLE = "sample"
+RESTORED = "(SELECT value FROM facts WHERE name = 'restored')"
+"""In SQL: the moment of the last restore, as text; null if there was none."""
 
 
 async def knows_key(database: Database) -> bool:
@@ -56,6 +58,11 @@ async def sealing_key(transaction: Transaction) -> str:
 async def use_key(transaction: Transaction, fingerprint: str) -> None:
     """From now on this key seals, on every node."""
     await transaction.fetch(_SET, _KEY, fingerprint)
+
+
+async def note_restore(transaction: Transaction, moment: int) -> None:
+    """Whatever was given out until this moment may be of what is lost."""
+    await transaction.fetch(_SET, "restored", str(moment))
 
 
 async def is_sample(database: Database) -> bool:

@@ -50,7 +50,7 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND se
 ORDER BY seq LIMIT $6
 """
 _OF_GROUP = """
-SELECT identity, seq FROM outputs
+SELECT identity, seq, scraped, approved FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
 ORDER BY seq LIMIT $5
 """
@@ -390,6 +390,19 @@ async def approve_some(turn: groups.Turn, job_id: int, approved: bool, span: Spa
     await turn.transaction.run_each(_TOUCH, moved)
     turn.count(job_id, approved=len(moved) if approved else -len(moved))
     return [row[1] for row in rows]
+
+
+async def send_some_again(turn: groups.Turn, span: Span) -> int:
+    """Gives the group's next outputs new places in the change order; tells how many there were."""
+    rows = await turn.transaction.fetch(_OF_GROUP, turn.organization_id, turn.group_id, *span)
+    await turn.transaction.run_each(
+        _TOUCH,
+        [
+            _moved(turn, identity, turn.next_sequence_number(), bool(approved), scraped)
+            for identity, _, scraped, approved in rows
+        ],
+    )
+    return len(rows)
 
 
 async def delete_some(turn: groups.Turn, job_id: int | None, span: Span) -> list[int]:

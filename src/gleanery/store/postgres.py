@@ -46,6 +46,10 @@ _SEEK = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off"
 _MIGRATING = (
     "SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
 )
+_SKIP_IDS = """
+SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, coalesce(last_value, 0) + $1)
+FROM pg_sequences WHERE schemaname = current_schema()
+"""
 _PATIENCE = f"SET lock_timeout = '{_LOCK_SECONDS}s'"
 
 
@@ -224,3 +228,6 @@ class _PostgresTransaction:
     async def new_output_ids(self, count: int) -> Sequence[int]:
         rows = await self.fetch("SELECT nextval('output_ids') FROM generate_series(1, $1)", count)
         return [row[0] for row in rows]
+
+    async def skip_ids(self, count: int) -> None:
+        await self.fetch(_SKIP_IDS, count)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import os
 import queue
 import re
 import threading
@@ -42,6 +44,15 @@ _LOOK_SECONDS = 0.03  # how often a watcher looks whether something was committe
 _TOGETHER = 128  # requests committed at once, at most
 
 _GROUP_CLOCK = "SELECT clock, deleted FROM groups WHERE organization_id = ?1 AND name = ?2"
+_SKIP_IDS = (
+    "UPDATE output_ids SET last = last + $1",
+    "UPDATE sqlite_sequence SET seq = seq + $1",
+    """
+INSERT INTO sqlite_sequence (name, seq) SELECT name, $1 FROM sqlite_schema
+WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'
+    AND name NOT IN (SELECT name FROM sqlite_sequence)
+""",
+)
 _BUSY = (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError, apsw.CantOpenError)
 
 
@@ -62,6 +73,21 @@ def _connect(path: Path) -> apsw.Connection:
     connection.pragma("foreign_keys", True)
     connection.pragma("cache_size", -_CACHE_KIB)
     return connection
+
+
+def hold_folder(folder: Path, alone: bool = False) -> int:
+    """Keeps a restore out of a folder in use, and everyone out of one that is restored.
+
+    It is let go when what is returned, or the process, is closed.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        by = "A service, or another command," if alone else "A restore"
+        raise SettingsError(f"{by} is at work in {folder.absolute()}: let it end first") from None
+    return descriptor
 
 
 def _use_wal(connection: apsw.Connection) -> None:
@@ -85,6 +111,7 @@ class SqliteDatabase:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer: _Writer | None = None
+        self._folder: int | None = None  # held for as long as the database is used
         self._watches = Watches()
         self._seen: dict[str, Any] = {}  # the clocks of the groups that are watched
         self._lookout: asyncio.Task[None] | None = None
@@ -92,10 +119,12 @@ class SqliteDatabase:
     async def open(self) -> None:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder = hold_folder(self._path.parent)
             self._path.touch(mode=0o600)  # its companions get the same rights from SQLite
             self._reader = _connect(self._path)
             self._writer = _Writer(_connect(self._path), self._path.parent)
         except (OSError, apsw.Error) as error:
+            self._let_folder_go()
             reason = getattr(error, "strerror", None) or error
             raise SettingsError(
                 f"Can't use the database {self._path.absolute()}: {reason}; "
@@ -109,6 +138,12 @@ class SqliteDatabase:
             await asyncio.to_thread(self._writer.stop)
             self._writer = None
             self._reader.close()
+        self._let_folder_go()
+
+    def _let_folder_go(self) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
 
     async def migrate(self) -> None:
         await self.write(partial(migrations.apply, self.engine))
@@ -199,6 +234,10 @@ class _SqliteTransaction:
     async def new_output_ids(self, count: int) -> Sequence[int]:
         [[last]] = await self.fetch("UPDATE output_ids SET last = last + $1 RETURNING last", count)
         return range(last - count + 1, last + 1)
+
+    async def skip_ids(self, count: int) -> None:
+        for sql in _SKIP_IDS:
+            await self.fetch(sql, count)
 
 
 class _Request(NamedTuple):

@@ -1,0 +1,384 @@
+"""Backups are whole, restores are all or nothing, and clients find the truth after one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tarfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from conftest import PostgresServer
+from process import Running, gleanery
+from service import Client
+from test_changes import follow, truth
+from test_keys import change_database, cookies, entries, make_token, new_key, serving, succeed
+from test_outputs import output
+
+from gleanery.settings import Settings
+
+
+def store_file(client: Client, number: int, content: bytes | None = None) -> str:
+    about = {"source_url": f"https://a/{number}", "etag": "1", "filename": f"{number}.txt"}
+    answer = client.post("/v1/files", params=about, content=content or b"%d" % number * 1000)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["id"])
+
+
+def with_file(client: Client, number: int) -> dict[str, Any]:
+    return output(number, files=[{"field": "f", "id": store_file(client, number)}])
+
+
+# --- backups ------------------------------------------------------------------------------------
+
+
+def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
+    where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
+    archive = tmp_path / "backup.tar"
+    over, failures = threading.Event(), list[str]()
+
+    def write(url: str, token: str, writer: int) -> None:
+        """Batch after batch: ten outputs with one file each, all of the same turn."""
+        turn = 0
+        while not over.is_set():
+            turn += 1
+            with Client(url, token) as client:
+                files = [{"field": "f", "id": store_file(client, turn % 7, os.urandom(5000))}]
+                batch = [output(n, data={"turn": turn}, files=files) for n in range(10)]
+                answer = client.post(f"/v1/outputs/group-{writer}", json=batch)
+                if answer.status_code != 200:
+                    failures.append(answer.text)
+
+    with serving(where, "--workers", "2") as (url, running):
+        token = make_token(where)
+        with Client(url, token) as client:
+            client.post("/v1/cookies", json=cookies(range(100)))
+            client.store("large", *(output(n, data={"text": "x" * 2000}) for n in range(5000)))
+        writers = [threading.Thread(target=write, args=(url, token, n)) for n in range(3)]
+        for thread in writers:
+            thread.start()
+        time.sleep(1)
+        told = succeed("backup", str(archive), "--with-key", *where)
+        over.set()
+        for thread in writers:
+            thread.join()
+        assert failures == []
+        assert not running.log
+    assert "is not in it" not in told
+    assert archive.stat().st_mode & 0o777 == 0o600
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["backup.tar", "data"]
+    succeed("restore", str(archive), *copy)
+    with serving(copy) as (url, running), Client(url, token) as client:
+        for writer in range(3):
+            items = client.items(f"group-{writer}")
+            assert len({item["data"]["turn"] for item in items}) == 1
+            for item in items:
+                [file] = item["files"]
+                assert client.get(file["blob_url"]).status_code == 200
+        assert len(client.items("large", limit=1000)) == 5000
+        assert len(client.get("/v1/cookies").json()) == 100
+        assert not running.log
+
+
+def test_the_key_is_only_in_a_backup_that_asks_for_it(tmp_path: Path) -> None:
+    where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
+    archive, key = tmp_path / "backup.tar", tmp_path / "data" / "secret.key"
+    with serving(where) as (url, _):
+        token = make_token(where)
+        with Client(url, token) as client:
+            client.post("/v1/cookies", json=cookies(range(3)))
+            told = succeed("backup", str(archive), *where)
+    assert "is not in it" in told
+    assert key.read_bytes().strip() not in archive.read_bytes()
+    with tarfile.open(archive) as held:
+        assert held.getnames() == ["gleanery.sqlite", "manifest.json"]
+    told = succeed("restore", str(archive), *copy)
+    assert "Put the secret key" in told
+    refused = gleanery("serve", *copy, "--port", "0")
+    assert refused.returncode == 2
+    assert "put it back" in refused.stderr
+    shutil.copy(key, tmp_path / "copy" / "secret.key")
+    with serving(copy) as (url, _), Client(url, token) as client:
+        assert [one["value"] for one in client.get("/v1/cookies").json()] == ["v0", "v1", "v2"]
+
+
+def test_a_file_that_goes_away_meanwhile_does_not_stop_a_backup(tmp_path: Path) -> None:
+    where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
+    archive = tmp_path / "backup.tar"
+    with serving(where) as (url, _):
+        token = make_token(where)
+        with Client(url, token) as client:
+            client.store("group", with_file(client, 1), with_file(client, 2))
+            unnamed = store_file(client, 3)
+            items = client.items("group")
+            blobs = {item["source_url"]: item["files"][0]["blob_key"] for item in items}
+            held = {p for p in (tmp_path / "data" / "blobs").rglob("*") if p.is_file()}
+            named = {tmp_path / "data" / "blobs" / key for key in blobs.values()}
+            for path in held - named:
+                path.unlink()  # as the service does with one that no output names
+            lost = blobs[output(2)["source_url"]]
+            (tmp_path / "data" / "blobs" / lost).unlink()  # as nobody should
+            told = succeed("backup", str(archive), "--with-key", *where)
+    assert "2 files" in told
+    assert f"lost or damaged before: {lost}" in told
+    assert lost in succeed("restore", str(archive), *copy)
+    with serving(copy) as (url, _), Client(url, token) as client:
+        assert client.get(f"/v1/files/{unnamed}").status_code == 404
+        found = {item["source_url"]: item["files"][0]["id"] for item in client.items("group")}
+        kept, gone = (found[output(number)["source_url"]] for number in (1, 2))
+        assert client.get(f"/v1/files/{kept}").content == b"1" * 1000
+        assert client.get(f"/v1/files/{gone}").status_code == 404
+        assert store_file(client, 2) == gone  # sent again, it is there again
+        assert client.get(f"/v1/files/{gone}").content == b"2" * 1000
+
+
+def test_what_is_not_for_these_commands_says_what_is(tmp_path: Path) -> None:
+    where = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
+    for command, words in (("backup", "pg_dump"), ("restore", "gleanery restored")):
+        refused = gleanery(command, str(tmp_path / "file"), *where)
+        assert refused.returncode == 2
+        assert words in refused.stderr
+    refused = gleanery("backup", str(tmp_path / "file"), "--data", str(tmp_path / "nothing"))
+    assert refused.returncode == 2
+    assert "There is no database" in refused.stderr
+
+
+# --- restores -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A backup of some outputs, with a file."""
+    where, path = ["--data", str(tmp_path / "origin")], tmp_path / "backup.tar"
+    with serving(where) as (url, _), Client(url, make_token(where)) as client:
+        client.store("group", with_file(client, 1), *(output(n) for n in range(2, 2000)))
+    succeed("backup", str(path), *where)
+    return path
+
+
+def test_a_folder_with_a_database_or_in_use_is_left_alone(archive: Path, tmp_path: Path) -> None:
+    where = ["--data", str(tmp_path / "data")]
+    with serving(where):
+        refused = gleanery("restore", str(archive), *where)
+        assert refused.returncode == 2
+        assert "at work in" in refused.stderr
+        for path in (tmp_path / "data").glob("gleanery.sqlite*"):
+            path.unlink()
+        refused = gleanery("restore", str(archive), *where)  # the service still has it open
+        assert refused.returncode == 2
+        assert "at work in" in refused.stderr
+    for path in (tmp_path / "data").glob("gleanery.sqlite*"):
+        path.unlink()
+    succeed("migrate", *where)
+    refused = gleanery("restore", str(archive), *where)
+    assert refused.returncode == 2
+    assert "There is a database" in refused.stderr
+    refused = gleanery("backup", str(archive), *where)
+    assert refused.returncode == 2
+    assert "already there" in refused.stderr
+
+
+def damaged(archive: Path, found: bytes) -> None:
+    """Changes one byte, somewhere behind these ones."""
+    content = bytearray(archive.read_bytes())
+    place = content.index(found) + 700
+    content[place] ^= 1
+    archive.write_bytes(content)
+
+
+@pytest.mark.parametrize("fault", ["cut", "database", "blob", "stranger", "none"])
+def test_a_damaged_backup_is_refused_and_leaves_nothing(
+    archive: Path, tmp_path: Path, fault: str
+) -> None:
+    if fault == "cut":
+        archive.write_bytes(archive.read_bytes()[:200_000])
+    elif fault == "database":
+        damaged(archive, b"SQLite format 3")
+    elif fault == "blob":
+        damaged(archive, b"1" * 1000)
+    elif fault == "stranger":
+        with tarfile.open(archive, "a") as held:
+            held.add(__file__, "../escaped")
+    else:
+        archive.write_bytes(b"no archive at all")
+    refused = gleanery("restore", str(archive), "--data", str(tmp_path / "data"))
+    assert refused.returncode == 2
+    assert "is not a whole backup, or is damaged" in refused.stderr
+    assert list((tmp_path / "data").iterdir()) == []
+    assert not (tmp_path / "escaped").exists()
+
+
+def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Running("restore", str(archive), "--data", str(data)) as restore:
+        restore.wait_for(lambda: (data / "restoring" / "gleanery.sqlite-wal").exists())
+        restore.stop(signal.SIGKILL)
+    assert not (data / "gleanery.sqlite").exists()
+    assert "1999 outputs" in succeed("restore", str(archive), "--data", str(data))
+    assert sorted(path.name for path in data.iterdir()) == ["blobs", "gleanery.sqlite"]
+
+
+def test_a_chore_under_way_is_not_lost(tmp_path: Path) -> None:
+    where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
+    with serving(where) as (url, _):
+        token = make_token(where)
+        with Client(url, token) as client:
+            client.store("group", *(output(n) for n in range(5)))
+    note = """
+INSERT INTO chores (organization_id, group_id, job_id, kind, until, done)
+SELECT 1, groups.id, jobs.id, 'approve', clock, 0 FROM groups, jobs
+"""
+    change_database(Settings(data=tmp_path / "data"), note)
+    succeed("backup", str(tmp_path / "backup.tar"), "--with-key", *where)
+    succeed("restore", str(tmp_path / "backup.tar"), *copy)
+    with serving(copy) as (url, _), Client(url, token) as client:
+        assert [item["is_approved"] for item in client.items("group")] == [True] * 5
+
+
+# --- clients after a restore --------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """A service that can be taken back to an earlier moment, on either engine."""
+
+    where: list[str]
+    variables: dict[str, str]
+    back_up: Callable[[], None]
+    go_back: Callable[[], list[str]]
+
+
+@pytest.fixture
+def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if engine == "sqlite":
+        where, file = ["--data", str(tmp_path / "data")], str(tmp_path / "backup.tar")
+
+        def back_up() -> None:
+            succeed("backup", file, "--with-key", *where)
+
+        def go_back() -> list[str]:
+            (tmp_path / "data").rename(tmp_path / "broken")
+            succeed("restore", file, *where)
+            return where
+
+        return Place(where, {}, back_up, go_back)
+    server: PostgresServer = request.getfixturevalue("postgres")
+    url = server.new_database()
+    where = ["--data", str(tmp_path / "data"), "--database", url]
+    name = url.rpartition("?")[0].rpartition("/")[2]
+
+    def copy_database() -> None:
+        server._server.psql(f"CREATE DATABASE {name}_copy TEMPLATE {name}")
+
+    def take_copy() -> list[str]:
+        again = [*where[:-1], url.replace(name, f"{name}_copy")]
+        succeed("restored", *again)
+        return again
+
+    return Place(where, {"GLEANERY_SECRET_KEY": new_key()}, copy_database, take_copy)
+
+
+class Syncer:
+    """A client that keeps a copy by pages, with the latest date it has seen, as dlt does."""
+
+    def __init__(self) -> None:
+        self.copy: dict[str, Any] = {}
+        self.latest = "2020-01-01T00:00:00Z"
+
+    def sync(self, client: Client) -> None:
+        for item in client.items("group", created_after=self.latest, limit=3):
+            if item["update_date"] >= self.latest:  # what is older, dlt drops by itself
+                self.copy[item["output_id"]] = item
+        dates = [item["update_date"] for item in self.copy.values()]
+        self.latest = max([self.latest, *dates])
+
+
+class Follower:
+    """A client that keeps a copy by the change feed."""
+
+    def __init__(self) -> None:
+        self.copy: dict[str, Any] = {}
+        self.cursor = 0
+        self.restarts = 0
+
+    def sync(self, client: Client) -> None:
+        answer = client.get("/v1/changes/group", params={"cursor": self.cursor})
+        if answer.status_code == 410:
+            self.copy, self.cursor, self.restarts = {}, 0, self.restarts + 1
+        self.cursor = follow(client, self.copy, self.cursor)
+
+
+def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
+    syncer, follower = Syncer(), Follower()
+    with serving(place.where, **place.variables) as (url, _):
+        token = make_token(place.where)
+        with Client(url, token) as client:
+            client.store("group", *(output(n) for n in range(10)))
+            gone = [client.store("group", output(n))["results"][0] for n in (8, 9)]
+            client.delete(f"/v1/outputs/group/{gone[0]['output_id']}")
+            client.post("/v1/local-storage", json=entries(range(2)))
+            [emptied] = client.store("emptied", output(1))["results"]
+            client.delete(f"/v1/outputs/emptied/{emptied['output_id']}")
+            for one in (syncer, follower):
+                one.sync(client)
+            rested = follower.cursor
+    place.back_up()
+    time.sleep(1.1)  # dates are in seconds
+    with serving(place.where, **place.variables) as (url, _), Client(url, token) as client:
+        # All of this will be lost, but not before the clients have seen it.
+        client.store("group", output(1, data={"lost": True}), output(20), output(21))
+        client.store("another", output(1))
+        client.delete(f"/v1/outputs/group/{gone[1]['output_id']}")
+        client.post("/v1/local-storage", json=entries(range(10, 12)))
+        for one in (syncer, follower):
+            one.sync(client)
+        lost_ids = {item["id"] for item in client.items("group") + client.items("another")}
+        lost_entries = {one["id"] for one in client.get("/v1/local-storage").json()}
+        lost_groups = {one["id"] for one in client.get("/v1/groups").json()}
+        page = client.get("/v1/outputs/group", params={"limit": 9}).json()["metadata"]
+        feed = client.get("/v1/changes/another").json()["cursor"]
+    again = place.go_back()
+    with serving(again, **place.variables) as (url, _), Client(url, token) as client:
+        check(client, syncer, follower, restarts=1)
+        assert len(truth(client)) == 9
+        # A client in the middle of its pages is given everything as it is now.
+        rest = client.items("group", cursor=page["next_cursor"])
+        assert {item["output_id"]: item for item in rest} == truth(client)
+        # One that rested since before the backup may not know that it missed nothing.
+        stale = client.get("/v1/changes/group", params={"cursor": rested})
+        assert stale.status_code == 410
+        # One that starts where the feed stands now is not refused.
+        stands = client.get("/v1/groups/emptied").json()["cursor"]
+        assert client.get("/v1/changes/emptied", params={"cursor": stands}).status_code == 200
+        # What is new is taken for new.
+        client.store("group", output(1, data={"new": True}), output(30), output(31))
+        client.delete(f"/v1/outputs/group/{next(iter(truth(client)))}")
+        check(client, syncer, follower, restarts=1)
+        fresh = Follower()
+        fresh.sync(client)
+        assert fresh.copy == truth(client)
+        kept = {item["id"] for item in truth(client).values()}
+        assert client.store("group", output(40))["results"][0]["id"] not in lost_ids | kept
+        # A group that was lost and comes back: its old cursors are refused as well.
+        assert client.get("/v1/outputs/another").status_code == 404
+        client.store("another", output(1))
+        old = client.get("/v1/changes/another", params={"cursor": feed})
+        assert old.status_code == 410
+        assert client.get("/v1/groups/another").json()["id"] not in lost_groups
+        client.post("/v1/local-storage", json=entries(range(50, 52)))
+        entry_ids = {one["id"] for one in client.get("/v1/local-storage").json()}
+        assert len(entry_ids - lost_entries) == 2
+
+
+def check(client: Client, syncer: Syncer, follower: Follower, restarts: int) -> None:
+    """Both copies hold the truth; what was removed only the feed can tell."""
+    now = truth(client)
+    for one in (syncer, follower):
+        one.sync(client)
+    assert follower.copy == now
+    assert {key: syncer.copy[key] for key in now} == now
+    assert follower.restarts == restarts
