@@ -223,6 +223,29 @@ def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path
     assert sorted(path.name for path in data.iterdir()) == ["blobs", "gleanery.sqlite"]
 
 
+def test_files_and_keys_that_are_there_are_not_overwritten(archive: Path, tmp_path: Path) -> None:
+    data, files, taken = tmp_path / "data", tmp_path / "files", tmp_path / "taken"
+    taken.mkdir()
+    (taken / "of another").touch()
+    refused = gleanery("restore", str(archive), "--data", str(data), "--blobs", str(taken))
+    assert refused.returncode == 2
+    assert "There are files in" in refused.stderr
+    with_key = tmp_path / "with-key.tar"
+    succeed("backup", str(with_key), "--with-key", "--data", str(tmp_path / "origin"))
+    (data / "secret.key").write_text(new_key())
+    (data / "secret.key").chmod(0o600)
+    refused = gleanery("restore", str(with_key), "--data", str(data), "--blobs", str(files))
+    assert refused.returncode == 2
+    assert "is not the key of the backup" in refused.stderr
+    (data / "secret.key").unlink()
+    succeed("restore", str(with_key), "--data", str(data), "--blobs", str(files))
+    assert sorted(path.name for path in data.iterdir()) == ["gleanery.sqlite", "secret.key"]
+    where = ["--data", str(data), "--blobs", str(files)]
+    with serving(where) as (url, _), Client(url, make_token(where[:2])) as client:
+        [item] = client.items("group", url=output(1)["source_url"])
+        assert client.get(item["files"][0]["blob_url"]).content == b"1" * 1000
+
+
 def test_a_chore_under_way_is_not_lost(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     with serving(where) as (url, _):

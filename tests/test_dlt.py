@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from process import gleanery
 from service import Clock, Service
 from test_outputs import output
+
+from gleanery.settings import Settings
 
 
 @pytest.fixture
@@ -85,3 +89,29 @@ def test_dlt_pulls_a_group_and_then_only_what_changed(
     truth = {item["id"]: item["is_approved"] for item in client.items("group", limit=1000)}
     assert copied(tmp_path) == truth
     assert len(truth) == 351
+
+
+def test_dlt_finds_the_truth_after_a_restore(quiet_dlt: Any, tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path / "data", port=0, log_level="warning")
+    archive, where = str(tmp_path / "backup.tar"), ("--data", str(settings.data))
+    service = Service(settings)
+    token = service.token()
+    with service.client(token) as client:
+        client.store("group", *(output(number) for number in range(20)))
+        assert pull(quiet_dlt, tmp_path, service, token) == 20
+        assert gleanery("backup", archive, "--with-key", *where).returncode == 0
+        time.sleep(1.1)  # dates are in seconds
+        job = client.items("group")[0]["root_job_id"]
+        client.post("/v1/reviews/group", json={"job_id": job, "status": "approved"})
+        assert pull(quiet_dlt, tmp_path, service, token) == 20
+        assert set(copied(tmp_path).values()) == {True}
+    service.stop()
+    settings.data.rename(tmp_path / "broken")
+    assert gleanery("restore", archive, *where).returncode == 0
+    service = Service(settings)
+    with service.client(token) as client:
+        truth = {item["id"]: item["is_approved"] for item in client.items("group", limit=1000)}
+        assert set(truth.values()) == {False}
+        assert pull(quiet_dlt, tmp_path, service, token) == 20
+        assert copied(tmp_path) == truth
+    service.stop()
