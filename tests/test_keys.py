@@ -10,16 +10,19 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apsw
 import httpx2
 from conftest import PostgresServer
 from process import Running, free_port, gleanery
 from service import Client
 from test_outputs import output
 
+from gleanery import keys
 from gleanery.settings import Settings
 from gleanery.store.database import Database, Transaction
 from gleanery.store.engines import database_of
@@ -210,29 +213,44 @@ def test_nodes_with_both_keys_change_under_load_without_an_error(
         everything_opens(client, 1500)
 
 
+def resealed(data: Path) -> int:
+    """How many values are already under the first key of the file."""
+    first = keys.fingerprint(keys.KeyFile(data / "secret.key").read()[0])
+    with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
+        kinds = ("cookies", "local_storage")
+        counts = " + ".join(
+            f"(SELECT count(*) FROM {kind} WHERE substr(sealed, 1, 4) = ?1)" for kind in kinds
+        )
+        return int(connection.execute(f"SELECT {counts}", (first,)).get)
+
+
+def has_moved_on(data: Path, done: int) -> bool:
+    keys_now = (data / "secret.key").read_text().split()
+    return len(keys_now) == 2 and resealed(data) > done
+
+
 def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
-    where, file = ["--data", str(tmp_path / "data")], tmp_path / "data" / "secret.key"
+    data, file = tmp_path / "data", tmp_path / "data" / "secret.key"
+    where = ["--data", str(data)]
     with serving(where, "--workers", "2") as (url, running):
         token = make_token(where)
         with Client(url, token) as client:
-            fill(client, 6000)
-            killed = 0
-            while killed < 3:
+            fill(client, 10_000)
+            done = 0
+            for _ in range(2):
                 with Running("keys", "rotate", *where) as rotation:
-                    rotation.wait_for(lambda: len(file.read_text().split()) == 2)
-                    time.sleep(0.02 + 0.05 * killed)
+                    rotation.wait_for(partial(has_moved_on, data, done))
                     rotation.stop(signal.SIGKILL)
-                if len(file.read_text().split()) == 1:
-                    continue  # it was faster
-                killed += 1
-                assert sum(values for values, _ in listed(where).values()) == 12_000
-                everything_opens(client, 6000)
-            keys = file.read_text().split()
+                done = resealed(data)
+                assert 0 < done < 20_000
+                assert sum(values for values, _ in listed(where).values()) == 20_000
+                everything_opens(client, 10_000)
+            first, _ = file.read_text().split()
             with Load(url, token=token):
                 succeed("keys", "rotate", *where)
-            assert file.read_text().split() == keys[:1]
-            everything_opens(client, 6000)
-        assert len(listed(where)) == 1
+            assert file.read_text().split() == [first]
+            everything_opens(client, 10_000)
+        assert list(listed(where).values()) == [(20_400, "at hand, seals")]
         assert not running.log
 
 

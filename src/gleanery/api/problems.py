@@ -35,8 +35,8 @@ MEANING = {
     416: "The file ends before the part that is asked for.",
     422: "The request fails validation; every fault is listed.",
     500: "A fault of the service; the request id leads to it in the log.",
-    503: "The database or the store of files can't be reached now; Retry-After says when to try "
-    "again.",
+    503: "The database, the store of files or a secret key is not at hand now; Retry-After says "
+    "when to try again.",
 }
 HEADERS_OF = {401: ("WWW-Authenticate",), 405: ("Allow",), 503: ("Retry-After",)}
 
