@@ -6,6 +6,8 @@ import itertools
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -28,11 +30,12 @@ def where(service: Service) -> list[str]:
     return ["--database", service.settings.database]
 
 
-def call(client: Client, operation: Operation) -> int:
+def call(client: Client, operation: Operation, method: str | None = None) -> int:
     path = operation.path.replace("{group_id}", "group")
     body = b"[]" if operation.method == "POST" else None
     headers = {"Content-Type": "application/json"}
-    return client.request(operation.method, path, content=body, headers=headers).status_code
+    asked = method or operation.method
+    return client.request(asked, path, content=body, headers=headers).status_code
 
 
 # --- the token itself ---------------------------------------------------------------------------
@@ -58,18 +61,32 @@ SIGNED = "get_blob"  # its link is the permission
 # --- scopes -------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def with_scopes(service: Service) -> Iterator[dict[frozenset[str], Client]]:
+    """A client for each scope alone, and one for all others than each."""
+    with ExitStack() as open_clients:
+        yield {
+            scopes: open_clients.enter_context(service.client(scopes=scopes))
+            for scope in tokens.SCOPES
+            for scopes in (frozenset({scope}), frozenset(tokens.SCOPES) - {scope})
+        }
+
+
 @pytest.mark.parametrize("operation", GUARDED, ids=lambda operation: operation.name)
 def test_each_operation_needs_its_own_scope_and_no_other(
-    service: Service, operation: Operation
+    service: Service, with_scopes: dict[frozenset[str], Client], operation: Operation
 ) -> None:
     assert operation.scope is not None
-    others = frozenset(tokens.SCOPES) - {operation.scope}
-    with service.client(scopes=others) as lacking:
-        assert call(lacking, operation) == 403
-    with service.client(scopes=frozenset({operation.scope})) as enough:
-        assert call(enough, operation) in (200, 404, 422)
-    with service.stranger() as nobody:
-        assert call(nobody, operation) == 401
+    methods = {operation.method, "HEAD" if operation.method == "GET" else operation.method}
+    for method in methods:
+        for scopes, client in with_scopes.items():
+            status = call(client, operation, method)
+            if operation.scope in scopes:
+                assert status in (200, 404, 422), scopes
+            else:
+                assert status == 403, scopes
+        with service.stranger() as nobody:
+            assert call(nobody, operation, method) == 401
 
 
 @pytest.mark.parametrize("operation", OPEN, ids=lambda operation: operation.name)
