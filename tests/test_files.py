@@ -220,7 +220,9 @@ def loose(service: Service) -> int:
         database = database_of(service.settings)
         await database.open()
         try:
-            return int((await database.read("SELECT count(*) FROM loose_blobs"))[0][0])
+            return int(
+                (await database.of_everyone().read("SELECT count(*) FROM loose_blobs"))[0][0]
+            )
         finally:
             await database.close()
 

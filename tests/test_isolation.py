@@ -181,7 +181,7 @@ def settle(client: Client) -> Names:
     second = first | {"source_url": names["url"], "key": names["key"]}
     stored = client.post(
         f"/v1/outputs/{group}",
-        json=[first, second],
+        json=[first | {"tags": {"country": "Germany"}}, second],
         headers={"Idempotency-Key": names["request"]},
     )
     names["output"] = stored.json()["results"][1]["output_id"]

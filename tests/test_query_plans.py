@@ -14,7 +14,7 @@ from service import Service
 from test_outputs import output
 
 from gleanery.store import outputs, pages
-from gleanery.store.database import Database
+from gleanery.store.database import Engine
 from gleanery.store.engines import database_of
 
 FILTERS = ("job_id", "url", "country", "region")
@@ -53,11 +53,11 @@ def either(
 def plan(service: Service, sql: str, *values: Any) -> str:
     """How the engine would run the statement, in its own words."""
 
-    async def explain(database: Database) -> str:
+    async def explain(database: Engine) -> str:
         if database.engine == "sqlite":
-            rows = await database.read("EXPLAIN QUERY PLAN " + sql, *values)
+            rows = await database.of(1).read("EXPLAIN QUERY PLAN " + sql, *values)
             return "\n".join(row[3] for row in rows)
-        [[found]] = await database.read("EXPLAIN (FORMAT JSON) " + sql, *values)
+        [[found]] = await database.of(1).read("EXPLAIN (FORMAT JSON) " + sql, *values)
         return json.dumps(json.loads(found), indent=1)
 
     async def run() -> str:

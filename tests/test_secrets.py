@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import fresh_settings
+from conftest import PostgresServer, fresh_settings
 from process import Running, free_port, gleanery
 from service import SECRET_KEY, Client, Service
 
+from gleanery import instants, tokens
 from gleanery.errors import SettingsError
 from gleanery.keys import KeyFile, keys_from_text
 from gleanery.serve import prepare
 from gleanery.settings import Settings
-from gleanery.store.database import Database, Transaction
+from gleanery.store import organizations
+from gleanery.store.database import Engine, Transaction
 from gleanery.store.engines import database_of
 from gleanery.vault import SealBroken, Vault
 
 VALUE = "s3cret-value-that-nobody-may-find"
-TABLES = ("organizations", "tokens", "facts", "cookies", "local_storage", "groups", "jobs")
 
 
 @pytest.fixture
@@ -32,17 +34,14 @@ def own_service(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> 
     service.stop()
 
 
-def stored_bytes(settings: Settings) -> bytes:
-    """Everything that a thief of the database would hold."""
+def stored_bytes(settings: Settings, request: pytest.FixtureRequest) -> bytes:
+    """Everything that a thief of the database would hold: files with the log, or a dump."""
     if settings.database is None:
         kept = [p for p in settings.data.rglob("*") if p.is_file() and p != settings.key_file]
+        assert any(path.name.endswith("-wal") and path.stat().st_size for path in kept)
         return b"".join(path.read_bytes() for path in kept)
-
-    async def dump(database: Database) -> bytes:
-        rows = [await database.read(f"SELECT t::text FROM {name} t") for name in TABLES]
-        return "\n".join(row[0] for some in rows for row in some).encode()
-
-    return asyncio.run(_with(settings, dump))
+    postgres: PostgresServer = request.getfixturevalue("postgres")
+    return postgres.dump(settings.database) + postgres.log()
 
 
 async def _with(settings: Settings, work: object) -> bytes:
@@ -54,23 +53,37 @@ async def _with(settings: Settings, work: object) -> bytes:
         await database.close()
 
 
-def store_secrets(client: Client) -> None:
-    cookie = {"domain": "a.com", "name": "a-cookie-name", "value": VALUE}
-    entry = {"domain": "a.com", "key": "k", "value": VALUE}
+def store_secrets(client: Client, value: str = VALUE) -> None:
+    cookie = {"domain": "a.com", "name": "a-cookie-name", "value": value}
+    entry = {"domain": "a.com", "key": "k", "value": value}
     assert client.post("/v1/cookies", json=[cookie]).status_code == 200
     assert client.post("/v1/local-storage", json=[entry]).status_code == 200
 
 
-def test_a_stolen_database_holds_no_value_and_no_token(own_service: Service) -> None:
-    with own_service.client() as client:
+def test_a_stolen_database_holds_no_value_and_no_token(
+    own_service: Service, request: pytest.FixtureRequest
+) -> None:
+    with own_service.client() as client, own_service.client() as revoked:
         store_secrets(client)
-        found = stored_bytes(own_service.settings)
+        store_secrets(client, "another-" + VALUE)  # what is replaced is no less a secret
+        assert client.get("/v1/cookies").json()[0]["value"] == "another-" + VALUE
+        client.delete("/v1/local-storage", params={"domain": "a.com"})
+        asyncio.run(_with(own_service.settings, _revoke_all))
+        found = stored_bytes(own_service.settings, request)
         assert b"a-cookie-name" in found  # we did look in the right place
-        for secret in (VALUE, client.token):
+        assert tokens.digest(str(client.token)).hex().encode() in found.hex().encode() + found
+        for secret in (VALUE, client.token, revoked.token):
             assert secret is not None
-            assert secret.encode() not in found
-            assert secret.encode().hex().encode() not in found
-            assert secret.encode()[6:].hex().encode() not in found
+            for part in (secret.encode(), secret.encode()[6:]):
+                assert part not in found
+                assert part.hex().encode() not in found
+                assert base64.b64encode(part) not in found
+
+
+async def _revoke_all(database: Engine) -> bytes:
+    for token in await organizations.list_tokens(database):
+        await organizations.revoke_token(database, token.id, instants.now())
+    return b""
 
 
 def test_only_the_owner_can_enter_the_folder(
@@ -87,14 +100,14 @@ def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> 
         store_secrets(client)
         client.post("/v1/cookies", json=[{"domain": "b.com", "name": "b", "value": "other"}])
 
-        async def move(database: Database) -> bytes:
+        async def move(database: Engine) -> bytes:
             async def work(transaction: Transaction) -> None:
                 await transaction.fetch(
                     "UPDATE cookies SET sealed = "
                     "(SELECT sealed FROM cookies WHERE domain = 'a.com') WHERE domain = 'b.com'"
                 )
 
-            await database.write(work)
+            await database.of_everyone().write(work)
             return b""
 
         asyncio.run(_with(own_service.settings, move))
@@ -196,9 +209,9 @@ def test_the_log_holds_no_value_and_no_token(
             assert secret not in log
 
 
-async def _break_seals(database: Database) -> bytes:
+async def _break_seals(database: Engine) -> bytes:
     async def work(transaction: Transaction) -> None:
         await transaction.fetch("UPDATE cookies SET name = 'x', identity = sealed")
 
-    await database.write(work)
+    await database.of_everyone().write(work)
     return b""

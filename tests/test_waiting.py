@@ -30,7 +30,7 @@ class Holder:
         database = database_of(self._service.settings)
         await database.open()
         try:
-            await database.write(self._wait)
+            await database.of_everyone().write(self._wait)
         finally:
             await database.close()
 

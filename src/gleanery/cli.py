@@ -25,7 +25,7 @@ from gleanery.progress import Begin, Tell
 from gleanery.serve import serve
 from gleanery.settings import Settings
 from gleanery.store import organizations, restored
-from gleanery.store.database import Database
+from gleanery.store.database import Database, Engine
 from gleanery.store.engines import database_of
 
 T = TypeVar("T")
@@ -199,7 +199,7 @@ def demo_command(
 @app.command("migrate")
 def migrate_command(data: Data = _DEFAULT.data, database: DatabaseUrl = None) -> None:
     """Bring the database's schema to this program's form; serve does so by itself."""
-    _with_database(data, database, Database.schema_number, create=True)
+    _with_database(data, database, Engine.schema_number, create=True)
     typer.echo("The schema is up to date.")
 
 
@@ -306,7 +306,7 @@ def create_token(
     if not organization.strip() or len(organization) > 200 or "\0" in organization:
         raise SettingsError("--organization must be a name of 1 to 200 characters")
 
-    async def work(database: Database) -> str:
+    async def work(database: Engine) -> str:
         return await organizations.create_token(database, organization, chosen, now, expires)
 
     typer.echo(_with_database(data, database, work, create=True))
@@ -413,7 +413,7 @@ def _where(data: Path, database: str | None) -> Settings:
 def _with_database(
     data: Path,
     url: str | None,
-    work: Callable[[Database], Coroutine[Any, Any, T]],
+    work: Callable[[Engine], Coroutine[Any, Any, T]],
     create: bool = False,
 ) -> T:
     """Runs the work on the database that the options name. None of it needs the secret key."""

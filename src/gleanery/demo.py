@@ -21,7 +21,7 @@ from gleanery.records import CookieIn, LocalStorageIn, OutputIn, ReviewIn
 from gleanery.serve import bound, prepare, serve_on
 from gleanery.settings import Settings
 from gleanery.store import cookies, facts, local_storage, organizations, outputs, reviews
-from gleanery.store.database import Database
+from gleanery.store.database import Engine
 from gleanery.store.engines import database_of
 from gleanery.store.schemas import Schemas
 
@@ -181,10 +181,11 @@ async def _token(settings: Settings, is_new: bool) -> str:
         await database.close()
 
 
-async def _store_sample(database: Database, settings: Settings, token: str) -> None:
-    grant = await organizations.find_grant(database, tokens.digest(token))
+async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
+    grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
     organization_id, vault, now = grant.organization_id, vault_of(settings), instants.now()
+    database = engine.of(organization_id)
     schemas = Schemas()  # the sample has none, so that nothing is started
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
         moment = now - days_ago * _DAY

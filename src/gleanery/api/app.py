@@ -110,6 +110,8 @@ class App:
         await self._services.database.open()
         try:
             await facts.claim_key(self._services.database, self._services.vault)
+            if weakness := await self._services.database.weakness():
+                _log.warning("the organizations are kept apart only once", because=weakness)
         except BaseException:
             await self.stop()
             raise

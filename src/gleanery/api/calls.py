@@ -12,7 +12,7 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.telemetry import Telemetry
 from gleanery.blobs import Blobs
 from gleanery.settings import Settings
-from gleanery.store.database import Database
+from gleanery.store.database import Database, Engine
 from gleanery.store.schemas import Schemas
 from gleanery.vault import Vault
 
@@ -25,7 +25,7 @@ class Services:
     """What the handlers work with; made once per process, in ``build_app``."""
 
     settings: Settings
-    database: Database
+    database: Engine
     schemas: Schemas
     blobs: Blobs
     vault: Vault
@@ -49,6 +49,11 @@ class Call(Generic[Query, Body]):
     query: Query
     body: Body
     idempotency_key: str | None = None
+
+    @property
+    def database(self) -> Database:
+        """With the rows of the caller's organization, and no others."""
+        return self.services.database.of(self.organization_id)
 
     async def with_links(
         self, templates: Sequence[bytes], file_ids: Sequence[bytes]

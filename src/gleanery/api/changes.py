@@ -50,7 +50,7 @@ async def _stopped_when_gone(call: Call[ChangeQuery, None], watch: Watch) -> Asy
 async def _read(call: Call[ChangeQuery, None]) -> changes.Feed:
     s, query = call.services, call.query
     return await changes.read_feed(
-        s.database,
+        call.database,
         call.organization_id,
         call.path["group_id"],
         query.cursor,

@@ -15,7 +15,7 @@ _TALLY = TypeAdapter(Tally)
 async def set_cookies(call: Call[None, list[CookieIn]]) -> Answer:
     s = call.services
     tally = await cookies.store_cookies(
-        s.database, s.vault, call.organization_id, call.body, s.clock()
+        call.database, s.vault, call.organization_id, call.body, s.clock()
     )
     return Answer(_TALLY.dump_json(tally))
 
@@ -23,13 +23,13 @@ async def set_cookies(call: Call[None, list[CookieIn]]) -> Answer:
 async def get_cookies(call: Call[DomainQuery, None]) -> Answer:
     s = call.services
     listed = await cookies.list_cookies(
-        s.database, s.vault, call.organization_id, call.query.domain
+        call.database, s.vault, call.organization_id, call.query.domain
     )
     return Answer(_LIST.dump_json(listed))
 
 
 async def delete_cookies(call: Call[CookieDeletion, None]) -> Answer:
     deleted = await cookies.delete_cookies(
-        call.services.database, call.organization_id, call.query.domain, call.query.name
+        call.database, call.organization_id, call.query.domain, call.query.name
     )
     return Answer(b'{"deleted":%d}' % deleted)

@@ -63,14 +63,14 @@ async def store_file(call: Call[FileUpload, AsyncIterator[bytes]]) -> Answer:
     upload = _Upload(call.body)
     declared = call.request.headers.get(b"content-type", b"").decode("latin-1")
     file_type = await asyncio.to_thread(mediatypes.media_type, await upload.head(), declared)
-    key = await files.begin_upload(s.database, organization_id, s.clock())
+    key = await files.begin_upload(call.database, organization_id, s.clock())
     file = None
     try:
         await s.blobs.put(key, file_type, upload.chunks())
         known = files.Upload(
             upload.checksum, upload.size, file_type, query.source_url, query.etag, query.filename
         )
-        file = await files.keep(s.database, organization_id, key, known, s.clock())
+        file = await files.keep(call.database, organization_id, key, known, s.clock())
         if file.key != key and not await s.blobs.holds(file.key):  # lost, as by an old backup
             await s.blobs.copy(key, file.key)
     finally:
@@ -82,20 +82,21 @@ async def store_file(call: Call[FileUpload, AsyncIterator[bytes]]) -> Answer:
 async def _remove(services: Services, organization_id: int, key: str) -> None:
     """What fails here the sweep does later: it is no concern of the client's."""
     try:
-        await files.remove_loose(services.database, services.blobs, organization_id, key)
+        database = services.database.of(organization_id)
+        await files.remove_loose(database, services.blobs, organization_id, key)
     except Exception:
         _log.exception("an upload is left to the sweep")
 
 
 async def find_file(call: Call[FileQuery, None]) -> Answer:
     file = await files.find_by_source(
-        call.services.database, call.organization_id, call.query.source_url, call.query.etag
+        call.database, call.organization_id, call.query.source_url, call.query.etag
     )
     return Answer(_ONE.dump_json(file.shown()))
 
 
 async def get_file(call: Call[None, None]) -> Answer:
-    file = await files.find(call.services.database, call.organization_id, call.path["id"])
+    file = await files.find(call.database, call.organization_id, call.path["id"])
     return await _bytes_of(call, file)
 
 
@@ -104,7 +105,9 @@ async def get_blob(call: Call[BlobQuery, None]) -> Answer:
     parts = (call.path["id"], query.organization, query.expires, query.signature)
     if not s.file_links.is_valid(*parts, now=s.clock() // instants.SECOND):
         raise BadLink
-    file = await files.find(s.database, int(query.organization), call.path["id"])
+    organization_id = int(query.organization)  # which the link has proved
+    database = s.database.of(organization_id)
+    file = await files.find(database, organization_id, call.path["id"])
     return await _bytes_of(call, file)
 
 

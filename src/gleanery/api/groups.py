@@ -16,7 +16,7 @@ _LIST = TypeAdapter(list[GroupOut])
 async def get_groups(call: Call[GroupsQuery, None]) -> Answer:
     query = call.query
     page, more = await catalogue.list_groups(
-        call.services.database, call.organization_id, query.cursor, query.limit
+        call.database, call.organization_id, query.cursor, query.limit
     )
     body = _LIST.dump_json(page)
     if more is None:
@@ -26,16 +26,14 @@ async def get_groups(call: Call[GroupsQuery, None]) -> Answer:
 
 
 async def get_group(call: Call[None, None]) -> Answer:
-    group = await catalogue.show_group(
-        call.services.database, call.organization_id, call.path["group_id"]
-    )
+    group = await catalogue.show_group(call.database, call.organization_id, call.path["group_id"])
     return Answer(_ONE.dump_json(group))
 
 
 async def set_group(call: Call[None, GroupSettings]) -> Answer:
     s = call.services
     group = await catalogue.set_group(
-        s.database, s.schemas, call.organization_id, call.path["group_id"], call.body, s.clock
+        call.database, s.schemas, call.organization_id, call.path["group_id"], call.body, s.clock
     )
     return Answer(_ONE.dump_json(group))
 
@@ -43,7 +41,7 @@ async def set_group(call: Call[None, GroupSettings]) -> Answer:
 async def delete_group(call: Call[None, None]) -> Answer:
     s = call.services
     deleted = await catalogue.delete_group(
-        s.database, call.organization_id, call.path["group_id"], s.clock
+        call.database, call.organization_id, call.path["group_id"], s.clock
     )
     return Answer(b'{"deleted":%d}' % deleted)
 
@@ -51,6 +49,6 @@ async def delete_group(call: Call[None, None]) -> Answer:
 async def delete_job(call: Call[None, None]) -> Answer:
     s, path = call.services, call.path
     deleted = await catalogue.delete_job(
-        s.database, call.organization_id, path["group_id"], path["job_id"], s.clock
+        call.database, call.organization_id, path["group_id"], path["job_id"], s.clock
     )
     return Answer(b'{"deleted":%d}' % deleted)

@@ -21,7 +21,7 @@ _TALLY = TypeAdapter(Tally)
 async def set_local_storage(call: Call[None, list[LocalStorageIn]]) -> Answer:
     s = call.services
     tally = await local_storage.store_entries(
-        s.database, s.vault, call.organization_id, call.body, s.clock()
+        call.database, s.vault, call.organization_id, call.body, s.clock()
     )
     return Answer(_TALLY.dump_json(tally))
 
@@ -29,13 +29,13 @@ async def set_local_storage(call: Call[None, list[LocalStorageIn]]) -> Answer:
 async def get_local_storage(call: Call[LocalStorageQuery, None]) -> Answer:
     s = call.services
     listed = await local_storage.list_entries(
-        s.database, s.vault, call.organization_id, call.query.domain, call.query.for_group
+        call.database, s.vault, call.organization_id, call.query.domain, call.query.for_group
     )
     return Answer(_LIST.dump_json(listed))
 
 
 async def delete_local_storage(call: Call[LocalStorageDeletion, None]) -> Answer:
     deleted = await local_storage.delete_entries(
-        call.services.database, call.organization_id, call.query.domain, call.query.key
+        call.database, call.organization_id, call.query.domain, call.query.key
     )
     return Answer(b'{"deleted":%d}' % deleted)

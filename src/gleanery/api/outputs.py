@@ -26,7 +26,7 @@ _BYTES_AT_ONCE = 1024 * 1024
 
 async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
     page = await pages.read_page(
-        call.services.database,
+        call.database,
         call.organization_id,
         call.path["group_id"],
         call.query,
@@ -54,7 +54,7 @@ def _next_url(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> b
 async def delete_output(call: Call[None, None]) -> Answer:
     s = call.services
     deleted = await outputs.delete_output(
-        s.database, call.organization_id, call.path["group_id"], call.path["output_id"], s.clock
+        call.database, call.organization_id, call.path["group_id"], call.path["output_id"], s.clock
     )
     return Answer(b'{"deleted":%d}' % deleted)
 
@@ -62,7 +62,7 @@ async def delete_output(call: Call[None, None]) -> Answer:
 async def store_outputs(call: Call[None, list[OutputIn]]) -> Answer:
     s = call.services
     answer = await outputs.store_outputs(
-        s.database,
+        call.database,
         s.schemas,
         call.organization_id,
         call.path["group_id"],
@@ -102,7 +102,7 @@ async def _store_lines(
     bound = await asyncio.to_thread(_bind_lines, batch, first)
     places, found = [place for place, _ in bound], [output for _, output in bound]
     answer = await outputs.store_outputs(
-        s.database,
+        call.database,
         s.schemas,
         call.organization_id,
         call.path["group_id"],

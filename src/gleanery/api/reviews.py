@@ -17,7 +17,7 @@ async def get_latest_reviews(call: Call[ReviewQuery, None]) -> Answer:
     if call.query.history == "true":
         return await _history(call)
     latest = await reviews.latest_reviews(
-        call.services.database, call.organization_id, call.path["group_id"]
+        call.database, call.organization_id, call.path["group_id"]
     )
     return Answer(_LIST.dump_json(latest))
 
@@ -25,7 +25,7 @@ async def get_latest_reviews(call: Call[ReviewQuery, None]) -> Answer:
 async def _history(call: Call[ReviewQuery, None]) -> Answer:
     group, query = call.path["group_id"], call.query
     page, more = await reviews.review_history(
-        call.services.database, call.organization_id, group, query.cursor, query.limit
+        call.database, call.organization_id, group, query.cursor, query.limit
     )
     body = _LIST.dump_json(page)
     if more is None:
@@ -37,6 +37,6 @@ async def _history(call: Call[ReviewQuery, None]) -> Answer:
 async def add_review(call: Call[None, ReviewIn]) -> Answer:
     s = call.services
     review = await reviews.add_review(
-        s.database, call.organization_id, call.path["group_id"], call.body, s.clock
+        call.database, call.organization_id, call.path["group_id"], call.body, s.clock
     )
     return Answer(_ONE.dump_json(review))

@@ -15,7 +15,7 @@ from functools import partial
 from gleanery import instants, jsontext
 from gleanery.errors import Gone, NotFound
 from gleanery.store import facts, groups, outputs, pages
-from gleanery.store.database import Database, Row, Transaction
+from gleanery.store.database import Database, Engine, Row, Transaction
 
 _GROUP = f"""
 SELECT id, purged, clock, {facts.RESTORED} FROM groups WHERE organization_id = $1 AND name = $2
@@ -165,11 +165,12 @@ def _rendered(row: Row, files: bytes) -> bytes:
 # --- forgetting ---------------------------------------------------------------------------------
 
 
-async def forgettable(database: Database, before: int) -> list[Callable[[], Awaitable[None]]]:
+async def forgettable(engine: Engine, before: int) -> list[Callable[[], Awaitable[None]]]:
     """The groups with deletions from before a moment, each to be purged of them on its own."""
+    found = await engine.of_everyone().read(_GROUPS_WITH_TOMBSTONES, before)
     return [
-        partial(_purge, database, organization_id, name, group_id, before)
-        for organization_id, name, group_id in await database.read(_GROUPS_WITH_TOMBSTONES, before)
+        partial(_purge, engine.of(organization_id), organization_id, name, group_id, before)
+        for organization_id, name, group_id in found
     ]
 
 

@@ -16,7 +16,7 @@ import structlog
 
 from gleanery.errors import NotFound
 from gleanery.store import groups, outputs, removal
-from gleanery.store.database import Database, Transaction
+from gleanery.store.database import Database, Engine, Transaction
 
 T = TypeVar("T")
 _log = structlog.get_logger("gleanery")
@@ -78,11 +78,11 @@ async def decide_and_carry_out(
             return decided
 
 
-async def left_over(database: Database, clock: groups.Clock) -> list[Callable[[], Awaitable[None]]]:
+async def left_over(engine: Engine, clock: groups.Clock) -> list[Callable[[], Awaitable[None]]]:
     """What a crash has interrupted, each to be carried out on its own."""
     return [
-        partial(_carry_out, database, organization_id, group, clock, chore_id)
-        for organization_id, group, chore_id in await database.read(_LEFT_OVER)
+        partial(_carry_out, engine.of(organization_id), organization_id, group, clock, chore_id)
+        for organization_id, group, chore_id in await engine.of_everyone().read(_LEFT_OVER)
     ]
 
 

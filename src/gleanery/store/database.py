@@ -43,7 +43,25 @@ class Transaction(Protocol):
 
 
 class Database(Protocol):
-    """An engine. Every method raises ``Unavailable`` while the database can't be used."""
+    """Statements in somebody's name. Every method raises ``Unavailable`` while it can't be used.
+
+    Whose work it is has been said before, see ``Engine``; rows of any other organization are not
+    there, whatever a statement asks for.
+    """
+
+    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+        """Runs one reading statement: one snapshot of what is committed."""
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
+        """Runs the work in one transaction and returns when it is durable.
+
+        Works that name the same line would wait for each other's locks: they stand in line
+        before they are given a connection, so that they keep none from others.
+        """
+
+
+class Engine(Database, Protocol):
+    """A whole database. By itself it works for nobody: no organization's rows are there."""
 
     @property
     def engine(self) -> str:
@@ -55,24 +73,23 @@ class Database(Protocol):
     async def close(self) -> None:
         """Waits for writes under way, then lets go."""
 
+    def of(self, organization_id: int) -> Database:
+        """The same with the rows of one organization."""
+
+    def of_everyone(self) -> Database:
+        """The same with all rows: to find out for whom there is work, and for nothing else."""
+
     async def migrate(self) -> None:
         """Brings the schema to the newest form; safe from several processes at once."""
 
     async def schema_number(self) -> int:
         """The number of the newest migration applied; 0 in an empty database."""
 
-    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
-        """Runs one reading statement: one snapshot of what is committed."""
+    async def weakness(self) -> str | None:
+        """What an operator should mend, so that the organizations are kept apart twice."""
 
     def watch(self, line: str) -> AbstractAsyncContextManager[Watch]:
         """Begins to watch a line; read after this, then wait, and nothing is missed."""
 
     def stop_watching(self) -> None:
         """Ends every watch: the process is about to stop."""
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
-        """Runs the work in one transaction and returns when it is durable.
-
-        Works that name the same line would wait for each other's locks: they stand in line
-        before they are given a connection, so that they keep none from others.
-        """

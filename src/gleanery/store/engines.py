@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gleanery.settings import Settings
-from gleanery.store.database import Database
+from gleanery.store.database import Engine
 from gleanery.store.postgres import PostgresDatabase
 from gleanery.store.sqlite import SqliteDatabase
 
 
-def database_of(settings: Settings) -> Database:
+def database_of(settings: Settings) -> Engine:
     if settings.database is None:
         return SqliteDatabase(settings.sqlite_file)
     return PostgresDatabase(settings.database, settings.pool_size)

@@ -20,7 +20,7 @@ from gleanery.fields import FILE_ID
 from gleanery.fingerprints import fingerprint
 from gleanery.records import FileIn, FileOut, StoredFile
 from gleanery.store import groups
-from gleanery.store.database import Database, Row, Transaction
+from gleanery.store.database import Database, Engine, Row, Transaction
 
 _COLUMNS = "id, checksum, size, file_type, source, source_url, filename, created"
 _LOOSEN = "INSERT INTO loose_blobs (organization_id, key, since) VALUES ($1, $2, $3)"
@@ -292,18 +292,19 @@ def _literally(value: object) -> bytes:
 # --- collecting ---------------------------------------------------------------------------------
 
 
-async def collect(database: Database, store: blobs.Blobs, before: int, now: int) -> None:
+async def collect(engine: Engine, store: blobs.Blobs, before: int, now: int) -> None:
     """Removes files that no output has named since ``before``, and loose blobs.
 
     It ends with the first failure of the store, which the others would only repeat.
     """
-    while unwanted := await database.read(_UNWANTED, before, _AT_ONCE):
+    while unwanted := await engine.of_everyone().read(_UNWANTED, before, _AT_ONCE):
         for organization_id, checksum, id_ in unwanted:
+            database = engine.of(organization_id)
             await _forget(database, organization_id, checksum, id_, before)
-        await _remove_all_loose(database, store, now)
+        await _remove_all_loose(engine, store, now)
         if len(unwanted) < _AT_ONCE:
             break
-    await _remove_all_loose(database, store, now)
+    await _remove_all_loose(engine, store, now)
 
 
 async def _forget(
@@ -323,10 +324,11 @@ async def _forget(
     await database.write(work)
 
 
-async def _remove_all_loose(database: Database, store: blobs.Blobs, now: int) -> None:
-    while loose := await database.read(_LOOSE, now - _DAY, _AT_ONCE):  # no upload takes a day
+async def _remove_all_loose(engine: Engine, store: blobs.Blobs, now: int) -> None:
+    before = now - _DAY  # no upload takes a day
+    while loose := await engine.of_everyone().read(_LOOSE, before, _AT_ONCE):
         for organization_id, key in loose:
-            await remove_loose(database, store, organization_id, key)
+            await remove_loose(engine.of(organization_id), store, organization_id, key)
         if len(loose) < _AT_ONCE:
             return
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
-from gleanery.store import migrations
-from gleanery.store.database import Row, Transaction
+from gleanery.store import migrations, row_security
+from gleanery.store.database import Database, Row, Transaction
+from gleanery.store.walls import EVERYONE, NOBODY
 from gleanery.store.watching import Watch, Watches
 
 T = TypeVar("T")
@@ -43,9 +44,10 @@ def _passes(error: Exception) -> bool:
 # Every statement of ours is a seek in an index. A plan made while a table was still empty would
 # scan it, and be kept while the table grows.
 _SEEK = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off"
-_MIGRATING = (
-    "SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
-)
+_MIGRATING = f"""
+SET LOCAL ROLE NONE; {row_security.WORKS_FOR_EVERYONE};
+SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
+"""
 _SKIP_IDS = """
 SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, coalesce(last_value, 0) + $1)
 FROM pg_sequences WHERE schemaname = current_schema()
@@ -55,10 +57,23 @@ _PATIENCE = f"SET lock_timeout = '{_LOCK_SECONDS}s'"
 
 async def _set_up(connection: Any) -> None:
     await connection.execute(f"{_SEEK}; {_PATIENCE}")
+    await row_security.take_role(connection)
 
 
 async def _leave_as_is(connection: Any) -> None:
-    """Nothing of ours outlives its transaction, so a connection needs no cleaning after use."""
+    """Nothing outlives its transaction but whom it works for, which is set before each use."""
+
+
+class _Connection(asyncpg.Connection):
+    """A connection that knows for whom it works; it tells the server only if that is another."""
+
+    _works_for: int | None = None
+
+    async def work_for(self, whose: int) -> None:
+        if self._works_for != whose:
+            self._works_for = None  # until the server has answered, nobody knows
+            await self.execute(f"SET gleanery.organization = '{whose:d}'")
+            self._works_for = whose
 
 
 class PostgresDatabase:
@@ -81,6 +96,7 @@ class PostgresDatabase:
                 max_size=self._pool_size,
                 command_timeout=_STATEMENT_SECONDS,
                 timeout=_ACQUIRE_SECONDS,
+                connection_class=_Connection,
                 init=_set_up,
                 reset=_leave_as_is,
             )
@@ -102,8 +118,23 @@ class PostgresDatabase:
             await transaction.run_script(_MIGRATING)
             await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
             await migrations.apply(self.engine, transaction)
+            await row_security.raise_walls(transaction)
 
         await self.write(apply_alone)
+        assert self._pool is not None
+        await self._pool.expire_connections()  # new ones take the role that serves
+        await self.weakness()
+
+    async def weakness(self) -> str | None:
+        async with self._connection(NOBODY) as connection:
+            return await row_security.weakness(connection)
+
+    def of(self, organization_id: int) -> Database:
+        assert organization_id >= NOBODY
+        return _PostgresRows(self, organization_id)
+
+    def of_everyone(self) -> Database:
+        return _PostgresRows(self, EVERYONE)
 
     async def schema_number(self) -> int:
         [[listed]] = await self.read("SELECT to_regclass('migrations') IS NOT NULL")
@@ -112,9 +143,21 @@ class PostgresDatabase:
         return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
-        async with self._connection() as connection:
+        return await self.read_for(NOBODY, sql, values)
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
+        return await self.write_for(NOBODY, work, line)
+
+    async def read_for(self, whose: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
+        async with self._connection(whose) as connection:
             rows: Sequence[Row] = await connection.fetch(sql, *values)
             return rows
+
+    async def write_for(
+        self, whose: int, work: Callable[[Transaction], Awaitable[T]], line: Hashable
+    ) -> T:
+        async with self._in(line), self._connection(whose) as connection, connection.transaction():
+            return await work(_PostgresTransaction(connection))
 
     @asynccontextmanager
     async def watch(self, line: str) -> AsyncIterator[Watch]:
@@ -123,10 +166,6 @@ class PostgresDatabase:
 
     def stop_watching(self) -> None:
         self._listener.watches.stop()
-
-    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
-        async with self._in(line), self._connection() as connection, connection.transaction():
-            return await work(_PostgresTransaction(connection))
 
     def _in(self, line: Hashable) -> AbstractAsyncContextManager[None]:
         if line is None:
@@ -137,15 +176,30 @@ class PostgresDatabase:
         return lock
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Any]:
+    async def _connection(self, whose: int) -> AsyncIterator[Any]:
         assert self._pool is not None, "open() comes first"
         try:
-            async with self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection:
+            acquired: Any = self._pool.acquire(timeout=_ACQUIRE_SECONDS)
+            async with acquired as connection:
+                await connection.work_for(whose)
                 yield connection
         except _AWAY as error:
             if not _passes(error):
                 raise
             raise Unavailable from error
+
+
+class _PostgresRows(NamedTuple):
+    """The rows of one organization, or of all."""
+
+    database: PostgresDatabase
+    whose: int
+
+    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+        return await self.database.read_for(self.whose, sql, values)
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
+        return await self.database.write_for(self.whose, work, line)
 
 
 class _Listener:
@@ -171,6 +225,7 @@ class _Listener:
             try:
                 connection: Any = await asyncpg.connect(self._url, timeout=_ACQUIRE_SECONDS)
                 self._connection = connection
+                await row_security.take_role(connection)
                 await connection.add_listener(_CHANNEL, self._heard)
                 connection.add_termination_listener(self._lost)
             except _AWAY as error:

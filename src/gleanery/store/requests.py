@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gleanery.errors import Conflict
 from gleanery.records import IngestAnswer
-from gleanery.store.database import Database, Row, Transaction
+from gleanery.store.database import Engine, Row, Transaction
 
 _KNOWN = "SELECT content, answer FROM requests WHERE organization_id = $1 AND identity = $2"
 _NOTE = """
@@ -20,6 +20,7 @@ DELETE FROM requests WHERE (organization_id, identity) IN (
     SELECT organization_id, identity FROM requests WHERE created < $1 ORDER BY created LIMIT $2)
 RETURNING organization_id
 """
+_SOME = "SELECT 1 FROM requests WHERE created < $1 LIMIT 1"
 _AT_ONCE = 1000
 
 Fetch = Callable[..., Awaitable[Sequence[Row]]]
@@ -47,12 +48,13 @@ class Request(NamedTuple):
         await transaction.fetch(_NOTE, *self, json.dumps(answer), now)
 
 
-async def forget(database: Database, before: int) -> None:
+async def forget(engine: Engine, before: int) -> None:
     """Forgets the requests of long ago."""
+    database = engine.of_everyone()
 
     async def work(transaction: Transaction) -> int:
         return len(await transaction.fetch(_FORGET, before, _AT_ONCE))
 
-    if await database.read("SELECT 1 FROM requests WHERE created < $1 LIMIT 1", before):
+    if await database.read(_SOME, before):
         while await database.write(work) == _AT_ONCE:
             pass

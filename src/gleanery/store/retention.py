@@ -10,7 +10,7 @@ from gleanery import instants
 from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
 from gleanery.store import changes, chores, files, groups, outputs, requests
-from gleanery.store.database import Database, Transaction
+from gleanery.store.database import Database, Engine, Transaction
 
 _EXPIRING = """
 SELECT organization_id, name, id, retain_days FROM groups
@@ -35,7 +35,7 @@ _DAY = 24 * _HOUR
 
 
 async def sweep(
-    database: Database,
+    engine: Engine,
     blobs: Blobs,
     clock: groups.Clock,
     *,
@@ -48,13 +48,14 @@ async def sweep(
     """
     now = clock()
     works: list[Callable[[], Awaitable[None]]] = [
-        *await chores.left_over(database, clock),
-        partial(requests.forget, database, now - _DAY),
-        *await changes.forgettable(database, now - tombstone_days * _DAY),
+        *await chores.left_over(engine, clock),
+        partial(requests.forget, engine, now - _DAY),
+        *await changes.forgettable(engine, now - tombstone_days * _DAY),
     ]
-    for organization_id, name, group_id, days in await database.read(_EXPIRING, now):
+    for organization_id, name, group_id, days in await engine.of_everyone().read(_EXPIRING, now):
+        database = engine.of(organization_id)
         works.append(partial(_expire, database, organization_id, name, group_id, days, clock))
-    works.append(partial(files.collect, database, blobs, now - unnamed_file_days * _DAY, now))
+    works.append(partial(files.collect, engine, blobs, now - unnamed_file_days * _DAY, now))
     failures = []
     for work in works:
         try:

@@ -31,8 +31,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 
 from gleanery.errors import SettingsError, Unavailable
-from gleanery.store import migrations
-from gleanery.store.database import Row, Transaction
+from gleanery.store import migrations, walls
+from gleanery.store.database import Database, Row, Transaction
 from gleanery.store.watching import Watch, Watches
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ _BUSY_MS = 10_000  # how long another process's writer may keep ours waiting
 _LOOK_SECONDS = 0.03  # how often a watcher looks whether something was committed
 _TOGETHER = 128  # requests committed at once, at most
 
-_GROUP_CLOCK = "SELECT clock, deleted FROM groups WHERE organization_id = ?1 AND name = ?2"
+_GROUP_CLOCK = "SELECT clock, deleted FROM groups WHERE organization_id = $1 AND name = $2"
 _SKIP_IDS = (
     "UPDATE output_ids SET last = last + $1",
     "UPDATE sqlite_sequence SET seq = seq + $1",
@@ -57,8 +57,9 @@ _BUSY = (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError, apsw.Ca
 
 
 @lru_cache(maxsize=1024)
-def _dialect(sql: str) -> str:
-    """``$1`` of the shared SQL is ``?1`` here."""
+def _dialect(sql: str, whose: int) -> str:
+    """``$1`` of the shared SQL is ``?1`` here. Refused is what could touch another's rows."""
+    walls.check(sql, whose)
     return re.sub(r"\$(\d+)", r"?\1", sql)
 
 
@@ -146,7 +147,17 @@ class SqliteDatabase:
             self._folder = None
 
     async def migrate(self) -> None:
-        await self.write(partial(migrations.apply, self.engine))
+        await self.of_everyone().write(partial(migrations.apply, self.engine))
+
+    async def weakness(self) -> str | None:
+        return None
+
+    def of(self, organization_id: int) -> Database:
+        assert organization_id >= walls.NOBODY
+        return _SqliteRows(self, min(organization_id, walls.ANYBODY))
+
+    def of_everyone(self) -> Database:
+        return _SqliteRows(self, walls.EVERYONE)
 
     async def schema_number(self) -> int:
         listed = await self.read("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'")
@@ -155,8 +166,14 @@ class SqliteDatabase:
         return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+        return self.read_for(walls.NOBODY, sql, values)
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
+        return await self.write_for(walls.NOBODY, work)
+
+    def read_for(self, whose: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
         try:
-            return self._reader.execute(_dialect(sql), values).fetchall()
+            return self._reader.execute(_dialect(sql, whose), values).fetchall()
         except _BUSY as error:
             raise Unavailable from error
 
@@ -200,30 +217,45 @@ class SqliteDatabase:
 
     def _clock(self, line: str) -> Any:
         organization_id, _, group = line.partition("/")
-        return self._reader.execute(_GROUP_CLOCK, (int(organization_id), group)).fetchall()
+        clock = _dialect(_GROUP_CLOCK, walls.ANYBODY)
+        return self._reader.execute(clock, (int(organization_id), group)).fetchall()
 
-    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
+    async def write_for(self, whose: int, work: Callable[[Transaction], Awaitable[T]]) -> T:
         assert self._writer is not None, "open() comes first"
         loop = asyncio.get_running_loop()
-        request = _Request(work, loop.create_future())
+        request = _Request(work, whose, loop.create_future())
         self._writer.queue.put(request)
         return cast(T, await request.outcome)
+
+
+class _SqliteRows(NamedTuple):
+    """The rows of one organization, or of all."""
+
+    database: SqliteDatabase
+    whose: int
+
+    async def read(self, sql: str, *values: Any) -> Sequence[Row]:
+        return self.database.read_for(self.whose, sql, values)
+
+    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
+        return await self.database.write_for(self.whose, work)
 
 
 class _SqliteTransaction:
     """Statements on the writer's connection. Nothing in here ever waits."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, whose: int) -> None:
         self._connection = connection
+        self._whose = whose
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
-        return self._connection.execute(_dialect(sql), values).fetchall()
+        return self._connection.execute(_dialect(sql, self._whose), values).fetchall()
 
     async def fetch_each(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
-        return self._connection.executemany(_dialect(sql), many).fetchall()
+        return self._connection.executemany(_dialect(sql, self._whose), many).fetchall()
 
     async def run_each(self, sql: str, many: Iterable[Row]) -> None:
-        self._connection.executemany(_dialect(sql), many)
+        self._connection.executemany(_dialect(sql, self._whose), many)
 
     async def run_script(self, sql: str) -> None:
         self._connection.execute(sql)
@@ -242,6 +274,7 @@ class _SqliteTransaction:
 
 class _Request(NamedTuple):
     work: Callable[[Transaction], Awaitable[Any]]
+    whose: int
     outcome: asyncio.Future[Any]
 
 
@@ -300,7 +333,8 @@ class _Writer:
         """One request's work; if it fails, only its own statements are undone."""
         self._connection.execute("SAVEPOINT request")
         try:
-            result = _run_through(request.work(_SqliteTransaction(self._connection)))
+            transaction = _SqliteTransaction(self._connection, request.whose)
+            result = _run_through(request.work(transaction))
         except Exception as error:
             if isinstance(error, _BUSY) or not self._connection.in_transaction:
                 raise  # the disk's fault, not the request's: nothing of this commit can be kept
