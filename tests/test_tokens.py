@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx2
 import pytest
+from conftest import fresh_settings
 from hypothesis import given
 from hypothesis import strategies as st
-from process import gleanery
+from process import Running, gleanery, served
 from service import SECRET_KEY, Client, Service
 
 from gleanery import instants, tokens
@@ -175,6 +178,46 @@ def test_create_use_list_revoke(service: Service) -> None:
     listed = gleanery("token", "list", *where(service))
     [line] = [line for line in listed.stdout.splitlines() if name in line]
     assert "revoked" in line
+
+
+def worker_of(answer: httpx2.Response) -> str:
+    """Which process has answered: its requests' ids begin alike."""
+    return answer.headers["x-request-id"][:12]
+
+
+def clients_of_each_worker(running: Running, url: str, token: str) -> dict[str, Client]:
+    """One connection to each: while one worker is held up, the other takes it."""
+    supervisor = running.process.pid
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    clients = {}
+    for child in map(int, children):
+        client = Client(url, token)
+        os.kill(child, signal.SIGSTOP)
+        try:
+            clients[worker_of(client.get("/v1/cookies"))] = client
+        finally:
+            os.kill(child, signal.SIGCONT)
+    return clients
+
+
+def test_a_revocation_holds_on_every_worker(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings, seconds = fresh_settings(engine, request, tmp_path), 0.5
+    options = ("--workers", "2", "--token-cache-seconds", str(seconds))
+    with served(settings, *options) as (running, url, token), ExitStack() as at_the_end:
+        at_the_end.callback(running.stop)  # in order: a killed supervisor leaves its workers behind
+        clients = clients_of_each_worker(running, url, token)
+        assert len(clients) == 2
+        assert [c.get("/v1/cookies").status_code for c in clients.values()] == [200, 200]
+        database = ["--database", settings.database] if settings.database else []
+        revoked = gleanery("token", "revoke", "1", "--data", str(settings.data), *database)
+        assert revoked.returncode == 0, revoked.stderr
+        time.sleep(seconds)
+        for worker, client in clients.items():
+            at_the_end.callback(client.close)
+            answer = client.get("/v1/cookies")
+            assert (answer.status_code, worker_of(answer)) == (401, worker)
 
 
 def test_a_token_without_a_choice_has_the_scopes_of_the_six_operations() -> None:
