@@ -127,7 +127,23 @@ def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
             "WHERE g.organization_id = $1",
             False,
         ),
+        ("SELECT * FROM groups g LEFT JOIN jobs j ON g.organization_id = $1", True),
+        (
+            "SELECT * FROM groups g LEFT JOIN jobs j ON j.organization_id = $1 "
+            "AND g.organization_id = $1",
+            True,
+        ),
+        (
+            "SELECT * FROM groups g LEFT JOIN jobs j ON j.organization_id = g.organization_id "
+            "WHERE g.organization_id = $1",
+            False,
+        ),
         ("SELECT * FROM jobs WHERE organization_id = $1 UNION SELECT * FROM jobs", True),
+        ("SELECT * FROM jobs WHERE organization_id = $1 EXCEPT SELECT * FROM jobs", True),
+        ("DELETE FROM jobs WHERE organization_id = $1; DELETE FROM jobs", True),
+        ('SELECT * FROM "jobs"', True),
+        ("SELECT * FROM main.jobs", True),
+        ("WITH mine AS (SELECT * FROM jobs) SELECT * FROM mine", True),
         ("SELECT (SELECT max(id) FROM jobs) FROM groups WHERE organization_id = $1", True),
         ("UPDATE groups SET organization_id = $1", True),
         ("DELETE FROM groups WHERE name = $1", True),

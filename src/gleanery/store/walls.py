@@ -38,7 +38,10 @@ _TOKEN = re.compile(r"'[^']*'|[\w.$]+|[^\s\w]")
 _CONDITION = {"WHERE", "ON", "HAVING"}
 _CLAUSE = {"FROM", "JOIN", "SET", "VALUES", "ORDER", "GROUP", "LIMIT", "RETURNING", "SELECT"}
 _BEFORE_TABLE = {"FROM", "JOIN", "INTO", "UPDATE"}
-_NO_ALIAS = _CONDITION | _CLAUSE | {"LEFT", "INNER", "CROSS", "DO"}
+_OUTER = {"LEFT", "RIGHT", "FULL"}
+_NO_ALIAS = _CONDITION | _CLAUSE | _OUTER | {"INNER", "CROSS", "OUTER", "DO"}
+_BETWEEN = {"UNION", "EXCEPT", "INTERSECT", ";"}
+_KEYWORDS = _NO_ALIAS | _BEFORE_TABLE | {"AS", "OR", "NOT", "CONFLICT"}
 _COLUMN = "organization_id"
 _EQUATION = re.compile(
     rf"(?<!NOT )(?<!\S)((?:\w+\.)?{_COLUMN}) = (\$\d+|(?:\w+\.)?{_COLUMN})(?!\S)"
@@ -67,7 +70,7 @@ def check(sql: str, whose: int) -> None:
 
 
 def _tree(sql: str) -> Tree:
-    """The statement's words, what is in parentheses as a list of its own."""
+    """The statement's words, what is in parentheses as a tuple of its own."""
     open_lists: list[list[str | Tree]] = [[]]
     for token in _TOKEN.findall(re.sub("--.*", "", sql)):
         if token == "(":
@@ -81,10 +84,11 @@ def _tree(sql: str) -> Tree:
 
 
 def _folded(word: str) -> str:
-    """Keywords in capitals, names in small letters."""
+    """Keywords in capitals, names in small letters; whatever ends a SELECT as UNION."""
     upper = word.upper()
-    known = _NO_ALIAS | _BEFORE_TABLE | {"AS", "OR", "NOT", "UNION", "CONFLICT", "WITH"}
-    return upper if upper in known else word.lower()
+    if upper in _BETWEEN:
+        return "UNION"
+    return upper if upper in _KEYWORDS else word.lower()
 
 
 class _Scope:
@@ -144,22 +148,26 @@ class _Scope:
 
     def _equations(self) -> Iterator[tuple[str, str | None]]:
         """Which table's organization is given ($1), or is that of another table."""
-        conditions = self._conditions()
-        if " OR " in conditions:
+        everywhere = self._conditions(_CONDITION)
+        if " OR " in everywhere:
             return
-        for left, right in _EQUATION.findall(conditions):
+        for left, right in _EQUATION.findall(everywhere):
+            if not right.startswith("$"):
+                yield self._owner(left), self._owner(right)
+        # What is said ON an outer join keeps no row of the table before it out.
+        is_outer = not _OUTER.isdisjoint(self.words)
+        certain = self._conditions({"WHERE"}) if is_outer else everywhere
+        for left, right in _EQUATION.findall(certain):
             if right.startswith("$"):
                 yield self._owner(left), None
-            else:
-                yield self._owner(left), self._owner(right)
 
-    def _conditions(self) -> str:
-        """The words of all conditions, what is in parentheses left out."""
+    def _conditions(self, after: set[str]) -> str:
+        """The words of the conditions after these keywords, without what is in parentheses."""
         found = []
         inside = False
         for word, following in pairwise((*self.words, "")):
             if word in _CONDITION:
-                inside = following != "CONFLICT"
+                inside = word in after and following != "CONFLICT"
             elif word in _CLAUSE:
                 inside = False
             if inside:
