@@ -99,6 +99,42 @@ def test_migrations_are_numbered_without_a_gap(engine: str) -> None:
     assert migrations.newest("sqlite") == migrations.newest("postgres")
 
 
+OLD_OUTPUT = """
+INSERT INTO outputs (id, organization_id, group_id, job_id, seq, identity, content, url, approved,
+    scraped, created, head, tail, files, file_ids)
+VALUES (7, 1, 1, 1, 5, $1, $1, $1, $2, 0, 0, $3, $4, $5, $6)
+"""
+OLD_HEAD = b'{"source_url":"100%","data":{"\xc3\xa9":1},"id":7'
+OLD_TAIL = b',"update_date":"u","last_scraped_date":"s","is_approved":true,"files":['
+OLD_FILES = b'{"blob_url":"%bID%b%b","source_url":"50%% off %%b","file_url":"%bID"}'
+NEW_ITEM = (
+    b'{"source_url":"100%","data":{"\xc3\xa9":1},"id":7,"files":['
+    b'{"blob_url":"\x02ID\x01","source_url":"50% off %b","file_url":"\x03ID"}'
+    b'],"update_date":"u","last_scraped_date":"s","is_approved":true}'
+)
+
+
+def test_outputs_of_an_older_form_are_taken_along(empty: Settings) -> None:
+    async def before(engine: str, transaction: Transaction) -> None:
+        for migration in migrations.known(engine)[:4]:
+            await transaction.run_script(migration.sql)
+        key = b"x" * 16
+        await transaction.fetch(OLD_OUTPUT, key, True, OLD_HEAD, OLD_TAIL, OLD_FILES, key)
+
+    async def after(engine: str, transaction: Transaction) -> bytes:
+        for migration in migrations.known(engine)[4:]:
+            await transaction.run_script(migration.sql)
+        [[item]] = await transaction.fetch("SELECT item FROM outputs WHERE id = 7")
+        return bytes(item)
+
+    async def work(database: Engine) -> bytes:
+        everyone = database.of_everyone()
+        await everyone.write(partial(before, database.engine))
+        return await everyone.write(partial(after, database.engine))
+
+    assert with_database(empty, work) == NEW_ITEM
+
+
 def test_nodes_that_start_at_once_migrate_once(empty: Settings) -> None:
     async def start(_: int) -> int:
         database = database_of(empty)

@@ -14,7 +14,7 @@ from service import Service
 from test_outputs import output
 
 from gleanery.store import outputs, pages
-from gleanery.store.database import Engine
+from gleanery.store.database import PAGE_END, Engine
 from gleanery.store.engines import database_of
 
 FILTERS = ("job_id", "url", "country", "region")
@@ -81,12 +81,16 @@ def assert_seeks(found: str) -> None:
 @pytest.mark.parametrize("filters", PAGES, ids="+".join)
 def test_a_page_is_a_seek(either: Service, filters: tuple[str, ...]) -> None:
     asked = [VALUES[name] for name in filters]
-    found = plan(either, pages._page_sql(filters), 1, "group", 0, 11, *asked)
-    assert_seeks(found)
-    of_outputs = found.rpartition("outputs_")[2]
-    assert "seq>" in of_outputs or "seq >" in of_outputs
-    if len(filters) == 1:
-        assert f"{filters[0]}=" in of_outputs or f"({filters[0]} =" in of_outputs
+    search = pages._search(filters)
+    page = f"{search.found} LIMIT 11"
+    beyond = search.beyond.replace(PAGE_END, "$3")
+    for sql in (page, beyond):
+        found = plan(either, sql, 1, "group", 0, *asked)
+        assert_seeks(found)
+        of_outputs = found.rpartition("outputs_")[2]
+        assert "seq>" in of_outputs or "seq >" in of_outputs
+        if len(filters) == 1:
+            assert f"{filters[0]}=" in of_outputs or f"({filters[0]} =" in of_outputs
 
 
 def test_an_output_is_found_by_its_identity(either: Service) -> None:
@@ -97,6 +101,6 @@ def test_an_output_is_found_by_its_identity(either: Service) -> None:
 
 def test_an_output_is_moved_by_its_identity(either: Service) -> None:
     sql = outputs._TOUCH.replace("$3", "1").replace("$4", "approved").replace("$5", "1")
-    found = plan(either, sql.replace("$6", "tail"), 1, b"x" * 16)
+    found = plan(either, sql.replace("$6", "item"), 1, b"x" * 16)
     assert_seeks(found)
     assert "identity=" in found or "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]

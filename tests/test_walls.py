@@ -60,7 +60,12 @@ WORKS_FOR_EVERYONE = {"changes": 1, "chores": 1, "files": 2, "requests": 1, "ret
 
 def statements() -> dict[str, str]:
     """Every statement that is written down in the store, and every form of a page's."""
-    found = {f"pages {filters}": pages._page_sql(filters) for filters in ((), ("job_id", "url"))}
+    searches = {filters: pages._search(filters) for filters in ((), ("job_id", "url"))}
+    found = {
+        f"pages {filters} {part}": sql
+        for filters, search in searches.items()
+        for part, sql in search._asdict().items()
+    }
     for module in pkgutil.iter_modules(store.__path__):
         if module.name in ("row_security", "migrations", "schema_process"):
             continue

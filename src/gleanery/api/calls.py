@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -13,6 +13,7 @@ from gleanery.api.telemetry import Telemetry
 from gleanery.blobs import Blobs
 from gleanery.settings import Settings
 from gleanery.store.database import Database, Engine
+from gleanery.store.files import SIGNATURE
 from gleanery.store.schemas import Schemas
 from gleanery.vault import Vault
 
@@ -55,12 +56,12 @@ class Call(Generic[Query, Body]):
         """With the rows of the caller's organization, and no others."""
         return self.services.database.of(self.organization_id)
 
-    async def with_links(
-        self, templates: Sequence[bytes], file_ids: Sequence[bytes]
-    ) -> Sequence[bytes]:
-        """The files of outputs as JSON text, with links that work for the caller."""
+    async def with_links(self, text: bytes) -> bytes:
+        """The text of outputs with links to their files that work for the caller."""
+        if SIGNATURE not in text:
+            return text
         now = self.services.clock() // instants.SECOND
-        return await self.services.file_links.filled(templates, file_ids, self.organization_id, now)
+        return await self.services.file_links.put_into(text, self.organization_id, now)
 
 
 class Answer(NamedTuple):

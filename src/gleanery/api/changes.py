@@ -17,7 +17,8 @@ async def get_changes(call: Call[ChangeQuery, None]) -> Answer:
     feed = await _read(call)
     if not feed.changes and not feed.is_ahead and call.query.wait:
         feed = await _wait(call)
-    return Answer(b'{"cursor":%d,"changes":[%s]}' % (feed.cursor, feed.changes))
+    changes = await call.with_links(feed.changes)
+    return Answer(b'{"cursor":%d,"changes":[' % feed.cursor, more=(changes, b"]}"))
 
 
 async def _wait(call: Call[ChangeQuery, None]) -> changes.Feed:
@@ -56,5 +57,4 @@ async def _read(call: Call[ChangeQuery, None]) -> changes.Feed:
         query.cursor,
         query.limit,
         s.clock(),
-        call.with_links,
     )

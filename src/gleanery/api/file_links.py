@@ -15,15 +15,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from gleanery.blobs import Blobs, S3Blobs
 from gleanery.store import files
-from gleanery.store.files import ID_BYTES, LINK_PARTS
+from gleanery.store.files import BLOB_URL, FILE_URL, ID_BYTES, ID_LETTERS, SIGNATURE
 from gleanery.vault import Vault
 
-_ID_LETTERS = 2 * ID_BYTES
 _PURPOSE = "file links"
 
 
 class FileLinks:
-    """Puts links into the stored templates of files, and knows its own again."""
+    """Puts links into the stored text of outputs, and knows its own again."""
 
     def __init__(self, address: str, vault: Vault, blobs: Blobs, seconds: int) -> None:
         self._blob_url = f"{address}/v1/blobs/".encode()
@@ -32,24 +31,24 @@ class FileLinks:
         self._blobs = blobs
         self._seconds = seconds
 
-    async def filled(
-        self,
-        templates: Sequence[bytes],
-        file_ids: Sequence[bytes],
-        organization_id: int,
-        now: int,
-    ) -> Sequence[bytes]:
-        """Each template with its links put in. ``now`` is in seconds."""
+    async def put_into(self, text: bytes, organization_id: int, now: int) -> bytes:
+        """The text of outputs with links where they are marked. ``now`` is in seconds."""
+        text = text.replace(FILE_URL, self._file_url)
         if isinstance(self._blobs, S3Blobs):
-            return await self._from_store(self._blobs, templates)
-        parts = self._parts(b"".join(file_ids), organization_id, now + self._seconds)
-        return _woven(templates, [LINK_PARTS * len(ids) // ID_BYTES for ids in file_ids], parts)
+            return await self._from_store(self._blobs, text)
+        pieces = text.replace(BLOB_URL, self._blob_url).split(SIGNATURE)
+        ids = b"".join([piece[-ID_LETTERS:] for piece in pieces[:-1]])
+        expires = str(now + self._seconds)
+        key = self._vault.key(self._vault.current).derived(_PURPOSE)
+        signatures = _signatures(key, bytes.fromhex(ids.decode()), str(organization_id), expires)
+        middle = f"?organization={organization_id}&expires={expires}&signature=".encode()
+        return _woven(pieces, [middle] * len(signatures), signatures)
 
     def is_valid(
         self, file_id: str, organization: str, expires: str, signature: str, now: int
     ) -> bool:
         """Whether we made a link of these parts, under any key we know, and in its time."""
-        if not (organization.isdecimal() and expires.isdecimal()) or len(file_id) != _ID_LETTERS:
+        if not (organization.isdecimal() and expires.isdecimal()) or len(file_id) != ID_LETTERS:
             return False
         try:
             id_ = bytes.fromhex(file_id)
@@ -61,36 +60,23 @@ class FileLinks:
             for key in self._vault.each_derived(_PURPOSE)
         )
 
-    async def _from_store(self, blobs: S3Blobs, templates: Sequence[bytes]) -> list[bytes]:
-        whole = [files.with_whole_links(template) for template in templates]
-        links = await blobs.sign([key for _, keys in whole for key in keys], self._seconds)
-        parts = [self._file_url] * (2 * len(links))
-        parts[::2] = [link.encode() for link in links]
-        return _woven([one for one, _ in whole], [2 * len(keys) for _, keys in whole], parts)
-
-    def _parts(self, ids: bytes, organization_id: int, expires: int) -> list[bytes]:
-        """What each file's two links are made up of, beside the id."""
-        key = self._vault.key(self._vault.current).derived(_PURPOSE)
-        signatures = _signatures(key, ids, str(organization_id), str(expires))
-        middle = f"?organization={organization_id}&expires={expires}&signature=".encode()
-        parts = [self._blob_url, middle, b"", self._file_url] * len(signatures)
-        parts[2::LINK_PARTS] = signatures
-        return parts
+    async def _from_store(self, blobs: S3Blobs, text: bytes) -> bytes:
+        keys, around = files.keys_and_rest(text)
+        links = await blobs.sign(keys, self._seconds)
+        return _woven(around, [link.encode() for link in links])
 
 
 def _signatures(key: bytes, ids: bytes, organization: str, expires: str) -> list[bytes]:
     once = hmac.digest(key, f"{organization} {expires}".encode(), "sha256")
     encryptor = Cipher(algorithms.AES(once), modes.ECB()).encryptor()  # noqa: S305
-    text = encryptor.update(ids).hex().encode()
-    return [text[n : n + _ID_LETTERS] for n in range(0, len(text), _ID_LETTERS)]
+    return encryptor.update(ids).hex(" ", ID_BYTES).encode().split()
 
 
-def _woven(
-    templates: Sequence[bytes], counts: Sequence[int], parts: Sequence[bytes]
-) -> list[bytes]:
-    """Each template with as many of the parts, in their order, as it has places for."""
-    parts, start, texts = tuple(parts), 0, []
-    for template, count in zip(templates, counts, strict=True):
-        texts.append(template % parts[start : start + count])
-        start += count
-    return texts
+def _woven(pieces: Sequence[bytes], *between: Sequence[bytes]) -> bytes:
+    """The pieces, and between each and the next one of each list."""
+    step = 1 + len(between)
+    parts = [b""] * (step * len(pieces) - len(between))
+    parts[::step] = pieces
+    for number, some in enumerate(between, 1):
+        parts[number::step] = some
+    return b"".join(parts)

@@ -30,7 +30,6 @@ async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
         call.organization_id,
         call.path["group_id"],
         call.query,
-        call.with_links,
     )
     start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
     if page.next_cursor is not None:
@@ -41,7 +40,7 @@ async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
             page.next_cursor,
             page.next_cursor,
         )
-    return Answer(b"".join((start, *page.pieces, b"]}")))
+    return Answer(start, more=(await call.with_links(page.items), b"]}"))
 
 
 @lru_cache(maxsize=1024)

@@ -14,22 +14,21 @@ from functools import partial
 
 from gleanery import instants, jsontext
 from gleanery.errors import Gone, NotFound
-from gleanery.store import facts, groups, outputs, pages
+from gleanery.store import facts, groups
 from gleanery.store.database import Database, Engine, Row, Transaction
 
 _GROUP = f"""
 SELECT id, purged, clock, {facts.RESTORED} FROM groups WHERE organization_id = $1 AND name = $2
 """
 _FEED = """
-SELECT seq, created, head, tail, files, file_ids, id, identity, job FROM (
+SELECT seq, created, item, id, identity, job FROM (
     SELECT * FROM (
-        SELECT seq, created, head, tail, files, file_ids, id, identity, NULL AS job FROM outputs
+        SELECT seq, created, item, id, identity, NULL AS job FROM outputs
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS living
     UNION ALL
     SELECT * FROM (
-        SELECT seq, 0 AS created, CAST(NULL AS BYTEA) AS head, CAST(NULL AS BYTEA) AS tail,
-            CAST(NULL AS BYTEA) AS files, CAST(NULL AS BYTEA) AS file_ids, id, identity, job
+        SELECT seq, 0 AS created, CAST(NULL AS BYTEA) AS item, id, identity, job
         FROM tombstones
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS dead
@@ -108,7 +107,6 @@ async def read_feed(
     cursor: int,
     limit: int,
     now: int,
-    with_links: pages.WithLinks,
 ) -> Feed:
     """The changes after the cursor, oldest first. An output created and changed comes once."""
     group_id, purged, clock, restored = await _group(database, organization_id, group)
@@ -126,10 +124,7 @@ async def read_feed(
         reached = Position(reached.seq, position.started)
         end = Position.of(reached.cursor, now).seq
         found += await database.read(_FEED, *of_group, found[-1][0], end, _AT_ONCE)
-    templates = [(row[4] or b"", row[5] or b"") for row in found]
-    texts = await pages.file_texts(templates, with_links)
-    changes = [_rendered(row, text) for row, text in zip(found, texts, strict=True)]
-    return Feed(b",".join(changes), reached.cursor)
+    return Feed(b",".join([_rendered(row) for row in found]), reached.cursor)
 
 
 async def _group(database: Database, organization_id: int, group: str) -> Row:
@@ -150,16 +145,16 @@ def _admitted(position: Position, purged: int, restored: str | None, now: int) -
     return position
 
 
-def _rendered(row: Row, files: bytes) -> bytes:
-    seq, created, head, tail, _, _, id_, identity, job = row
-    if head is None:
+def _rendered(row: Row) -> bytes:
+    seq, created, item, id_, identity, job = row
+    if item is None:
         return b'{"change":"delete","output":{"id":%d,"output_id":"%s","root_job_id":%s}}' % (
             id_,
             identity.hex().encode(),
             jsontext.encode(job),
         )
     change = b"create" if seq == created else b"update"
-    return b'{"change":"%s","output":%s%s%s%s}' % (change, head, tail, files, outputs.ITEM_END)
+    return b'{"change":"%s","output":%s}' % (change, item)
 
 
 # --- forgetting ---------------------------------------------------------------------------------

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from gleanery.store.watching import Watch
 
 T = TypeVar("T")
 Row = Sequence[Any]
+PAGE_END = "page_end"
+
+
+class Joined(NamedTuple):
+    """The items of some rows, joined by commas; the place of the last; whether there are more."""
+
+    items: bytes
+    last: int | None
+    has_more: bool
 
 
 class Transaction(Protocol):
@@ -51,6 +60,14 @@ class Database(Protocol):
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         """Runs one reading statement: one snapshot of what is committed."""
+
+    async def read_joined(
+        self, found: str, beyond: str, limit: int, values: Sequence[Any]
+    ) -> Joined:
+        """The first items that ``found`` gives: a SELECT of seq and item, in order, without LIMIT.
+
+        ``beyond`` is the SELECT of what comes after the place PAGE_END.
+        """
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         """Runs the work in one transaction and returns when it is durable.

@@ -179,10 +179,13 @@ def _found(rows: Sequence[Row]) -> File:
 
 # --- in outputs ---------------------------------------------------------------------------------
 
-# The files of an output are kept as a template, in which the parts of links are still to be put: in
-# ``blob_url`` before the id, behind it, and the signature; in ``file_url`` before the id.
-LINK_PARTS = 4
-_LINK_AND_KEY = re.compile(rb'"blob_key":"([^"]*)","blob_url":"%b[0-9a-f]{32}%b%b"')
+# In the text of an output a link is only marked, by bytes that no JSON text has: ``blob_url`` by
+# one before the id of the file and one where the signature goes, ``file_url`` by one before the id.
+SIGNATURE, BLOB_URL, FILE_URL = b"\x01", b"\x02", b"\x03"
+ID_LETTERS = 2 * ID_BYTES
+_KEY_AND_LINK = re.compile(
+    rb'"blob_key":"([^"]*)","blob_url":"%b[0-9a-f]{32}%b"' % (BLOB_URL, SIGNATURE)
+)
 
 
 async def name(turn: groups.Turn, changes: Counter[bytes]) -> dict[bytes, File]:
@@ -199,10 +202,14 @@ def named_in(file_ids: bytes) -> list[bytes]:
     return [file_ids[n : n + ID_BYTES] for n in range(0, len(file_ids), ID_BYTES)]
 
 
-def with_whole_links(template: bytes) -> tuple[bytes, list[str]]:
-    """The template with one place for each ``blob_url``, and the keys these are to lead to."""
-    keys = [key.decode() for key in _LINK_AND_KEY.findall(template)]
-    return _LINK_AND_KEY.sub(rb'"blob_key":"\1","blob_url":"%b"', template), keys
+def keys_and_rest(text: bytes) -> tuple[list[str], list[bytes]]:
+    """The keys of the files in the text of outputs, and what stands around their ``blob_url``."""
+    pieces = _KEY_AND_LINK.split(text)
+    keys = [key.decode() for key in pieces[1::2]]
+    starts = [b'"blob_key":"%b","blob_url":"' % key for key in pieces[1::2]]
+    rest = [b'"' + piece for piece in pieces[2::2]]
+    around = [pieces[0], *rest]
+    return keys, [piece + start for piece, start in zip(around, (*starts, b""), strict=True)]
 
 
 class Named(NamedTuple):
@@ -220,19 +227,19 @@ def named(file: FileIn) -> Named:
     if file.id is None:
         return Named(None, b"", b"", partial(_theirs, file))
     given = file.file_metadata or {}
-    about = _literally({k: v for k, v in given.items() if k not in ("size", "filename")})[1:-1]
-    return Named(bytes.fromhex(file.id), _literally(file.field), about, None)
+    about = jsontext.encode({k: v for k, v in given.items() if k not in ("size", "filename")})[1:-1]
+    return Named(bytes.fromhex(file.id), jsontext.encode(file.field), about, None)
 
 
-class Templates:
-    """Makes the templates of a batch; what only the file decides is encoded once."""
+class Texts:
+    """Makes the texts of the files of a batch; what only the file decides is encoded once."""
 
     def __init__(self, files: dict[bytes, File], now: int) -> None:
         self._files, self._now = files, now
         self._encoded: dict[bytes, tuple[bytes, bytes]] = {}
 
     def of(self, all_named: Sequence[Named]) -> tuple[bytes, bytes]:
-        """The files of an output as the template of a JSON text, and the ids of ours."""
+        """The files of an output as JSON text, its links marked, and the ids of ours."""
         text = b",".join([self._one(one) for one in all_named])
         return text, b"".join([one.id for one in all_named if one.id is not None])
 
@@ -253,21 +260,21 @@ def _ours(file: File) -> tuple[bytes, bytes]:
     start = b'{"id":"%b","field":' % id_.encode()
     end = (
         f',"url_etag_hash":"{file.source.hex()}","blob_key":"{file.key}",'
-        f'"blob_url":"%b{id_}%b%b","source_url":'
+        f'"blob_url":"\x02{id_}\x01","source_url":'
     ).encode()
-    end += _literally(file.source_url)
+    end += jsontext.encode(file.source_url)
     end += (
-        f',"create_date":"{instants.render_moment(file.created)}","file_url":"%b{id_}",'
+        f',"create_date":"{instants.render_moment(file.created)}","file_url":"\x03{id_}",'
         f'"file_type":"{file.file_type}","file_checksum":"{file.checksum.hex()}",'
         f'"file_metadata":{{"size":{file.size},"filename":'
     ).encode()
-    return start, end + _literally(file.filename)
+    return start, end + jsontext.encode(file.filename)
 
 
 def _theirs(named: FileIn, now: int) -> bytes:
     """A file whose bytes the scraper keeps elsewhere."""
     source_url, file_url = named.source_url or "", named.file_url or named.source_url or ""
-    return _literally(
+    return jsontext.encode(
         FileOut(
             id=fingerprint(named.field, source_url, file_url)[:ID_BYTES].hex(),
             field=named.field,
@@ -282,11 +289,6 @@ def _theirs(named: FileIn, now: int) -> bytes:
             file_metadata=named.file_metadata or {},
         )
     )
-
-
-def _literally(value: object) -> bytes:
-    """As JSON text inside a template."""
-    return jsontext.encode(value).replace(b"%", b"%%")
 
 
 # --- collecting ---------------------------------------------------------------------------------

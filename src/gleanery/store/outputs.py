@@ -1,7 +1,7 @@
 """Outputs: stored under their key in the group's change order, read back as stored bytes.
 
-An item is rendered once, when its value is written: ``head`` holds what only a new value
-changes, ``tail`` what an approval or another scrape changes. A page is heads and tails joined.
+An item is rendered once, when its value is written. At its end stands what an approval or another
+scrape changes, to be replaced without a look at the rest. A page is items joined.
 """
 
 from __future__ import annotations
@@ -29,19 +29,14 @@ FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 _CREATE = """
 INSERT INTO outputs
-    (organization_id, identity, seq, approved, scraped, tail,
-     content, url, country, region, head, files, file_ids, id, group_id, job_id, created)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+    (organization_id, identity, seq, approved, scraped, item,
+     content, url, country, region, file_ids, id, group_id, job_id, created)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 """
 _UPDATE = """
 UPDATE outputs SET
-    seq = $3, approved = $4, scraped = $5, tail = $6,
-    content = $7, url = $8, country = $9, region = $10, head = $11, files = $12,
-    file_ids = $13
-WHERE organization_id = $1 AND identity = $2
-"""
-_TOUCH = """
-UPDATE outputs SET seq = $3, approved = $4, scraped = $5, tail = $6
+    seq = $3, approved = $4, scraped = $5, item = $6,
+    content = $7, url = $8, country = $9, region = $10, file_ids = $11
 WHERE organization_id = $1 AND identity = $2
 """
 _OF_JOB = """
@@ -63,7 +58,23 @@ INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
 _NO_FILE = "Your organization has no such file"
-ITEM_END = b"]}"  # closes the list of files, which a tail leaves open, and the item
+
+
+def _moving(seq: int, scraped: int, approved: bool) -> bytes:
+    """The end of an item: what changes without a new value."""
+    return b',"update_date":"%s","last_scraped_date":"%s","is_approved":%s}' % (
+        instants.render_moment(seq).encode(),
+        instants.render_moment(scraped).encode(),
+        b"true" if approved else b"false",
+    )
+
+
+_TOUCH = f"""
+UPDATE outputs SET seq = $3, approved = $4, scraped = $5, item = CAST(
+    substr(item, 1, length(item) - CASE WHEN approved THEN {len(_moving(0, 0, approved=True))}
+        ELSE {len(_moving(0, 0, approved=False))} END) || $6 AS BYTEA)
+WHERE organization_id = $1 AND identity = $2
+"""
 
 
 # --- storing ------------------------------------------------------------------------------------
@@ -255,10 +266,10 @@ async def _name_files(
     ]
     if missing:
         raise Missing(*missing)
-    templates = files.Templates(held, turn.now)
+    texts = files.Texts(held, turn.now)
     for output in moved:
         assert output.new_value is not None
-        output.files, output.file_ids = templates.of(output.new_value.files)
+        output.files, output.file_ids = texts.of(output.new_value.files)
 
 
 async def _known_outputs(turn: groups.Turn, drafts: Sequence[Draft]) -> dict[bytes, _Output]:
@@ -334,33 +345,36 @@ def _answer(results: list[StoredOutput]) -> IngestAnswer:
 async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
     created, updated, touched = [], [], []
     for output in outputs:
+        place = (turn.organization_id, output.identity, output.seq, output.approved, turn.now)
+        moving = _moving(output.seq, turn.now, output.approved)
         value = output.new_value
-        moved = _moved(turn, output.identity, output.seq, output.approved, turn.now)
         if value is None:
-            touched.append(moved)
+            touched.append((*place, moving))
             continue
-        row = (*moved, *value[2:6], _head(output, value), output.files, output.file_ids)
+        row = (*place, _item(output, value, moving), *value[2:6], output.file_ids)
         if output.is_new:
             created.append((*row, output.id, turn.group_id, output.job_id, output.created))
         else:
             updated.append(row)
     for sql, rows in ((_CREATE, created), (_UPDATE, updated), (_TOUCH, touched)):
-        await turn.transaction.run_each(sql, rows)
+        if rows:
+            await turn.transaction.run_each(sql, rows)
 
 
-def _moved(turn: groups.Turn, identity: bytes, seq: int, approved: bool, scraped: int) -> Row:
-    """The values with which every statement that moves an output begins."""
-    tail = b',"update_date":"%s","last_scraped_date":"%s","is_approved":%s,"files":[' % (
-        instants.render_moment(seq).encode(),
-        instants.render_moment(scraped).encode(),
-        b"true" if approved else b"false",
+def _item(output: _Output, value: Draft, moving: bytes) -> bytes:
+    return b'%s%d%s,"create_date":"%s","files":[%s]%s' % (
+        value.before_id,
+        output.id,
+        value.after_id,
+        instants.render_moment(output.created).encode(),
+        output.files,
+        moving,
     )
-    return (turn.organization_id, identity, seq, approved, scraped, tail)
 
 
-def _head(output: _Output, value: Draft) -> bytes:
-    created = instants.render_moment(output.created).encode()
-    return b'%s%d%s,"create_date":"%s"' % (value.before_id, output.id, value.after_id, created)
+def _touched(turn: groups.Turn, identity: bytes, seq: int, approved: bool, scraped: int) -> Row:
+    moving = _moving(seq, scraped, approved)
+    return (turn.organization_id, identity, seq, approved, scraped, moving)
 
 
 # --- approving and removing ----------------------------------------------------------------------
@@ -383,7 +397,7 @@ async def approve_some(turn: groups.Turn, job_id: int, approved: bool, span: Spa
     of_job = (turn.organization_id, turn.group_id, job_id)
     rows = await turn.transaction.fetch(_OF_JOB, *of_job, *span)
     moved = [
-        _moved(turn, identity, turn.next_sequence_number(), approved, scraped)
+        _touched(turn, identity, turn.next_sequence_number(), approved, scraped)
         for identity, _, scraped, was_approved in rows
         if bool(was_approved) != approved
     ]
@@ -398,7 +412,7 @@ async def send_some_again(turn: groups.Turn, span: Span) -> int:
     await turn.transaction.run_each(
         _TOUCH,
         [
-            _moved(turn, identity, turn.next_sequence_number(), bool(approved), scraped)
+            _touched(turn, identity, turn.next_sequence_number(), bool(approved), scraped)
             for identity, _, scraped, approved in rows
         ],
     )

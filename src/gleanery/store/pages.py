@@ -1,34 +1,34 @@
-"""A page of outputs: stored bytes in the change order, found by seeks and joined as they are."""
+"""A page of outputs: stored texts in the change order, found by seeks and joined as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from gleanery import places
 from gleanery.records import OutputQuery
 from gleanery.store import groups
-from gleanery.store.database import Database
-from gleanery.store.outputs import ITEM_END, url_key
-
-_BETWEEN = ITEM_END + b","
+from gleanery.store.database import PAGE_END, Database
+from gleanery.store.outputs import url_key
 
 
 class Page(NamedTuple):
-    """The pieces of the items' JSON text, commas included, and where the next page starts."""
+    """The items as JSON text, joined by commas, and where the next page starts."""
 
-    pieces: list[bytes]
+    items: bytes
     next_cursor: int | None
 
 
-WithLinks = Callable[[Sequence[bytes], Sequence[bytes]], Awaitable[Sequence[bytes]]]
-"""Makes text of templates of files; given with each are the ids of those that are ours."""
+class _Search(NamedTuple):
+    """What finds a page, and what looks if there is more behind it."""
+
+    found: str
+    beyond: str
 
 
 @lru_cache(maxsize=64)
-def _page_sql(filters: tuple[str, ...]) -> str:
-    """The one statement that reads a page; each filter is a seek in an index of its own."""
+def _search(filters: tuple[str, ...]) -> _Search:
+    """Each filter is a seek in an index of its own."""
     of_group = """
     organization_id = $1
     AND group_id = (SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"""
@@ -38,22 +38,17 @@ def _page_sql(filters: tuple[str, ...]) -> str:
         "country": "${}",
         "region": "${}",
     }
-    conditions = [
-        f"AND {name} = {wanted[name].format(number)}" for number, name in enumerate(filters, 5)
-    ]
-    return f"""
-SELECT seq, head, tail, files, file_ids FROM outputs
-WHERE {of_group} AND seq > $3 {" ".join(conditions)}
-ORDER BY seq LIMIT $4
-"""
+    conditions = " ".join(
+        f"AND {name} = {wanted[name].format(number)}" for number, name in enumerate(filters, 4)
+    )
+    return _Search(
+        f"SELECT seq, item FROM outputs WHERE {of_group} AND seq > $3 {conditions} ORDER BY seq",
+        f"SELECT 1 FROM outputs WHERE {of_group} AND seq > {PAGE_END} {conditions}",
+    )
 
 
 async def read_page(
-    database: Database,
-    organization_id: int,
-    group: str,
-    query: OutputQuery,
-    with_links: WithLinks,
+    database: Database, organization_id: int, group: str, query: OutputQuery
 ) -> Page:
     """The outputs after the cursor, oldest change first. One statement, so one snapshot."""
     filters = {
@@ -66,27 +61,8 @@ async def read_page(
     after = query.cursor
     if query.created_after is not None:  # a moment is a place in the change order
         after = max(after, query.created_after - 1)
-    rows = await database.read(
-        _page_sql(tuple(asked)), organization_id, group, after, query.limit + 1, *asked.values()
-    )
-    if not rows:
+    values = (organization_id, group, after, *asked.values())
+    joined = await database.read_joined(*_search(tuple(asked)), query.limit, values)
+    if not joined.items:
         await groups.must_exist(database, organization_id, group)
-    page = rows[: query.limit]
-    texts = await file_texts([(row[3], row[4]) for row in page], with_links)
-    # One list, to be joined once: to join each item first would take four times as long.
-    pieces = [_BETWEEN] * (4 * len(page))
-    pieces[::4] = [row[1] for row in page]
-    pieces[1::4] = [row[2] for row in page]
-    pieces[2::4] = texts
-    pieces[-1:] = [ITEM_END] * bool(page)
-    return Page(pieces, page[-1][0] if len(rows) > query.limit else None)
-
-
-async def file_texts(
-    templates: Sequence[tuple[bytes, bytes]], with_links: WithLinks
-) -> Sequence[bytes]:
-    """The files of each output as JSON text."""
-    texts = [template for template, _ in templates]
-    if not any(texts):
-        return texts
-    return await with_links(texts, [ids for _, ids in templates])
+    return Page(joined.items, joined.last if joined.has_more else None)

@@ -32,7 +32,7 @@ import apsw
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.store import migrations, walls
-from gleanery.store.database import Database, Row, Transaction
+from gleanery.store.database import PAGE_END, Database, Joined, Row, Transaction
 from gleanery.store.watching import Watch, Watches
 
 T = TypeVar("T")
@@ -60,7 +60,16 @@ _BUSY = (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError, apsw.Ca
 def _dialect(sql: str, whose: int) -> str:
     """``$1`` of the shared SQL is ``?1`` here. Refused is what could touch another's rows."""
     walls.check(sql, whose)
-    return re.sub(r"\$(\d+)", r"?\1", sql)
+    return re.sub(r"\$(\d+)", r"?\1", sql.replace("BYTEA", "BLOB"))
+
+
+@lru_cache(maxsize=128)
+def _joined(found: str, beyond: str, limit: int) -> str:
+    return f"""
+SELECT {PAGE_END}, items, EXISTS ({beyond}) FROM (
+    SELECT max(seq) AS {PAGE_END}, CAST(group_concat(item) AS BLOB) AS items
+    FROM ({found} LIMIT ${limit}))
+"""
 
 
 def _connect(path: Path) -> apsw.Connection:
@@ -168,6 +177,11 @@ class SqliteDatabase:
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return self.read_for(walls.NOBODY, sql, values)
 
+    async def read_joined(
+        self, found: str, beyond: str, limit: int, values: Sequence[Any]
+    ) -> Joined:
+        return await self.of(walls.NOBODY).read_joined(found, beyond, limit, values)
+
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         return await self.write_for(walls.NOBODY, work)
 
@@ -236,6 +250,14 @@ class _SqliteRows(NamedTuple):
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return self.database.read_for(self.whose, sql, values)
+
+    async def read_joined(
+        self, found: str, beyond: str, limit: int, values: Sequence[Any]
+    ) -> Joined:
+        """Joined by SQLite: half the time of a row, an object and a call for each item."""
+        sql = _joined(found, beyond, len(values) + 1)
+        [(last, items, has_more)] = self.database.read_for(self.whose, sql, (*values, limit))
+        return Joined(items or b"", last, bool(has_more))
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         return await self.database.write_for(self.whose, work)

@@ -108,12 +108,13 @@ CREATE TABLE outputs (
     approved        BOOLEAN NOT NULL,
     scraped         BIGINT  NOT NULL,
     created         BIGINT  NOT NULL,
-    head            BYTEA   NOT NULL,             -- the item as JSON text, up to what moves
-    tail            BYTEA   NOT NULL,             -- and what moves without a new value
-    files           BYTEA   NOT NULL DEFAULT '', -- the files it names, up to their links
     file_ids        BYTEA   NOT NULL DEFAULT '', -- which of them are ours, 16 bytes each
+    item            BYTEA   NOT NULL,             -- its JSON text, with marks for the links of files
     PRIMARY KEY (identity, organization_id)
-);
+) WITH (toast_tuple_target = 8160);
+
+-- A text of some kilobytes is read as it is: to unpack it would take longer than to read it.
+ALTER TABLE outputs ALTER COLUMN item SET STORAGE EXTERNAL;
 
 -- The key begins with the identity and these with the group, so that a planner that knows little, or
 -- only the average organization, can't take one for another.

@@ -110,10 +110,8 @@ CREATE TABLE outputs (
     approved        INTEGER NOT NULL,
     scraped         INTEGER NOT NULL,
     created         INTEGER NOT NULL,
-    head            BLOB    NOT NULL,             -- the item as JSON text, up to what moves
-    tail            BLOB    NOT NULL,             -- and what moves without a new value
-    files           BLOB    NOT NULL DEFAULT x'', -- the files it names, up to their links
     file_ids        BLOB    NOT NULL DEFAULT x'', -- which of them are ours, 16 bytes each
+    item            BLOB    NOT NULL DEFAULT x'', -- its JSON text, with marks for the links of files
     UNIQUE (identity, organization_id)
 ) STRICT;
 
