@@ -57,6 +57,7 @@ def build_app(
     vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
     services = Services(
         settings=settings,
+        address=settings.address,
         database=database_of(settings),
         schemas=Schemas(),
         blobs=blobs,
@@ -211,11 +212,11 @@ class App:
             grant = await self._doorkeeper.admit(request.headers, operation.scope)
             organization_id = grant.organization_id
         binding.bind_path(path, operation.creates)
-        asked: dict[str, str] = {}
-        query = None
+        call: AnyCall = Call(self._services, organization_id, request, path)
         if operation.query is not None:
-            asked, query = binding.bind_query(operation.query, request.query)
-        call: AnyCall = Call(self._services, organization_id, request, path, asked, query, None)
+            (call.query, call.repeated), call.cursor = binding.bind_query(
+                operation.query, request.query
+            )
         handler = operation.handler
         if operation.body is not None:
             handler = await self._bind_body(operation, call)

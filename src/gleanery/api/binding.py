@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -58,30 +58,37 @@ def _checked_name(text: str) -> str:
 # --- query --------------------------------------------------------------------------------------
 
 
-def bind_query(model: type[BaseModel], raw: bytes) -> tuple[dict[str, str], BaseModel]:
-    """The parameters as they were written, and those that the operation knows; others are ignored.
+class Asked(NamedTuple):
+    """The query of a request but for its cursor."""
+
+    query: BaseModel
+    repeated: tuple[tuple[str, str], ...]
+    """The parameters that the operation knows, as they were written, for links that repeat them."""
+
+
+def bind_query(model: type[BaseModel], raw: bytes) -> tuple[Asked, int]:
+    """What is asked, and from which cursor on; parameters the operation does not know are ignored.
 
     A client that pages asks the same again and again but for the cursor: that much is remembered.
     """
-    if len(raw) > _REMEMBERED_BYTES:
-        return _bound(model, raw)
-    found = _CURSOR.search(raw)
+    found = _CURSOR.search(raw) if len(raw) <= _REMEMBERED_BYTES else None
     if found is None:
-        return _remembered(model, raw)
-    asked, query = _remembered(model, raw[: found.start(1)] + b"0" + raw[found.end(1) :])
-    cursor = found[1].decode()
-    return asked | {"cursor": cursor}, query.model_copy(update={"cursor": int(cursor)})
+        asked = _asked(model, raw)
+        return asked, getattr(asked.query, "cursor", 0)
+    return _remembered(model, raw[: found.start(1)] + b"0" + raw[found.end(1) :]), int(found[1])
 
 
-def _bound(model: type[BaseModel], raw: bytes) -> tuple[dict[str, str], BaseModel]:
-    asked = _parsed(raw)
+def _asked(model: type[BaseModel], raw: bytes) -> Asked:
+    given = _parsed(raw)
     try:
-        return asked, model.model_validate(asked)
+        query = model.model_validate(given)
     except ValidationError as error:
         raise Invalid(*_faults(("query",), error)) from None
+    known = model.model_fields.keys() & given.keys() - {"cursor"}
+    return Asked(query, tuple((name, given[name]) for name in sorted(known)))
 
 
-_remembered = lru_cache(maxsize=1024)(_bound)
+_remembered = lru_cache(maxsize=1024)(_asked)
 
 
 def _parsed(raw: bytes) -> dict[str, str]:

@@ -19,6 +19,7 @@ from gleanery.vault import Vault
 
 Query = TypeVar("Query")
 Body = TypeVar("Body")
+_NONE: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Services:
     """What the handlers work with; made once per process, in ``build_app``."""
 
     settings: Settings
+    address: str
     database: Engine
     schemas: Schemas
     blobs: Blobs
@@ -45,10 +47,12 @@ class Call(Generic[Query, Body]):
     organization_id: int
     request: Request
     path: dict[str, str]
-    asked: dict[str, str]
-    """The query as it was written, for links that repeat it."""
-    query: Query
-    body: Body
+    query: Query = _NONE
+    """But for the cursor: the same object may serve many requests."""
+    cursor: int = 0
+    repeated: tuple[tuple[str, str], ...] = ()
+    """The query as it was written, without the cursor, for links that repeat it."""
+    body: Body = _NONE
     idempotency_key: str | None = None
 
     @property

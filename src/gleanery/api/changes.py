@@ -54,7 +54,7 @@ async def _read(call: Call[ChangeQuery, None]) -> changes.Feed:
         call.database,
         call.organization_id,
         call.path["group_id"],
-        query.cursor,
+        call.cursor,
         query.limit,
         s.clock(),
     )

@@ -16,7 +16,7 @@ _LIST = TypeAdapter(list[GroupOut])
 async def get_groups(call: Call[GroupsQuery, None]) -> Answer:
     query = call.query
     page, more = await catalogue.list_groups(
-        call.database, call.organization_id, query.cursor, query.limit
+        call.database, call.organization_id, call.cursor, query.limit
     )
     body = _LIST.dump_json(page)
     if more is None:

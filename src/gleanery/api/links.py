@@ -18,5 +18,5 @@ def next_page(
     call: AnyCall, *steps: str, query: Mapping[str, object]
 ) -> tuple[tuple[bytes, bytes], ...]:
     """The header that says where an array goes on, which has no room for it itself."""
-    target = address(call.services.settings.address, *steps, query=query)
+    target = address(call.services.address, *steps, query=query)
     return ((b"link", f'<{target}>; rel="next"'.encode("ascii")),)

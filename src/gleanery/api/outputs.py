@@ -25,18 +25,14 @@ _BYTES_AT_ONCE = 1024 * 1024
 
 
 async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
+    group = call.path["group_id"]
     page = await pages.read_page(
-        call.database,
-        call.organization_id,
-        call.path["group_id"],
-        call.query,
+        call.database, call.organization_id, group, call.query, call.cursor
     )
     start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
     if page.next_cursor is not None:
-        names = OutputQuery.model_fields.keys() & call.asked.keys() - {"cursor"}
-        repeated = tuple((name, call.asked[name]) for name in sorted(names))
         start = b'{"metadata":{"next_url":"%s%d","next_cursor":%d},"items":[' % (
-            _next_url(call.services.settings.address, call.path["group_id"], repeated),
+            _next_url(call.services.address, group, call.repeated),
             page.next_cursor,
             page.next_cursor,
         )

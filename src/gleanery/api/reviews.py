@@ -25,7 +25,7 @@ async def get_latest_reviews(call: Call[ReviewQuery, None]) -> Answer:
 async def _history(call: Call[ReviewQuery, None]) -> Answer:
     group, query = call.path["group_id"], call.query
     page, more = await reviews.review_history(
-        call.database, call.organization_id, group, query.cursor, query.limit
+        call.database, call.organization_id, group, call.cursor, query.limit
     )
     body = _LIST.dump_json(page)
     if more is None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from gleanery.api.operations import Operation
 from gleanery.errors import MethodNotAllowed, NotFound
+
+_REMEMBERED_BYTES = 512
 
 
 class Match(NamedTuple):
@@ -41,8 +44,14 @@ class Router:
             node.operations[operation.method] = operation
             if operation.method == "GET":
                 node.operations["HEAD"] = operation
+        self._remembered = lru_cache(maxsize=4096)(self._find)
 
     def find(self, method: str, raw_path: bytes) -> Match:
+        """The operation of a request, and what the path names: not to be changed."""
+        find = self._remembered if len(raw_path) <= _REMEMBERED_BYTES else self._find
+        return find(method, raw_path)
+
+    def _find(self, method: str, raw_path: bytes) -> Match:
         node, named = self._root, {}
         for segment in raw_path.decode("latin-1").split("/"):
             child = node.children.get(segment)

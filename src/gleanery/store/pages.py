@@ -48,21 +48,31 @@ def _search(filters: tuple[str, ...]) -> _Search:
 
 
 async def read_page(
-    database: Database, organization_id: int, group: str, query: OutputQuery
+    database: Database, organization_id: int, group: str, query: OutputQuery, cursor: int
 ) -> Page:
     """The outputs after the cursor, oldest change first. One statement, so one snapshot."""
-    filters = {
-        "job_id": query.job_id,
-        "url": None if query.url is None else url_key(query.url),
-        "country": None if query.country is None else places.country_key(query.country) or "",
-        "region": query.region,
-    }
-    asked = {name: value for name, value in filters.items() if value is not None}
-    after = query.cursor
+    search, values = _filtered(query.job_id, query.url, query.country, query.region)
+    after = cursor
     if query.created_after is not None:  # a moment is a place in the change order
         after = max(after, query.created_after - 1)
-    values = (organization_id, group, after, *asked.values())
-    joined = await database.read_joined(*_search(tuple(asked)), query.limit, values)
+    joined = await database.read_joined(
+        *search, query.limit, (organization_id, group, after, *values)
+    )
     if not joined.items:
         await groups.must_exist(database, organization_id, group)
     return Page(joined.items, joined.last if joined.has_more else None)
+
+
+@lru_cache(maxsize=1024)
+def _filtered(
+    job_id: str | None, url: str | None, country: str | None, region: str | None
+) -> tuple[_Search, tuple[str | bytes, ...]]:
+    """The search for these filters, and what they look for."""
+    filters = {
+        "job_id": job_id,
+        "url": None if url is None else url_key(url),
+        "country": None if country is None else places.country_key(country) or "",
+        "region": region,
+    }
+    asked = {name: value for name, value in filters.items() if value is not None}
+    return _search(tuple(asked)), tuple(asked.values())
