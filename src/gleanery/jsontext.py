@@ -15,8 +15,12 @@ DEEPEST = 100
 """How many arrays and objects may stand inside each other."""
 
 _EXACT_INTEGERS = 2**53  # below this every integer is a double
-_MANY_DIGITS = re.compile(rb"[0-9]{16}")  # as many as the first integer that is not a double has
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_INTEGRAL = re.compile(rb"\.0(?![0-9])")
+# What every number looks like once its digits are zeros; below 16 a double holds all of them.
+_AS_ZEROS = bytes.maketrans(b"123456789.", b"0" * 10)
+_MANY_DIGITS = b"0" * 16
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class BadJson(ValueError):
@@ -25,6 +29,23 @@ class BadJson(ValueError):
 
 def decode(text: bytes) -> Any:
     """The value of a UTF-8 JSON text. Integers of any spelling keep every digit."""
+    value = _decoded(text)
+    if len(text) > 2 * DEEPEST:
+        _refuse_deep_nesting(value)
+    return value
+
+
+def _decoded(text: bytes) -> Any:
+    """By the fast way, if it can't lose a digit; what that refuses, the exact way explains."""
+    if _MANY_DIGITS not in text.translate(_AS_ZEROS):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass
+    return _decoded_exactly(text)
+
+
+def _decoded_exactly(text: bytes) -> Any:
     try:
         characters = text.decode("utf-8")
         value = json.loads(characters, parse_float=_number, parse_constant=_refuse_constant)
@@ -38,17 +59,32 @@ def decode(text: bytes) -> Any:
         raise
     except ValueError:  # the interpreter's limit on the digits of an integer
         raise BadJson("a number with too many digits") from None
-    if isinstance(value, dict | list) and text.count(b"[") + text.count(b"{") > DEEPEST:
-        _refuse_deep_nesting(value)
     if _SURROGATE_ESCAPE.search(characters):
         _refuse_lone_surrogates(value)
     return value
 
 
 def _refuse_deep_nesting(value: Any) -> None:
-    """Walks level by level, so that it can't itself go too deep."""
-    level = [value]
-    for _ in range(DEEPEST):
+    """Of a batch, few elements have as many brackets as would be too many: only they are walked."""
+    is_batch = isinstance(value, list)
+    suspects = [one for one in (value if is_batch else [value]) if _has_many_brackets(one)]
+    if _is_deeper(suspects, DEEPEST - is_batch):
+        raise BadJson(f"nested deeper than {DEEPEST} levels")
+
+
+def _has_many_brackets(value: Any) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    try:
+        text = orjson.dumps(value)
+    except TypeError:  # an integer beyond 64 bits, or far too deep
+        return True
+    return len(text.translate(None, _NO_BRACKETS)) >= 2 * DEEPEST
+
+
+def _is_deeper(level: list[Any], deepest: int) -> bool:
+    """Goes down level by level, so that it can't itself go too deep."""
+    for _ in range(deepest):
         level = [
             inner
             for outer in level
@@ -56,8 +92,8 @@ def _refuse_deep_nesting(value: Any) -> None:
             if isinstance(inner, dict | list)
         ]
         if not level:
-            return
-    raise BadJson(f"nested deeper than {DEEPEST} levels")
+            return False
+    return True
 
 
 def _number(spelled: str) -> int | float:
@@ -100,11 +136,10 @@ def canonical(value: Any) -> bytes:
     that double, and an integer that no double holds as its digits.
     """
     try:
-        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER)
+    except TypeError:  # an integer that a double may spell in another way
         return _sorted(_plain_numbers(value))
-    # Only a text that looks like it can hold a number with another spelling.
-    if b".0" in text or _MANY_DIGITS.search(text):
+    if b".0" in text and _INTEGRAL.search(text):  # or a number that looks like one
         return _sorted(_plain_numbers(value))
     return text
 
@@ -139,6 +174,6 @@ def _double_of(integer: int) -> int | float:
     return double if Decimal(repr(double)) == integer else integer
 
 
-def canonical_hash(value: Any) -> str:
-    """SHA-256 of the canonical text, in hexadecimal."""
-    return hashlib.sha256(canonical(value)).hexdigest()
+def canonical_hash(value: Any) -> bytes:
+    """SHA-256 of the canonical text."""
+    return hashlib.sha256(canonical(value)).digest()

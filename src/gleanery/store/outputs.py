@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from gleanery import instants, jsontext, places
 from gleanery.errors import Fault, Missing, NotFound
-from gleanery.fingerprints import fingerprint
+from gleanery.fingerprints import Beginning, fingerprint
 from gleanery.records import FileIn, IngestAnswer, OutputIn, StoredOutput
 from gleanery.store import files, groups, requests
 from gleanery.store.database import Database, Row, Transaction
@@ -119,33 +119,55 @@ class _Output:
         return self.content != draft.content
 
 
-def draft(organization_id: int, group: str, output: OutputIn, rules: Rules, place: int) -> Draft:
-    """Hashes and renders one output under the rules of its group."""
-    key_hash = rules.key_hash(output)
-    value_hash = jsontext.canonical_hash(output.data)
-    identity = fingerprint(organization_id, group, output.job_id, key_hash)[:16]
-    tags, named = output.tags or {}, output.files or ()
-    source_url = jsontext.encode(output.source_url)
-    after_id = b',"output_id":"%s","root_job_id":%s,"key_hash":"%s","value_hash":"%s","tags":%s' % (
-        identity.hex().encode(),
-        jsontext.encode(output.job_id),
-        key_hash.encode(),
-        value_hash.encode(),
-        jsontext.encode(tags),
-    )
-    return Draft(
-        job=output.job_id,
-        identity=identity,
-        content=bytes.fromhex(value_hash)[:16]
-        + fingerprint(output.source_url, jsontext.canonical(tags), *map(_file_text, named))[:16],
-        url=url_key(output.source_url),
-        country=_tag(tags, "country", places.country_key),
-        region=_tag(tags, "region", places.region_key),
-        before_id=b'{"source_url":%s,"data":%s,"id":' % (source_url, jsontext.encode(output.data)),
-        after_id=after_id,
-        files=[files.named(file) for file in named],
-        place=place,
-    )
+class _Job(NamedTuple):
+    """What the outputs of a job have in common."""
+
+    beginning: Beginning
+    """Of their identities."""
+    text: bytes
+
+
+class Drafting:
+    """Hashes and renders outputs under the rules of their group."""
+
+    def __init__(self, organization_id: int, group: str, rules: Rules) -> None:
+        self._of_group = (organization_id, group)
+        self._rules = rules
+        self._jobs: dict[str, _Job] = {}
+
+    def draft(self, output: OutputIn, place: int) -> Draft:
+        job = self._jobs.get(output.job_id) or self._job(output.job_id)
+        key_hash = self._rules.key_hash(output).hex()
+        value_hash = jsontext.canonical_hash(output.data)
+        identity = job.beginning.with_end(key_hash)[:16]
+        tags, named = output.tags or {}, output.files or ()
+        tags_text = jsontext.encode(tags)
+        rest = fingerprint(output.source_url, jsontext.canonical(tags), *map(_file_text, named))
+        return Draft(
+            output.job_id,
+            identity,
+            value_hash[:16] + rest[:16],
+            url_key(output.source_url),
+            _tag(tags, "country", places.country_key),
+            _tag(tags, "region", places.region_key),
+            b'{"source_url":%s,"data":%s,"id":'
+            % (jsontext.encode(output.source_url), jsontext.encode(output.data)),
+            b',"output_id":"%s","root_job_id":%s,"key_hash":"%s","value_hash":"%s","tags":%s'
+            % (
+                identity.hex().encode(),
+                job.text,
+                key_hash.encode(),
+                value_hash.hex().encode(),
+                tags_text,
+            ),
+            [files.named(file) for file in named],
+            place,
+        )
+
+    def _job(self, name: str) -> _Job:
+        job = _Job(Beginning(*self._of_group, name), jsontext.encode(name))
+        self._jobs[name] = job
+        return job
 
 
 def _file_text(file: FileIn) -> bytes:
@@ -227,10 +249,8 @@ def _drafts(
     rules: Rules,
     places: Sequence[int],
 ) -> list[Draft]:
-    return [
-        draft(organization_id, group, output, rules, place)
-        for place, output in zip(places, batch, strict=True)
-    ]
+    drafting = Drafting(organization_id, group, rules)
+    return [drafting.draft(output, place) for place, output in zip(places, batch, strict=True)]
 
 
 async def _store(turn: groups.Turn, drafts: Sequence[Draft]) -> IngestAnswer:

@@ -35,7 +35,7 @@ class Rules(NamedTuple):
     key_fields: str | None = None
     schema: str | None = None
 
-    def key_hash(self, output: OutputIn) -> str:
+    def key_hash(self, output: OutputIn) -> bytes:
         """The key is ``key``, else the group's key fields if all are there, else ``source_url``."""
         if output.key is not None:
             return jsontext.canonical_hash(output.key)
