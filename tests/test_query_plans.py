@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,7 +73,8 @@ def plan(service: Service, sql: str, *values: Any) -> str:
 
 
 def assert_seeks(found: str) -> None:
-    assert "SCAN" not in found
+    scanned = set(re.findall("SCAN (.*)", found)) - {"CONSTANT ROW", "leaps"}  # found by leaps
+    assert not scanned
     assert "TEMP B-TREE" not in found
     assert "Seq Scan" not in found
     assert '"Sort"' not in found
@@ -84,13 +86,16 @@ def test_a_page_is_a_seek(either: Service, filters: tuple[str, ...]) -> None:
     search = pages._search(filters)
     page = f"{search.found} LIMIT 11"
     beyond = search.beyond.replace(PAGE_END, "$3")
-    for sql in (page, beyond):
+    is_asked = either.settings.database is None  # PostgreSQL finds out by one row more
+    for sql in (page, *[beyond] * is_asked):
         found = plan(either, sql, 1, "group", 0, *asked)
         assert_seeks(found)
-        of_outputs = found.rpartition("outputs_")[2]
-        assert "seq>" in of_outputs or "seq >" in of_outputs
-        if len(filters) == 1:
-            assert f"{filters[0]}=" in of_outputs or f"({filters[0]} =" in of_outputs
+        for name in filters:  # each in its own index, whatever else is asked for
+            of_filter = found.partition(f"outputs_by_{name.removesuffix('_id')}")[2]
+            assert f"{name}=" in of_filter or f"({name} =" in of_filter
+            assert "seq>" in of_filter or "seq >" in of_filter
+        if not filters:
+            assert "seq>" in found or "seq >" in found
 
 
 def test_an_output_is_found_by_its_identity(either: Service) -> None:

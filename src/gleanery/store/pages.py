@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,25 +27,54 @@ class _Search(NamedTuple):
     beyond: str
 
 
+_GROUP = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"
+_OF_GROUP = f"outputs.organization_id = $1 AND outputs.group_id = {_GROUP}"
+_WANTED = {
+    "job_id": f"""(SELECT id FROM jobs
+        WHERE organization_id = $1 AND group_id = {_GROUP} AND name = ${{}})""",
+    "url": "${}",
+    "country": "${}",
+    "region": "${}",
+}
+
+
 @lru_cache(maxsize=64)
 def _search(filters: tuple[str, ...]) -> _Search:
     """Each filter is a seek in an index of its own."""
-    of_group = """
-    organization_id = $1
-    AND group_id = (SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"""
-    wanted = {
-        "job_id": f"(SELECT id FROM jobs WHERE {of_group} AND name = ${{}})",
-        "url": "${}",
-        "country": "${}",
-        "region": "${}",
-    }
-    conditions = " ".join(
-        f"AND {name} = {wanted[name].format(number)}" for number, name in enumerate(filters, 4)
-    )
+    conditions = [
+        f"{name} = {_WANTED[name].format(number)}" for number, name in enumerate(filters, 4)
+    ]
+    if len(conditions) > 1:
+        return _Search(_meeting("$3", conditions), _meeting(PAGE_END, conditions))
+    of_group = " AND ".join((_OF_GROUP, *conditions))
     return _Search(
-        f"SELECT seq, item FROM outputs WHERE {of_group} AND seq > $3 {conditions} ORDER BY seq",
-        f"SELECT 1 FROM outputs WHERE {of_group} AND seq > {PAGE_END} {conditions}",
+        f"SELECT seq, item FROM outputs WHERE {of_group} AND seq > $3 ORDER BY seq",
+        f"SELECT 1 FROM outputs WHERE {of_group} AND seq > {PAGE_END}",
     )
+
+
+def _meeting(after: str, conditions: Sequence[str]) -> str:
+    """Finds what meets several conditions, by leaps: from a place of the first to the next of the
+    second at or behind it, and so on; where all agree, there is one. However common one of them
+    is, this takes no more leaps than the rarest has places. In their order, without a sort.
+    """
+    first = _next(conditions[0], ">", "{}")
+    last = first
+    for condition in conditions[1:]:
+        last = _next(condition, ">=", last)
+    reached = "CASE WHEN head = tail THEN head ELSE tail - 1 END"
+    return f"""
+WITH RECURSIVE leaps (head, tail) AS (
+    SELECT {first.format(after)}, {last.format(after)}
+    UNION ALL
+    SELECT {first.format(reached)}, {last.format(reached)} FROM leaps WHERE tail IS NOT NULL)
+SELECT seq, item FROM leaps CROSS JOIN outputs WHERE head = tail AND {_OF_GROUP} AND seq = head
+"""
+
+
+def _next(condition: str, compared: str, place: str) -> str:
+    return f"""(SELECT seq FROM outputs WHERE {_OF_GROUP} AND {condition}
+        AND seq {compared} {place} ORDER BY seq LIMIT 1)"""
 
 
 async def read_page(

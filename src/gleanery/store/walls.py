@@ -47,6 +47,8 @@ _EQUATION = re.compile(
     rf"(?<!NOT )(?<!\S)((?:\w+\.)?{_COLUMN}) = (\$\d+|(?:\w+\.)?{_COLUMN})(?!\S)"
 )
 
+_WITH = re.compile(r"\bWITH RECURSIVE (\w+)", re.IGNORECASE)
+
 Tree = tuple["str | Tree", ...]
 
 
@@ -64,9 +66,15 @@ def check(sql: str, whose: int) -> None:
     scopes = list(_scopes(_tree(sql)))
     tables = {table for scope in scopes for table in scope.tables.values()}
     bare = {table for scope in scopes for table in scope.bare()} if whose else tables
-    if bare - _SHARED:
-        names = ", ".join(sorted(bare - _SHARED))
+    bare -= _SHARED | _made(sql)
+    if bare:
+        names = ", ".join(sorted(bare))
         raise Forgetful(f"a statement does not say whose rows of {names} it means: {sql}")
+
+
+def _made(sql: str) -> set[str]:
+    """What the statement makes for itself, out of what it has found."""
+    return {name.lower() for name in _WITH.findall(sql)} - set(OWNED)
 
 
 def _tree(sql: str) -> Tree:
