@@ -6,8 +6,6 @@ import re
 import unicodedata
 from functools import cache, lru_cache
 
-import pycountry
-
 REGION_FORM = r"^[A-Za-z]{2}-[A-Za-z0-9]{1,3}$"
 """ISO 3166-2: a country's two letters, a hyphen, one to three letters or digits."""
 
@@ -75,6 +73,8 @@ def region_key(code: str) -> str | None:
 
 @cache
 def _codes() -> dict[str, str]:
+    import pycountry  # here, because a service that meets no country starts the sooner without
+
     codes: dict[str, str] = {}
     for country in pycountry.countries:
         names = [country.alpha_2, country.alpha_3, country.name]

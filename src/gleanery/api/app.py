@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ def build_app(
 
     ``clock`` is the time in microseconds; ``counts_folder`` is where several workers count.
     """
-    contract = openapi.document(OPERATIONS, settings)
+    contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
     vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
     services = Services(
         settings=settings,
@@ -69,8 +69,8 @@ def build_app(
             (_UNMATCHED, *(operation.name for operation in OPERATIONS)),
             counts_folder,
         ),
-        contract=openapi.encoded(contract),
-        reference=reference.html_page(contract),
+        contract=cache(lambda: openapi.encoded(contract())),
+        reference=cache(lambda: reference.html_page(contract())),
     )
     return App(services)
 

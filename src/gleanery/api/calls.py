@@ -35,8 +35,8 @@ class Services:
     file_links: FileLinks
     clock: Callable[[], int]
     telemetry: Telemetry
-    contract: bytes
-    reference: bytes
+    contract: Callable[[], bytes]
+    reference: Callable[[], bytes]
 
 
 @dataclass(slots=True)

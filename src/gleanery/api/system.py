@@ -28,12 +28,12 @@ async def metrics(call: AnyCall) -> Answer:
 
 
 async def openapi(call: AnyCall) -> Answer:
-    return Answer(call.services.contract)
+    return Answer(call.services.contract())
 
 
 async def docs(call: AnyCall) -> Answer:
     return Answer(
-        call.services.reference,
+        call.services.reference(),
         content_type=b"text/html; charset=utf-8",
         headers=((b"content-security-policy", _PAGE_POLICY),),
     )
