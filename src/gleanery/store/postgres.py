@@ -91,6 +91,10 @@ class PostgresDatabase:
         self._lines: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self._listener = _Listener(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        # Out of the pool but not in use: to take one from there and to give it back costs two
+        # tasks, as much as half a small page. Who waits for the pool is thought of first.
+        self._at_hand: list[Any] = []
+        self._waiting = 0
 
     async def open(self) -> None:
         try:
@@ -114,6 +118,7 @@ class PostgresDatabase:
     async def close(self) -> None:
         await self._listener.close()
         if self._pool is not None:
+            await self._give_all_back()
             await self._pool.close()
             self._pool = None
 
@@ -126,6 +131,7 @@ class PostgresDatabase:
 
         await self.write(apply_alone)
         assert self._pool is not None
+        await self._give_all_back()
         await self._pool.expire_connections()  # new ones take the role that serves
         await self.weakness()
 
@@ -186,16 +192,43 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _connection(self, whose: int) -> AsyncIterator[Any]:
-        assert self._pool is not None, "open() comes first"
         try:
-            acquired: Any = self._pool.acquire(timeout=_ACQUIRE_SECONDS)
-            async with acquired as connection:
+            connection = await self._take()
+            is_well = False
+            try:
                 await connection.work_for(whose)
                 yield connection
+                is_well = True
+            finally:
+                await self._give_back(connection, is_well)
         except _AWAY as error:
             if not _passes(error):
                 raise
             raise Unavailable from error
+
+    async def _take(self) -> Any:
+        assert self._pool is not None, "open() comes first"
+        while self._at_hand:
+            connection = self._at_hand.pop()
+            if not connection.is_closed():
+                return connection
+            await self._pool.release(connection)
+        self._waiting += 1
+        try:
+            return await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
+        finally:
+            self._waiting -= 1
+
+    async def _give_back(self, connection: Any, is_well: bool) -> None:
+        if is_well and not self._waiting:
+            self._at_hand.append(connection)
+        elif self._pool is not None:
+            await self._pool.release(connection)
+
+    async def _give_all_back(self) -> None:
+        assert self._pool is not None
+        while self._at_hand:
+            await self._pool.release(self._at_hand.pop())
 
 
 class _PostgresRows(NamedTuple):
