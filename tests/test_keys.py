@@ -24,7 +24,7 @@ from test_outputs import output
 
 from gleanery import keys
 from gleanery.settings import Settings
-from gleanery.store.database import Database, Transaction
+from gleanery.store.database import Transaction
 from gleanery.store.engines import database_of
 from gleanery.tokens import SCOPES
 
@@ -285,13 +285,13 @@ def test_a_change_needs_a_new_key_in_the_variable(postgres: PostgresServer, tmp_
 
 def change_database(settings: Settings, sql: str, *values: Any) -> None:
     async def run() -> None:
-        database: Database = database_of(settings)
+        database = database_of(settings)
         await database.open()
 
         async def work(transaction: Transaction) -> None:
             await transaction.fetch(sql, *values)
 
-        await database.write(work)
+        await database.of_everyone().write(work)
         await database.close()
 
     asyncio.run(run())

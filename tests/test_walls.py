@@ -45,15 +45,18 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
 
 # --- what every statement says of itself --------------------------------------------------------
 
-# The sweep has to find out for whom there is work; what it then does, it does in their name.
+# The sweep has to find out for whom there is work; what it then does, it does in their name. A
+# backup is of everyone.
 OVER_ALL = {
     "changes._GROUPS_WITH_TOMBSTONES": "whose deletions are old enough to be forgotten",
     "chores._LEFT_OVER": "whose chores a crash has interrupted",
     "files._LOOSE": "whose blobs no file has any more",
     "files._UNWANTED": "whose files no output names any more",
+    "postgres._SKIP_IDS": "the numbers to come of every table, after a restore",
     "requests._FORGET": "forgets old answers, a thousand at a time, whosever they are",
     "requests._SOME": "whether there are any",
     "retention._EXPIRING": "whose outputs are old enough to be removed",
+    "snapshot._BLOBS": "a backup holds the bytes of all",
 }
 WORKS_FOR_EVERYONE = {"changes": 1, "chores": 1, "files": 2, "requests": 1, "retention": 1}
 
@@ -70,11 +73,20 @@ def statements() -> dict[str, str]:
         if module.name in ("row_security", "migrations", "schema_process"):
             continue
         for name, value in vars(importlib.import_module(f"gleanery.store.{module.name}")).items():
-            several = value._asdict() if isinstance(value, Statements) else {"": value}
-            for part, text in several.items():
+            for part, text in _parts(value).items():
                 if isinstance(text, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", text):
                     found[f"{module.name}.{name}{part}"] = text
     return found
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    if isinstance(value, Statements):
+        return value._asdict()
+    if isinstance(value, dict):
+        return {f"[{key}]": text for key, text in value.items()}
+    if isinstance(value, tuple):
+        return {f"[{number}]": text for number, text in enumerate(value)}
+    return {"": value}
 
 
 def is_refused(sql: str, whose: int = walls.ANYBODY) -> bool:

@@ -25,7 +25,7 @@ from gleanery.progress import Begin, Tell
 from gleanery.serve import serve
 from gleanery.settings import Settings
 from gleanery.store import organizations, restored
-from gleanery.store.database import Database, Engine
+from gleanery.store.database import Engine
 from gleanery.store.engines import database_of
 
 T = TypeVar("T")
@@ -391,7 +391,7 @@ def forget_keys(
 def _with_keys(
     data: Path,
     url: str | None,
-    work: Callable[[Settings, Database], Coroutine[Any, Any, T]],
+    work: Callable[[Settings, Engine], Coroutine[Any, Any, T]],
 ) -> T:
     settings = _where(data, url).check()
     return _with_database(data, url, lambda database: work(settings, database))

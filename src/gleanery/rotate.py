@@ -10,7 +10,7 @@ from gleanery.keys import KeyFile
 from gleanery.progress import Begin
 from gleanery.settings import Settings
 from gleanery.store import facts, rotation
-from gleanery.store.database import Database
+from gleanery.store.database import Engine
 from gleanery.vault import Vault
 
 
@@ -25,7 +25,7 @@ class Rotated(NamedTuple):
     """The old keys are gone from the file: nothing is left to do."""
 
 
-async def rotate(settings: Settings, database: Database, begin: Begin) -> Rotated:
+async def rotate(settings: Settings, database: Engine, begin: Begin) -> Rotated:
     """Seals everything with a new key. May be interrupted and repeated, beside any service."""
     vault = await _vault(settings, database)
     file = None if settings.secret_key is not None else KeyFile(settings.key_file)
@@ -50,7 +50,7 @@ async def rotate(settings: Settings, database: Database, begin: Begin) -> Rotate
     return Rotated(key, to_do - broken, broken, file is not None)
 
 
-async def _vault(settings: Settings, database: Database) -> Vault:
+async def _vault(settings: Settings, database: Engine) -> Vault:
     """The keys at hand, among which is the one that seals now."""
     if await facts.knows_key(database) and not has_key(settings):
         raise SettingsError(f"The secret key {settings.key_file} is missing: put it back first")
@@ -68,7 +68,7 @@ class ListedKey(NamedTuple):
     is_at_hand: bool
 
 
-async def list_keys(settings: Settings, database: Database) -> list[ListedKey]:
+async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
     vault = _at_hand(settings)
     sealing = await facts.known_key(database)
     values = await rotation.census(database)
@@ -78,12 +78,12 @@ async def list_keys(settings: Settings, database: Database) -> list[ListedKey]:
     ]
 
 
-async def count_lost(settings: Settings, database: Database) -> int:
+async def count_lost(settings: Settings, database: Engine) -> int:
     """How many values no key at hand opens."""
     return await rotation.count_unopenable(database, _at_hand(settings))
 
 
-async def forget_lost(settings: Settings, database: Database) -> int:
+async def forget_lost(settings: Settings, database: Engine) -> int:
     """Removes them, and lets the first key at hand seal from now on; it is made if need be."""
     return await rotation.forget_unopenable(database, vault_of(settings))
 

@@ -18,6 +18,7 @@ INSERT INTO tokens (organization_id, digest, scopes, created, expires)
 VALUES ($1, $2, $3, $4, $5)
 RETURNING id
 """
+_ALL = "SELECT id FROM organizations ORDER BY id"
 _GRANT = """
 SELECT id, organization_id, scopes, expires FROM tokens WHERE digest = $1 AND revoked IS NULL
 """
@@ -56,6 +57,11 @@ async def create_token(
 
     await database.write(work)
     return token
+
+
+async def every_id(database: Database) -> list[int]:
+    """The numbers of all organizations, for work that each of them has a share in."""
+    return [row[0] for row in await database.read(_ALL)]
 
 
 async def find_grant(database: Database, digest: bytes) -> tokens.Grant | None:

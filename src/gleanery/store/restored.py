@@ -12,39 +12,45 @@ from functools import partial
 
 from gleanery import instants
 from gleanery.progress import Begin
-from gleanery.store import chores, facts, groups, outputs
-from gleanery.store.database import Database, Transaction
+from gleanery.store import chores, facts, groups, organizations, outputs
+from gleanery.store.database import Engine, Transaction
 
-_LAST_CHANGE = """
-SELECT coalesce((SELECT max(clock) FROM groups), 0), (SELECT min(applied) FROM migrations)
+_MADE = "SELECT min(applied) FROM migrations"
+_LAST_CHANGE = "SELECT coalesce(max(clock), 0) FROM groups WHERE organization_id = $1"
+_GROUPS = """
+SELECT organization_id, name, outputs FROM groups
+WHERE organization_id = $1 AND NOT deleted ORDER BY id
 """
-_GROUPS = "SELECT organization_id, name, outputs FROM groups WHERE NOT deleted ORDER BY id"
-_MOVE_CLOCKS = "UPDATE groups SET clock = $1 WHERE clock < $1"
-_FORGET_DELETIONS = "DELETE FROM tombstones"  # nobody may ask for them any more
+_MOVE_CLOCKS = "UPDATE groups SET clock = $2 WHERE organization_id = $1 AND clock < $2"
+_FORGET_DELETIONS = "DELETE FROM tombstones WHERE organization_id = $1"  # nobody may ask for them
 _AT_ONCE = 1000
 _LEAST_SKIPPED = 3600 * instants.SECOND
 
 
-async def begin_anew(database: Database, clock: groups.Clock, begin: Begin) -> int:
+async def begin_anew(engine: Engine, clock: groups.Clock, begin: Begin) -> int:
     """Does all of it, in short steps; if it is interrupted, it is to be done again.
 
     Gives the number of outputs that are sent again.
     """
-    last_change = max((await database.read(_LAST_CHANGE))[0])
-    for work in await chores.left_over(database, clock):  # they go by the places of outputs
+    everyone = [(id_, engine.of(id_)) for id_ in await organizations.every_id(engine)]
+    [[made]] = await engine.read(_MADE)
+    last_change = max([made, *[(await db.read(_LAST_CHANGE, id_))[0][0] for id_, db in everyone]])
+    for work in await chores.left_over(engine, clock):  # they go by the places of outputs
         await work()
-    moment = await database.write(partial(_forget_the_lost, last_change, clock))
-    found = await database.read(_GROUPS)
+    moment = await engine.write(partial(_refuse_cursors, last_change, clock))
+    for id_, database in everyone:
+        await database.write(partial(_move_on, id_, moment))
+    found = [row for id_, database in everyone for row in await database.read(_GROUPS, id_)]
     tell, sent = begin("Sending outputs again", sum(row[2] for row in found)), 0
-    for organization_id, name, _ in found:
-        step = partial(_send_some_again, organization_id, name, moment, clock)
-        while count := await database.write(step, line=groups.line(organization_id, name)):
+    for id_, name, _ in found:
+        step = partial(_send_some_again, id_, name, moment, clock)
+        while count := await engine.of(id_).write(step, line=groups.line(id_, name)):
             sent += count
             tell(count)
     return sent
 
 
-async def _forget_the_lost(last_change: int, clock: groups.Clock, transaction: Transaction) -> int:
+async def _refuse_cursors(last_change: int, clock: groups.Clock, transaction: Transaction) -> int:
     """Notes the moment before which every cursor is refused, and leaves out ids.
 
     No more than one id can have been given out in a microsecond.
@@ -52,10 +58,13 @@ async def _forget_the_lost(last_change: int, clock: groups.Clock, transaction: T
     now = clock()
     moment = max(now, last_change + 1)
     await transaction.skip_ids(max(now - last_change, _LEAST_SKIPPED))
-    await transaction.run_script(_FORGET_DELETIONS)
-    await transaction.fetch(_MOVE_CLOCKS, moment)
     await facts.note_restore(transaction, moment)
     return moment
+
+
+async def _move_on(organization_id: int, moment: int, transaction: Transaction) -> None:
+    await transaction.fetch(_FORGET_DELETIONS, organization_id)
+    await transaction.fetch(_MOVE_CLOCKS, organization_id, moment)
 
 
 async def _send_some_again(

@@ -17,14 +17,16 @@ from typing import NamedTuple
 
 from gleanery.keys import FINGERPRINT_BYTES
 from gleanery.progress import Tell
-from gleanery.store import facts, sessions
-from gleanery.store.database import Database, Row, Transaction
+from gleanery.store import facts, organizations, sessions
+from gleanery.store.database import Database, Engine, Row, Transaction
 from gleanery.vault import SealBroken, Vault
 
 _KINDS = ("cookies", "local_storage")
-_ORGANIZATIONS = "SELECT id FROM organizations ORDER BY id"
 _MARK = f"substr(sealed, 1, {FINGERPRINT_BYTES})"
-_COUNT = {kind: f"SELECT {_MARK}, count(*) FROM {kind} GROUP BY 1" for kind in _KINDS}
+_COUNT = {
+    kind: f"SELECT {_MARK}, count(*) FROM {kind} WHERE organization_id = $1 GROUP BY 1"
+    for kind in _KINDS
+}
 _NEXT = {
     kind: f"""
 SELECT id, identity, sealed FROM {kind}
@@ -55,12 +57,14 @@ class _Some(NamedTuple):
     rows: Sequence[Row]
 
 
-async def census(database: Database) -> Counter[str]:
+async def census(engine: Engine) -> Counter[str]:
     """How many values are sealed with each key, by the keys' fingerprints."""
     found = Counter[str]()
-    for kind in _KINDS:
-        for mark, count in await database.read(_COUNT[kind]):
-            found[bytes(mark).hex()] += count
+    for organization_id in await organizations.every_id(engine):
+        for kind in _KINDS:
+            rows = await engine.of(organization_id).read(_COUNT[kind], organization_id)
+            for mark, count in rows:
+                found[bytes(mark).hex()] += count
     return found
 
 
@@ -90,10 +94,11 @@ async def end(database: Database, fingerprint: str, keep_only: Callable[[str], N
     return await database.write(work)
 
 
-async def reseal(database: Database, vault: Vault, fingerprint: str, tell: Tell) -> int:
+async def reseal(engine: Engine, vault: Vault, fingerprint: str, tell: Tell) -> int:
     """Seals anew what is not sealed with this key; gives how many values no key opens."""
     broken = 0
-    for [organization_id] in await database.read(_ORGANIZATIONS):
+    for organization_id in await organizations.every_id(engine):
+        database = engine.of(organization_id)
         await _let_writers_end(database, vault, organization_id)
         async for some in _records(database, organization_id, bytes.fromhex(fingerprint)):
             started = time.monotonic()
@@ -142,23 +147,24 @@ async def _step(vault: Vault, some: _Some, transaction: Transaction) -> int:
 # --- keys that are lost -------------------------------------------------------------------------
 
 
-async def count_unopenable(database: Database, vault: Vault) -> int:
-    return sum([len(some.rows) async for some in _unopenable(database, vault)])
+async def count_unopenable(engine: Engine, vault: Vault) -> int:
+    return sum([len(some.rows) async for some in _unopenable(engine, vault)])
 
 
-async def forget_unopenable(database: Database, vault: Vault) -> int:
+async def forget_unopenable(engine: Engine, vault: Vault) -> int:
     """Removes the values that no key at hand opens; gives how many."""
     forgotten = 0
-    async for some in _unopenable(database, vault):
+    async for some in _unopenable(engine, vault):
+        database = engine.of(some.organization_id)
         forgotten += await database.write(partial(_remove, some), line=some.organization_id)
-    if not await facts.follow_key(database, vault):
-        await begin(database, lambda: vault.fingerprints[0])
+    if not await facts.follow_key(engine, vault):
+        await begin(engine, lambda: vault.fingerprints[0])
     return forgotten
 
 
-async def _unopenable(database: Database, vault: Vault) -> AsyncIterator[_Some]:
-    for [organization_id] in await database.read(_ORGANIZATIONS):
-        async for some in _records(database, organization_id, _ANY):
+async def _unopenable(engine: Engine, vault: Vault) -> AsyncIterator[_Some]:
+    for organization_id in await organizations.every_id(engine):
+        async for some in _records(engine.of(organization_id), organization_id, _ANY):
             yield some._replace(rows=[row for row in some.rows if not _opens(vault, row)])
 
 

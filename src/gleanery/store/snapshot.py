@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import apsw
 
 from gleanery.progress import Begin
+from gleanery.store.sqlite import dialect
+from gleanery.store.walls import ANYBODY
 
 _BLOBS = "SELECT organization_id, checksum, key FROM blobs ORDER BY key"
 _KEY = "SELECT value FROM facts WHERE name = 'secret key'"
-_FORGET_UNNAMED = "DELETE FROM files WHERE organization_id = ?1 AND checksum = ?2 AND named = 0"
-_LEFT = "SELECT count(*) FROM files WHERE organization_id = ?1 AND checksum = ?2"
-_COUNT = "UPDATE blobs SET files = ?3 WHERE organization_id = ?1 AND checksum = ?2"
-_FORGET_BLOB = "DELETE FROM blobs WHERE organization_id = ?1 AND checksum = ?2"
+_FORGET_UNNAMED = "DELETE FROM files WHERE organization_id = $1 AND checksum = $2 AND named = 0"
+_LEFT = "SELECT count(*) FROM files WHERE organization_id = $1 AND checksum = $2"
+_COUNT = "UPDATE blobs SET files = $3 WHERE organization_id = $1 AND checksum = $2"
+_FORGET_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2"
 _PAGES_AT_ONCE = 256
 
 
@@ -74,10 +76,14 @@ class Snapshot:
     def forget_if_unnamed(self, blob: NamedBlob) -> bool:
         """Forgets a blob, unless outputs name files that have it; tells whether it did."""
         of_blob = (blob.organization_id, blob.checksum)
-        self._connection.execute(_FORGET_UNNAMED, of_blob)
-        left = self._connection.execute(_LEFT, of_blob).get
+        self._run(_FORGET_UNNAMED, of_blob)
+        left = self._run(_LEFT, of_blob).get
         if left:
-            self._connection.execute(_COUNT, (*of_blob, left))
+            self._run(_COUNT, (*of_blob, left))
         else:
-            self._connection.execute(_FORGET_BLOB, of_blob)
+            self._run(_FORGET_BLOB, of_blob)
         return not left
+
+    def _run(self, sql: str, values: tuple[Any, ...]) -> apsw.Cursor:
+        """One statement on the rows of one organization."""
+        return self._connection.execute(dialect(sql, ANYBODY), values)

@@ -57,7 +57,7 @@ _BUSY = (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError, apsw.Ca
 
 
 @lru_cache(maxsize=1024)
-def _dialect(sql: str, whose: int) -> str:
+def dialect(sql: str, whose: int) -> str:
     """``$1`` of the shared SQL is ``?1`` here. Refused is what could touch another's rows."""
     walls.check(sql, whose)
     return re.sub(r"\$(\d+)", r"?\1", sql.replace("BYTEA", "BLOB"))
@@ -187,7 +187,7 @@ class SqliteDatabase:
 
     def read_for(self, whose: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
         try:
-            return self._reader.execute(_dialect(sql, whose), values).fetchall()
+            return self._reader.execute(dialect(sql, whose), values).fetchall()
         except _BUSY as error:
             raise Unavailable from error
 
@@ -231,7 +231,7 @@ class SqliteDatabase:
 
     def _clock(self, line: str) -> Any:
         organization_id, _, group = line.partition("/")
-        clock = _dialect(_GROUP_CLOCK, walls.ANYBODY)
+        clock = dialect(_GROUP_CLOCK, walls.ANYBODY)
         return self._reader.execute(clock, (int(organization_id), group)).fetchall()
 
     async def write_for(self, whose: int, work: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -271,13 +271,13 @@ class _SqliteTransaction:
         self._whose = whose
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
-        return self._connection.execute(_dialect(sql, self._whose), values).fetchall()
+        return self._connection.execute(dialect(sql, self._whose), values).fetchall()
 
     async def fetch_each(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
-        return self._connection.executemany(_dialect(sql, self._whose), many).fetchall()
+        return self._connection.executemany(dialect(sql, self._whose), many).fetchall()
 
     async def run_each(self, sql: str, many: Iterable[Row]) -> None:
-        self._connection.executemany(_dialect(sql, self._whose), many)
+        self._connection.executemany(dialect(sql, self._whose), many)
 
     async def run_script(self, sql: str) -> None:
         self._connection.execute(sql)

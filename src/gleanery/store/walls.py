@@ -32,7 +32,7 @@ OWNED = (
 )
 # What says whose a request is, has to be read before that is known; the rest is nobody's.
 SHARED = ("facts", "migrations", "organizations", "tokens")
-_SHARED = frozenset((*SHARED, "output_ids", "sqlite_schema"))
+_SHARED = frozenset((*SHARED, "output_ids", "sqlite_schema", "sqlite_sequence"))
 
 _TOKEN = re.compile(r"'[^']*'|[\w.$]+|[^\s\w]")
 _CONDITION = {"WHERE", "ON", "HAVING"}
