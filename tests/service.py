@@ -133,6 +133,7 @@ class Service:
                     clock,
                     tombstone_days=settings.tombstone_days,
                     unnamed_file_days=settings.unnamed_file_days,
+                    audit_days=settings.audit_days,
                 )
             finally:
                 await database.close()

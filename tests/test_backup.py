@@ -365,6 +365,7 @@ def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
         lost_groups = {one["id"] for one in client.get("/v1/groups").json()}
         page = client.get("/v1/outputs/group", params={"limit": 9}).json()["metadata"]
         feed = client.get("/v1/changes/another").json()["cursor"]
+        log = client.get("/v1/audit").json()["cursor"]
     again = place.go_back()
     with serving(again, **place.variables) as (url, _), Client(url, token) as client:
         check(client, syncer, follower, restarts=1)
@@ -378,6 +379,9 @@ def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
         # One that starts where the feed stands now is not refused.
         stands = client.get("/v1/groups/emptied").json()["cursor"]
         assert client.get("/v1/changes/emptied", params={"cursor": stands}).status_code == 200
+        # Who follows the audit log is told of the restore, and goes on.
+        follows = client.get("/v1/audit", params={"cursor": log}).json()["entries"]
+        assert [entry["action"] for entry in follows] == ["restore"]
         # What is new is taken for new.
         client.store("group", output(1, data={"new": True}), output(30), output(31))
         client.delete(f"/v1/outputs/group/{next(iter(truth(client)))}")

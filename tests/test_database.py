@@ -28,6 +28,7 @@ SELECT 'column', t.name, c.name, concat_ws('|', c.type, c."notnull", c.dflt_valu
 FROM sqlite_schema t, pragma_table_xinfo(t.name) c WHERE t.type = 'table'
 UNION ALL SELECT 'index', i.tbl_name, i.name, concat_ws('|', i.sql, group_concat(c.name))
 FROM sqlite_schema i, pragma_index_xinfo(i.name) c WHERE i.type = 'index' GROUP BY i.name
+UNION ALL SELECT 'trigger', tbl_name, name, sql FROM sqlite_schema WHERE type = 'trigger'
 ORDER BY 1, 2, 3
 """,
     "postgres": """
@@ -40,6 +41,10 @@ UNION ALL SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constra
 FROM pg_constraint WHERE connamespace = 'public'::regnamespace
 UNION ALL SELECT 'sequence', sequencename, data_type::text, cache_size::text FROM pg_sequences
 WHERE schemaname = 'public'
+UNION ALL SELECT 'trigger', tgrelid::regclass::text, tgname, pg_get_triggerdef(oid)
+FROM pg_trigger WHERE NOT tgisinternal
+UNION ALL SELECT 'function', proname, '', prosrc FROM pg_proc
+WHERE pronamespace = 'public'::regnamespace
 ORDER BY 1, 2, 3
 """,
 }

@@ -66,6 +66,7 @@ NO_NAMES: dict[str, Any] = {
     "query region": None,
     "query filename": None,
     "query expires": None,  # a moment; it goes with a link, see there
+    "get_audit query cursor": None,  # a moment, too
     "body value": "a value",
     "body path": None,
     "body secure": None,
@@ -129,6 +130,12 @@ def kind(operation: Operation, taken: str) -> str | None:
     return NAMES.get(f"{operation.name} {taken}", NAMES.get(taken))
 
 
+def not_a_name(operation: Operation, taken: str) -> str:
+    """Under which it may be known as none."""
+    alone = f"{operation.name} {taken}"
+    return alone if alone in NO_NAMES else taken
+
+
 def identifiers(operation: Operation) -> list[str]:
     return [taken for taken in inputs(operation) if kind(operation, taken) is not None]
 
@@ -136,7 +143,7 @@ def identifiers(operation: Operation) -> list[str]:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 def test_the_matrix_knows_everything_that_an_operation_takes(operation: Operation) -> None:
     for taken in inputs(operation):
-        assert kind(operation, taken) is not None or taken in NO_NAMES, (
+        assert kind(operation, taken) is not None or not_a_name(operation, taken) in NO_NAMES, (
             f"{operation.name} takes “{taken}”: put it into NAMES, if it is a name for something "
             "of an organization's, else into NO_NAMES"
         )
@@ -267,7 +274,7 @@ def _value(operation: Operation, taken: str, names: Names) -> Any:
     if taken == "query expires":
         return names["expires"]
     known_as = kind(operation, taken)
-    return NO_NAMES[taken] if known_as is None else names[known_as]
+    return NO_NAMES[not_a_name(operation, taken)] if known_as is None else names[known_as]
 
 
 class Told(NamedTuple):

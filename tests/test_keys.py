@@ -345,6 +345,9 @@ def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
     assert [state for _, state in listed(where).values()] == ["missing, seals"]
     assert "1400 values are removed" in succeed("keys", "forget", "--yes", *where)
     with serving(where) as (url, _), Client(url, token) as client:
+        log = client.get("/v1/audit").json()["entries"]
+        forgotten = [e["about"]["records"] for e in log if e["action"] == "forget_keys"]
+        assert sum(forgotten) == 1400
         assert client.get("/v1/cookies").json() == []
         assert len(client.items("group")) == 1
         fill(client, 3)

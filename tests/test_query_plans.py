@@ -14,7 +14,7 @@ from conftest import fresh_settings
 from service import Service
 from test_outputs import output
 
-from gleanery.store import outputs, pages
+from gleanery.store import audit, outputs, pages
 from gleanery.store.database import PAGE_END, Engine
 from gleanery.store.engines import database_of
 
@@ -96,6 +96,12 @@ def test_a_page_is_a_seek(either: Service, filters: tuple[str, ...]) -> None:
             assert "seq>" in of_filter or "seq >" in of_filter
         if not filters:
             assert "seq>" in found or "seq >" in found
+
+
+def test_a_page_of_the_audit_log_is_a_seek(either: Service) -> None:
+    found = plan(either, audit._PAGE, 1, 0, 11)
+    assert_seeks(found)
+    assert "id>" in found or "(id >" in found
 
 
 def test_an_output_is_found_by_its_identity(either: Service) -> None:

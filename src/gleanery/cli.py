@@ -135,6 +135,9 @@ def serve_command(
     tombstone_days: Annotated[
         int, _option("tombstone-days", "How long the change feed remembers deletions.")
     ] = _DEFAULT.tombstone_days,
+    audit_days: Annotated[
+        int, _option("audit-days", "How long an entry of the audit log is kept.")
+    ] = _DEFAULT.audit_days,
     sweep_seconds: Annotated[
         float, _option("sweep-seconds", "How often old outputs and deletions are looked for.")
     ] = _DEFAULT.sweep_seconds,
@@ -177,6 +180,7 @@ def serve_command(
             stall_seconds=stall_seconds,
             longest_wait=longest_wait,
             tombstone_days=tombstone_days,
+            audit_days=audit_days,
             sweep_seconds=sweep_seconds,
             shutdown_seconds=shutdown_seconds,
             log_level=log_level,

@@ -21,6 +21,7 @@ from gleanery.records import CookieIn, LocalStorageIn, OutputIn, ReviewIn
 from gleanery.serve import bound, prepare, serve_on
 from gleanery.settings import Settings
 from gleanery.store import cookies, facts, local_storage, organizations, outputs, reviews
+from gleanery.store.audit import COMMAND_LINE
 from gleanery.store.database import Engine
 from gleanery.store.engines import database_of
 from gleanery.store.schemas import Schemas
@@ -185,7 +186,7 @@ async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
     organization_id, vault, now = grant.organization_id, vault_of(settings), instants.now()
-    database = engine.of(organization_id)
+    database, by = engine.of(organization_id), COMMAND_LINE
     schemas = Schemas()  # the sample has none, so that nothing is started
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
         moment = now - days_ago * _DAY
@@ -193,9 +194,9 @@ async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
             database, schemas, organization_id, group, found, partial(int, moment)
         )
     for group, review in _REVIEWS:
-        await reviews.add_review(database, organization_id, group, review, instants.now)
-    await cookies.store_cookies(database, vault, organization_id, _COOKIES, now)
-    await local_storage.store_entries(database, vault, organization_id, _ENTRIES, now)
+        await reviews.add_review(database, organization_id, group, review, instants.now, by)
+    await cookies.store_cookies(database, vault, organization_id, _COOKIES, now, by)
+    await local_storage.store_entries(database, vault, organization_id, _ENTRIES, now, by)
 
 
 def introduction(address: str, token: str) -> str:

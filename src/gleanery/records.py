@@ -434,6 +434,75 @@ class ChangeQuery(Input):
     )
 
 
+# --- the audit log ------------------------------------------------------------------------------
+
+AuditAction = Literal[
+    "get_cookies",
+    "set_cookies",
+    "delete_cookies",
+    "get_local_storage",
+    "set_local_storage",
+    "delete_local_storage",
+    "add_review",
+    "create_token",
+    "revoke_token",
+    "rotate_keys",
+    "forget_keys",
+    "restore",
+]
+
+
+class AuditAbout(TypedDict, total=False):
+    """What was touched; which members there are depends on the action."""
+
+    records: Annotated[int, Field(description="How many cookies or entries.")]
+    domains: Annotated[
+        list[str],
+        Field(description="Of which domains: of all, if it is absent; the first 20 that were set."),
+    ]
+    for_group: Annotated[int, Field(description="The number of the group that was asked for.")]
+    group_id: str
+    job_id: str
+    review_id: str
+    status: ReviewStatus
+    token_id: Annotated[int, Field(description="The token that was created or revoked.")]
+    scopes: list[str]
+    key: Annotated[str, Field(description="The fingerprint of the new key.")]
+
+
+class AuditEntry(TypedDict):
+    """Who did what. It never holds a value, a cookie's name or an entry's key."""
+
+    id: int
+    date: str
+    token_id: Annotated[int | None, Field(description="Who; null: somebody at the command line.")]
+    request_id: Annotated[str | None, Field(description="As the answer had it in X-Request-ID.")]
+    action: Annotated[AuditAction, Field(description="The operation, or the command.")]
+    about: AuditAbout
+
+
+class AuditPage(TypedDict):
+    """Some entries, oldest first, and the cursor to go on from, which is always there."""
+
+    cursor: int
+    entries: list[AuditEntry]
+
+
+class AuditQuery(Input):
+    """From where in the log, and how much."""
+
+    cursor: WholeNumber = Field(
+        default=0,
+        ge=0,
+        le=LARGEST_CURSOR,
+        description="What comes after this one; or after a moment, in microseconds since 1970.",
+    )
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="How many at once.")
+
+
+# --- pages of outputs ---------------------------------------------------------------------------
+
+
 class OutputQuery(Input):
     """Which outputs of a group, and how many at once."""
 

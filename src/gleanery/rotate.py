@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gleanery import instants
 from gleanery.api.app import has_key, vault_of
 from gleanery.errors import SettingsError
 from gleanery.keys import KeyFile
@@ -44,7 +45,8 @@ async def rotate(settings: Settings, database: Engine, begin: Begin) -> Rotated:
     key = await rotation.begin(database, first_key)
     sealed = await rotation.census(database)
     to_do = sealed.total() - sealed[key]
-    broken = await rotation.reseal(database, vault, key, begin("Sealing values anew", to_do))
+    tell = begin("Sealing values anew", to_do)
+    broken = await rotation.reseal(database, vault, key, tell, instants.now())
     if file is not None:
         await rotation.end(database, key, file.keep_only)
     return Rotated(key, to_do - broken, broken, file is not None)
@@ -85,7 +87,7 @@ async def count_lost(settings: Settings, database: Engine) -> int:
 
 async def forget_lost(settings: Settings, database: Engine) -> int:
     """Removes them, and lets the first key at hand seal from now on; it is made if need be."""
-    return await rotation.forget_unopenable(database, vault_of(settings))
+    return await rotation.forget_unopenable(database, vault_of(settings), instants.now())
 
 
 def _at_hand(settings: Settings) -> Vault:

@@ -41,6 +41,7 @@ class Settings:
     stall_seconds: int = 30
     longest_wait: int = 60
     tombstone_days: int = 30
+    audit_days: int = 400
     sweep_seconds: float = 60.0
     shutdown_seconds: int = 30
     log_level: str = "info"
@@ -139,6 +140,7 @@ class Settings:
                 (self.stall_seconds < 1, "--stall-seconds must be at least 1"),
                 (self.longest_wait < 0, "--longest-wait must be 0 or more"),
                 (self.tombstone_days < 1, "--tombstone-days must be at least 1"),
+                (self.audit_days < 30, "--audit-days must be at least 30"),
                 (self.sweep_seconds <= 0, "--sweep-seconds must be above 0"),
                 (
                     self.log_level not in ("debug", "info", "warning", "error"),

@@ -21,6 +21,7 @@ SCOPES = {
     "outputs:write": "store and remove outputs and files, change the settings of groups",
     "reviews:read": "read reviews",
     "reviews:write": "review a job's outputs",
+    "audit:read": "read who read or stored session values, reviewed, made or revoked tokens",
 }
 DEFAULT_SCOPES = frozenset({"session:read", "session:write", "reviews:read", "outputs:read"})
 

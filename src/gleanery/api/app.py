@@ -143,6 +143,7 @@ class App:
                     s.clock,
                     tombstone_days=s.settings.tombstone_days,
                     unnamed_file_days=s.settings.unnamed_file_days,
+                    audit_days=s.settings.audit_days,
                 )
             except Exception:
                 _log.exception("sweep failed")
@@ -175,7 +176,7 @@ class App:
         try:
             operation, path = self._router.find(request.method, request.path)
             name = operation.name
-            answer = await self._answer(operation, path, request)
+            answer = await self._answer(operation, path, request, id_)
         except GleaneryError as error:
             answer = problems.answer_to(error)
             if answer.status >= 500:
@@ -206,13 +207,15 @@ class App:
         finally:
             self._services.telemetry.record(name, request, id_, answer.status, started)
 
-    async def _answer(self, operation: Operation, path: dict[str, str], request: Request) -> Answer:
-        organization_id = _NOBODY
+    async def _answer(
+        self, operation: Operation, path: dict[str, str], request: Request, id_: bytes
+    ) -> Answer:
+        organization_id, token_id = _NOBODY, None
         if operation.scope is not None:
             grant = await self._doorkeeper.admit(request.headers, operation.scope)
-            organization_id = grant.organization_id
+            organization_id, token_id = grant.organization_id, grant.token_id
         binding.bind_path(path, operation.creates)
-        call: AnyCall = Call(self._services, organization_id, request, path)
+        call: AnyCall = Call(self._services, organization_id, token_id, id_, request, path)
         if operation.query is not None:
             (call.query, call.repeated), call.cursor = binding.bind_query(
                 operation.query, request.query

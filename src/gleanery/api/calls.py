@@ -12,6 +12,7 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.telemetry import Telemetry
 from gleanery.blobs import Blobs
 from gleanery.settings import Settings
+from gleanery.store.audit import By
 from gleanery.store.database import Database, Engine
 from gleanery.store.files import SIGNATURE
 from gleanery.store.schemas import Schemas
@@ -45,6 +46,9 @@ class Call(Generic[Query, Body]):
 
     services: Services
     organization_id: int
+    token_id: int | None
+    request_id: bytes
+    """Who asks, for the audit log."""
     request: Request
     path: dict[str, str]
     query: Query = _NONE
@@ -54,6 +58,11 @@ class Call(Generic[Query, Body]):
     """The query as it was written, without the cursor, for links that repeat it."""
     body: Body = _NONE
     idempotency_key: str | None = None
+
+    @property
+    def by(self) -> By:
+        """Who acts, for the audit log."""
+        return By(self.token_id, self.request_id.decode("ascii"))
 
     @property
     def database(self) -> Database:

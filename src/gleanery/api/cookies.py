@@ -15,7 +15,7 @@ _TALLY = TypeAdapter(Tally)
 async def set_cookies(call: Call[None, list[CookieIn]]) -> Answer:
     s = call.services
     tally = await cookies.store_cookies(
-        call.database, s.vault, call.organization_id, call.body, s.clock()
+        call.database, s.vault, call.organization_id, call.body, s.clock(), call.by
     )
     return Answer(_TALLY.dump_json(tally))
 
@@ -23,13 +23,14 @@ async def set_cookies(call: Call[None, list[CookieIn]]) -> Answer:
 async def get_cookies(call: Call[DomainQuery, None]) -> Answer:
     s = call.services
     listed = await cookies.list_cookies(
-        call.database, s.vault, call.organization_id, call.query.domain
+        call.database, s.vault, call.organization_id, call.query.domain, s.clock(), call.by
     )
     return Answer(_LIST.dump_json(listed))
 
 
 async def delete_cookies(call: Call[CookieDeletion, None]) -> Answer:
+    query, now = call.query, call.services.clock()
     deleted = await cookies.delete_cookies(
-        call.database, call.organization_id, call.query.domain, call.query.name
+        call.database, call.organization_id, query.domain, query.name, now, call.by
     )
     return Answer(b'{"deleted":%d}' % deleted)

@@ -21,21 +21,28 @@ _TALLY = TypeAdapter(Tally)
 async def set_local_storage(call: Call[None, list[LocalStorageIn]]) -> Answer:
     s = call.services
     tally = await local_storage.store_entries(
-        call.database, s.vault, call.organization_id, call.body, s.clock()
+        call.database, s.vault, call.organization_id, call.body, s.clock(), call.by
     )
     return Answer(_TALLY.dump_json(tally))
 
 
 async def get_local_storage(call: Call[LocalStorageQuery, None]) -> Answer:
-    s = call.services
+    s, query = call.services, call.query
     listed = await local_storage.list_entries(
-        call.database, s.vault, call.organization_id, call.query.domain, call.query.for_group
+        call.database,
+        s.vault,
+        call.organization_id,
+        query.domain,
+        query.for_group,
+        s.clock(),
+        call.by,
     )
     return Answer(_LIST.dump_json(listed))
 
 
 async def delete_local_storage(call: Call[LocalStorageDeletion, None]) -> Answer:
+    query, now = call.query, call.services.clock()
     deleted = await local_storage.delete_entries(
-        call.database, call.organization_id, call.query.domain, call.query.key
+        call.database, call.organization_id, query.domain, query.key, now, call.by
     )
     return Answer(b'{"deleted":%d}' % deleted)

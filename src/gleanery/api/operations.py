@@ -10,7 +10,17 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from gleanery import records
-from gleanery.api import changes, cookies, files, groups, local_storage, outputs, reviews, system
+from gleanery.api import (
+    audit,
+    changes,
+    cookies,
+    files,
+    groups,
+    local_storage,
+    outputs,
+    reviews,
+    system,
+)
 from gleanery.api.calls import Answer
 
 Handler = Callable[[Any], Awaitable[Answer]]
@@ -166,6 +176,18 @@ OPERATIONS = (
         scope="reviews:write",
         body=records.ReviewIn,
         answer=records.ReviewOut,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/audit",
+        handler=audit.get_audit,
+        title="Get the audit log",
+        words="Who read, stored or removed cookies and local storage, reviewed, made or revoked "
+        "tokens, or changed the secret key: oldest first, in the order of commit. `cursor` is "
+        "always there to go on from. Entries are never changed.",
+        scope="audit:read",
+        query=records.AuditQuery,
+        answer=records.AuditPage,
     ),
     Operation(
         method="GET",

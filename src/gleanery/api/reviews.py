@@ -37,6 +37,6 @@ async def _history(call: Call[ReviewQuery, None]) -> Answer:
 async def add_review(call: Call[None, ReviewIn]) -> Answer:
     s = call.services
     review = await reviews.add_review(
-        call.database, call.organization_id, call.path["group_id"], call.body, s.clock
+        call.database, call.organization_id, call.path["group_id"], call.body, s.clock, call.by
     )
     return Answer(_ONE.dump_json(review))

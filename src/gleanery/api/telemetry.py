@@ -15,7 +15,7 @@ from gleanery.logs import RequestLog
 
 _PROCESS = secrets.token_hex(6).encode()  # no other process has the same ids
 _numbers = itertools.count(secrets.randbits(31))
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_REQUEST_ID = re.compile(rb"(?!.*glean_)[A-Za-z0-9._-]{1,64}")  # and no token, by mistake
 
 
 def request_id(headers: Mapping[bytes, bytes]) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gleanery.fingerprints import fingerprint
-from gleanery.records import CookieIn, CookieOut, Tally
-from gleanery.store import sessions
+from gleanery.records import AuditAbout, CookieIn, CookieOut, Tally
+from gleanery.store import audit, sessions
 from gleanery.store.database import Database
 from gleanery.vault import Vault
 
@@ -16,6 +16,9 @@ FROM cookies WHERE organization_id = $1
 """
 _SEEN = f"AND (host = $2 OR {sessions.IS_PARENT_HOST})"
 _STATEMENTS = sessions.Statements(
+    get="get_cookies",
+    set="set_cookies",
+    remove="delete_cookies",
     known=f"{_LIST} AND identity = $2",
     store="""
 INSERT INTO cookies
@@ -38,10 +41,15 @@ _SESSION_COOKIE = -1
 
 
 async def store_cookies(
-    database: Database, vault: Vault, organization_id: int, cookies: Sequence[CookieIn], now: int
+    database: Database,
+    vault: Vault,
+    organization_id: int,
+    cookies: Sequence[CookieIn],
+    now: int,
+    by: audit.By,
 ) -> Tally:
     drafts = [_draft(organization_id, cookie) for cookie in cookies]
-    return await sessions.store(database, vault, _STATEMENTS, organization_id, drafts, now)
+    return await sessions.store(database, vault, _STATEMENTS, organization_id, drafts, now, by)
 
 
 def _draft(organization_id: int, cookie: CookieIn) -> sessions.Draft:
@@ -58,15 +66,20 @@ def _draft(organization_id: int, cookie: CookieIn) -> sessions.Draft:
         expires,
     )
     identity = fingerprint("cookie", organization_id, cookie.domain, path or "/", cookie.name)
-    return sessions.Draft(identity, columns, cookie.value)
+    return sessions.Draft(identity, cookie.domain, columns, cookie.value)
 
 
 async def list_cookies(
-    database: Database, vault: Vault, organization_id: int, domain: str | None
+    database: Database,
+    vault: Vault,
+    organization_id: int,
+    domain: str | None,
+    now: int,
+    by: audit.By,
 ) -> list[CookieOut]:
-    """In the order of their first insertion, the expired ones too."""
+    """In the order of their first insertion, the expired ones too; the reading is on record."""
     rows = await sessions.rows_of(database, _STATEMENTS, organization_id, domain)
-    return [
+    listed = [
         CookieOut(
             name=name,
             value=sessions.opened(vault, sealed, identity),
@@ -81,10 +94,13 @@ async def list_cookies(
             identity, sealed, of, host, name, path, secure, http_only, expires,
         ) in sessions.in_turns(rows)
     ]  # fmt: skip
+    about = AuditAbout(records=len(listed)) | sessions.about_domain(domain)
+    await audit.note_alone(database, organization_id, by, now, _STATEMENTS.get, about)
+    return listed
 
 
 async def delete_cookies(
-    database: Database, organization_id: int, domain: str, name: str | None
+    database: Database, organization_id: int, domain: str, name: str | None, now: int, by: audit.By
 ) -> int:
     """Removes those of exactly this domain, or only those of this name there."""
-    return await sessions.delete(database, _STATEMENTS, organization_id, domain, name)
+    return await sessions.delete(database, _STATEMENTS, organization_id, domain, name, now, by)

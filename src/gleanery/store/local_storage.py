@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from gleanery import instants
 from gleanery.errors import NotFound
 from gleanery.fingerprints import fingerprint
-from gleanery.records import LocalStorageIn, LocalStorageOut, Tally
-from gleanery.store import groups, sessions
+from gleanery.records import AuditAbout, LocalStorageIn, LocalStorageOut, Tally
+from gleanery.store import audit, groups, sessions
 from gleanery.store.database import Database
 from gleanery.vault import Vault
 
@@ -19,6 +19,9 @@ FROM local_storage WHERE organization_id = $1
 # Local storage belongs to one host; a leading dot says that subdomains see it too.
 _SEEN = f"AND (host = $2 OR domain <> host AND {sessions.IS_PARENT_HOST})"
 _STATEMENTS = sessions.Statements(
+    get="get_local_storage",
+    set="set_local_storage",
+    remove="delete_local_storage",
     known="""
 SELECT identity, sealed, group_id, domain, host, key, path, expires
 FROM local_storage WHERE organization_id = $1 AND identity = $2
@@ -48,6 +51,7 @@ async def store_entries(
     organization_id: int,
     entries: Sequence[LocalStorageIn],
     now: int,
+    by: audit.By,
 ) -> Tally:
     """Stores the array whole or not at all; an entry for a group needs that group to exist."""
     for number, entry in enumerate(entries):
@@ -56,7 +60,7 @@ async def store_entries(
         ):
             raise NotFound(("body", str(number), "group_id"), "There is no group of this number")
     drafts = [_draft(organization_id, entry) for entry in entries]
-    return await sessions.store(database, vault, _STATEMENTS, organization_id, drafts, now)
+    return await sessions.store(database, vault, _STATEMENTS, organization_id, drafts, now, by)
 
 
 def _draft(organization_id: int, entry: LocalStorageIn) -> sessions.Draft:
@@ -66,7 +70,7 @@ def _draft(organization_id: int, entry: LocalStorageIn) -> sessions.Draft:
     identity = fingerprint(
         "local storage", organization_id, group_id, entry.domain, path, entry.key
     )
-    return sessions.Draft(identity, columns, entry.value)
+    return sessions.Draft(identity, entry.domain, columns, entry.value)
 
 
 async def list_entries(
@@ -75,12 +79,14 @@ async def list_entries(
     organization_id: int,
     domain: str | None,
     for_group: int | None,
+    now: int,
+    by: audit.By,
 ) -> list[LocalStorageOut]:
-    """In the order of their first insertion, the expired ones too."""
+    """In the order of their first insertion, the expired ones too; the reading is on record."""
     rows = await sessions.rows_of(database, _STATEMENTS, organization_id, domain)
     if for_group is not None:
         rows = [row for row in rows if row[2] in (_EVERY_GROUP, for_group)]
-    return [
+    listed = [
         LocalStorageOut(
             organization_id=organization_id,
             domain=of,
@@ -97,10 +103,15 @@ async def list_entries(
             identity, sealed, group_id, of, key, path, expires, id_, created, updated,
         ) in sessions.in_turns(rows)
     ]  # fmt: skip
+    about = AuditAbout(records=len(listed)) | sessions.about_domain(domain)
+    if for_group is not None:
+        about["for_group"] = for_group
+    await audit.note_alone(database, organization_id, by, now, _STATEMENTS.get, about)
+    return listed
 
 
 async def delete_entries(
-    database: Database, organization_id: int, domain: str, key: str | None
+    database: Database, organization_id: int, domain: str, key: str | None, now: int, by: audit.By
 ) -> int:
     """Removes those of exactly this domain, or only those of this key there."""
-    return await sessions.delete(database, _STATEMENTS, organization_id, domain, key)
+    return await sessions.delete(database, _STATEMENTS, organization_id, domain, key, now, by)

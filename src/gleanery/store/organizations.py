@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from gleanery import tokens
 from gleanery.errors import NotFound
-from gleanery.store.database import Database, Transaction
+from gleanery.records import AuditAbout
+from gleanery.store import audit
+from gleanery.store.database import Database, Engine, Transaction
 
 _ORGANIZATION = """
 INSERT INTO organizations (name, created) VALUES ($1, $2)
@@ -27,7 +30,8 @@ SELECT tokens.id, organizations.name, scopes, tokens.created, expires, revoked
 FROM tokens JOIN organizations ON organizations.id = organization_id
 ORDER BY tokens.id
 """
-_REVOKE = "UPDATE tokens SET revoked = coalesce(revoked, $2) WHERE id = $1 RETURNING id"
+_OWNER = "SELECT organization_id FROM tokens WHERE id = $1"
+_REVOKE = "UPDATE tokens SET revoked = $2 WHERE id = $1 AND revoked IS NULL RETURNING id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +47,29 @@ class ListedToken:
 
 
 async def create_token(
-    database: Database, organization: str, scopes: frozenset[str], now: int, expires: int | None
+    engine: Engine, organization: str, scopes: frozenset[str], now: int, expires: int | None
 ) -> str:
     """Makes a token and, if it is new, its organization; the token is told this once."""
     token = tokens.mint()
+    organization_id = await engine.write(partial(_enter, organization, now))
 
     async def work(transaction: Transaction) -> None:
-        [[organization_id]] = await transaction.fetch(_ORGANIZATION, organization, now)
-        spelled = ",".join(sorted(scopes))
-        await transaction.fetch(
-            _TOKEN, organization_id, tokens.digest(token), spelled, now, expires
+        spelled = sorted(scopes)
+        [[token_id]] = await transaction.fetch(
+            _TOKEN, organization_id, tokens.digest(token), ",".join(spelled), now, expires
+        )
+        about = AuditAbout(token_id=token_id, scopes=spelled)
+        await audit.note(
+            transaction, organization_id, audit.COMMAND_LINE, now, "create_token", about
         )
 
-    await database.write(work)
+    await engine.of(organization_id).write(work)
     return token
+
+
+async def _enter(name: str, now: int, transaction: Transaction) -> int:
+    [[organization_id]] = await transaction.fetch(_ORGANIZATION, name, now)
+    return int(organization_id)
 
 
 async def every_id(database: Database) -> list[int]:
@@ -81,11 +94,18 @@ async def list_tokens(database: Database) -> list[ListedToken]:
     ]
 
 
-async def revoke_token(database: Database, token_id: int, now: int) -> None:
+async def revoke_token(engine: Engine, token_id: int, now: int) -> None:
     """From now on the token is worth nothing; revoking twice changes nothing."""
+    found = await engine.read(_OWNER, token_id)
+    if not found:
+        raise NotFound(("token",), f"There is no token {token_id}")
+    [[organization_id]] = found
 
     async def work(transaction: Transaction) -> None:
-        if not await transaction.fetch(_REVOKE, token_id, now):
-            raise NotFound(("token",), f"There is no token {token_id}")
+        if await transaction.fetch(_REVOKE, token_id, now):
+            about = AuditAbout(token_id=token_id)
+            await audit.note(
+                transaction, organization_id, audit.COMMAND_LINE, now, "revoke_token", about
+            )
 
-    await database.write(work)
+    await engine.of(organization_id).write(work)

@@ -12,7 +12,8 @@ from functools import partial
 
 from gleanery import instants
 from gleanery.progress import Begin
-from gleanery.store import chores, facts, groups, organizations, outputs
+from gleanery.records import AuditAbout
+from gleanery.store import audit, chores, facts, groups, organizations, outputs
 from gleanery.store.database import Engine, Transaction
 
 _MADE = "SELECT min(applied) FROM migrations"
@@ -65,6 +66,8 @@ async def _refuse_cursors(last_change: int, clock: groups.Clock, transaction: Tr
 async def _move_on(organization_id: int, moment: int, transaction: Transaction) -> None:
     await transaction.fetch(_FORGET_DELETIONS, organization_id)
     await transaction.fetch(_MOVE_CLOCKS, organization_id, moment)
+    about = AuditAbout()
+    await audit.note(transaction, organization_id, audit.COMMAND_LINE, moment, "restore", about)
 
 
 async def _send_some_again(

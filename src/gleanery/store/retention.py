@@ -9,7 +9,7 @@ from functools import partial
 from gleanery import instants
 from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
-from gleanery.store import changes, chores, files, groups, outputs, requests
+from gleanery.store import audit, changes, chores, files, groups, outputs, requests
 from gleanery.store.database import Database, Engine, Transaction
 
 _EXPIRING = """
@@ -41,6 +41,7 @@ async def sweep(
     *,
     tombstone_days: int,
     unnamed_file_days: int,
+    audit_days: int,
 ) -> None:
     """One round of all of it, in short steps; safe from several processes at once.
 
@@ -51,6 +52,7 @@ async def sweep(
         *await chores.left_over(engine, clock),
         partial(requests.forget, engine, now - _DAY),
         *await changes.forgettable(engine, now - tombstone_days * _DAY),
+        *await audit.forgettable(engine, now - audit_days * _DAY),
     ]
     for organization_id, name, group_id, days in await engine.of_everyone().read(_EXPIRING, now):
         database = engine.of(organization_id)

@@ -6,8 +6,8 @@ import uuid
 
 from gleanery import instants
 from gleanery.errors import NotFound
-from gleanery.records import ReviewIn, ReviewOut, ReviewStatus
-from gleanery.store import chores, groups
+from gleanery.records import AuditAbout, ReviewIn, ReviewOut, ReviewStatus
+from gleanery.store import audit, chores, groups
 from gleanery.store.database import Database
 
 _APPEND = """
@@ -61,15 +61,20 @@ async def review_history(
 
 
 async def add_review(
-    database: Database, organization_id: int, group: str, review: ReviewIn, clock: groups.Clock
+    database: Database,
+    organization_id: int,
+    group: str,
+    review: ReviewIn,
+    clock: groups.Clock,
+    by: audit.By,
 ) -> ReviewOut:
     """Appends the review and carries out what it says of the outputs as they are at its moment."""
     return await chores.decide_and_carry_out(
-        database, organization_id, group, clock, lambda turn: _append(turn, review)
+        database, organization_id, group, clock, lambda turn: _append(turn, review, by)
     )
 
 
-async def _append(turn: groups.Turn, review: ReviewIn) -> ReviewOut:
+async def _append(turn: groups.Turn, review: ReviewIn, by: audit.By) -> ReviewOut:
     job_id = await turn.find_job(review.job_id)
     if job_id is None:
         raise NotFound(("body", "job_id"), "This group has no such job")
@@ -87,6 +92,8 @@ async def _append(turn: groups.Turn, review: ReviewIn) -> ReviewOut:
     await turn.transaction.fetch(_NOTE_LATEST, turn.organization_id, job_id, number)
     if status in _MEANS:
         await chores.note(turn, _MEANS[status], job_id)
+    about = AuditAbout(group_id=turn.name, job_id=review.job_id, review_id=review_id, status=status)
+    await audit.note(turn.transaction, turn.organization_id, by, turn.now, "add_review", about)
     return shown(review.job_id, review_id, turn.now, status, comment)
 
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from gleanery.keys import FINGERPRINT_BYTES
 from gleanery.progress import Tell
-from gleanery.store import facts, organizations, sessions
+from gleanery.records import AuditAbout
+from gleanery.store import audit, facts, organizations, sessions
 from gleanery.store.database import Database, Engine, Row, Transaction
 from gleanery.vault import SealBroken, Vault
 
@@ -94,12 +95,12 @@ async def end(database: Database, fingerprint: str, keep_only: Callable[[str], N
     return await database.write(work)
 
 
-async def reseal(engine: Engine, vault: Vault, fingerprint: str, tell: Tell) -> int:
+async def reseal(engine: Engine, vault: Vault, fingerprint: str, tell: Tell, now: int) -> int:
     """Seals anew what is not sealed with this key; gives how many values no key opens."""
     broken = 0
     for organization_id in await organizations.every_id(engine):
         database = engine.of(organization_id)
-        await _let_writers_end(database, vault, organization_id)
+        await _let_writers_end(database, vault, organization_id, now)
         async for some in _records(database, organization_id, bytes.fromhex(fingerprint)):
             started = time.monotonic()
             broken += await database.write(partial(_step, vault, some), line=organization_id)
@@ -108,9 +109,15 @@ async def reseal(engine: Engine, vault: Vault, fingerprint: str, tell: Tell) -> 
     return broken
 
 
-async def _let_writers_end(database: Database, vault: Vault, organization_id: int) -> None:
+async def _let_writers_end(
+    database: Database, vault: Vault, organization_id: int, now: int
+) -> None:
     async def work(transaction: Transaction) -> None:
-        await sessions.take_turn(transaction, vault, organization_id)
+        key = await sessions.take_turn(transaction, vault, organization_id)
+        about = AuditAbout(key=key.fingerprint)
+        await audit.note(
+            transaction, organization_id, audit.COMMAND_LINE, now, "rotate_keys", about
+        )
 
     await database.write(work, line=organization_id)
 
@@ -151,12 +158,12 @@ async def count_unopenable(engine: Engine, vault: Vault) -> int:
     return sum([len(some.rows) async for some in _unopenable(engine, vault)])
 
 
-async def forget_unopenable(engine: Engine, vault: Vault) -> int:
+async def forget_unopenable(engine: Engine, vault: Vault, now: int) -> int:
     """Removes the values that no key at hand opens; gives how many."""
     forgotten = 0
     async for some in _unopenable(engine, vault):
         database = engine.of(some.organization_id)
-        forgotten += await database.write(partial(_remove, some), line=some.organization_id)
+        forgotten += await database.write(partial(_remove, some, now), line=some.organization_id)
     if not await facts.follow_key(engine, vault):
         await begin(engine, lambda: vault.fingerprints[0])
     return forgotten
@@ -176,9 +183,14 @@ def _opens(vault: Vault, row: Row) -> bool:
     return True
 
 
-async def _remove(some: _Some, transaction: Transaction) -> int:
+async def _remove(some: _Some, now: int, transaction: Transaction) -> int:
     """Only what is still what it was: another node may have stored a new value."""
     removed = await transaction.fetch_each(
         _REMOVE[some.kind], [(some.organization_id, row[0], row[2]) for row in some.rows]
     )
+    if removed:
+        about = AuditAbout(records=len(removed))
+        await audit.note(
+            transaction, some.organization_id, audit.COMMAND_LINE, now, "forget_keys", about
+        )
     return len(removed)

@@ -47,9 +47,11 @@ WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1)
     AND NOT has_table_privilege(pg_roles.oid, pg_class.oid, 'DELETE')
 """
 _RIGHTS = f"""
-GRANT SELECT, INSERT, UPDATE, DELETE ON {{}} TO {ROLE};
+GRANT {{}} ON {{}} TO {ROLE};
 GRANT USAGE ON SEQUENCE output_ids TO {ROLE}
 """
+_MAY = "SELECT, INSERT, UPDATE, DELETE"
+_MAY_NOT_CHANGE = "SELECT, INSERT, DELETE"  # and what it removes, a trigger looks at
 _RIGHT_TO_ENTER = f"""
 DO $$ BEGIN EXECUTE format('GRANT USAGE ON SCHEMA %I TO {ROLE}', current_schema());
 EXCEPTION WHEN insufficient_privilege THEN NULL;  -- of a schema that is not ours to open
@@ -79,7 +81,8 @@ async def raise_walls(transaction: Transaction) -> None:
     if lacking:
         await transaction.run_script(_RIGHT_TO_ENTER)
     for [table] in lacking:
-        await transaction.run_script(_RIGHTS.format(table))
+        may = _MAY_NOT_CHANGE if table == "audit" else _MAY
+        await transaction.run_script(_RIGHTS.format(may, table))
 
 
 async def take_role(connection: Any) -> None:

@@ -10,8 +10,8 @@ import structlog
 
 from gleanery.errors import Unavailable
 from gleanery.hosts import is_address
-from gleanery.records import Tally
-from gleanery.store import facts
+from gleanery.records import AuditAbout, AuditAction, Tally
+from gleanery.store import audit, facts
 from gleanery.store.database import Database, Row, Transaction
 from gleanery.vault import Key, SealBroken, UnknownKey, Vault
 
@@ -24,6 +24,7 @@ _TAKE_TURN = "UPDATE organizations SET session_revision = session_revision + 1 W
 _NO_KEY = "Values are sealed with a secret key that this service does not have"
 _WHAT_TO_DO = "gleanery keys list shows which key is missing, gleanery keys forget gives it up"
 _RECORDS_PER_TURN = 500
+_DOMAINS_NOTED = 20
 
 
 class Draft(NamedTuple):
@@ -31,14 +32,18 @@ class Draft(NamedTuple):
 
     identity: bytes
     """A fingerprint of what makes it the same record; the value is sealed for just this one."""
+    domain: str
     columns: tuple[Any, ...]
     """All that, beside the value, makes it another version of the record."""
     value: str
 
 
 class Statements(NamedTuple):
-    """The SQL of one kind of record."""
+    """The SQL of one kind of record, and what the audit log calls the work on it."""
 
+    get: AuditAction
+    set: AuditAction
+    remove: AuditAction
     known: str
     """Identity, sealed value and columns of a record ($1 organization, $2 identity)."""
     store: str
@@ -58,6 +63,7 @@ async def store(
     organization_id: int,
     drafts: Iterable[Draft],
     now: int,
+    by: audit.By,
 ) -> Tally:
     """Stores the records whole or not at all. Of two with one identity the last wins."""
     wanted = {draft.identity: draft for draft in drafts}
@@ -80,6 +86,8 @@ async def store(
                 for d in changed
             ],
         )
+        about = AuditAbout(records=len(wanted), domains=_domains(wanted.values()))
+        await audit.note(transaction, organization_id, by, now, statements.set, about)
         created = len(wanted) - len(known)
         return Tally(
             created=created,
@@ -88,6 +96,10 @@ async def store(
         )
 
     return await database.write(work, line=organization_id)
+
+
+def _domains(drafts: Iterable[Draft]) -> list[str]:
+    return list(dict.fromkeys(draft.domain for draft in drafts))[:_DOMAINS_NOTED]
 
 
 async def take_turn(transaction: Transaction, vault: Vault, organization_id: int) -> Key:
@@ -118,13 +130,22 @@ def _is_unchanged(vault: Vault, draft: Draft, row: Row | None) -> bool:
 
 
 async def delete(
-    database: Database, statements: Statements, organization_id: int, domain: str, name: str | None
+    database: Database,
+    statements: Statements,
+    organization_id: int,
+    domain: str,
+    name: str | None,
+    now: int,
+    by: audit.By,
 ) -> int:
     """How many records were removed."""
 
     async def work(transaction: Transaction) -> int:
         await transaction.fetch(_TAKE_TURN, organization_id)
-        return len(await transaction.fetch(statements.delete, organization_id, domain, name))
+        gone = await transaction.fetch(statements.delete, organization_id, domain, name)
+        about = AuditAbout(records=len(gone), domains=[domain])
+        await audit.note(transaction, organization_id, by, now, statements.remove, about)
+        return len(gone)
 
     return await database.write(work, line=organization_id)
 
@@ -150,6 +171,10 @@ async def rows_of(
         return await database.read(statements.list, organization_id)
     host = domain.removeprefix(".")
     return await database.read(statements.list_seen, organization_id, host, not is_address(host))
+
+
+def about_domain(domain: str | None) -> AuditAbout:
+    return AuditAbout() if domain is None else AuditAbout(domains=[domain])
 
 
 async def in_turns(rows: Iterable[Row]) -> AsyncIterator[Row]:

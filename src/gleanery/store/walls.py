@@ -16,6 +16,8 @@ NOBODY = 0
 ANYBODY = 1  # and above: some organization's number
 
 OWNED = (
+    "audit",
+    "audit_clocks",
     "blobs",
     "chores",
     "cookies",
