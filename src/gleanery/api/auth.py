@@ -27,6 +27,12 @@ class Doorkeeper:
         self._clock = clock
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
+    def whose(self, headers: Mapping[bytes, bytes]) -> int | None:
+        """The organization that the token was last known for; that proves nothing."""
+        known_by = hashlib.sha256(headers.get(b"authorization", b"")).digest()
+        known = self._grants.get(known_by)
+        return None if known is None else known[1].organization_id
+
     async def admit(self, headers: Mapping[bytes, bytes], scope: str) -> tokens.Grant:
         """The grant of the request's token, if it has the scope."""
         grant = await self._grant(headers.get(b"authorization", b""))
@@ -42,9 +48,9 @@ class Doorkeeper:
         until, grant = self._grants.get(known_by, (0.0, None))
         if grant is not None and now < until:
             return grant
-        self._grants.pop(known_by, None)
         grant = await find_grant(self._database, tokens.digest(_bearer_token(header)))
         if grant is None:
+            self._grants.pop(known_by, None)
             raise Unauthenticated
         if len(self._grants) >= _REMEMBERED:
             self._grants.clear()

@@ -1,0 +1,91 @@
+"""How often a token may ask: counted over a window of time, in each worker or in Redis for all."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, NamedTuple
+
+import structlog
+from limits import RateLimitItem, parse
+from limits.aio.storage import MemoryStorage, RedisStorage, Storage
+from limits.errors import StorageError
+
+from gleanery.api.connection import Header
+from gleanery.errors import SettingsError
+
+_log = structlog.get_logger("gleanery")
+
+_CONNECTIONS = 16
+_PATIENCE = 0.5  # seconds that a request waits for Redis
+_PAUSE = 5.0  # seconds for which Redis is left alone after it was not there
+
+
+class Standing(NamedTuple):
+    """Where a token stands in its window."""
+
+    is_over: bool
+    seconds: int
+    """Until the window ends, and the next request begins another."""
+    headers: tuple[Header, ...]
+
+
+class Rates:
+    """Counts the requests of each token. A window begins with the first request in it."""
+
+    def __init__(self, rate: str, redis_url: str | None) -> None:
+        self._item: RateLimitItem = parse(rate)
+        quota = (self._item.amount, self._item.get_expiry())
+        self._policy = (b"ratelimit-policy", b'"token";q=%d;w=%d' % quota)
+        self._own = MemoryStorage()
+        self._pool = None if redis_url is None else _pool(redis_url)
+        self._shared = None if redis_url is None else _storage(redis_url, self._pool)
+        self._left_alone_until = 0.0
+
+    async def count(self, token_id: int) -> Standing:
+        """Counts one request, and tells where the token stands with it."""
+        if self._shared is not None and time.monotonic() >= self._left_alone_until:
+            try:
+                return await self._count(self._shared, token_id)
+            except StorageError as error:
+                self._left_alone_until = time.monotonic() + _PAUSE
+                _log.warning("each worker counts requests by itself", because=str(error))
+        return await self._count(self._own, token_id)
+
+    async def _count(self, storage: Storage, token_id: int) -> Standing:
+        item = self._item
+        key = item.key_for(str(token_id))
+        left = item.amount - await storage.incr(key, item.get_expiry())
+        seconds = max(math.ceil(await storage.get_expiry(key) - time.time()), 1)
+        told = (b"ratelimit", b'"token";r=%d;t=%d' % (max(left, 0), seconds))
+        return Standing(left < 0, seconds, (told, self._policy))
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.aclose()
+
+
+def _pool(url: str) -> Any:
+    try:
+        from redis.asyncio import BlockingConnectionPool
+    except ImportError:
+        raise SettingsError(
+            "--rate-limit-storage needs the Redis client: pip install 'gleanery[redis]'"
+        ) from None
+    return BlockingConnectionPool.from_url(
+        url,
+        max_connections=_CONNECTIONS,
+        timeout=_PATIENCE,
+        socket_timeout=_PATIENCE,
+        socket_connect_timeout=_PATIENCE,
+    )
+
+
+def _storage(url: str, pool: Any) -> RedisStorage:
+    return RedisStorage(
+        f"async+{url}",
+        wrap_exceptions=True,
+        implementation="redispy",
+        key_prefix="gleanery",
+        connection_pool=pool,
+    )
