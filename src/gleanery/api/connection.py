@@ -341,7 +341,9 @@ class Connection(asyncio.Protocol):
             and self._parser.get_http_version() != "1.0"
             and not self._is_stopping
         )
-        if self._current is None:
+        if self._is_deaf:  # since the request before this one, of which the same bytes told
+            self._arriving = None
+        elif self._current is None:
             self._enter(request)
         else:
             self._queue.append(request)
@@ -390,18 +392,13 @@ class Connection(asyncio.Protocol):
     def _enter(self, request: Request) -> None:
         if self._gate.handler.enter(request):
             self._start(request)
-        elif self._room is None:
-            self._current = request
-            self._loop.call_soon(self._turn_away, request)
-        else:  # who reads no answers gets no more of them
-            self._start(request, Busy())
-
-    def _turn_away(self, request: Request) -> None:
-        """The short way, without a task: to refuse must cost little, or it is no relief."""
+            return
         request.decline()
-        if not self._is_lost:
+        if self._room is not None or self._queue:  # who reads no answers gets no more of them
+            self._start(request, Busy())
+        else:  # at once, without a task: to refuse must cost little, or it is no relief
             self._gate.handler.turn_away(request)
-        self._finish(request, is_answered=True)
+            self._finish(request, is_answered=True)
 
     def _start(self, request: Request, refusal: GleaneryError | None = None) -> None:
         self._current = request
