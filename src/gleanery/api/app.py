@@ -193,7 +193,7 @@ class App:
         if request.path in self._vital:
             return True
         work = self._services.work
-        organization_id = self._doorkeeper.whose(request.headers) or _NOBODY
+        organization_id = self._doorkeeper.whose(request) or _NOBODY
         if not work.has_one_for(organization_id):
             return False
         request.visit = Visit(work, organization_id)
@@ -249,7 +249,7 @@ class App:
     async def _answer(self, operation: Operation, path: dict[str, str], request: Request) -> Answer:
         organization_id = _NOBODY
         if operation.scope is not None:
-            grant = await self._doorkeeper.admit(request.headers, operation.scope)
+            grant = await self._doorkeeper.admit(request, operation.scope)
             organization_id = grant.organization_id
             if request.visit is not None:
                 request.visit.be_of(organization_id)

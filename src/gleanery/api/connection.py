@@ -46,6 +46,7 @@ class Request:
         "_held",
         "_news",
         "_pieces",
+        "caller",
         "headers",
         "is_whole",
         "keep_alive",
@@ -64,6 +65,8 @@ class Request:
         self.path, self.query = _split(url)
         self.headers = headers
         """By their names in small letters; one that came twice has both values."""
+        self.caller = b""
+        """What the doorkeeper knows the client by."""
         self.visit: Visit | None = None
         self.standing: tuple[Header, ...] = ()
         """What every answer to it says of the client's standing."""
@@ -103,7 +106,8 @@ class Request:
     async def respond(self, status: int, headers: Iterable[Header], body: Sequence[bytes]) -> None:
         """Writes an answer, or the beginning of one, and waits until the client takes it."""
         self.write(status, headers, body)
-        await self._connection.emptied()
+        if self._connection.is_full:
+            await self._connection.emptied()
 
     def write(self, status: int, headers: Iterable[Header], body: Sequence[bytes]) -> None:
         """The same without waiting."""
@@ -120,7 +124,8 @@ class Request:
     async def send(self, parts: Sequence[bytes]) -> None:
         """Writes more of the answer."""
         self._connection.write(parts)
-        await self._connection.emptied()
+        if self._connection.is_full:
+            await self._connection.emptied()
 
     # --- what the connection tells it ------------------------------------------------------------
 
@@ -360,11 +365,14 @@ class Connection(asyncio.Protocol):
 
     # --- what a request asks for -----------------------------------------------------------------
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the client is behind with reading what was written."""
+        return self._room is not None
+
     async def emptied(self) -> None:
-        """Returns when the client is no longer behind with reading what was written."""
-        if self._room is None:
-            return
-        await self._room
+        if self._room is not None:
+            await self._room
         if self._is_lost:
             raise ClientGone
 

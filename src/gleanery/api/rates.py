@@ -25,8 +25,10 @@ class Standing(NamedTuple):
     """Where a token stands in its window."""
 
     is_over: bool
+    until: float
+    """When the window ends, and the next request begins another."""
     seconds: int
-    """Until the window ends, and the next request begins another."""
+    """Until then; at least one."""
     headers: tuple[Header, ...]
 
 
@@ -41,9 +43,21 @@ class Rates:
         self._pool = None if redis_url is None else _pool(redis_url)
         self._shared = None if redis_url is None else _storage(redis_url, self._pool)
         self._left_alone_until = 0.0
+        self._spent: dict[int, float] = {}  # when the windows end in which nothing is left
 
     async def count(self, token_id: int) -> Standing:
         """Counts one request, and tells where the token stands with it."""
+        spent_until = self._spent.get(token_id, 0.0)
+        if spent_until > time.time():  # no need to ask: to refuse must cost little
+            return self._standing(-1, spent_until)
+        standing = await self._counted(token_id)
+        if standing.is_over:
+            self._spent[token_id] = standing.until
+        else:
+            self._spent.pop(token_id, None)
+        return standing
+
+    async def _counted(self, token_id: int) -> Standing:
         if self._shared is not None and time.monotonic() >= self._left_alone_until:
             try:
                 return await self._count(self._shared, token_id)
@@ -56,9 +70,12 @@ class Rates:
         item = self._item
         key = item.key_for(str(token_id))
         left = item.amount - await storage.incr(key, item.get_expiry())
-        seconds = max(math.ceil(await storage.get_expiry(key) - time.time()), 1)
+        return self._standing(left, await storage.get_expiry(key))
+
+    def _standing(self, left: int, until: float) -> Standing:
+        seconds = max(math.ceil(until - time.time()), 1)
         told = (b"ratelimit", b'"token";r=%d;t=%d' % (max(left, 0), seconds))
-        return Standing(left < 0, seconds, (told, self._policy))
+        return Standing(left < 0, until, seconds, (told, self._policy))
 
     async def close(self) -> None:
         if self._pool is not None:
