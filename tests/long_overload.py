@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,8 @@ from gleanery.settings import Settings
 from gleanery.tokens import SCOPES
 
 SECONDS = float(os.environ.get("GLEANERY_LONG_SECONDS", "5"))
-ROUNDS = 5
+ROUNDS = 7
+TOKENS = 8
 PAGE = "/v1/outputs/group?limit=50"
 SHARE = Settings().max_requests // 2  # what an organization alone may have under way
 MANY = 1000
@@ -37,7 +38,9 @@ class Overload(NamedTuple):
     full: Tally
     """As many at once as one organization may have."""
     flooded: Tally
-    """Three times the capacity."""
+    """Three times the capacity, by one organization."""
+    neighbour: Tally
+    """Another organization at the same time, which asks for a tenth of the capacity."""
     grown: float
     """MiB of memory, from the first second of the flood to the last."""
 
@@ -81,19 +84,22 @@ def measure_overload(settings: Settings) -> Overload:
     with on_cores(settings) as service:
         [busy] = storm(service.url, [Crowd(service.token, PAGE, 16)], SECONDS)
         [full] = storm(service.url, [Crowd(service.token, PAGE, SHARE)], SECONDS)
-        flood = [Crowd(service.token, PAGE, MANY, 3 * busy.rate)]
-        storm(service.url, flood, SECONDS)
+        quiet = Crowd(new_token(settings), PAGE, 64, busy.rate / 10)
+        fill(service.url, quiet.token)
+        crowds = [Crowd(service.token, PAGE, MANY, 3 * busy.rate), quiet]
+        storm(service.url, crowds, SECONDS)
         before = resident(service.running.process.pid)
-        [flooded] = storm(service.url, flood, 2 * SECONDS)
+        flooded, neighbour = storm(service.url, crowds, 2 * SECONDS)
         grown = resident(service.running.process.pid) - before
     print(
         f"\nit can do {busy.rate:.0f} requests/s; with {SHARE} under way all the time the 99th "
         f"percentile is {full.quantile(0.99):.0f} ms\nat {3 * busy.rate:.0f} requests/s it answers "
         f"{flooded.rate:.0f} well, with {flooded.quantile(0.99):.0f} ms; all answers: "
         f"{dict(flooded.statuses)}, not sent {flooded.unsent}, broken {flooded.broken}; "
-        f"memory {before:.0f} MiB and {grown:+.1f}"
+        f"memory {before:.0f} MiB and {grown:+.1f}\nanother organization meanwhile: "
+        f"{dict(neighbour.statuses)}, {neighbour.quantile(0.99):.0f} ms"
     )
-    return Overload(busy.rate, full, flooded, grown)
+    return Overload(busy.rate, full, flooded, neighbour, grown)
 
 
 def measure_neighbour(settings: Settings) -> Neighbour:
@@ -101,29 +107,37 @@ def measure_neighbour(settings: Settings) -> Neighbour:
         [busy] = storm(service.url, [Crowd(service.token, PAGE, 16)], SECONDS)
     limit = int(busy.rate / 40)
     with on_cores(settings, "--rate-limit", f"{limit}/second") as service:
-        quiet = Crowd(service.token, PAGE, 16, 0.8 * limit)
+        tokens = [service.token, *(new_token(settings, "a") for _ in range(TOKENS - 1))]
+        quiet = [Crowd(token, PAGE, 8, limit / 2) for token in tokens]
         loud = Crowd(new_token(settings), PAGE, 64, 10 * limit)
         fill(service.url, loud.token)
-        rounds = [
-            (storm(service.url, [quiet], SECONDS)[0], storm(service.url, [quiet, loud], SECONDS))
-            for _ in range(ROUNDS)
-        ]
-    alone = statistics.median(one.quantile(0.99) for one, _ in rounds)
-    beside = statistics.median(both[0].quantile(0.99) for _, both in rounds)
-    refused = sum(both[1].statuses[429] for _, both in rounds)
+        alone, beside, refused = [], [], 0
+        for _ in range(ROUNDS):
+            alone.append(together(storm(service.url, quiet, SECONDS)).quantile(0.99))
+            *others, culprit = storm(service.url, [*quiet, loud], SECONDS)
+            beside.append(together(others).quantile(0.99))
+            refused += culprit.statuses[429]
+    found = Neighbour(statistics.median(alone), statistics.median(beside), refused)
     print(
         f"\n{limit} requests/s allowed of {busy.rate:.0f} possible; the 99th percentile of one "
-        f"organization is {alone:.2f} ms alone, {beside:.2f} ms ({beside / alone - 1:+.0%}) beside "
-        f"one at ten times the limit, which got 429 for {refused} requests"
+        f"organization is {found.alone:.2f} ms alone, {found.beside:.2f} ms "
+        f"({found.beside / found.alone - 1:+.0%}) beside one at ten times the limit, which got 429 "
+        f"for {refused} requests"
     )
-    return Neighbour(alone, beside, refused)
+    return found
 
 
-def new_token(settings: Settings) -> str:
+def together(tallies: Sequence[Tally]) -> Tally:
+    """What one organization with several tokens has seen; within its limits, that is all well."""
+    assert all(set(tally.statuses) == {200} for tally in tallies)
+    return Tally(SECONDS, times=[seconds for tally in tallies for seconds in tally.times])
+
+
+def new_token(settings: Settings, organization: str = "b") -> str:
     where = ["--data", str(settings.data)]
     where += ["--database", settings.database] if settings.database is not None else []
     scopes = ",".join(SCOPES)
-    made = gleanery("token", "create", "--organization", "b", "--scopes", scopes, *where)
+    made = gleanery("token", "create", "--organization", organization, "--scopes", scopes, *where)
     return made.stdout.strip()
 
 
@@ -136,6 +150,7 @@ def test_at_three_times_the_load_it_does_what_it_can(
     assert (found.flooded.unsent, found.flooded.broken) == (0, 0)
     assert found.flooded.quantile(0.99) < 2 * found.full.quantile(0.99)
     assert found.flooded.rate > found.capacity / 2
+    assert (set(found.neighbour.statuses), found.neighbour.unsent) == ({200}, 0)
     assert found.grown < 16
 
 

@@ -45,7 +45,8 @@ _NOBODY = 0
 _LARGE_BODY = 256 * 1024  # is read in a thread, so that other requests get their turns
 _UNMATCHED = "unmatched"
 _NOT_MODIFIED = 304
-_BUSY = problems.answer_to(Busy())
+_FULL = Busy()
+_FULL_ANSWER = problems.answer_to(_FULL)
 _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -189,21 +190,33 @@ class App:
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def enter(self, request: Request) -> bool:
+    def enter(self, request: Request) -> GleaneryError | None:
         if request.path in self._vital:
-            return True
+            return None
         work = self._services.work
         organization_id = self._doorkeeper.whose(request) or _NOBODY
         if not work.has_one_for(organization_id):
-            return False
+            return _FULL
+        if self._rates is not None and (fault := self._known_fault(self._rates, request)):
+            return fault
         request.visit = Visit(work, organization_id)
-        return True
+        return None
 
-    def turn_away(self, request: Request) -> None:
+    def _known_fault(self, rates: Rates, request: Request) -> TooOften | None:
+        """What can be said against the request without asking anyone."""
+        token_id = self._doorkeeper.known_token(request)
+        standing = None if token_id is None else rates.spent(token_id)
+        if standing is None:
+            return None
+        request.standing = standing.headers
+        return TooOften(standing.seconds)
+
+    def turn_away(self, request: Request, fault: GleaneryError) -> None:
         started = time.perf_counter()
         id_ = telemetry.request_id(request.headers)
-        request.write(_BUSY.status, _headers(_BUSY, id_, ()), (_BUSY.body,))
-        self._services.telemetry.record(_UNMATCHED, request, id_, _BUSY.status, started)
+        answer = _FULL_ANSWER if fault is _FULL else problems.answer_to(fault)
+        request.write(answer.status, _headers(answer, id_, request.standing), (answer.body,))
+        self._services.telemetry.record(_UNMATCHED, request, id_, answer.status, started)
 
     async def serve(self, request: Request) -> None:
         started = time.perf_counter()

@@ -35,6 +35,11 @@ class Doorkeeper:
         known = self._grants.get(request.caller)
         return None if known is None else known[1].organization_id
 
+    def known_token(self, request: Request) -> int | None:
+        """The token's number, if its grant is remembered and still believed."""
+        known = self._grants.get(request.caller)
+        return known[1].token_id if known is not None and time.monotonic() < known[0] else None
+
     async def admit(self, request: Request, scope: str) -> tokens.Grant:
         """The grant of the request's token, if it has the scope."""
         grant = await self._grant(request)

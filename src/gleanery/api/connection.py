@@ -166,11 +166,11 @@ class Request:
 class Handler(Protocol):
     """What answers requests."""
 
-    def enter(self, request: Request) -> bool:
-        """Gives the request its place, before anything is done for it; False if there is none."""
+    def enter(self, request: Request) -> GleaneryError | None:
+        """Gives the request its place, before anything is done for it; or tells why it has none."""
 
-    def turn_away(self, request: Request) -> None:
-        """Answers, at once, that there is no place."""
+    def turn_away(self, request: Request, fault: GleaneryError) -> None:
+        """Answers who has no place, at once."""
 
     async def serve(self, request: Request) -> None:
         """Answers. An exception cuts the connection, so that half an answer looks like one."""
@@ -398,14 +398,15 @@ class Connection(asyncio.Protocol):
     # --- one request after the other -------------------------------------------------------------
 
     def _enter(self, request: Request) -> None:
-        if self._gate.handler.enter(request):
+        fault = self._gate.handler.enter(request)
+        if fault is None:
             self._start(request)
             return
         request.decline()
         if self._room is not None or self._queue:  # who reads no answers gets no more of them
-            self._start(request, Busy())
+            self._start(request, fault)
         else:  # at once, without a task: to refuse must cost little, or it is no relief
-            self._gate.handler.turn_away(request)
+            self._gate.handler.turn_away(request, fault)
             self._finish(request, is_answered=True)
 
     def _start(self, request: Request, refusal: GleaneryError | None = None) -> None:

@@ -47,15 +47,17 @@ class Rates:
 
     async def count(self, token_id: int) -> Standing:
         """Counts one request, and tells where the token stands with it."""
-        spent_until = self._spent.get(token_id, 0.0)
-        if spent_until > time.time():  # no need to ask: to refuse must cost little
-            return self._standing(-1, spent_until)
-        standing = await self._counted(token_id)
+        standing = self.spent(token_id) or await self._counted(token_id)
         if standing.is_over:
             self._spent[token_id] = standing.until
         else:
             self._spent.pop(token_id, None)
         return standing
+
+    def spent(self, token_id: int) -> Standing | None:
+        """Where a token stands that has used up its window: there it stays until that ends."""
+        until = self._spent.get(token_id, 0.0)
+        return self._standing(-1, until) if until > time.time() else None
 
     async def _counted(self, token_id: int) -> Standing:
         if self._shared is not None and time.monotonic() >= self._left_alone_until:
