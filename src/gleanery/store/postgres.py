@@ -84,6 +84,7 @@ class PostgresDatabase:
     def __init__(self, url: str, pool_size: int) -> None:
         self._url = url
         self._pool_size = pool_size
+        self._turns = asyncio.Semaphore(pool_size)
         self._lines: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self._listener = _Listener(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -179,14 +180,26 @@ class PostgresDatabase:
     async def _connection(self, whose: int) -> AsyncIterator[Any]:
         assert self._pool is not None, "open() comes first"
         try:
-            acquired: Any = self._pool.acquire(timeout=_ACQUIRE_SECONDS)
-            async with acquired as connection:
-                await connection.work_for(whose)
-                yield connection
+            await self._take_turn()
+            try:
+                acquired: Any = self._pool.acquire(timeout=_ACQUIRE_SECONDS)
+                async with acquired as connection:
+                    await connection.work_for(whose)
+                    yield connection
+            finally:
+                self._turns.release()
         except _AWAY as error:
             if not _passes(error):
                 raise
             raise Unavailable from error
+
+    async def _take_turn(self) -> None:
+        """Who came first has a connection first; in the pool's own line the last can overtake."""
+        if not self._turns.locked():
+            await self._turns.acquire()
+            return
+        async with asyncio.timeout(_ACQUIRE_SECONDS):
+            await self._turns.acquire()
 
 
 class _PostgresRows(NamedTuple):
