@@ -20,7 +20,7 @@ import raw
 from conftest import fresh_settings
 from process import free_port, gleanery
 from service import Client, Service
-from test_connections import connected, head, read_all, statuses
+from test_connections import connected, head, read_all, received_of, statuses
 
 JSON = "Content-Type: application/json"
 Serving = Callable[..., Service]
@@ -193,6 +193,15 @@ def test_one_connection_too_many_is_told_so(serving: Serving) -> None:
         assert statuses(received) == [b"503"]
         assert b"\r\nretry-after: 1\r\n" in received
     assert client.get("/healthz").status_code == 200
+
+
+def test_far_too_many_connections_are_cut_off(serving: Serving) -> None:
+    service = serving(max_connections=1)
+    client = service.client()
+    with under_way(service, client), ExitStack() as crowd:
+        connections = [crowd.enter_context(connected(service)) for _ in range(105)]
+        told = sum(received_of(connection) > 0 for connection in connections)
+    assert told == 100
 
 
 # --- how often -----------------------------------------------------------------------------------
