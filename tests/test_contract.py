@@ -54,8 +54,8 @@ def test_every_status_is_declared(document: openapi.Document) -> None:
         )
         for operation in OPERATIONS
     }
-    assert rows["set_cookies"] == {"200", "401", "403", "413", "415", "422", "500", "503"}
-    assert rows["get_outputs"] == {"200", "401", "403", "404", "422", "500", "503"}
+    assert rows["set_cookies"] == {"200", "401", "403", "413", "415", "422", "429", "500", "503"}
+    assert rows["get_outputs"] == {"200", "401", "403", "404", "422", "429", "500", "503"}
     assert rows["healthz"] == {"200", "500"}
 
 

@@ -132,6 +132,23 @@ def serve_command(
     longest_wait: Annotated[
         int, _option("longest-wait", "Seconds that a long poll may take, whatever it asks for.")
     ] = _DEFAULT.longest_wait,
+    max_connections: Annotated[
+        int, _option("max-connections", "Connections of clients per worker, at most.")
+    ] = _DEFAULT.max_connections,
+    max_requests: Annotated[
+        int, _option("max-requests", "Requests under way at once per worker; more get 503.")
+    ] = _DEFAULT.max_requests,
+    max_transfers: Annotated[
+        int, _option("max-transfers", "Files on their way in or out at once per worker.")
+    ] = _DEFAULT.max_transfers,
+    rate_limit: Annotated[
+        str | None,
+        _option("rate-limit", "How often each token may ask, such as 600/minute; more get 429."),
+    ] = None,
+    rate_limit_storage: Annotated[
+        str | None,
+        _option("rate-limit-storage", "redis://… where all workers and nodes count together."),
+    ] = None,
     tombstone_days: Annotated[
         int, _option("tombstone-days", "How long the change feed remembers deletions.")
     ] = _DEFAULT.tombstone_days,
@@ -179,6 +196,11 @@ def serve_command(
             idle_seconds=idle_seconds,
             stall_seconds=stall_seconds,
             longest_wait=longest_wait,
+            max_connections=max_connections,
+            max_requests=max_requests,
+            max_transfers=max_transfers,
+            rate_limit=rate_limit,
+            rate_limit_storage=rate_limit_storage,
             tombstone_days=tombstone_days,
             audit_days=audit_days,
             sweep_seconds=sweep_seconds,

@@ -166,5 +166,24 @@ class Unavailable(GleaneryError):
         super().__init__(Fault(("server",), msg, "unavailable"))
 
 
+class Busy(GleaneryError):
+    """As much is under way as the service, or this organization's part of it, can hold."""
+
+    retry_after = 1
+
+    def __init__(self) -> None:
+        words = "Too many requests are under way; try again"
+        super().__init__(Fault(("server",), words, "busy"))
+
+
+class TooOften(GleaneryError):
+    """The token has used up what it may ask for in this stretch of time."""
+
+    def __init__(self, retry_after: int) -> None:
+        self.retry_after = retry_after
+        words = f"This token has asked too often; try again in {retry_after} s"
+        super().__init__(Fault(("header", "authorization"), words, "too_often"))
+
+
 class SettingsError(Exception):
     """A setting that can't be right: one sentence that says what to do."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -32,6 +33,7 @@ from gleanery.store.engines import database_of
 
 _log = structlog.get_logger("gleanery")
 _BACKLOG = 2048
+_OTHER_FILES = 500  # that a worker has open beside its clients' connections
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h has them
 
 
@@ -102,6 +104,7 @@ def _worker(settings: Settings, counts_folder: Path | None = None) -> App:
     """What each worker process makes for itself; nothing is shared but the database."""
     _keep_freed_memory()
     logs.configure(settings)
+    _allow_files(settings.max_connections + _OTHER_FILES)
     return build_app(settings, counts_folder=counts_folder)
 
 
@@ -115,6 +118,16 @@ def _keep_freed_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(_M_MMAP_THRESHOLD, 8 * 1024 * 1024)
         library.mallopt(_M_TRIM_THRESHOLD, 32 * 1024 * 1024)
+
+
+def _allow_files(count: int) -> None:
+    """A connection is an open file, of which the system allows a process few unless it asks."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < count:
+        _log.warning("fewer open files are allowed than --max-connections needs", allowed=most)
+        count = most
+    if allowed != resource.RLIM_INFINITY and allowed < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, most))
 
 
 def _connection(config: uvicorn.Config, server_state: ServerState, **_: object) -> Connection:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from gleanery.errors import SettingsError
 
+_RATE = re.compile(r"[1-9][0-9]{0,8}/(second|minute|hour|day)")
 _LONGEST_LINK = 7 * 24 * 3600  # what S3 signs at the most
 
 
@@ -40,6 +42,11 @@ class Settings:
     idle_seconds: int = 75
     stall_seconds: int = 30
     longest_wait: int = 60
+    max_connections: int = 2000
+    max_requests: int = 256
+    max_transfers: int = 64
+    rate_limit: str | None = None
+    rate_limit_storage: str | None = None
     tombstone_days: int = 30
     audit_days: int = 400
     sweep_seconds: float = 60.0
@@ -139,6 +146,23 @@ class Settings:
                 (self.idle_seconds < 1, "--idle-seconds must be at least 1"),
                 (self.stall_seconds < 1, "--stall-seconds must be at least 1"),
                 (self.longest_wait < 0, "--longest-wait must be 0 or more"),
+                (self.max_connections < 1, "--max-connections must be at least 1"),
+                (self.max_requests < 1, "--max-requests must be at least 1"),
+                (self.max_transfers < 1, "--max-transfers must be at least 1"),
+                (
+                    self.rate_limit is not None and not _RATE.fullmatch(self.rate_limit),
+                    "--rate-limit must be a number of requests and second, minute, hour or day, "
+                    "such as 600/minute",
+                ),
+                (
+                    self.rate_limit_storage is not None and not _is_redis(self.rate_limit_storage),
+                    "--rate-limit-storage must be a URL that begins with redis:// or rediss://; "
+                    "leave it out to count in each worker",
+                ),
+                (
+                    self.rate_limit_storage is not None and self.rate_limit is None,
+                    "--rate-limit-storage needs --rate-limit",
+                ),
                 (self.tombstone_days < 1, "--tombstone-days must be at least 1"),
                 (self.audit_days < 30, "--audit-days must be at least 30"),
                 (self.sweep_seconds <= 0, "--sweep-seconds must be above 0"),
@@ -188,6 +212,10 @@ def _is_blobs_place(place: str) -> bool:
         return bool(place)
     parts = urlsplit(place)
     return parts.scheme == "s3" and bool(parts.netloc) and not (parts.query or parts.fragment)
+
+
+def _is_redis(url: str) -> bool:
+    return url.startswith(("redis://", "rediss://"))
 
 
 def _is_postgres(url: str) -> bool:

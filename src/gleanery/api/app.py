@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from pydantic import TypeAdapter
@@ -20,18 +20,22 @@ from gleanery import instants, logs
 from gleanery.api import binding, openapi, problems, reference, telemetry
 from gleanery.api.auth import Doorkeeper
 from gleanery.api.calls import Answer, AnyCall, Call, Services
+from gleanery.api.capacity import Places, Visit
 from gleanery.api.connection import ClientGone, Gate, Header, Request
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
-from gleanery.errors import GleaneryError
+from gleanery.errors import Busy, GleaneryError, TooOften, Unavailable
 from gleanery.keys import KeyFile, keys_from_text
 from gleanery.settings import Settings
 from gleanery.store import facts, retention
 from gleanery.store.engines import database_of
 from gleanery.store.schemas import Schemas
 from gleanery.vault import Vault
+
+if TYPE_CHECKING:
+    from gleanery.api.rates import Rates
 
 Message = MutableMapping[str, Any]
 
@@ -41,6 +45,8 @@ _NOBODY = 0
 _LARGE_BODY = 256 * 1024  # is read in a thread, so that other requests get their turns
 _UNMATCHED = "unmatched"
 _NOT_MODIFIED = 304
+_FULL = Busy()
+_FULL_ANSWER = problems.answer_to(_FULL)
 _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -64,6 +70,9 @@ def build_app(
         vault=vault,
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
+        work=Places(settings.max_requests),
+        waits=Places(settings.max_connections),
+        transfers=Places(settings.max_transfers),
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
             (_UNMATCHED, *(operation.name for operation in OPERATIONS)),
@@ -72,7 +81,15 @@ def build_app(
         contract=cache(lambda: openapi.encoded(contract())),
         reference=cache(lambda: reference.html_page(contract())),
     )
-    return App(services)
+    return App(services, _rates_of(settings))
+
+
+def _rates_of(settings: Settings) -> Rates | None:
+    if settings.rate_limit is None:
+        return None
+    from gleanery.api.rates import Rates  # takes its time to load, and few need it
+
+    return Rates(settings.rate_limit, settings.rate_limit_storage)
 
 
 def has_key(settings: Settings) -> bool:
@@ -92,14 +109,18 @@ def vault_of(settings: Settings) -> Vault:
 class App:
     """All operations behind one gate, from ``start`` to ``stop``."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, rates: Rates | None) -> None:
         self._services = services
+        self._rates = rates
         self._router = Router(OPERATIONS)
+        self._vital = {operation.path.encode() for operation in OPERATIONS if operation.is_vital}
         self._doorkeeper = Doorkeeper(
             services.database, services.settings.token_cache_seconds, services.clock
         )
         settings = services.settings
-        self.gate = Gate(self, settings.idle_seconds, settings.stall_seconds)
+        self.gate = Gate(
+            self, settings.idle_seconds, settings.stall_seconds, settings.max_connections
+        )
         self._chores: list[asyncio.Task[None]] = []
         self._bodies = {
             operation.name: TypeAdapter(operation.body)
@@ -129,6 +150,8 @@ class App:
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
+        if self._rates is not None:
+            await self._rates.close()
         await self._services.schemas.close()
         await self._services.database.close()
 
@@ -169,6 +192,34 @@ class App:
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
+    def enter(self, request: Request) -> GleaneryError | None:
+        if request.path in self._vital:
+            return None
+        work = self._services.work
+        organization_id = self._doorkeeper.whose(request) or _NOBODY
+        if not work.has_one_for(organization_id):
+            return _FULL
+        if self._rates is not None and (fault := self._known_fault(self._rates, request)):
+            return fault
+        request.visit = Visit(work, organization_id)
+        return None
+
+    def _known_fault(self, rates: Rates, request: Request) -> TooOften | None:
+        """What can be said against the request without asking anyone."""
+        token_id = self._doorkeeper.known_token(request)
+        standing = None if token_id is None else rates.spent(token_id)
+        if standing is None:
+            return None
+        request.standing = standing.headers
+        return TooOften(standing.seconds)
+
+    def turn_away(self, request: Request, fault: GleaneryError) -> None:
+        started = time.perf_counter()
+        id_ = telemetry.request_id(request.headers)
+        answer = _FULL_ANSWER if fault is _FULL else problems.answer_to(fault)
+        request.write(answer.status, _headers(answer, id_, request.standing), (answer.body,))
+        self._services.telemetry.record(_UNMATCHED, request, id_, answer.status, started)
+
     async def serve(self, request: Request) -> None:
         started = time.perf_counter()
         id_ = telemetry.request_id(request.headers)
@@ -179,7 +230,9 @@ class App:
             answer = await self._answer(operation, path, request, id_)
         except GleaneryError as error:
             answer = problems.answer_to(error)
-            if answer.status >= 500:
+            if isinstance(error, Busy | TooOften):
+                request.decline()
+            if isinstance(error, Unavailable):
                 _log.warning("unavailable", request_id=id_.decode(), exc_info=error)
         except ClientGone:
             raise
@@ -196,7 +249,8 @@ class App:
         self, request: Request, answer: Answer, name: str, id_: bytes, started: float
     ) -> None:
         try:
-            await request.respond(answer.status, _headers(answer, id_), (answer.body, *answer.more))
+            headers = _headers(answer, id_, request.standing)
+            await request.respond(answer.status, headers, (answer.body, *answer.more))
             if answer.rest is not None and request.method != "HEAD":
                 await _send_rest(request, answer.rest)
         except ClientGone:
@@ -212,8 +266,12 @@ class App:
     ) -> Answer:
         organization_id, token_id = _NOBODY, None
         if operation.scope is not None:
-            grant = await self._doorkeeper.admit(request.headers, operation.scope)
+            grant = await self._doorkeeper.admit(request, operation.scope)
             organization_id, token_id = grant.organization_id, grant.token_id
+            if request.visit is not None:
+                request.visit.be_of(organization_id)
+            if self._rates is not None:
+                await self._count(self._rates, grant.token_id, request)
         binding.bind_path(path, operation.creates)
         call: AnyCall = Call(self._services, organization_id, token_id, id_, request, path)
         if operation.query is not None:
@@ -224,6 +282,12 @@ class App:
         if operation.body is not None:
             handler = await self._bind_body(operation, call)
         return await handler(call)
+
+    async def _count(self, rates: Rates, token_id: int, request: Request) -> None:
+        standing = await rates.count(token_id)
+        request.standing = standing.headers
+        if standing.is_over:
+            raise TooOften(standing.seconds)
 
     async def _bind_body(self, operation: Operation, call: AnyCall) -> Handler:
         """Binds the body and chooses the handler for the way it is written."""
@@ -246,8 +310,8 @@ class App:
         return operation.handler
 
 
-def _headers(answer: Answer, id_: bytes) -> list[Header]:
-    headers = [(b"x-request-id", id_), *_ALWAYS, *answer.headers]
+def _headers(answer: Answer, id_: bytes, standing: Iterable[Header]) -> list[Header]:
+    headers = [(b"x-request-id", id_), *_ALWAYS, *standing, *answer.headers]
     if answer.status != _NOT_MODIFIED:  # of which only what has changed is told
         length = answer.length
         if length is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from gleanery import tokens
+from gleanery.api.connection import Request
 from gleanery.errors import Forbidden, Unauthenticated
 from gleanery.store.database import Database
 from gleanery.store.organizations import find_grant
@@ -18,7 +19,7 @@ _REMEMBERED = 10_000
 class Doorkeeper:
     """Finds the grant of a token.
 
-    A grant is remembered for ``seconds``, which is how long a revocation may take to hold here.
+    A grant is believed for ``seconds``, which is how long a revocation may take to hold here.
     What it is remembered by is a digest of the header, never the token.
     """
 
@@ -29,28 +30,40 @@ class Doorkeeper:
         self._secret = secrets.token_bytes(32)  # so that what is remembered can't be tried out
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
-    async def admit(self, headers: Mapping[bytes, bytes], scope: str) -> tokens.Grant:
+    def whose(self, request: Request) -> int | None:
+        """The organization that the token was last known for; that proves nothing."""
+        header = request.headers.get(b"authorization", b"")
+        request.caller = hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
+        known = self._grants.get(request.caller)
+        return None if known is None else known[1].organization_id
+
+    def known_token(self, request: Request) -> int | None:
+        """The token's number, if its grant is remembered and still believed."""
+        known = self._grants.get(request.caller)
+        return known[1].token_id if known is not None and time.monotonic() < known[0] else None
+
+    async def admit(self, request: Request, scope: str) -> tokens.Grant:
         """The grant of the request's token, if it has the scope."""
-        grant = await self._grant(headers.get(b"authorization", b""))
+        grant = await self._grant(request)
         if grant.expires is not None and grant.expires <= self._clock():
             raise Unauthenticated
         if scope not in grant.scopes:
             raise Forbidden(scope)
         return grant
 
-    async def _grant(self, header: bytes) -> tokens.Grant:
-        known_by = hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
+    async def _grant(self, request: Request) -> tokens.Grant:
         now = time.monotonic()
-        until, grant = self._grants.get(known_by, (0.0, None))
+        until, grant = self._grants.get(request.caller, (0.0, None))
         if grant is not None and now < until:
             return grant
-        self._grants.pop(known_by, None)
-        grant = await find_grant(self._database, tokens.digest(_bearer_token(header)))
+        token = _bearer_token(request.headers.get(b"authorization", b""))
+        grant = await find_grant(self._database, tokens.digest(token))
         if grant is None:
+            self._grants.pop(request.caller, None)
             raise Unauthenticated
         if len(self._grants) >= _REMEMBERED:
             self._grants.clear()
-        self._grants[known_by] = (now + self._seconds, grant)
+        self._grants[request.caller] = (now + self._seconds, grant)
         return grant
 
 

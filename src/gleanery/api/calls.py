@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery import instants
+from gleanery.api.capacity import Places, Visit
 from gleanery.api.connection import Header, Request
 from gleanery.api.file_links import FileLinks
 from gleanery.api.telemetry import Telemetry
@@ -35,6 +36,12 @@ class Services:
     vault: Vault
     file_links: FileLinks
     clock: Callable[[], int]
+    work: Places
+    """For requests that are worked on."""
+    waits: Places
+    """For those that only wait for news."""
+    transfers: Places
+    """For files on their way in or out."""
     telemetry: Telemetry
     contract: Callable[[], bytes]
     reference: Callable[[], bytes]
@@ -68,6 +75,13 @@ class Call(Generic[Query, Body]):
     def database(self) -> Database:
         """With the rows of the caller's organization, and no others."""
         return self.services.database.of(self.organization_id)
+
+    @property
+    def visit(self) -> Visit:
+        """The request's place among the others."""
+        visit = self.request.visit
+        assert visit is not None
+        return visit
 
     async def with_links(self, text: bytes) -> bytes:
         """The text of outputs with links to their files that work for the caller."""

@@ -29,7 +29,11 @@ async def _wait(call: Call[ChangeQuery, None]) -> changes.Feed:
         while True:
             feed = await _read(call)
             left = deadline - time.monotonic()
-            if feed.changes or left <= 0 or not await watch.wait(left):
+            if feed.changes or left <= 0:
+                return feed
+            with call.visit.aside(call.services.waits):
+                has_news = await watch.wait(left)
+            if not has_news:
                 return feed
 
 

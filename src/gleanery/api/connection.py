@@ -1,7 +1,8 @@
 """A client's connection: HTTP/1.1 on a socket, one request after the other, within limits.
 
 httptools reads the bytes. What it finds becomes a ``Request``, which is answered in a task of its
-own. ``Gate`` has all connections of a worker, and gives up clients that keep it waiting.
+own. ``Gate`` has all connections of a worker, so many and no more, and gives up clients that keep
+it waiting.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from typing import Any, Protocol, cast
 
 import httptools
 
-from gleanery.errors import BadRequest, GleaneryError, HeadTooLarge, TooSlow
+from gleanery.api.capacity import Visit
+from gleanery.errors import BadRequest, Busy, GleaneryError, HeadTooLarge, TooSlow
 
 Header = tuple[bytes, bytes]
 
 _LONGEST_HEAD = 64 * 1024
 _HELD = 64 * 1024  # bytes of a body, before the client has to wait until they are taken
 _SLOWEST = 1024  # bytes a second; who is slower for a while is given up
+_TOLD = 100  # connections beyond the limit that are told so; further ones are cut off
 _LINGER_SECONDS, _LINGER_BYTES = 5, 4 * 1024 * 1024  # for a client to see that it is refused
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
@@ -43,12 +46,15 @@ class Request:
         "_held",
         "_news",
         "_pieces",
+        "caller",
         "headers",
         "is_whole",
         "keep_alive",
         "method",
         "path",
         "query",
+        "standing",
+        "visit",
     )
 
     def __init__(
@@ -59,6 +65,11 @@ class Request:
         self.path, self.query = _split(url)
         self.headers = headers
         """By their names in small letters; one that came twice has both values."""
+        self.caller = b""
+        """What the doorkeeper knows the client by."""
+        self.visit: Visit | None = None
+        self.standing: tuple[Header, ...] = ()
+        """What every answer to it says of the client's standing."""
         self.keep_alive = True
         self.is_whole = False
         self._expects = b"expect" in headers  # a word from us before it sends the body
@@ -86,8 +97,20 @@ class Request:
         while self._fault is None:
             await self._hear()
 
+    def decline(self) -> None:
+        """It is not worth its body: a long one is not taken in, and the connection ends with it."""
+        length = self.headers.get(b"content-length", b"0")
+        if b"transfer-encoding" in self.headers or len(length) > 5 or int(length) > _HELD:
+            self.keep_alive = False
+
     async def respond(self, status: int, headers: Iterable[Header], body: Sequence[bytes]) -> None:
         """Writes an answer, or the beginning of one, and waits until the client takes it."""
+        self.write(status, headers, body)
+        if self._connection.is_full:
+            await self._connection.emptied()
+
+    def write(self, status: int, headers: Iterable[Header], body: Sequence[bytes]) -> None:
+        """The same without waiting."""
         parts = [_STATUS_LINES[status], b"date: ", _date(int(time.time())), b"\r\n"]
         for name, value in headers:
             parts += (name, b": ", value, b"\r\n")
@@ -96,7 +119,7 @@ class Request:
         parts.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
         if self.method != "HEAD":
             parts += body
-        await self.send(parts)
+        self._connection.write(parts)
 
     async def send(self, parts: Sequence[bytes]) -> None:
         """Writes more of the answer."""
@@ -143,6 +166,12 @@ class Request:
 class Handler(Protocol):
     """What answers requests."""
 
+    def enter(self, request: Request) -> GleaneryError | None:
+        """Gives the request its place, before anything is done for it; or tells why it has none."""
+
+    def turn_away(self, request: Request, fault: GleaneryError) -> None:
+        """Answers who has no place, at once."""
+
     async def serve(self, request: Request) -> None:
         """Answers. An exception cuts the connection, so that half an answer looks like one."""
 
@@ -163,17 +192,37 @@ class ServerState(Protocol):
 class Gate:
     """All connections of a worker, and the limits they are held to."""
 
-    def __init__(self, handler: Handler, idle_seconds: int, stall_seconds: int) -> None:
+    def __init__(
+        self, handler: Handler, idle_seconds: int, stall_seconds: int, max_connections: int
+    ) -> None:
         self.handler = handler
         self.idle_seconds = idle_seconds
         self.stall_seconds = stall_seconds
-        self.connections: set[Connection] = set()
+        self._max_connections = max_connections
+        self._connections: dict[Connection, None] = {}  # the oldest first
+
+    def open(self, connection: Connection) -> None:
+        """One too many takes the room of one that is idle; if none is, it is not served."""
+        self._connections[connection] = None
+        if len(self._connections) <= self._max_connections:
+            return
+        idle = next((one for one in self._connections if one.is_idle), None)
+        if idle is not None:
+            self.forget(idle)
+            idle.close()
+        elif len(self._connections) <= self._max_connections + _TOLD:
+            connection.refuse(Busy())
+        else:
+            connection.abort()
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
 
     async def patrol(self) -> None:
         """Looks after all connections, once a second."""
         while True:
             await asyncio.sleep(1)
-            for connection in tuple(self.connections):
+            for connection in tuple(self._connections):
                 connection.look_after()
 
 
@@ -215,7 +264,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._state.connections.add(self)
-        self._gate.connections.add(self)
+        self._gate.open(self)
 
     def data_received(self, data: bytes) -> None:
         self._moved += len(data)
@@ -223,6 +272,7 @@ class Connection(asyncio.Protocol):
             if self._current is None and self._moved > _LINGER_BYTES:
                 self._transport.abort()
             return
+        begun = self._begun
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -230,9 +280,9 @@ class Connection(asyncio.Protocol):
             return
         except httptools.HttpParserError as error:
             cause = error.__context__
-            self._refuse(cause if isinstance(cause, GleaneryError) else BadRequest())
+            self.refuse(cause if isinstance(cause, GleaneryError) else BadRequest())
             return
-        if self._in_head:
+        if self._in_head and self._begun == begun:  # else most may be of the requests before it
             self._grow_head(len(data))
 
     def _stay(self) -> None:
@@ -252,7 +302,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_lost = True
-        self._gate.connections.discard(self)
+        self._gate.forget(self)
         self._queue.clear()
         self.resume_writing()
         if self._current is None:
@@ -296,8 +346,10 @@ class Connection(asyncio.Protocol):
             and self._parser.get_http_version() != "1.0"
             and not self._is_stopping
         )
-        if self._current is None:
-            self._start(request)
+        if self._is_deaf:  # since the request before this one, of which the same bytes told
+            self._arriving = None
+        elif self._current is None:
+            self._enter(request)
         else:
             self._queue.append(request)
             self._pause_reading()
@@ -345,6 +397,18 @@ class Connection(asyncio.Protocol):
 
     # --- one request after the other -------------------------------------------------------------
 
+    def _enter(self, request: Request) -> None:
+        fault = self._gate.handler.enter(request)
+        if fault is None:
+            self._start(request)
+            return
+        request.decline()
+        if self._room is not None or self._queue:  # who reads no answers gets no more of them
+            self._start(request, fault)
+        else:  # at once, without a task: to refuse must cost little, or it is no relief
+            self._gate.handler.turn_away(request, fault)
+            self._finish(request, is_answered=True)
+
     def _start(self, request: Request, refusal: GleaneryError | None = None) -> None:
         self._current = request
         task = self._loop.create_task(self._answer(request, refusal))
@@ -362,6 +426,8 @@ class Connection(asyncio.Protocol):
         except ClientGone:
             pass
         finally:
+            if request.visit is not None:
+                request.visit.end()
             self._finish(request, is_answered)
 
     def _finish(self, request: Request, is_answered: bool) -> None:
@@ -373,7 +439,7 @@ class Connection(asyncio.Protocol):
         elif not request.keep_alive or self._is_stopping:
             self._close(request)
         elif self._queue:
-            self._start(self._queue.popleft())
+            self._enter(self._queue.popleft())
             self.resume_reading()
         elif self._refusal is not None:
             self._tell(self._refusal)
@@ -395,9 +461,9 @@ class Connection(asyncio.Protocol):
     def _grow_head(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > _LONGEST_HEAD:
-            self._refuse(HeadTooLarge(_LONGEST_HEAD))
+            self.refuse(HeadTooLarge(_LONGEST_HEAD))
 
-    def _refuse(self, fault: GleaneryError) -> None:
+    def refuse(self, fault: GleaneryError) -> None:
         """Tells what is wrong, after the answers to all that was well, and hears no more."""
         self._is_deaf, self._in_head = True, False
         if self._arriving is not None:
@@ -437,9 +503,21 @@ class Connection(asyncio.Protocol):
         elif what == "the end" and self._waited >= _LINGER_SECONDS:
             self._transport.abort()
         elif what == "a head" and self._waited >= self._gate.stall_seconds:
-            self._refuse(TooSlow())
+            self.refuse(TooSlow())
         elif what in ("a body", "a reader") and self._waited >= self._gate.stall_seconds:
             self._hold_to_pace(what)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its client has asked nothing for a second or more."""
+        return self._waited > 0 and self._waiting_for == ("a request", self._begun)
+
+    def close(self) -> None:
+        """At a moment when nobody waits for an answer."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
 
     def _what_is_waited_for(self) -> str:
         if self._room is not None:
@@ -459,9 +537,9 @@ class Connection(asyncio.Protocol):
         is_slow = moved < _SLOWEST * self._waited
         self._begin_window()
         if is_slow and what == "a body" and self._arriving is not None:
-            self._refuse(TooSlow())
+            self.refuse(TooSlow())
         elif is_slow:
-            self._transport.abort()
+            self.abort()
 
     def _give_up(self) -> None:
         if self._transport.get_write_buffer_size():  # an answer that nobody takes

@@ -60,6 +60,7 @@ class _Upload:
 
 async def store_file(call: Call[FileUpload, AsyncIterator[bytes]]) -> Answer:
     s, query, organization_id = call.services, call.query, call.organization_id
+    call.visit.move(s.transfers)
     upload = _Upload(call.body)
     declared = call.request.headers.get(b"content-type", b"").decode("latin-1")
     file_type = await asyncio.to_thread(mediatypes.media_type, await upload.head(), declared)
@@ -106,6 +107,7 @@ async def get_blob(call: Call[BlobQuery, None]) -> Answer:
     if not s.file_links.is_valid(*parts, now=s.clock() // instants.SECOND):
         raise BadLink
     organization_id = int(query.organization)  # which the link has proved
+    call.visit.be_of(organization_id)
     database = s.database.of(organization_id)
     file = await files.find(database, organization_id, call.path["id"])
     return await _bytes_of(call, file)
@@ -120,13 +122,16 @@ async def _bytes_of(call: Call[BlobQuery, None] | Call[None, None], file: files.
     ]
     if partial.is_held(call.request.headers, etag):
         return Answer(b"", 304, headers=tuple(headers))
-    asked = {} if call.request.method == "HEAD" else call.request.headers  # a part is for GET alone
+    is_head = call.request.method == "HEAD"
+    asked = {} if is_head else call.request.headers  # a part is for GET alone
     part = partial.wanted(asked, etag, file.size)
     if part.is_asked_for:
         headers.append((b"content-range", part.content_range))
+    if not is_head:
+        call.visit.move(call.services.transfers)
     pieces = call.services.blobs.read(file.key, part.start, part.stop)
     return Answer(
-        b"" if call.request.method == "HEAD" else await _first(pieces),
+        b"" if is_head else await _first(pieces),
         206 if part.is_asked_for else 200,
         content_type=file.file_type.encode(),
         headers=tuple(headers),

@@ -51,6 +51,8 @@ class Operation:
     """The handler for a body in NDJSON, if there is one; it honours an Idempotency-Key too."""
     answer: Any = None
     media: str = "application/json"
+    is_vital: bool = False
+    """Whether it is answered however much else is under way."""
 
     @property
     def name(self) -> str:
@@ -64,7 +66,9 @@ class Operation:
         """Every status but success that this operation can answer."""
         possible = {500}
         if self.scope is not None:
-            possible |= {401, 403, 503}
+            possible |= {401, 403, 429}
+        if not self.is_vital:
+            possible |= {503}
         if self.path_parameters and not self.creates:
             possible |= {404}
         if self.handler is local_storage.set_local_storage:
@@ -74,7 +78,7 @@ class Operation:
         if self.body is not None:
             possible |= {413, 415, 422}
         if self.answer is bytes:
-            possible |= {416, 503}
+            possible |= {416}
         if self.handler is files.find_file:
             possible |= {404}
         if self.handler is files.get_blob:
@@ -348,6 +352,7 @@ OPERATIONS = (
         title="Liveness",
         words="Answers as long as the process serves.",
         answer=Status,
+        is_vital=True,
     ),
     Operation(
         method="GET",
@@ -356,6 +361,7 @@ OPERATIONS = (
         title="Readiness",
         words="Answers 200 while the database is reached and its schema is this program's.",
         answer=Status,
+        is_vital=True,
     ),
     Operation(
         method="GET",

@@ -20,7 +20,9 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.UnsupportedMedia: 415,
     errors.OutOfRange: 416,
     errors.Invalid: 422,
+    errors.TooOften: 429,
     errors.HeadTooLarge: 431,
+    errors.Busy: 503,
     errors.Unavailable: 503,
 }
 MEANING = {
@@ -34,11 +36,17 @@ MEANING = {
     415: "The body's Content-Type or Content-Encoding is not one this operation reads.",
     416: "The file ends before the part that is asked for.",
     422: "The request fails validation; every fault is listed.",
+    429: "The token has asked more often than it may; Retry-After says when to try again.",
     500: "A fault of the service; the request id leads to it in the log.",
-    503: "The database, the store of files or a secret key is not at hand now; Retry-After says "
-    "when to try again.",
+    503: "Too much is under way, or the database, the store of files or a secret key is not at "
+    "hand now; Retry-After says when to try again.",
 }
-HEADERS_OF = {401: ("WWW-Authenticate",), 405: ("Allow",), 503: ("Retry-After",)}
+HEADERS_OF = {
+    401: ("WWW-Authenticate",),
+    405: ("Allow",),
+    429: ("Retry-After", "RateLimit", "RateLimit-Policy"),
+    503: ("Retry-After",),
+}
 
 
 def answer_to(error: errors.GleaneryError) -> Answer:
@@ -65,6 +73,6 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"allow", allowed.encode()),)
         case errors.OutOfRange(size=size):
             return ((b"content-range", b"bytes */%d" % size),)
-        case errors.Unavailable(retry_after=seconds):
-            return ((b"retry-after", b"%d" % seconds),)
+        case errors.Unavailable() | errors.Busy() | errors.TooOften():
+            return ((b"retry-after", b"%d" % error.retry_after),)
     return ()

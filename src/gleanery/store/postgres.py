@@ -88,13 +88,13 @@ class PostgresDatabase:
     def __init__(self, url: str, pool_size: int) -> None:
         self._url = url
         self._pool_size = pool_size
+        self._turns = asyncio.Semaphore(pool_size)
         self._lines: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self._listener = _Listener(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         # Out of the pool but not in use: to take one from there and to give it back costs two
-        # tasks, as much as half a small page. Who waits for the pool is thought of first.
+        # tasks, as much as half a small page.
         self._at_hand: list[Any] = []
-        self._waiting = 0
 
     async def open(self) -> None:
         try:
@@ -193,18 +193,30 @@ class PostgresDatabase:
     @asynccontextmanager
     async def _connection(self, whose: int) -> AsyncIterator[Any]:
         try:
-            connection = await self._take()
-            is_well = False
+            await self._take_turn()
             try:
-                await connection.work_for(whose)
-                yield connection
-                is_well = True
+                connection = await self._take()
+                is_well = False
+                try:
+                    await connection.work_for(whose)
+                    yield connection
+                    is_well = True
+                finally:
+                    await self._give_back(connection, is_well)
             finally:
-                await self._give_back(connection, is_well)
+                self._turns.release()
         except _AWAY as error:
             if not _passes(error):
                 raise
             raise Unavailable from error
+
+    async def _take_turn(self) -> None:
+        """Who came first has a connection first; in the pool's own line the last can overtake."""
+        if not self._turns.locked():
+            await self._turns.acquire()
+            return
+        async with asyncio.timeout(_ACQUIRE_SECONDS):
+            await self._turns.acquire()
 
     async def _take(self) -> Any:
         assert self._pool is not None, "open() comes first"
@@ -213,14 +225,10 @@ class PostgresDatabase:
             if not connection.is_closed():
                 return connection
             await self._pool.release(connection)
-        self._waiting += 1
-        try:
-            return await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
-        finally:
-            self._waiting -= 1
+        return await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
 
     async def _give_back(self, connection: Any, is_well: bool) -> None:
-        if is_well and not self._waiting:
+        if is_well:
             self._at_hand.append(connection)
         elif self._pool is not None:
             await self._pool.release(connection)

@@ -1,0 +1,79 @@
+"""How much is done at once: places for requests, which organizations share.
+
+Who has many gets no more once the others would be left with less: an organization is let in while
+it has fewer places than there are left. One alone has half of them, two a third each, and so on;
+for who has none there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gleanery.errors import Busy
+
+
+class Places:
+    """So many of one kind, in one worker."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._taken: dict[int, int] = {}
+
+    def has_one_for(self, organization_id: int) -> bool:
+        return self._taken.get(organization_id, 0) < self._left
+
+    def take(self, organization_id: int) -> None:
+        """Also if there is none: for who was let in before."""
+        self._taken[organization_id] = self._taken.get(organization_id, 0) + 1
+        self._left -= 1
+
+    def give_back(self, organization_id: int) -> None:
+        self._left += 1
+        kept = self._taken[organization_id] - 1
+        if kept:
+            self._taken[organization_id] = kept
+        else:
+            del self._taken[organization_id]
+
+
+class Visit:
+    """The place of one request, from when it is let in until it is answered."""
+
+    __slots__ = ("_organization_id", "_places")
+
+    def __init__(self, places: Places, organization_id: int) -> None:
+        places.take(organization_id)
+        self._places = places
+        self._organization_id = organization_id
+
+    def be_of(self, organization_id: int) -> None:
+        """It has turned out whose request it is."""
+        if organization_id != self._organization_id:
+            self._change(self._places, organization_id)
+
+    def move(self, places: Places) -> None:
+        """To a place of another kind."""
+        self._change(places, self._organization_id)
+
+    @contextmanager
+    def aside(self, places: Places) -> Iterator[None]:
+        """To a place of another kind and, in any case, back."""
+        home = self._places
+        self.move(places)
+        try:
+            yield
+        finally:
+            self.end()
+            home.take(self._organization_id)
+            self._places = home
+
+    def end(self) -> None:
+        self._places.give_back(self._organization_id)
+
+    def _change(self, places: Places, organization_id: int) -> None:
+        if not places.has_one_for(organization_id):
+            raise Busy
+        self.end()
+        places.take(organization_id)
+        self._places, self._organization_id = places, organization_id

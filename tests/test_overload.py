@@ -1,0 +1,334 @@
+"""More than the service can do: who is turned away, how, and who is not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import raw
+from conftest import fresh_settings
+from process import free_port, gleanery
+from service import Client, Service
+from test_connections import connected, head, read_all, received_of, statuses
+
+JSON = "Content-Type: application/json"
+Serving = Callable[..., Service]
+
+
+@pytest.fixture
+def serving(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serving]:
+    """Starts services over one database, with settings of their own."""
+    settings = fresh_settings(engine, request, tmp_path)
+    running: list[Service] = []
+
+    def start(**changes: Any) -> Service:
+        running.append(Service(replace(settings, **changes)))
+        return running[-1]
+
+    yield start
+    for service in running:
+        service.stop()
+
+
+def known(service: Service) -> Client:
+    """A client whose organization the service has met, and which has a group."""
+    client = service.client()
+    client.store("group", {"job_id": "j", "source_url": "u", "data": {}})
+    return client
+
+
+@contextmanager
+def under_way(service: Service, client: Client, path: str = "/v1/cookies") -> Iterator[None]:
+    """A request of which the body is still to come; it is well answered in the end."""
+    with connected(service) as connection:
+        lines = (JSON, "Content-Length: 2", "Connection: close")
+        connection.sendall(head(client, "POST", path, *lines))
+        time.sleep(0.1)  # until it has its place
+        yield
+        connection.sendall(b"[]")
+        assert statuses(read_all(connection)) == [b"200"]
+
+
+def assert_turned_away(answer: httpx2.Response) -> None:
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.headers["x-request-id"]
+    [fault] = answer.json()["detail"]
+    assert (fault["loc"], fault["type"]) == (["server"], "busy")
+
+
+# --- requests at once ----------------------------------------------------------------------------
+
+
+def test_an_organization_at_its_share_does_not_keep_another_out(serving: Serving) -> None:
+    service = serving(max_requests=4)
+    crowd, other = known(service), known(service)
+    with under_way(service, crowd):
+        assert crowd.get("/v1/outputs/group").status_code == 200
+        with under_way(service, crowd):
+            assert_turned_away(crowd.get("/v1/outputs/group"))
+            assert_turned_away(crowd.get("/v1/outputs/group"))  # on the same connection
+            assert other.get("/v1/outputs/group").status_code == 200
+        assert crowd.get("/v1/outputs/group").status_code == 200
+
+
+def test_a_full_house_turns_away_at_once_and_recovers(serving: Serving) -> None:
+    service = serving(max_requests=4)
+    first, second, third, late = (known(service) for _ in range(4))
+    with ExitStack() as house:
+        for client in (first, first, second, third):
+            house.enter_context(under_way(service, client))
+        assert_turned_away(late.get("/v1/outputs/group"))
+        assert_turned_away(late.post("/v1/cookies", json=[]))
+        assert_turned_away(service.stranger().get("/metrics"))
+        assert late.get("/healthz").status_code == 200
+        assert late.get("/readyz").status_code == 200
+    for client in (first, second, third, late):
+        assert client.get("/v1/outputs/group").status_code == 200
+    counted = late.get("/metrics").text
+    assert re.search(r'_count\{operation="unmatched",status="503"\} 3\.0', counted)
+
+
+def test_who_is_turned_away_need_not_send_its_body(serving: Serving) -> None:
+    service = serving(max_requests=2)
+    client = known(service)
+    with under_way(service, client):
+        for length in ("Content-Length: 30000000", "Transfer-Encoding: chunked"):
+            answer = raw.exchange(service.url, head(client, "POST", "/v1/cookies", JSON, length))
+            assert (answer.status, answer.headers["connection"]) == (503, "close")
+        body = b"[]"
+        short = head(client, "POST", "/v1/cookies", JSON, f"Content-Length: {len(body)}") + body
+        last = head(client, "GET", "/healthz", "Connection: close")
+        with connected(service) as connection:
+            connection.sendall(short * 2000 + last)  # sent ahead of the answers
+            assert statuses(read_all(connection)) == [b"503"] * 2000 + [b"200"]
+
+
+def test_who_only_waits_for_news_takes_no_place(serving: Serving) -> None:
+    service = serving(max_requests=2, max_connections=4, longest_wait=20)
+    client = known(service)
+    cursor = client.get("/v1/changes/group").json()["cursor"]
+    heard: list[httpx2.Response] = []
+
+    def poll() -> None:
+        with Client(service.url, client.token) as poller:
+            query = {"cursor": cursor, "wait": 20}
+            heard.append(poller.get("/v1/changes/group", params=query))
+
+    polls = [threading.Thread(target=poll) for _ in range(3)]
+    for one in polls:
+        one.start()
+        time.sleep(0.3)
+    assert_turned_away(heard.pop())  # two wait, and a third would leave too little to others
+    client.store("group", {"job_id": "j", "source_url": "u", "data": {"is": "new"}})
+    for one in polls:
+        one.join()
+    assert [len(answer.json()["changes"]) for answer in heard] == [1, 1]
+    assert client.get("/v1/outputs/group").status_code == 200
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_so_many_files_come_in_at_once(serving: Serving) -> None:
+    service = serving(max_requests=2, max_transfers=2)
+    client, other = known(service), known(service)
+    with under_way(service, client, "/v1/files"):
+        assert_turned_away(client.post("/v1/files", content=b"bytes"))
+        assert client.get("/v1/outputs/group").status_code == 200
+        assert other.post("/v1/files", content=b"bytes").status_code == 200
+    assert client.post("/v1/files", content=b"bytes").status_code == 200
+
+
+def test_so_many_files_go_out_at_once(serving: Serving) -> None:
+    service = serving(max_requests=2, max_transfers=2)
+    client = known(service)
+    large = client.post("/v1/files", content=b"x" * 30_000_000).json()
+    path = f"/v1/files/{large['id']}"
+    with connected(service) as connection:
+        connection.sendall(head(client, "GET", path, "Connection: close"))
+        assert connection.recv(1)
+        assert_turned_away(client.get(path))
+        assert client.head(path).status_code == 200  # has no bytes
+        assert client.get("/v1/outputs/group").status_code == 200
+        assert len(read_all(connection)) > 30_000_000
+    assert client.get(path).status_code == 200
+
+
+# --- connections ---------------------------------------------------------------------------------
+
+
+def test_a_new_connection_takes_the_room_of_an_idle_one(serving: Serving) -> None:
+    service = serving(max_connections=2)
+    with connected(service) as older, connected(service) as newer:
+        for connection in (older, newer):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert statuses(connection.recv(4096)) == [b"200"]
+        time.sleep(2.5)
+        assert raw.get(service.url, "/healthz").status == 200
+        assert older.recv(1) == b""
+        newer.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert statuses(newer.recv(4096)) == [b"200"]
+
+
+def test_one_connection_too_many_is_told_so(serving: Serving) -> None:
+    service = serving(max_connections=2)
+    client = known(service)
+    token = client.token
+    client.close()
+    client = Client(service.url, token)
+    with under_way(service, client), under_way(service, client):
+        with connected(service) as one_too_many:
+            received = read_all(one_too_many)
+        assert statuses(received) == [b"503"]
+        assert b"\r\nretry-after: 1\r\n" in received
+    assert client.get("/healthz").status_code == 200
+
+
+def test_far_too_many_connections_are_cut_off(serving: Serving) -> None:
+    service = serving(max_connections=1)
+    client = service.client()
+    with under_way(service, client), ExitStack() as crowd:
+        connections = [crowd.enter_context(connected(service)) for _ in range(105)]
+        told = sum(received_of(connection) > 0 for connection in connections)
+    assert told == 100
+
+
+# --- how often -----------------------------------------------------------------------------------
+
+
+def standing(answer: httpx2.Response) -> tuple[int, int]:
+    """How many requests are left, and for how many seconds."""
+    found = re.fullmatch(r'"token";r=(\d+);t=(\d+)', answer.headers["ratelimit"])
+    assert found, answer.headers
+    return int(found[1]), int(found[2])
+
+
+def test_a_token_may_ask_so_often(serving: Serving) -> None:
+    service = serving(rate_limit="4/minute")
+    organization = "two tokens"
+    client, other = (service.client(organization=organization) for _ in range(2))
+    paths = ("/v1/cookies", "/v1/reviews/nowhere", "/v1/local-storage?for_group=x", "/v1/cookies")
+    answers = [client.get(path) for path in paths]
+    assert [answer.status_code for answer in answers] == [200, 404, 422, 200]
+    assert [standing(answer)[0] for answer in answers] == [3, 2, 1, 0]
+    assert {answer.headers["ratelimit-policy"] for answer in answers} == {'"token";q=4;w=60'}
+    refused = client.post("/v1/cookies", json=[{"domain": "a.com", "name": "n", "value": "v"}])
+    assert refused.status_code == 429
+    assert refused.json()["detail"][0]["type"] == "too_often"
+    left, seconds = standing(refused)
+    assert (left, int(refused.headers["retry-after"])) == (0, seconds)
+    assert 55 <= seconds <= 60
+    assert other.get("/v1/cookies").json() == []  # a token of its own, and nothing was stored
+    assert client.get("/healthz").status_code == 200
+    assert "ratelimit" not in service.stranger().get("/v1/cookies").headers
+
+
+def test_who_waits_as_told_may_ask_again(serving: Serving) -> None:
+    client = serving(rate_limit="2/second").client()
+    for _ in range(2):
+        while (answer := client.get("/v1/cookies")).status_code == 200:
+            pass
+        time.sleep(int(answer.headers["retry-after"]))
+        assert client.get("/v1/cookies").status_code == 200
+
+
+def test_without_a_limit_nothing_is_said_of_one(client: Client) -> None:
+    answer = client.get("/v1/cookies")
+    assert not {"ratelimit", "ratelimit-policy", "retry-after"} & set(answer.headers)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--rate-limit", "many"), "600/minute"),
+        (("--rate-limit", "0/minute"), "600/minute"),
+        (("--rate-limit", "1/minute", "--rate-limit-storage", "memcached://x"), "redis://"),
+        (("--rate-limit-storage", "redis://x"), "--rate-limit"),
+        (("--max-requests", "0"), "--max-requests"),
+        (("--max-connections", "0"), "--max-connections"),
+        (("--max-transfers", "0"), "--max-transfers"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused(
+    options: tuple[str, ...], word: str, tmp_path: Path
+) -> None:
+    run = gleanery("serve", "--data", str(tmp_path), *options)
+    assert run.returncode != 0
+    assert word in run.stderr
+
+
+# --- counted together ----------------------------------------------------------------------------
+
+
+class Redis:
+    """A server of our own."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program, self._folder, self._port = program, folder, free_port()
+        self.url = f"redis://127.0.0.1:{self._port}"
+        self.start()
+
+    def start(self) -> None:
+        where = ("--bind", "127.0.0.1", "--port", str(self._port), "--dir", str(self._folder))
+        self._process = subprocess.Popen(
+            [self._program, *where, "--save", ""], stdout=subprocess.DEVNULL
+        )
+        for _ in range(100):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                    return
+            time.sleep(0.05)
+        raise AssertionError("Redis does not start")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+
+@pytest.fixture
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("redis-server is missing: apt-get install redis-server")
+    server = Redis(program, tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+def test_nodes_count_together_in_redis(serving: Serving, redis: Redis) -> None:
+    limited = {"rate_limit": "4/minute", "rate_limit_storage": redis.url}
+    one, two = serving(**limited), serving(**limited)
+    token, other = one.token(), one.token()
+    with Client(one.url, token) as here, Client(two.url, token) as there:
+        answers = [client.get("/v1/cookies") for client in (here, there, here, there, here)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429]
+        assert [standing(answer)[0] for answer in answers] == [3, 2, 1, 0, 0]
+        assert 55 <= standing(answers[0])[1] <= 60
+    assert two.client(other).get("/v1/cookies").status_code == 200
+
+
+def test_without_redis_each_worker_counts_by_itself(serving: Serving, redis: Redis) -> None:
+    service = serving(rate_limit="3/minute", rate_limit_storage=redis.url)
+    client, other = service.client(), service.client()
+    assert standing(client.get("/v1/cookies"))[0] == 2
+    redis.stop()
+    answers = [client.get("/v1/cookies") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert standing(other.get("/v1/cookies"))[0] == 2
+    redis.start()
+    time.sleep(5.5)
+    assert [standing(other.get("/v1/cookies"))[0] for _ in range(2)] == [
+        2,
+        1,
+    ]  # counted there again
