@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import asyncpg
@@ -24,6 +24,7 @@ _ACQUIRE_SECONDS = 5.0
 _STATEMENT_SECONDS = 30.0
 _NO_LIMIT = 24 * 3600.0  # for a migration, which takes the time it takes
 _LOCK_SECONDS = 10  # how long another node's writer may keep ours waiting
+_LINE_SECONDS = 20.0  # how long those before it in line may keep a writer waiting
 
 _AWAY = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError)
 # Of the server's own errors, those that pass: connection, rollback, resources, intervention, a
@@ -76,6 +77,17 @@ class _Connection(asyncpg.Connection):
             self._works_for = whose
 
 
+class _Line(asyncio.Lock):
+    """Where writers wait for each other, but not for ever: each before may take its full time."""
+
+    async def acquire(self) -> Literal[True]:
+        try:
+            async with asyncio.timeout(_LINE_SECONDS):
+                return await super().acquire()
+        except TimeoutError:
+            raise Unavailable("Too many write here at once; try again") from None
+
+
 class PostgresDatabase:
     """A ``Database`` on a PostgreSQL server."""
 
@@ -84,7 +96,7 @@ class PostgresDatabase:
     def __init__(self, url: str, pool_size: int) -> None:
         self._url = url
         self._pool_size = pool_size
-        self._lines: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+        self._lines: WeakValueDictionary[Hashable, _Line] = WeakValueDictionary()
         self._listener = _Listener(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
@@ -172,7 +184,7 @@ class PostgresDatabase:
             return nullcontext()
         lock = self._lines.get(line)
         if lock is None:
-            lock = self._lines[line] = asyncio.Lock()
+            lock = self._lines[line] = _Line()
         return lock
 
     @asynccontextmanager

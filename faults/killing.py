@@ -1,0 +1,52 @@
+"""Kills the service, and the PostgreSQL server under it, while clients write."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from faults.ground import Ground
+from faults.load import Findings, load
+from faults.results import Result
+
+DURABLE = "an acknowledged write is durable; a batch is whole or not there"
+_UNDER_LOAD = (0.15, 0.45)  # seconds of writing before the blow falls
+
+
+def kill_the_service(ground: Ground, engine: str, rounds: int) -> Result:
+    server = ground.made_server() if engine == "PostgreSQL" else None
+    service = ground.service(server.url() if server else None)
+    findings = Findings()
+    for number in range(rounds):
+        with load(service, f"round-{number}") as under_way:
+            _let_write()
+            service.kill()
+            service.start()
+            _let_write()
+        under_way.check(findings)
+        if server is None:
+            findings.unsound = findings.unsound or service.faults_found()
+    if server is not None:
+        findings.unsound = server.faults_found()
+    damage = f"{rounds} × kill -9 of the service on {engine}, under writes"
+    return Result(DURABLE, damage, str(findings), findings.is_well)
+
+
+def kill_the_database(ground: Ground, rounds: int) -> Result:
+    server = ground.made_server()
+    service = ground.service(server.url())
+    findings = Findings()
+    for number in range(rounds):
+        with load(service, f"round-{number}") as under_way:
+            _let_write()
+            server.kill()
+            server.start()
+            _let_write()
+        under_way.check(findings)
+    findings.unsound = server.faults_found()
+    damage = f"{rounds} × kill -9 of the PostgreSQL server, all its processes, under writes"
+    return Result(DURABLE, damage, str(findings), findings.is_well)
+
+
+def _let_write() -> None:
+    time.sleep(random.uniform(*_UNDER_LOAD))
