@@ -23,6 +23,7 @@ FAULTS: dict[str, Callable[[Ground], Result]] = {
     "kill-sqlite": partial(killing.kill_the_service, engine="SQLite", rounds=ROUNDS),
     "kill-postgres": partial(killing.kill_the_service, engine="PostgreSQL", rounds=ROUNDS),
     "kill-server": partial(killing.kill_the_database, rounds=ROUNDS),
+    "kill-worker": partial(killing.kill_a_worker, rounds=_FEWER),
     "power-sqlite": partial(power.cut_the_power, engine="SQLite", rounds=_FEWER),
     "power-postgres": partial(power.cut_the_power, engine="PostgreSQL", rounds=_FEWER),
     "full-sqlite": partial(filling.fill_the_disk, engine="SQLite", rounds=_FEWER),

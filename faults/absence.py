@@ -61,6 +61,7 @@ def stop_the_database(ground: Ground, seconds: float) -> Result:
     health.stopping.set()
     health.join()
     under_way.check(findings)
+    findings.unsound = server.faults_found()
     damage = f"PostgreSQL stopped for {seconds:g} s under load"
     return _judged(under_way, health, findings, (began, ended), back, damage)
 
@@ -107,6 +108,7 @@ def freeze_the_database(ground: Ground, seconds: float) -> Result:
         server.thaw()
         back = _seconds_until_back(under_way, service)
     under_way.check(findings)
+    findings.unsound = server.faults_found()
     tallies = [client.tally for client in under_way.clients]
     slowest = max(tally.slowest for tally in tallies)
     statuses = sum((tally.statuses for tally in tallies), Counter[str]())

@@ -31,6 +31,7 @@ def fail_over(ground: Ground, rounds: int) -> Result:
             time.sleep(0.5)
         under_way.check(findings)
         primary, standby = standby, primary
+    findings.unsound = primary.faults_found()
     damage = (
         f"{rounds} × the primary of two PostgreSQL servers killed (-9) under load, its synchronous "
         "standby promoted"

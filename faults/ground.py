@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,13 @@ ROOT = Path(__file__).parent.parent
 SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 LONGEST = 60  # seconds that a client of ours waits: one that waits so long was left hanging
 _OPTIONS = ("--log-level", "warning", "--sweep-seconds", "2")
+
+
+def _command_line(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def _environment() -> dict[str, str]:
@@ -58,9 +66,17 @@ class Service:
 
     def kill(self) -> None:
         if self._process is not None:
+            workers = self.workers()
             self._process.kill()
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+
+    def workers(self) -> list[int]:
+        """The processes that a supervisor has started to serve; none if there is but one."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [int(pid) for pid in children if "spawn_main" in _command_line(pid)]
 
     def client(self) -> httpx2.Client:
         """With every scope, of one and the same organization."""

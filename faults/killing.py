@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import time
 
 from faults.ground import Ground
 from faults.load import Findings, load
 from faults.results import Result
+from faults.servers import until
 
 DURABLE = "an acknowledged write is durable; a batch is whole or not there"
 _UNDER_LOAD = (0.15, 0.45)  # seconds of writing before the blow falls
@@ -29,6 +32,22 @@ def kill_the_service(ground: Ground, engine: str, rounds: int) -> Result:
     if server is not None:
         findings.unsound = server.faults_found()
     damage = f"{rounds} × kill -9 of the service on {engine}, under writes"
+    return Result(DURABLE, damage, str(findings), findings.is_well)
+
+
+def kill_a_worker(ground: Ground, rounds: int) -> Result:
+    """The other one goes on, on the same file, and must not stumble over what was left there."""
+    service = ground.service(None, "--workers", "2")
+    findings = Findings()
+    for number in range(rounds):
+        with load(service, f"round-{number}") as under_way:
+            _let_write()
+            os.kill(random.choice(service.workers()), signal.SIGKILL)
+            _let_write()
+            until(lambda: len(service.workers()) == 2)
+        under_way.check(findings)
+        findings.unsound = findings.unsound or service.faults_found()
+    damage = f"{rounds} × kill -9 of one of two workers on SQLite, under writes"
     return Result(DURABLE, damage, str(findings), findings.is_well)
 
 

@@ -78,6 +78,7 @@ class PostgresServer:
                 stderr=log,
                 user=self._user,
                 cwd="/",
+                start_new_session=True,  # a frozen process would stop the job of a shell with it
             )
         until(self._answers)
 

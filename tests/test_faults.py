@@ -30,6 +30,10 @@ def test_nothing_is_lost_or_half_when_the_service_is_killed(made: Ground, engine
     assert holds(killing.kill_the_service(made, engine, rounds=2))
 
 
+def test_nothing_is_lost_or_half_when_one_of_two_workers_is_killed(made: Ground) -> None:
+    assert holds(killing.kill_a_worker(made, rounds=2))
+
+
 def test_nothing_is_lost_or_half_when_postgresql_is_killed(made: Ground) -> None:
     assert holds(killing.kill_the_database(made, rounds=2))
 

@@ -24,6 +24,7 @@ _ACQUIRE_SECONDS = 5.0
 _STATEMENT_SECONDS = 30.0
 _NO_LIMIT = 24 * 3600.0  # for a migration, which takes the time it takes
 _LOCK_SECONDS = 10  # how long another node's writer may keep ours waiting
+_ROLLBACK_SECONDS = 2.0
 _LINE_SECONDS = 20.0  # how long those before it in line may keep a writer waiting
 
 _AWAY = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError)
@@ -75,6 +76,28 @@ class _Connection(asyncpg.Connection):
             self._works_for = None  # until the server has answered, nobody knows
             await self.execute(f"SET gleanery.organization = '{whose:d}'")
             self._works_for = whose
+
+
+@asynccontextmanager
+async def _atomic(connection: Any) -> AsyncIterator[None]:
+    """A transaction. A server that does not answer is not waited for a second time to undo it."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        yield
+    except BaseException:
+        await _roll_back(connection, transaction)
+        raise
+    await transaction.commit()
+
+
+async def _roll_back(connection: Any, transaction: Any) -> None:
+    try:
+        async with asyncio.timeout(_ROLLBACK_SECONDS):
+            await transaction.rollback()
+    except BaseException:
+        connection.terminate()  # the server undoes what is not committed
+        raise
 
 
 class _Line(asyncio.Lock):
@@ -168,7 +191,7 @@ class PostgresDatabase:
     async def write_for(
         self, whose: int, work: Callable[[Transaction], Awaitable[T]], line: Hashable
     ) -> T:
-        async with self._in(line), self._connection(whose) as connection, connection.transaction():
+        async with self._in(line), self._connection(whose) as connection, _atomic(connection):
             return await work(_PostgresTransaction(connection))
 
     @asynccontextmanager
