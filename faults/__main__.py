@@ -15,7 +15,7 @@ from faults.ground import ROOT, Ground, ground
 from faults.results import Result
 
 ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
-_FEWER = max(1, ROUNDS // 5)  # of what takes longer, or depends less on the moment
+_FEWER = max(1, ROUNDS // 10)  # of what takes longer, or depends less on the moment
 _AWAY_SECONDS = 20
 _FROZEN_SECONDS = 45  # longer than any statement may take
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from faults.ground import LONGEST, Ground, Service
-from faults.load import Client, Findings, Load, Moment, Reader, Writer, load
+from faults.load import Client, Findings, Load, Moment, Reader, Writer, in_words, load
 from faults.results import Result
 from faults.servers import PostgresServer, until
 
@@ -81,7 +81,7 @@ def _judged(
     began, ended = away
     seen = {(well, ready) for asked, well, ready in health.seen if began < asked < ended - 1}
     outcome = (
-        f"while it was away {_in_words(statuses)}, {bare} of them without `Retry-After`, the "
+        f"while it was away {in_words(statuses)}, {bare} of them without `Retry-After`, the "
         f"slowest after {slowest:.2f} s; `/healthz` and `/readyz` gave {sorted(seen, key=str)}; "
         f"back after {back:.1f} s; {findings}"
     )
@@ -114,7 +114,7 @@ def freeze_the_database(ground: Ground, seconds: float) -> Result:
     statuses = sum((tally.statuses for tally in tallies), Counter[str]())
     longest = min(seconds, _STATEMENT_SECONDS + _ACQUIRE_SECONDS) + _SLACK
     outcome = (
-        f"{_in_words(statuses)}, the slowest after {slowest:.1f} s; "
+        f"{in_words(statuses)}, the slowest after {slowest:.1f} s; "
         f"back after {back:.1f} s; {findings}"
     )
     holds = slowest < longest and back < _BACK_WITHIN and findings.is_well
@@ -149,7 +149,7 @@ def keep_a_lock(ground: Ground, writers: int) -> Result:
     moments = [client.tally.moments[0] for client in clients]
     statuses = Counter(moment.status for moment in moments)
     slowest = max(moment.seconds for moment in moments)
-    outcome = f"{_in_words(statuses)}, the slowest after {slowest:.1f} s"
+    outcome = f"{in_words(statuses)}, the slowest after {slowest:.1f} s"
     holds = set(statuses) == {"503"} and slowest < _LINE_SECONDS + _LOCK_SECONDS + _SLACK
     damage = f"the lock of a group kept from {writers} writers, who stand in line"
     return Result(NO_HANGING, damage, outcome, holds)
@@ -207,7 +207,3 @@ def _seconds_until_back(under_way: Load, service: Service) -> float:
     return until(
         lambda: under_way.acknowledged() > before and service.status("/readyz") == 200, LONGEST
     )
-
-
-def _in_words(statuses: Counter[str]) -> str:
-    return ", ".join(f"{count:,} × {status}" for status, count in sorted(statuses.items()))

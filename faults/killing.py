@@ -13,7 +13,7 @@ from faults.results import Result
 from faults.servers import until
 
 DURABLE = "an acknowledged write is durable; a batch is whole or not there"
-_UNDER_LOAD = (0.15, 0.45)  # seconds of writing before the blow falls
+_UNDER_LOAD = (0.1, 0.35)  # seconds of writing before the blow falls
 
 
 def kill_the_service(ground: Ground, engine: str, rounds: int) -> Result:

@@ -19,7 +19,9 @@ WRITERS = 3
 BATCH = 5  # outputs that are stored together
 _SLOTS = 8  # batches that a writer stores again and again, each time with new values
 REFUSED, CUT_OFF, HANGING = "refused", "cut off", "hanging"  # instead of a status
-_PAUSE = 0.03  # so that few clients leave the processor to others
+_EXPECTED = {"200", "503", "404", REFUSED, CUT_OFF}  # 404 before the first write
+_PAUSE = 0.03  # so that clients leave the processor to others
+_WRITERS_PAUSE = 0.005  # short, so that the damage meets writes under way
 
 
 class Moment(NamedTuple):
@@ -59,6 +61,8 @@ class Slot:
 class Client(threading.Thread):
     """Asks again and again until it is stopped, and keeps a tally."""
 
+    pause = _PAUSE
+
     def __init__(self, service: Service, group: str) -> None:
         super().__init__()
         self._http = service.client()
@@ -74,7 +78,7 @@ class Client(threading.Thread):
         with self._http:
             while not self.stopping.is_set():
                 self.turn()
-                self.stopping.wait(_PAUSE)
+                self.stopping.wait(self.pause)
 
     def turn(self) -> None:
         raise NotImplementedError
@@ -97,6 +101,8 @@ class Client(threading.Thread):
 
 class Writer(Client):
     """Stores batches, each under keys of its own and all of one version."""
+
+    pause = _WRITERS_PAUSE
 
     def __init__(self, service: Service, group: str, name: str, padding: int = 0) -> None:
         super().__init__(service, group)
@@ -155,20 +161,26 @@ class Findings:
     """What was found after the damage, over all rounds."""
 
     acknowledged: int = 0
-    unanswered: int = 0
+    refused: int = 0
+    cut_off: int = 0
     lost: int = 0
     half: int = 0
     disagreeing: int = 0
+    unexpected: Counter[str] = field(default_factory=Counter)
     unsound: str = ""
 
     @property
     def is_well(self) -> bool:
-        return not (self.lost or self.half or self.disagreeing or self.unsound)
+        wrong = self.lost or self.half or self.disagreeing or self.unexpected
+        return not (wrong or self.unsound)
 
     def __str__(self) -> str:
         sound = "sound" if not self.unsound else f"unsound: {self.unsound[:200]}"
+        if self.unexpected:
+            sound += f"; unexpected answers: {in_words(self.unexpected)}"
         return (
-            f"{self.acknowledged:,} batches acknowledged, {self.unanswered:,} cut off; "
+            f"{self.acknowledged:,} batches acknowledged, {self.refused:,} refused with 503, "
+            f"{self.cut_off:,} cut off; "
             f"{self.lost} lost, {self.half} half, {self.disagreeing} times feed, follower or "
             f"counts disagreed with the outputs; {sound}"
         )
@@ -200,6 +212,9 @@ class Load:
 
     def check(self, findings: Findings) -> None:
         """Holds what there is now against what was acknowledged; the service must be well."""
+        for client in self.clients:
+            words = client.tally.statuses
+            findings.unexpected.update({word: words[word] for word in words.keys() - _EXPECTED})
         with self._service.client() as http:
             items = list(_items(http, self.group))
             self._check_slots(items, findings)
@@ -219,7 +234,8 @@ class Load:
             versions.setdefault(item["data"]["slot"], []).append(item["data"]["version"])
         for writer in self.writers:
             findings.acknowledged += writer.tally.statuses["200"]
-            findings.unanswered += writer.tally.statuses[CUT_OFF]
+            findings.refused += writer.tally.statuses["503"]
+            findings.cut_off += writer.tally.statuses[CUT_OFF]
             for name, slot in writer.slots.items():
                 found = versions.pop(name, [])
                 newest = max(found, default=0)
@@ -238,6 +254,10 @@ def load(service: Service, group: str, writers: int = WRITERS, padding: int = 0)
         yield under_way
     finally:
         under_way.stop()
+
+
+def in_words(statuses: Counter[str]) -> str:
+    return ", ".join(f"{count:,} × {status}" for status, count in sorted(statuses.items()))
 
 
 def _items(http: httpx2.Client, group: str) -> Iterator[dict[str, Any]]:

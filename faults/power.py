@@ -12,7 +12,7 @@ from faults.killing import DURABLE
 from faults.load import Findings, load
 from faults.results import Result
 
-_UNDER_LOAD = (0.15, 0.45)
+_UNDER_LOAD = (0.1, 0.35)
 
 
 def cut_the_power(ground: Ground, engine: str, rounds: int) -> Result:

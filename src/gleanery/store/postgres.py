@@ -27,7 +27,9 @@ _LOCK_SECONDS = 10  # how long another node's writer may keep ours waiting
 _ROLLBACK_SECONDS = 2.0
 _LINE_SECONDS = 20.0  # how long those before it in line may keep a writer waiting
 
-_AWAY = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError)
+# The driver's word for a connection whose server has taken its leave, but is not closed yet.
+_LEAVING = asyncpg.InternalClientError
+_AWAY = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError, _LEAVING)
 # Of the server's own errors, those that pass: connection, rollback, resources, intervention, a
 # read-only standby, a lock not had in time, a schema that another node has just changed.
 _PASSING_CLASSES = ("08", "40", "53", "57")
@@ -216,8 +218,12 @@ class PostgresDatabase:
         try:
             acquired: Any = self._pool.acquire(timeout=_ACQUIRE_SECONDS)
             async with acquired as connection:
-                await connection.work_for(whose)
-                yield connection
+                try:
+                    await connection.work_for(whose)
+                    yield connection
+                except _LEAVING:
+                    connection.terminate()
+                    raise
         except _AWAY as error:
             if not _passes(error):
                 raise
