@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from faults.ground import LONGEST, Ground, Service
@@ -74,21 +74,24 @@ def _judged(
     back: float,
     damage: str,
 ) -> Result:
-    told = list(_answers(under_way.clients, *away))
-    statuses = Counter(moment.status for moment in told)
-    slowest = max(moment.seconds for moment in told)
-    bare = sum(client.tally.without_retry_after for client in under_way.clients)
     began, ended = away
+    told = list(_answers(under_way.clients, began, ended - 1))  # not at the moment of its return
+    statuses = Counter(moment.status for moment in told)
+    slowest = max(client.tally.slowest for client in under_way.clients)
+    slowest_away = max(moment.seconds for moment in told)
+    bare = sum(client.tally.without_retry_after for client in under_way.clients)
     seen = {(well, ready) for asked, well, ready in health.seen if began < asked < ended - 1}
     outcome = (
         f"while it was away {in_words(statuses)}, {bare} of them without `Retry-After`, the "
-        f"slowest after {slowest:.2f} s; `/healthz` and `/readyz` gave {sorted(seen, key=str)}; "
-        f"back after {back:.1f} s; {findings}"
+        f"slowest after {slowest_away:.2f} s; `/healthz` and `/readyz` gave "
+        f"{sorted(seen, key=str)}; back after {back:.1f} s; the slowest request of all took "
+        f"{slowest:.1f} s; {findings}"
     )
     holds = (
         set(statuses) == {"503"}
         and not bare
-        and slowest < _AT_ONCE
+        and slowest_away < _AT_ONCE
+        and slowest < _BACK_WITHIN
         and seen == {(200, 503)}
         and back < _BACK_WITHIN
         and findings.is_well
@@ -128,10 +131,11 @@ def exhaust_the_pool(ground: Ground) -> Result:
     groups = ("one", "two")
     _write_once(service, groups)
     reader = Reader(service, "one")
-    with _locks_kept(server), _writing(service, groups):
+    with _locks_kept(server) as let_go, _writing(service, groups):
         time.sleep(0.5)
         reader.turn()
         healthy = service.status("/healthz")
+        let_go()
     [moment] = reader.tally.moments
     outcome = f"a read got {moment.status} after {moment.seconds:.1f} s; `/healthz` {healthy}"
     in_time = moment.seconds < _ACQUIRE_SECONDS + _SLACK
@@ -175,8 +179,8 @@ def _writing(service: Service, groups: Iterable[str]) -> Iterator[list[Writer]]:
 
 
 @contextmanager
-def _locks_kept(server: PostgresServer) -> Iterator[None]:
-    """Somebody else's transaction holds the rows of all groups."""
+def _locks_kept(server: PostgresServer) -> Iterator[Callable[[], object]]:
+    """Somebody else's transaction holds the rows of all groups until it is told to let go."""
     taken = "SELECT 1 FROM groups FOR UPDATE; SELECT pg_sleep(300)"
     end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 
@@ -188,17 +192,17 @@ def _locks_kept(server: PostgresServer) -> Iterator[None]:
     keeper.start()
     until(lambda: server.run("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
     try:
-        yield
+        yield lambda: server.run(end)
     finally:
         server.run(end)
         keeper.join()
 
 
 def _answers(clients: Iterable[Client], began: float, ended: float) -> Iterator[Moment]:
-    """To what was asked in that time."""
+    """To what was asked in that time, also if they came after it."""
     for client in clients:
         for moment in client.tally.moments:
-            if began < moment.when - moment.seconds and moment.when < ended:
+            if began < moment.when - moment.seconds < ended:
                 yield moment
 
 

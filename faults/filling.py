@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from faults import disks
 from faults.disks import Disk, LimitedProcess, SmallDisk
 from faults.ground import Ground, Service
 from faults.load import Findings, Load, load
 from faults.results import Result
-from faults.servers import until
+from faults.servers import PostgresServer, until
 
 PROMISE = (
     "on a full disk writes get 503 with `Retry-After`, reads go on, and it heals without a restart"
@@ -53,8 +52,7 @@ class _Telling:
 
 def fill_the_disk(ground: Ground, engine: str, rounds: int) -> Result:
     if engine == "SQLite":
-        service, disk = _sqlite_on_a_small_disk(ground)
-        server = None
+        (service, disk), server = _sqlite_on_a_small_disk(ground), None
     elif not disks.can_mount():
         damage = f"the disk of {engine} filled"
         return Result(PROMISE, damage, "not done: only root can mount a disk", True)
@@ -102,7 +100,7 @@ def _sqlite_on_a_small_disk(ground: Ground) -> tuple[Service, Disk]:
     return ground.service(None, folder=folder), disk
 
 
-def _postgres_on_a_small_disk(ground: Ground) -> tuple[Service, Disk, Any]:
+def _postgres_on_a_small_disk(ground: Ground) -> tuple[Service, Disk, PostgresServer]:
     """The tables alone: with its log on a full disk PostgreSQL stops, and that is another test."""
     disk: SmallDisk = ground.enter(disks.small_disk(ground.folder("disk"), 96))
     server = ground.made_server()

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 
 from faults.ground import Ground
-from faults.load import Findings, load
+from faults.load import Findings, let_write, load
 from faults.results import Result
 from faults.servers import until
 
 DURABLE = "an acknowledged write is durable; a batch is whole or not there"
-_UNDER_LOAD = (0.1, 0.35)  # seconds of writing before the blow falls
 
 
 def kill_the_service(ground: Ground, engine: str, rounds: int) -> Result:
@@ -22,10 +20,10 @@ def kill_the_service(ground: Ground, engine: str, rounds: int) -> Result:
     findings = Findings()
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:
-            _let_write()
+            let_write()
             service.kill()
             service.start()
-            _let_write()
+            let_write()
         under_way.check(findings)
         if server is None:
             findings.unsound = findings.unsound or service.faults_found()
@@ -41,9 +39,9 @@ def kill_a_worker(ground: Ground, rounds: int) -> Result:
     findings = Findings()
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:
-            _let_write()
+            let_write()
             os.kill(random.choice(service.workers()), signal.SIGKILL)
-            _let_write()
+            let_write()
             until(lambda: len(service.workers()) == 2)
         under_way.check(findings)
         findings.unsound = findings.unsound or service.faults_found()
@@ -57,15 +55,11 @@ def kill_the_database(ground: Ground, rounds: int) -> Result:
     findings = Findings()
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:
-            _let_write()
+            let_write()
             server.kill()
             server.start()
-            _let_write()
+            let_write()
         under_way.check(findings)
     findings.unsound = server.faults_found()
     damage = f"{rounds} × kill -9 of the PostgreSQL server, all its processes, under writes"
     return Result(DURABLE, damage, str(findings), findings.is_well)
-
-
-def _let_write() -> None:
-    time.sleep(random.uniform(*_UNDER_LOAD))

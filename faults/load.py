@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ BATCH = 5  # outputs that are stored together
 _SLOTS = 8  # batches that a writer stores again and again, each time with new values
 REFUSED, CUT_OFF, HANGING = "refused", "cut off", "hanging"  # instead of a status
 _EXPECTED = {"200", "503", "404", REFUSED, CUT_OFF}  # 404 before the first write
+_UNDER_LOAD = (0.1, 0.35)  # seconds
 _PAUSE = 0.03  # so that clients leave the processor to others
 _WRITERS_PAUSE = 0.005  # short, so that the damage meets writes under way
 
@@ -254,6 +256,11 @@ def load(service: Service, group: str, writers: int = WRITERS, padding: int = 0)
         yield under_way
     finally:
         under_way.stop()
+
+
+def let_write() -> None:
+    """Some time under load, so that the blow falls at another moment each time."""
+    time.sleep(random.uniform(*_UNDER_LOAD))
 
 
 def in_words(statuses: Counter[str]) -> str:

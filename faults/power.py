@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import random
-import time
-
 from faults import disks
 from faults.disks import SmallDisk
 from faults.ground import Ground
 from faults.killing import DURABLE
-from faults.load import Findings, load
+from faults.load import Findings, let_write, load
 from faults.results import Result
-
-_UNDER_LOAD = (0.1, 0.35)
 
 
 def cut_the_power(ground: Ground, engine: str, rounds: int) -> Result:
@@ -33,13 +28,13 @@ def _on_sqlite(ground: Ground, disk: SmallDisk, rounds: int, findings: Findings)
     service = ground.service(None, folder=folder)
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:
-            _let_write()
+            let_write()
             disk.cut_power()
             service.kill()
             disk.unmount()
             disk.mount()
             service.start()
-            _let_write()
+            let_write()
         under_way.check(findings)
         findings.unsound = findings.unsound or service.faults_found()
     service.kill()
@@ -51,16 +46,12 @@ def _on_postgres(ground: Ground, disk: SmallDisk, rounds: int, findings: Finding
     service = ground.service(server.url())
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:
-            _let_write()
+            let_write()
             disk.cut_power()
             server.kill()
             disk.unmount()
             disk.mount()
             server.start()
-            _let_write()
+            let_write()
         under_way.check(findings)
     findings.unsound = server.faults_found()
-
-
-def _let_write() -> None:
-    time.sleep(random.uniform(*_UNDER_LOAD))

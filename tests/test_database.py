@@ -271,6 +271,32 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
     with_database(settings, work)
 
 
+def test_nobody_stands_in_line_for_ever(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gleanery.store import postgres
+
+    monkeypatch.setattr(postgres, "_LINE_SECONDS", 0.1)
+    settings = fresh_settings("postgres", request, tmp_path)
+    last = asyncio.Event()
+
+    async def stay(transaction: Transaction) -> str:
+        await last.wait()
+        return "stayed"
+
+    async def work(database: Engine) -> None:
+        first = asyncio.create_task(database.write(stay, line="a"))
+        await asyncio.sleep(0)
+        told = await asyncio.gather(
+            *(database.write(stay, line="a") for _ in range(3)), return_exceptions=True
+        )
+        assert [type(one) for one in told] == [Unavailable] * 3
+        last.set()
+        assert await first == await database.write(stay, line="a") == "stayed"
+
+    with_database(settings, work)
+
+
 def test_a_full_disk_keeps_nothing_of_the_commit_and_heals(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path)
 
