@@ -287,9 +287,8 @@ def test_nobody_stands_in_line_for_ever(
     async def work(database: Engine) -> None:
         first = asyncio.create_task(database.write(stay, line="a"))
         await asyncio.sleep(0)
-        told = await asyncio.gather(
-            *(database.write(stay, line="a") for _ in range(3)), return_exceptions=True
-        )
+        others = [database.write(stay, line="a") for _ in range(3)]
+        told = await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 10)
         assert [type(one) for one in told] == [Unavailable] * 3
         last.set()
         assert await first == await database.write(stay, line="a") == "stayed"
