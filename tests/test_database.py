@@ -337,7 +337,10 @@ def test_a_start_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "passes"),
     [
-        *((state, True) for state in ("40001", "40P01", "53300", "57014", "55P03", "25006")),
+        *(
+            (state, True)
+            for state in ("40001", "40P01", "53300", "57014", "55P03", "25006", "58030")
+        ),
         *((state, False) for state in ("23505", "42601")),
     ],
 )

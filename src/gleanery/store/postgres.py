@@ -31,9 +31,10 @@ _LINE_SECONDS = 20.0  # how long those before it in line may keep a writer waiti
 _LEAVING = asyncpg.InternalClientError
 _AWAY = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError, _LEAVING)
 # Of the server's own errors, those that pass: connection, rollback, resources, intervention, a
-# read-only standby, a lock not had in time, a schema that another node has just changed.
+# read-only standby, a lock not had in time, a disk that fails, a schema that another node has just
+# changed.
 _PASSING_CLASSES = ("08", "40", "53", "57")
-_PASSING = ("25006", "55P03")
+_PASSING = ("25006", "55P03", "58030")
 
 
 def _passes(error: Exception) -> bool:
