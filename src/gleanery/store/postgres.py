@@ -265,13 +265,15 @@ class _Listener:
             if self._connection is not None and not self._connection.is_closed():
                 return
             try:
-                connection: Any = await asyncpg.connect(self._url, timeout=_ACQUIRE_SECONDS)
+                connection: Any = await asyncpg.connect(
+                    self._url, timeout=_ACQUIRE_SECONDS, command_timeout=_ACQUIRE_SECONDS
+                )
                 self._connection = connection
                 await row_security.take_role(connection)
                 await connection.add_listener(_CHANNEL, self._heard)
                 connection.add_termination_listener(self._lost)
             except _AWAY as error:
-                await self.close()
+                self._drop()
                 raise Unavailable from error
 
     def _heard(self, connection: Any, pid: int, channel: str, line: str) -> None:
@@ -280,6 +282,11 @@ class _Listener:
     def _lost(self, connection: Any) -> None:
         """Something may have been announced that nobody heard: let everyone look."""
         self.watches.wake_all()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
