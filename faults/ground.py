@@ -74,6 +74,9 @@ class Service:
             self._process.wait()
             self._process = None
 
+    def freeze(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
     def workers(self) -> list[int]:
         """The processes that a supervisor has started to serve; none if there is but one."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()

@@ -29,6 +29,7 @@ def _on_sqlite(ground: Ground, disk: SmallDisk, rounds: int, findings: Findings)
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:
             let_write()
+            service.freeze()  # who loses the power answers nobody any more
             disk.cut_power()
             service.kill()
             disk.unmount()
@@ -47,6 +48,7 @@ def _on_postgres(ground: Ground, disk: SmallDisk, rounds: int, findings: Finding
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:
             let_write()
+            server.freeze()
             disk.cut_power()
             server.kill()
             disk.unmount()
