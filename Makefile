@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test check bench long fuzz format reference constraints clean
+.PHONY: help demo test check bench faults long fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service over a sample organization"
@@ -14,6 +14,7 @@ help:
 	@echo "make format     format the code"
 	@echo "make fuzz       hold the contract against schemathesis for longer"
 	@echo "make bench      measure the service beside the limits and the peers; ARGS=pages measures a part"
+	@echo "make faults     do the damage that docs/reliability.md tells of; ARGS=failover does a part"
 	@echo "make long       run the tests that take their time"
 	@echo "make reference  write docs/reference.md anew"
 	@echo "make clean      remove what the other targets made"
@@ -32,6 +33,9 @@ check: $(VENV)/.dev
 
 long: $(VENV)/.dev
 	$(BIN)/pytest -s tests/long_*.py $(ARGS)
+
+faults: $(VENV)/.dev
+	$(BIN)/python -m faults $(ARGS)
 
 bench: $(VENV)/.dev $(VENV)-bench/.made
 	$(BIN)/python -m bench $(ARGS)

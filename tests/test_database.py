@@ -312,6 +312,31 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
     with_database(settings, work)
 
 
+def test_nobody_stands_in_line_for_ever(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gleanery.store import postgres
+
+    monkeypatch.setattr(postgres, "_LINE_SECONDS", 0.1)
+    settings = fresh_settings("postgres", request, tmp_path)
+    last = asyncio.Event()
+
+    async def stay(transaction: Transaction) -> str:
+        await last.wait()
+        return "stayed"
+
+    async def work(database: Engine) -> None:
+        first = asyncio.create_task(database.write(stay, line="a"))
+        await asyncio.sleep(0)
+        others = [database.write(stay, line="a") for _ in range(3)]
+        told = await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 10)
+        assert [type(one) for one in told] == [Unavailable] * 3
+        last.set()
+        assert await first == await database.write(stay, line="a") == "stayed"
+
+    with_database(settings, work)
+
+
 def test_a_full_disk_keeps_nothing_of_the_commit_and_heals(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path)
 
@@ -353,7 +378,10 @@ def test_a_start_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "passes"),
     [
-        *((state, True) for state in ("40001", "40P01", "53300", "57014", "55P03", "25006")),
+        *(
+            (state, True)
+            for state in ("40001", "40P01", "53300", "57014", "55P03", "25006", "58030")
+        ),
         *((state, False) for state in ("23505", "42601")),
     ],
 )

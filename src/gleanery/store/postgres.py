@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import asyncpg
@@ -24,12 +24,17 @@ _ACQUIRE_SECONDS = 5.0
 _STATEMENT_SECONDS = 30.0
 _NO_LIMIT = 24 * 3600.0  # for a migration, which takes the time it takes
 _LOCK_SECONDS = 10  # how long another node's writer may keep ours waiting
+_ROLLBACK_SECONDS = 2.0
+_LINE_SECONDS = 20.0  # how long those before it in line may keep a writer waiting
 
-_AWAY = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError)
+# The driver's word for a connection whose server has taken its leave, but is not closed yet.
+_LEAVING = asyncpg.InternalClientError
+_AWAY = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError, _LEAVING)
 # Of the server's own errors, those that pass: connection, rollback, resources, intervention, a
-# read-only standby, a lock not had in time, a schema that another node has just changed.
+# read-only standby, a lock not had in time, a disk that fails, a schema that another node has just
+# changed.
 _PASSING_CLASSES = ("08", "40", "53", "57")
-_PASSING = ("25006", "55P03")
+_PASSING = ("25006", "55P03", "58030")
 
 
 def _passes(error: Exception) -> bool:
@@ -80,6 +85,39 @@ class _Connection(asyncpg.Connection):
             self._works_for = whose
 
 
+@asynccontextmanager
+async def _atomic(connection: Any) -> AsyncIterator[None]:
+    """A transaction. A server that does not answer is not waited for a second time to undo it."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        yield
+    except BaseException:
+        await _roll_back(connection, transaction)
+        raise
+    await transaction.commit()
+
+
+async def _roll_back(connection: Any, transaction: Any) -> None:
+    try:
+        async with asyncio.timeout(_ROLLBACK_SECONDS):
+            await transaction.rollback()
+    except BaseException:
+        connection.terminate()  # the server undoes what is not committed
+        raise
+
+
+class _Line(asyncio.Lock):
+    """Where writers wait for each other, but not for ever: each before may take its full time."""
+
+    async def acquire(self) -> Literal[True]:
+        try:
+            async with asyncio.timeout(_LINE_SECONDS):
+                return await super().acquire()
+        except TimeoutError:
+            raise Unavailable("Too many write here at once; try again") from None
+
+
 class PostgresDatabase:
     """A ``Database`` on a PostgreSQL server."""
 
@@ -89,7 +127,7 @@ class PostgresDatabase:
         self._url = url
         self._pool_size = pool_size
         self._turns = asyncio.Semaphore(pool_size)
-        self._lines: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+        self._lines: WeakValueDictionary[Hashable, _Line] = WeakValueDictionary()
         self._listener = _Listener(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         # Out of the pool but not in use: to take one from there and to give it back costs two
@@ -171,7 +209,7 @@ class PostgresDatabase:
     async def write_for(
         self, whose: int, work: Callable[[Transaction], Awaitable[T]], line: Hashable
     ) -> T:
-        async with self._in(line), self._connection(whose) as connection, connection.transaction():
+        async with self._in(line), self._connection(whose) as connection, _atomic(connection):
             return await work(_PostgresTransaction(connection))
 
     @asynccontextmanager
@@ -187,7 +225,7 @@ class PostgresDatabase:
             return nullcontext()
         lock = self._lines.get(line)
         if lock is None:
-            lock = self._lines[line] = asyncio.Lock()
+            lock = self._lines[line] = _Line()
         return lock
 
     @asynccontextmanager
@@ -201,6 +239,9 @@ class PostgresDatabase:
                     await connection.work_for(whose)
                     yield connection
                     is_well = True
+                except _LEAVING:
+                    connection.terminate()
+                    raise
                 finally:
                     await self._give_back(connection, is_well)
             finally:
@@ -283,13 +324,15 @@ class _Listener:
             if self._connection is not None and not self._connection.is_closed():
                 return
             try:
-                connection: Any = await asyncpg.connect(self._url, timeout=_ACQUIRE_SECONDS)
+                connection: Any = await asyncpg.connect(
+                    self._url, timeout=_ACQUIRE_SECONDS, command_timeout=_ACQUIRE_SECONDS
+                )
                 self._connection = connection
                 await row_security.take_role(connection)
                 await connection.add_listener(_CHANNEL, self._heard)
                 connection.add_termination_listener(self._lost)
             except _AWAY as error:
-                await self.close()
+                self._drop()
                 raise Unavailable from error
 
     def _heard(self, connection: Any, pid: int, channel: str, line: str) -> None:
@@ -298,6 +341,11 @@ class _Listener:
     def _lost(self, connection: Any) -> None:
         """Something may have been announced that nobody heard: let everyone look."""
         self.watches.wake_all()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

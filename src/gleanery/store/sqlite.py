@@ -194,7 +194,10 @@ class SqliteDatabase:
     @asynccontextmanager
     async def watch(self, line: str) -> AsyncIterator[Watch]:
         with self._watches.adding(line, Watch()) as watch:
-            self._seen.setdefault(line, self._clock(line))
+            try:
+                self._seen.setdefault(line, self._clock(line))
+            except _BUSY as error:
+                raise Unavailable from error
             if self._lookout is None:
                 self._lookout = asyncio.create_task(self._look_out())
             yield watch
