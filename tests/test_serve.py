@@ -166,6 +166,13 @@ def test_what_is_in_flight_is_finished_on_sigterm(tmp_path: Path) -> None:
         assert running.process.wait(20) == 0
 
 
+def test_a_closed_terminal_ends_it_in_order(tmp_path: Path) -> None:
+    port = free_port()
+    with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
+        running.wait_ready(f"{HERE}:{port}")
+        assert running.stop(signal.SIGHUP) == 0
+
+
 # --- what an operator sees ----------------------------------------------------------------------
 
 

@@ -55,6 +55,7 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
     logs.configure(settings)
     for number in (signal.SIGINT, signal.SIGTERM):  # before and after the server has its own
         signal.signal(number, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     _log.info(
         "serving",
         address=settings.address,
