@@ -119,6 +119,31 @@ def received_of(connection: socket.socket) -> int:
     return size
 
 
+def test_what_comes_behind_a_body_is_nothing_to_go_by(strict: Service, caller: Client) -> None:
+    start = "GET /v1/cookies HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    trailer = f"0\r\nAuthorization: Bearer {caller.token}\r\nX: y\r\n\r\n"
+    chunked = f"{start}Transfer-Encoding: chunked\r\n\r\n"
+    assert raw.exchange(strict.url, (chunked + trailer).encode()).status == 401
+    assert raw.exchange(strict.url, f"{start}\r\n".encode()).status == 401
+
+
+def test_trailers_without_end_are_not_collected(strict: Service, caller: Client) -> None:
+    with connected(strict) as connection:
+        connection.sendall(
+            head(caller, "POST", "/v1/cookies", JSON, "Transfer-Encoding: chunked") + b"0\r\n"
+        )
+        assert sent_to(connection, b"X: " + b"x" * 65536 + b"\r\n", 1000) < 1000
+
+
+def test_far_too_many_requests_ahead_are_refused(strict: Service) -> None:
+    with connected(strict) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n" * 1000)
+        found = statuses(read_all(connection))
+    assert found[-1] == b"400"
+    assert len(found) < 200
+    assert set(found[:-1]) == {b"200"}
+
+
 # --- what is unusual, and right ------------------------------------------------------------------
 
 
@@ -256,6 +281,20 @@ def assert_the_log_is_free(path: Path) -> None:
     [(busy, _, _)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     connection.close()
     assert not busy
+
+
+def test_a_long_download_by_a_steady_reader_is_not_cut(strict: Service, caller: Client) -> None:
+    size = 24 * 1024 * 1024
+    id_ = caller.post("/v1/files", content=b"x" * size).json()["id"]
+    received = 0
+    with connected(strict) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
+        connection.sendall(head(caller, "GET", f"/v1/files/{id_}", "Connection: close"))
+        started = time.monotonic()
+        while piece := connection.recv(256 * 1024):
+            received += len(piece)
+            time.sleep(max(0, started + received / (6 * 1024 * 1024) - time.monotonic()))
+    assert received > size
 
 
 def test_who_is_slow_but_goes_on_is_served(strict: Service, caller: Client) -> None:

@@ -591,3 +591,9 @@ def test_nothing_that_a_client_sends_becomes_a_path(
     )
     assert [str(p) for p in found if not ours.fullmatch(str(p))] == []
     assert len(found) > 500
+
+
+def test_a_link_with_endless_digits_is_just_wrong(service: Service) -> None:
+    with service.stranger() as nobody:
+        query = {"organization": "1", "signature": "x", "expires": "9" * 5000}
+        assert nobody.get(f"/v1/blobs/{'a' * 32}", params=query).status_code == 403

@@ -96,6 +96,9 @@ def test_a_page_is_a_seek(either: Service, filters: tuple[str, ...]) -> None:
             assert "seq>" in of_filter or "seq >" in of_filter
         if not filters:
             assert "seq>" in found or "seq >" in found
+        if len(filters) > 1:  # and the item by its place
+            of_item = found.rpartition("outputs_in_order")[2]
+            assert "seq=?" in of_item or "(seq = leaps.head)" in of_item
 
 
 def test_a_page_of_the_audit_log_is_a_seek(either: Service) -> None:

@@ -102,9 +102,12 @@ class _JsonLines:
         )
 
     def _flush(self) -> None:
-        sys.stderr.write("".join(self._lines))
+        lines, self._lines = (
+            self._lines,
+            [],
+        )  # first: whatever happens, the next ones get their turn
+        sys.stderr.write("".join(lines))
         sys.stderr.flush()
-        self._lines.clear()
 
 
 @lru_cache(maxsize=4)

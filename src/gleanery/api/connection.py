@@ -28,6 +28,7 @@ _HELD = 64 * 1024  # bytes of a body, before the client has to wait until they a
 _SLOWEST = 1024  # bytes a second; who is slower for a while is given up
 _TOLD = 100  # connections beyond the limit that are told so; further ones are cut off
 _LINGER_SECONDS, _LINGER_BYTES = 5, 4 * 1024 * 1024  # for a client to see that it is refused
+_LONGEST_QUEUE = 64  # requests sent ahead of the answers
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
@@ -114,7 +115,7 @@ class Request:
         parts = [_STATUS_LINES[status], b"date: ", _date(int(time.time())), b"\r\n"]
         for name, value in headers:
             parts += (name, b": ", value, b"\r\n")
-        if self._expects and not self._held:
+        if self._expects and not self._held and not self.is_whole:
             self.keep_alive = False  # what comes next may be the body or another request
         parts.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
         if self.method != "HEAD":
@@ -145,9 +146,9 @@ class Request:
         self.is_whole = True
         self._tell()
 
-    def fail(self, fault: Exception) -> None:
-        """Nothing more comes from the client, and the connection ends with this request."""
-        self.keep_alive = False
+    def fail(self, fault: Exception, *, keep_alive: bool = False) -> None:
+        """Nothing more comes from the client; unless others wait, the connection ends with it."""
+        self.keep_alive = keep_alive
         self._fault = self._fault or fault
         self._tell()
 
@@ -243,7 +244,9 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._room: asyncio.Future[None] | None = None  # to write on, while there is none
         # The head that is coming in
+        self._in_message = False
         self._in_head = False
+        self._has_moved_on = False  # with the bytes that came last
         self._head_bytes = 0
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
@@ -272,7 +275,7 @@ class Connection(asyncio.Protocol):
             if self._current is None and self._moved > _LINGER_BYTES:
                 self._transport.abort()
             return
-        begun = self._begun
+        begun, self._has_moved_on = self._begun, False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -282,21 +285,26 @@ class Connection(asyncio.Protocol):
             cause = error.__context__
             self.refuse(cause if isinstance(cause, GleaneryError) else BadRequest())
             return
-        if self._in_head and self._begun == begun:  # else most may be of the requests before it
+        # Bytes that brought neither a request nor a body: a head that grows, or trailers.
+        if self._in_message and self._begun == begun and not self._has_moved_on:
             self._grow_head(len(data))
 
     def _stay(self) -> None:
         """The client offers another protocol. Its request is answered all the same, in ours."""
         self._is_deaf = True
-        for request in (self._current, *self._queue):
-            if request is not None:
-                request.keep_alive = False
+        last = self._queue[-1] if self._queue else self._current
+        if last is None:  # it was turned away at the door
+            self._transport.close()
+        else:
+            last.keep_alive = False
 
     def eof_received(self) -> bool:
         """The client sends nothing more. It may still wait for answers."""
         for request in (self._current, *self._queue):
             if request is not None:
-                request.fail(ClientGone())
+                request.fail(ClientGone(), keep_alive=request.is_whole and bool(self._queue))
+        if self._queue:
+            self._queue[-1].keep_alive = False
         has_tls = self._transport.get_extra_info("ssl_object") is not None
         return self._current is not None and not has_tls
 
@@ -321,24 +329,29 @@ class Connection(asyncio.Protocol):
     # --- what the parser tells -------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._in_message, self._in_head, self._head_bytes = True, True, 0
         self._url, self._headers = b"", {}
         self._begun += 1
 
     def on_url(self, url: bytes) -> None:
         self._url += url
+        self._head_bytes += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:  # what comes behind a body is nothing to go by
+            return
         name = name.lower()
         if name in self._headers:
             value = self._headers[name] + b", " + value
         self._headers[name] = value
         self._head_bytes += len(name) + len(value)
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
         if self._head_bytes > _LONGEST_HEAD:
             raise HeadTooLarge(_LONGEST_HEAD)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._head_bytes, self._has_moved_on = False, 0, True
+        if len(self._queue) >= _LONGEST_QUEUE:
+            raise BadRequest
         method = self._parser.get_method().decode("ascii")
         request = self._arriving = Request(self, method, self._url, self._headers)
         request.keep_alive = (
@@ -355,10 +368,12 @@ class Connection(asyncio.Protocol):
             self._pause_reading()
 
     def on_body(self, body: bytes) -> None:
+        self._has_moved_on = True
         if self._arriving is not None and self._arriving.add(body):
             self._pause_reading()
 
     def on_message_complete(self) -> None:
+        self._in_message, self._has_moved_on = False, True
         if self._arriving is not None:
             self._arriving.end()
             self._arriving = None
@@ -380,7 +395,9 @@ class Connection(asyncio.Protocol):
         """What is small goes out in one piece; what is large is not copied for that."""
         if self._is_lost:
             raise ClientGone
-        if sum(map(len, parts)) <= _HELD:
+        size = sum(map(len, parts))
+        self._left += size
+        if size <= _HELD:
             self._transport.write(b"".join(parts))
         else:
             self._transport.writelines(parts)
@@ -450,10 +467,10 @@ class Connection(asyncio.Protocol):
 
     def _close(self, request: Request) -> None:
         """A client that is still sending is first let read the answer: else it may never see it."""
+        self._is_deaf, self._moved = True, 0
         if request.is_whole or not self._transport.can_write_eof():
             self._transport.close()
             return
-        self._is_deaf, self._moved = True, 0
         self._transport.write_eof()
         self._queue.clear()
         self.resume_reading()
@@ -514,7 +531,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """At a moment when nobody waits for an answer."""
-        self._transport.close()
+        self._give_up()
 
     def abort(self) -> None:
         self._transport.abort()

@@ -19,6 +19,7 @@ from gleanery.store.files import BLOB_URL, FILE_URL, ID_BYTES, ID_LETTERS, SIGNA
 from gleanery.vault import Vault
 
 _PURPOSE = "file links"
+_MOST_DIGITS = 18
 
 
 class FileLinks:
@@ -48,7 +49,7 @@ class FileLinks:
         self, file_id: str, organization: str, expires: str, signature: str, now: int
     ) -> bool:
         """Whether we made a link of these parts, under any key we know, and in its time."""
-        if not (organization.isdecimal() and expires.isdecimal()) or len(file_id) != ID_LETTERS:
+        if not (_is_number(organization) and _is_number(expires)) or len(file_id) != ID_LETTERS:
             return False
         try:
             id_ = bytes.fromhex(file_id)
@@ -64,6 +65,10 @@ class FileLinks:
         keys, around = files.keys_and_rest(text)
         links = await blobs.sign(keys, self._seconds)
         return _woven(around, [link.encode() for link in links])
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 def _signatures(key: bytes, ids: bytes, organization: str, expires: str) -> list[bytes]:

@@ -56,7 +56,8 @@ def _search(filters: tuple[str, ...]) -> _Search:
 def _meeting(after: str, conditions: Sequence[str]) -> str:
     """Finds what meets several conditions, by leaps: from a place of the first to the next of the
     second at or behind it, and so on; where all agree, there is one. However common one of them
-    is, this takes no more leaps than the rarest has places. In their order, without a sort.
+    is, this takes no more leaps than the rarest has places. The items are in the order in which
+    they are found: there is no join that a planner could turn around.
     """
     first = _next(conditions[0], ">", "{}")
     last = first
@@ -68,7 +69,8 @@ WITH RECURSIVE leaps (head, tail) AS (
     SELECT {first.format(after)}, {last.format(after)}
     UNION ALL
     SELECT {first.format(reached)}, {last.format(reached)} FROM leaps WHERE tail IS NOT NULL)
-SELECT seq, item FROM leaps CROSS JOIN outputs WHERE head = tail AND {_OF_GROUP} AND seq = head
+SELECT head AS seq, (SELECT item FROM outputs WHERE {_OF_GROUP} AND seq = head) AS item
+FROM leaps WHERE head = tail
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -20,6 +21,7 @@ T = TypeVar("T")
 
 _CHANNEL = "gleanery"
 _MIGRATION_LOCK = 0x676C65616E  # "glean": an advisory lock that only migrating takes
+_REST_SECONDS = 300  # after which a connection may have been dropped on the way, unsaid
 _ACQUIRE_SECONDS = 5.0
 _STATEMENT_SECONDS = 30.0
 _NO_LIMIT = 24 * 3600.0  # for a migration, which takes the time it takes
@@ -132,7 +134,8 @@ class PostgresDatabase:
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         # Out of the pool but not in use: to take one from there and to give it back costs two
         # tasks, as much as half a small page.
-        self._at_hand: list[Any] = []
+        self._at_hand: list[tuple[Any, float]] = []  # and since when
+        self._is_closing = False
 
     async def open(self) -> None:
         try:
@@ -154,6 +157,7 @@ class PostgresDatabase:
             raise SettingsError(f"Can't reach the PostgreSQL database: {error}") from None
 
     async def close(self) -> None:
+        self._is_closing = True
         await self._listener.close()
         if self._pool is not None:
             await self._give_all_back()
@@ -262,22 +266,24 @@ class PostgresDatabase:
     async def _take(self) -> Any:
         assert self._pool is not None, "open() comes first"
         while self._at_hand:
-            connection = self._at_hand.pop()
+            connection, since = self._at_hand.pop()
+            if time.monotonic() - since > _REST_SECONDS:
+                connection.terminate()
             if not connection.is_closed():
                 return connection
             await self._pool.release(connection)
         return await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
 
     async def _give_back(self, connection: Any, is_well: bool) -> None:
-        if is_well:
-            self._at_hand.append(connection)
+        if is_well and not self._is_closing:
+            self._at_hand.append((connection, time.monotonic()))
         elif self._pool is not None:
             await self._pool.release(connection)
 
     async def _give_all_back(self) -> None:
         assert self._pool is not None
         while self._at_hand:
-            await self._pool.release(self._at_hand.pop())
+            await self._pool.release(self._at_hand.pop()[0])
 
 
 class _PostgresRows(NamedTuple):
