@@ -24,7 +24,7 @@ def measure(ground: Ground) -> None:
     with node.serving() as service:
         say(f"Uploading {_OUTPUTS * _FILES:,} files …")
         service.fill("without", data.outputs(_OUTPUTS))
-        service.fill("with", _with_files(service))
+        service.fill("with", list(_with_files(service)))  # a body that pauses would be given up
         paths = {group: node.pages(group, _LIMIT) for group in ("without", "with")}
         turns = Turns({group: partial(service.reads, paths[group]) for group in paths}).run()
         size = {group: len(service.get(paths[group][0])) for group in paths}

@@ -100,7 +100,7 @@ def test_the_reference_in_the_docs_is_the_table() -> None:
 
 def test_the_contract_holds_under_schemathesis(service: Service, tmp_path: Path) -> None:
     """All checks, valid and invalid data, every operation: ``make fuzz`` runs it for longer."""
-    examples = os.environ.get("GLEANERY_FUZZ_EXAMPLES", "6")
+    examples = os.environ.get("GLEANERY_FUZZ_EXAMPLES", "4")
     run = subprocess.run(
         [
             *(sys.executable, "-m", "schemathesis.cli", "run", f"{service.url}/openapi.json"),
