@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from gleanery import tokens
-from gleanery.api.connection import Request
+from gleanery.api.request import Request
 from gleanery.errors import Forbidden, Unauthenticated
 from gleanery.store.database import Database
 from gleanery.store.organizations import find_grant

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gleanery import jsontext
-from gleanery.api.connection import Request
+from gleanery.api.request import Request
 from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
 from gleanery.fields import Name
 

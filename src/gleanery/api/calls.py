@@ -8,8 +8,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery import instants
 from gleanery.api.capacity import Places, Visit
-from gleanery.api.connection import Header, Request
 from gleanery.api.file_links import FileLinks
+from gleanery.api.request import Header, Request
 from gleanery.api.telemetry import Telemetry
 from gleanery.blobs import Blobs
 from gleanery.settings import Settings

@@ -11,7 +11,7 @@ from limits import RateLimitItem, parse
 from limits.aio.storage import MemoryStorage, RedisStorage, Storage
 from limits.errors import StorageError
 
-from gleanery.api.connection import Header
+from gleanery.api.request import Header
 from gleanery.errors import SettingsError
 
 _log = structlog.get_logger("gleanery")

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from gleanery.api.connection import Request
 from gleanery.api.counts import Counts
+from gleanery.api.request import Request
 from gleanery.logs import RequestLog
 
 _PROCESS = secrets.token_hex(6).encode()  # no other process has the same ids
