@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
+import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -29,7 +30,10 @@ class Disk(Protocol):
 
 
 def can_mount() -> bool:
-    status = Path("/proc/self/status").read_text()
+    about = Path("/proc/self/status")
+    if not about.exists() or shutil.which("mkfs.ext4") is None:
+        return False
+    status = about.read_text()
     rights = int(status.split("CapEff:")[1].split()[0], 16)
     return bool(rights >> _CAP_SYS_ADMIN & 1) and Path("/dev/loop-control").exists()
 

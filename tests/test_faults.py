@@ -11,7 +11,9 @@ from faults.ground import Ground, ground
 from faults.results import Result
 
 ENGINES = ("SQLite", "PostgreSQL")
-MOUNTS = pytest.mark.skipif(not disks.can_mount(), reason="only root can mount a disk")
+MOUNTS = pytest.mark.skipif(
+    not disks.can_mount(), reason="takes root on Linux, loop devices and mkfs.ext4"
+)
 
 
 @pytest.fixture
