@@ -89,6 +89,16 @@ class Running:
 
         self.wait_for(ready)
 
+    def workers(self) -> list[int]:
+        """The processes that answer, where there are several."""
+        me = self.process.pid
+        children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
+        return [
+            int(child)
+            for child in children  # one of which only tidies up behind the others
+            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+        ]
+
     def stop(self, with_signal: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(with_signal)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import ssl
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
@@ -140,6 +142,20 @@ def test_several_workers_serve_one_database_and_count_together(tmp_path: Path) -
     lines = [json.loads(line) for line in running.log]
     serving = [line for line in lines if line["event"] == "serving"]
     assert serving[0]["workers"] == 2
+
+
+def test_a_worker_that_is_held_up_for_seconds_is_not_replaced(tmp_path: Path) -> None:
+    port = free_port()
+    options = ("--data", str(tmp_path), "--port", str(port), "--workers", "2")
+    with Running("serve", *options) as running, ExitStack() as at_the_end:
+        at_the_end.callback(running.stop)
+        running.wait_ready(f"{HERE}:{port}")
+        workers = running.workers()
+        os.kill(workers[0], signal.SIGSTOP)  # as a machine does that has no time for it
+        time.sleep(7)
+        os.kill(workers[0], signal.SIGCONT)
+        time.sleep(1)
+        assert running.workers() == workers
 
 
 def test_what_is_in_flight_is_finished_on_sigterm(tmp_path: Path) -> None:

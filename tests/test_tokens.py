@@ -187,10 +187,8 @@ def worker_of(answer: httpx2.Response) -> str:
 
 def clients_of_each_worker(running: Running, url: str, token: str) -> dict[str, Client]:
     """One connection to each: while one worker is held up, the other takes it."""
-    supervisor = running.process.pid
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
     clients = {}
-    for child in map(int, children):
+    for child in running.workers():
         client = Client(url, token)
         os.kill(child, signal.SIGSTOP)
         try:

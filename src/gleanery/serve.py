@@ -33,6 +33,7 @@ from gleanery.store.engines import database_of
 
 _log = structlog.get_logger("gleanery")
 _BACKLOG = 2048
+_HUNG_SECONDS = 30  # a worker that gives no sign of life for so long is replaced
 _OTHER_FILES = 500  # that a worker has open beside its clients' connections
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h has them
 
@@ -152,6 +153,7 @@ def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:
         proxy_headers=False,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=settings.shutdown_seconds,
+        timeout_worker_healthcheck=_HUNG_SECONDS,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
