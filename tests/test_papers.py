@@ -10,9 +10,10 @@ from pathlib import Path
 
 from process import Running, free_port, gleanery
 from service import Client
-from typer.main import get_command
+from typer import Context
+from typer.main import get_group
 
-from gleanery import tokens
+from gleanery import __version__, tokens
 from gleanery.cli import app
 from gleanery.settings import Settings
 
@@ -21,9 +22,9 @@ OPERATIONS_PAGE = (ROOT / "docs" / "operations.md").read_text()
 
 
 def options(*path: str) -> set[str]:
-    command = get_command(app)
+    command = get_group(app)
     for name in path:
-        command = command.commands[name]  # type: ignore[attr-defined]
+        command = command.get_command(Context(command), name)
     return {option for parameter in command.params for option in parameter.opts if "--" in option}
 
 
@@ -82,3 +83,8 @@ def test_the_example_of_a_new_route_is_all_it_takes(tmp_path: Path) -> None:
             assert stranger.get("/v1/organization").status_code == 401
             assert "/v1/organization" in stranger.get("/openapi.json").json()["paths"]
             assert "/v1/organization" in stranger.get("/docs").text
+
+
+def test_the_command_tells_its_version() -> None:
+    told = gleanery("--version")
+    assert (told.returncode, told.stdout.strip()) == (0, __version__)
