@@ -5,6 +5,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 
+# As pip does with what it does not install in place: or every start would do it, where Python may not.
+COMPILE := $(BIN)/python -m compileall -q src
+
 .PHONY: help demo test check bench faults long fuzz format reference constraints clean
 
 help:
@@ -38,6 +41,7 @@ faults: $(VENV)/.dev
 	$(BIN)/python -m faults $(ARGS)
 
 bench: $(VENV)/.dev $(VENV)-bench/.made
+	@$(COMPILE)
 	$(BIN)/python -m bench $(ARGS)
 
 # The peers, in an environment of their own.
@@ -66,6 +70,7 @@ $(VENV)/.made:
 $(VENV)/.runtime: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "Installing Gleanery into $(VENV) …"
 	@$(PIP) install --constraint constraints.txt --editable .
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import logging
 import pkgutil
 import re
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,7 +15,6 @@ from typing import Any, TypeVar
 
 import asyncpg
 import pytest
-import structlog
 from conftest import PostgresServer
 from service import SECRET_KEY, Client, Service
 from test_isolation import Names, settle
@@ -342,7 +342,11 @@ def _forgetful(sql: str) -> str:
 
 
 def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
-    kept_apart: Any, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept_apart: Any,
+    postgres: PostgresServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As on many a managed server; here the role is there, made for another database."""
     owner = postgres.new_user("")
@@ -350,12 +354,12 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
     settings = Settings(
         data=tmp_path, database=url, secret_key=SECRET_KEY, port=0, log_level="warning"
     )
-    with structlog.testing.capture_logs() as log:
+    with caplog.at_level(logging.WARNING):
         service = Service(settings)
         with service.client() as one, service.client() as two:
             organizations = [int(settle(client)["organization"]) for client in (one, two)]
     service.stop()
-    assert [line["because"] for line in log if "only once" in line["event"]]
+    assert [vars(line)["because"] for line in caplog.records if "only once" in line.message]
 
     async def look(engine: Engine) -> tuple[str | None, list[Any]]:
         [row] = await engine.of(organizations[0]).read("SELECT DISTINCT organization_id FROM jobs")

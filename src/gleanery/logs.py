@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -11,42 +12,54 @@ from collections.abc import Callable
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as _quoted
 
-import structlog
-from structlog.typing import Processor
-
 from gleanery.settings import Settings
 
-_log = structlog.get_logger("gleanery.request")
+_log = logging.getLogger("gleanery.request")
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "color_message"}
+_DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
 
 def configure(settings: Settings) -> None:
     """Routes our own and the server's log through one format."""
-    as_text = _is_text(settings)
-    level = getattr(logging, settings.log_level.upper())
-    shared: list[Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_ending(as_text),
-            ],
-        )
-    )
-    logging.basicConfig(handlers=[handler], level=level, force=True)
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
-    )
+    handler.setFormatter(_AsText() if _is_text(settings) else _AsJson())
+    logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
+
+
+def _members(record: logging.LogRecord) -> dict[str, object]:
+    """What was told beside the words, as ``extra``."""
+    return {name: value for name, value in vars(record).items() if name not in _USUAL}
+
+
+class _AsJson(logging.Formatter):
+    """One object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = _members(record) | {
+            "event": record.getMessage(),
+            "level": record.levelname.lower(),
+            "timestamp": _timestamp(record.created),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class _AsText(logging.Formatter):
+    """A line for people, and the traceback under it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        has_colors = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        self._dim, self._bold, self._plain = (_DIM, _BOLD, _PLAIN) if has_colors else ("", "", "")
+
+    def format(self, record: logging.LogRecord) -> str:
+        members = " ".join(f"{name}={value}" for name, value in _members(record).items())
+        line = (
+            f"{self._dim}{_timestamp(record.created)}{self._plain} [{record.levelname.lower():<8}] "
+            f"{self._bold}{record.getMessage():<30}{self._plain} {members}"
+        ).rstrip()
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 def _is_text(settings: Settings) -> bool:
@@ -73,12 +86,14 @@ def _request_as_text(
 ) -> None:
     _log.info(
         "request",
-        method=method,
-        path=path,
-        operation=operation,
-        status=status,
-        milliseconds=round(seconds * 1000, 2),
-        request_id=id_,
+        extra={
+            "method": method,
+            "path": path,
+            "operation": operation,
+            "status": status,
+            "milliseconds": round(seconds * 1000, 2),
+            "request_id": id_,
+        },
     )
 
 
@@ -93,35 +108,24 @@ class _JsonLines:
     ) -> None:
         if not self._lines:
             asyncio.get_running_loop().call_soon(self._flush)
-        second, fraction = divmod(time.time(), 1)
         self._lines.append(
             f'{{"method":{_quoted(method)},"path":{_quoted(path)},"operation":"{operation}",'
             f'"status":{status},"milliseconds":{seconds * 1000:.2f},"request_id":"{id_}",'
             f'"event":"request","level":"info",'
-            f'"timestamp":"{_rendered(int(second))}.{int(fraction * 1_000_000):06}Z"}}\n'
+            f'"timestamp":"{_timestamp(time.time())}"}}\n'
         )
 
     def _flush(self) -> None:
-        lines, self._lines = (
-            self._lines,
-            [],
-        )  # first: whatever happens, the next ones get their turn
+        lines, self._lines = self._lines, []  # first: the next ones get their turn, come what may
         sys.stderr.write("".join(lines))
         sys.stderr.flush()
+
+
+def _timestamp(seconds: float) -> str:
+    second, fraction = divmod(seconds, 1)
+    return f"{_rendered(int(second))}.{int(fraction * 1_000_000):06}Z"
 
 
 @lru_cache(maxsize=4)
 def _rendered(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-
-
-def _ending(as_text: bool) -> list[Processor]:
-    """Tracebacks are plain: richer ones print local variables, and those can be credentials."""
-    if as_text:
-        return [
-            structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ,
-                exception_formatter=structlog.dev.plain_traceback,
-            )
-        ]
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -34,7 +34,7 @@ from gleanery.fields import (
 class Input(BaseModel):
     """What a client sends: strict types, unknown members ignored."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, defer_build=True)
 
 
 # --- cookies and local storage ------------------------------------------------------------------

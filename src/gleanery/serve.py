@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import logging
 import os
 import resource
 import signal
@@ -18,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-import structlog
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
@@ -31,7 +31,7 @@ from gleanery.settings import Settings
 from gleanery.store import facts
 from gleanery.store.engines import database_of
 
-_log = structlog.get_logger("gleanery")
+_log = logging.getLogger("gleanery")
 _BACKLOG = 2048
 _HUNG_SECONDS = 30  # a worker that gives no sign of life for so long is replaced
 _OTHER_FILES = 500  # that a worker has open beside its clients' connections
@@ -59,11 +59,13 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
     signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     _log.info(
         "serving",
-        address=settings.address,
-        listening=f"{settings.host} port {settings.port}",
-        engine=database_of(settings).engine,
-        data=str(settings.data.absolute()),
-        workers=settings.workers,
+        extra={
+            "address": settings.address,
+            "listening": f"{settings.host} port {settings.port}",
+            "engine": database_of(settings).engine,
+            "data": str(settings.data.absolute()),
+            "workers": settings.workers,
+        },
     )
     if settings.workers == 1:
         uvicorn.Server(config(settings, partial(_worker, settings))).run(sockets=[listener])
@@ -126,7 +128,9 @@ def _allow_files(count: int) -> None:
     """A connection is an open file, of which the system allows a process few unless it asks."""
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and most < count:
-        _log.warning("fewer open files are allowed than --max-connections needs", allowed=most)
+        _log.warning(
+            "fewer open files are allowed than --max-connections needs", extra={"allowed": most}
+        )
         count = most
     if allowed != resource.RLIM_INFINITY and allowed < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, most))

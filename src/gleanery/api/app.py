@@ -7,14 +7,12 @@ handler, send the answer.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import structlog
-from pydantic import TypeAdapter
 
 from gleanery import instants, logs
 from gleanery.api import binding, openapi, problems, reference, telemetry
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
 Message = MutableMapping[str, Any]
 
-_log = structlog.get_logger("gleanery")
+_log = logging.getLogger("gleanery")
 
 _NOBODY = 0
 _LARGE_BODY = 256 * 1024  # is read in a thread, so that other requests get their turns
@@ -123,18 +121,15 @@ class App:
             self, settings.idle_seconds, settings.stall_seconds, settings.max_connections
         )
         self._chores: list[asyncio.Task[None]] = []
-        self._bodies = {
-            operation.name: TypeAdapter(operation.body)
-            for operation in OPERATIONS
-            if operation.body not in (None, bytes)
-        }
 
     async def start(self) -> None:
         await self._services.database.open()
         try:
             await facts.claim_key(self._services.database, self._services.vault)
             if weakness := await self._services.database.weakness():
-                _log.warning("the organizations are kept apart only once", because=weakness)
+                _log.warning(
+                    "the organizations are kept apart only once", extra={"because": weakness}
+                )
         except BaseException:
             await self.stop()
             raise
@@ -234,11 +229,11 @@ class App:
             if isinstance(error, Busy | TooOften):
                 request.decline()
             if isinstance(error, Unavailable):
-                _log.warning("unavailable", request_id=id_.decode(), exc_info=error)
+                _log.warning("unavailable", extra={"request_id": id_.decode()}, exc_info=error)
         except ClientGone:
             raise
         except Exception:
-            _log.exception("internal error", request_id=id_.decode())
+            _log.exception("internal error", extra={"request_id": id_.decode()})
             answer = problems.internal_error()
         await self._send(request, answer, name, id_, started)
 
@@ -257,7 +252,7 @@ class App:
         except ClientGone:
             raise
         except Exception:  # the client sees that it is cut short
-            _log.exception("an answer is broken off", request_id=id_.decode())
+            _log.exception("an answer is broken off", extra={"request_id": id_.decode()})
             raise
         finally:
             self._services.telemetry.record(name, request, id_, answer.status, started)
@@ -306,7 +301,7 @@ class App:
             call.body = binding.read_lines(request, settings.max_body_bytes)
             return operation.lines
         text = await binding.read_body(request, settings.max_body_bytes)
-        bind = partial(binding.bind_body, self._bodies[operation.name], text, settings.max_records)
+        bind = partial(binding.bind_body, operation.body, text, settings.max_records)
         call.body = bind() if len(text) < _LARGE_BODY else await asyncio.to_thread(bind)
         return operation.handler
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from enum import Enum
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -19,7 +19,6 @@ from gleanery.fields import Name
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
-_NAME: TypeAdapter[str] = TypeAdapter(Name)
 # A cursor that is surely valid, if the operation knows one: 18 digits are below the largest.
 _CURSOR = re.compile(rb"(?:^|&)cursor=(0|[1-9][0-9]{0,17})(?=&|$)")
 _REMEMBERED_BYTES = 512
@@ -52,7 +51,8 @@ def bind_path(named: dict[str, str], creates: bool) -> None:
 
 @lru_cache(maxsize=4096)
 def _checked_name(text: str) -> str:
-    return _NAME.validate_python(text)
+    name: str = _validator(Name).validate_python(text)
+    return name
 
 
 # --- query --------------------------------------------------------------------------------------
@@ -201,7 +201,13 @@ async def read_body(request: Request, limit: int) -> bytes:
     return b"".join([chunk async for chunk in read_chunks(request, limit)])
 
 
-def bind_body(type_: TypeAdapter[Any], text: bytes, max_records: int) -> Any:
+@cache
+def _validator(type_: Any) -> TypeAdapter[Any]:
+    """Made when it is first needed: the start does not wait for all of them."""
+    return TypeAdapter(type_)
+
+
+def bind_body(type_: Any, text: bytes, max_records: int) -> Any:
     """The body's value; of an array, every element's every fault is told."""
     if not text:
         raise Invalid(Fault(("body",), "The body is empty", "json"))
@@ -211,7 +217,7 @@ def bind_body(type_: TypeAdapter[Any], text: bytes, max_records: int) -> Any:
             raise Invalid(
                 Fault(("body",), f"The array may hold {max_records} records at most", "too_long")
             )
-        return type_.validate_python(value)
+        return _validator(type_).validate_python(value)
     except jsontext.BadJson as error:
         raise Invalid(Fault(("body",), str(error), "json")) from None
     except ValidationError as error:

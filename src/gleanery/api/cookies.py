@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import TypeAdapter
-
 from gleanery.api.calls import Answer, Call
-from gleanery.records import CookieDeletion, CookieIn, CookieOut, DomainQuery, Tally
+from gleanery.jsontext import encode
+from gleanery.records import CookieDeletion, CookieIn, DomainQuery
 from gleanery.store import cookies
-
-_LIST = TypeAdapter(list[CookieOut])
-_TALLY = TypeAdapter(Tally)
 
 
 async def set_cookies(call: Call[None, list[CookieIn]]) -> Answer:
@@ -17,7 +13,7 @@ async def set_cookies(call: Call[None, list[CookieIn]]) -> Answer:
     tally = await cookies.store_cookies(
         call.database, s.vault, call.organization_id, call.body, s.clock(), call.by
     )
-    return Answer(_TALLY.dump_json(tally))
+    return Answer(encode(tally))
 
 
 async def get_cookies(call: Call[DomainQuery, None]) -> Answer:
@@ -25,7 +21,7 @@ async def get_cookies(call: Call[DomainQuery, None]) -> Answer:
     listed = await cookies.list_cookies(
         call.database, s.vault, call.organization_id, call.query.domain, s.clock(), call.by
     )
-    return Answer(_LIST.dump_json(listed))
+    return Answer(encode(listed))
 
 
 async def delete_cookies(call: Call[CookieDeletion, None]) -> Answer:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncIterator
 from urllib.parse import quote
-
-import structlog
-from pydantic import TypeAdapter
 
 from gleanery import instants, mediatypes
 from gleanery.api import partial
 from gleanery.api.calls import Answer, Call, Services
 from gleanery.blobs import NoBlob
 from gleanery.errors import BadLink, NotFound
-from gleanery.records import BlobQuery, FileQuery, FileUpload, StoredFile
+from gleanery.jsontext import encode
+from gleanery.records import BlobQuery, FileQuery, FileUpload
 from gleanery.store import files
 
-_ONE = TypeAdapter(StoredFile)
-_log = structlog.get_logger("gleanery")
+_log = logging.getLogger("gleanery")
 
 
 class _Upload:
@@ -77,7 +75,7 @@ async def store_file(call: Call[FileUpload, AsyncIterator[bytes]]) -> Answer:
     finally:
         if file is None or file.key != key:  # it failed, or the same bytes were here before
             await asyncio.shield(_remove(s, organization_id, key))
-    return Answer(_ONE.dump_json(file.shown()))
+    return Answer(encode(file.shown()))
 
 
 async def _remove(services: Services, organization_id: int, key: str) -> None:
@@ -93,7 +91,7 @@ async def find_file(call: Call[FileQuery, None]) -> Answer:
     file = await files.find_by_source(
         call.database, call.organization_id, call.query.source_url, call.query.etag
     )
-    return Answer(_ONE.dump_json(file.shown()))
+    return Answer(encode(file.shown()))
 
 
 async def get_file(call: Call[None, None]) -> Answer:
@@ -145,7 +143,7 @@ async def _first(pieces: AsyncIterator[bytes]) -> bytes:
     try:
         return await anext(pieces, b"")
     except NoBlob as lost:
-        _log.error("the store of files has lost a blob", key=str(lost))
+        _log.error("the store of files has lost a blob", extra={"key": str(lost)})
         raise NotFound from None
 
 

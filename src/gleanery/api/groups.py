@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import TypeAdapter
-
 from gleanery.api import links
 from gleanery.api.calls import Answer, Call
-from gleanery.records import GroupOut, GroupSettings, GroupsQuery
+from gleanery.jsontext import encode
+from gleanery.records import GroupSettings, GroupsQuery
 from gleanery.store import catalogue
-
-_ONE = TypeAdapter(GroupOut)
-_LIST = TypeAdapter(list[GroupOut])
 
 
 async def get_groups(call: Call[GroupsQuery, None]) -> Answer:
@@ -18,7 +14,7 @@ async def get_groups(call: Call[GroupsQuery, None]) -> Answer:
     page, more = await catalogue.list_groups(
         call.database, call.organization_id, call.cursor, query.limit
     )
-    body = _LIST.dump_json(page)
+    body = encode(page)
     if more is None:
         return Answer(body)
     follows = {"limit": query.limit, "cursor": more}
@@ -27,7 +23,7 @@ async def get_groups(call: Call[GroupsQuery, None]) -> Answer:
 
 async def get_group(call: Call[None, None]) -> Answer:
     group = await catalogue.show_group(call.database, call.organization_id, call.path["group_id"])
-    return Answer(_ONE.dump_json(group))
+    return Answer(encode(group))
 
 
 async def set_group(call: Call[None, GroupSettings]) -> Answer:
@@ -35,7 +31,7 @@ async def set_group(call: Call[None, GroupSettings]) -> Answer:
     group = await catalogue.set_group(
         call.database, s.schemas, call.organization_id, call.path["group_id"], call.body, s.clock
     )
-    return Answer(_ONE.dump_json(group))
+    return Answer(encode(group))
 
 
 async def delete_group(call: Call[None, None]) -> Answer:

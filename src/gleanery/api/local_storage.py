@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import TypeAdapter
-
 from gleanery.api.calls import Answer, Call
+from gleanery.jsontext import encode
 from gleanery.records import (
     LocalStorageDeletion,
     LocalStorageIn,
-    LocalStorageOut,
     LocalStorageQuery,
-    Tally,
 )
 from gleanery.store import local_storage
-
-_LIST = TypeAdapter(list[LocalStorageOut])
-_TALLY = TypeAdapter(Tally)
 
 
 async def set_local_storage(call: Call[None, list[LocalStorageIn]]) -> Answer:
@@ -23,7 +17,7 @@ async def set_local_storage(call: Call[None, list[LocalStorageIn]]) -> Answer:
     tally = await local_storage.store_entries(
         call.database, s.vault, call.organization_id, call.body, s.clock(), call.by
     )
-    return Answer(_TALLY.dump_json(tally))
+    return Answer(encode(tally))
 
 
 async def get_local_storage(call: Call[LocalStorageQuery, None]) -> Answer:
@@ -37,7 +31,7 @@ async def get_local_storage(call: Call[LocalStorageQuery, None]) -> Answer:
         s.clock(),
         call.by,
     )
-    return Answer(_LIST.dump_json(listed))
+    return Answer(encode(listed))
 
 
 async def delete_local_storage(call: Call[LocalStorageDeletion, None]) -> Answer:

@@ -8,18 +8,15 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import lru_cache
 
-from pydantic import TypeAdapter
-
 from gleanery import jsontext
 from gleanery.api import links
 from gleanery.api.binding import bind_body
 from gleanery.api.calls import Answer, Call
 from gleanery.errors import Fault, GleaneryError, Invalid
-from gleanery.records import IngestAnswer, OutputIn, OutputQuery
+from gleanery.jsontext import encode
+from gleanery.records import OutputIn, OutputQuery
 from gleanery.store import outputs, pages
 
-_ONE: TypeAdapter[OutputIn] = TypeAdapter(OutputIn)
-_ANSWER = TypeAdapter(IngestAnswer)
 _LINES_AT_ONCE = 1000
 _BYTES_AT_ONCE = 1024 * 1024
 
@@ -65,7 +62,7 @@ async def store_outputs(call: Call[None, list[OutputIn]]) -> Answer:
         s.clock,
         idempotency_key=call.idempotency_key,
     )
-    return Answer(_ANSWER.dump_json(answer))
+    return Answer(encode(answer))
 
 
 async def store_lines(call: Call[None, AsyncIterator[bytes]]) -> Answer:
@@ -117,7 +114,7 @@ def _bind_lines(batch: list[bytes], first: int) -> list[tuple[int, OutputIn]]:
         if not line.strip():
             continue
         try:
-            bound.append((place, bind_body(_ONE, line, 1)))
+            bound.append((place, bind_body(OutputIn, line, 1)))
         except Invalid as error:
             faults += [replace(f, loc=("body", str(place), *f.loc[1:])) for f in error.faults]
     if faults:

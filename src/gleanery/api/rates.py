@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from typing import Any, NamedTuple
 
-import structlog
 from limits import RateLimitItem, parse
 from limits.aio.storage import MemoryStorage, RedisStorage, Storage
 from limits.errors import StorageError
@@ -14,7 +14,7 @@ from limits.errors import StorageError
 from gleanery.api.request import Header
 from gleanery.errors import SettingsError
 
-_log = structlog.get_logger("gleanery")
+_log = logging.getLogger("gleanery")
 
 _CONNECTIONS = 16
 _PATIENCE = 0.5  # seconds that a request waits for Redis
@@ -65,7 +65,7 @@ class Rates:
                 return await self._count(self._shared, token_id)
             except StorageError as error:
                 self._left_alone_until = time.monotonic() + _PAUSE
-                _log.warning("each worker counts requests by itself", because=str(error))
+                _log.warning("each worker counts requests by itself", extra={"because": str(error)})
         return await self._count(self._own, token_id)
 
     async def _count(self, storage: Storage, token_id: int) -> Standing:

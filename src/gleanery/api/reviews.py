@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import TypeAdapter
-
 from gleanery.api import links
 from gleanery.api.calls import Answer, Call
-from gleanery.records import ReviewIn, ReviewOut, ReviewQuery
+from gleanery.jsontext import encode
+from gleanery.records import ReviewIn, ReviewQuery
 from gleanery.store import reviews
-
-_ONE = TypeAdapter(ReviewOut)
-_LIST = TypeAdapter(list[ReviewOut])
 
 
 async def get_latest_reviews(call: Call[ReviewQuery, None]) -> Answer:
@@ -19,7 +15,7 @@ async def get_latest_reviews(call: Call[ReviewQuery, None]) -> Answer:
     latest = await reviews.latest_reviews(
         call.database, call.organization_id, call.path["group_id"]
     )
-    return Answer(_LIST.dump_json(latest))
+    return Answer(encode(latest))
 
 
 async def _history(call: Call[ReviewQuery, None]) -> Answer:
@@ -27,7 +23,7 @@ async def _history(call: Call[ReviewQuery, None]) -> Answer:
     page, more = await reviews.review_history(
         call.database, call.organization_id, group, call.cursor, query.limit
     )
-    body = _LIST.dump_json(page)
+    body = encode(page)
     if more is None:
         return Answer(body)
     follows = {"history": "true", "limit": query.limit, "cursor": more}
@@ -39,4 +35,4 @@ async def add_review(call: Call[None, ReviewIn]) -> Answer:
     review = await reviews.add_review(
         call.database, call.organization_id, call.path["group_id"], call.body, s.clock, call.by
     )
-    return Answer(_ONE.dump_json(review))
+    return Answer(encode(review))

@@ -8,18 +8,17 @@ that others get their turns in between. A group has one chore at a time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
-
-import structlog
 
 from gleanery.errors import NotFound
 from gleanery.store import groups, outputs, removal
 from gleanery.store.database import Database, Engine, Transaction
 
 T = TypeVar("T")
-_log = structlog.get_logger("gleanery")
+_log = logging.getLogger("gleanery")
 
 _NOTE = """
 INSERT INTO chores (organization_id, group_id, job_id, kind, until, done)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import structlog
-
 from gleanery import jsontext
 from gleanery.errors import Unavailable
 
-_log = structlog.get_logger("gleanery")
+_log = logging.getLogger("gleanery")
 
 _LONGEST_ANSWER = 64 * 1024 * 1024
 _ANSWER_SECONDS = 60.0  # of waiting; how much it may work, the process limits itself
@@ -78,7 +77,7 @@ class Schemas:
             if answer:
                 self._answered += 1
                 return answer
-            _log.warning("the schema process has ended", status=process.returncode)
+            _log.warning("the schema process has ended", extra={"status": process.returncode})
             if was_fresh:
                 raise TooCostly
 
@@ -120,6 +119,6 @@ async def _start() -> Process:
         raise Unavailable("Schemas can't be checked now; try again") from error
     assert process.stdout is not None
     if not await process.stdout.readline():
-        _log.error("the schema process does not start", status=await process.wait())
+        _log.error("the schema process does not start", extra={"status": await process.wait()})
         raise Unavailable("Schemas can't be checked now; try again")
     return process

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
-
-import structlog
 
 from gleanery.errors import Unavailable
 from gleanery.hosts import is_address
@@ -15,7 +14,7 @@ from gleanery.store import audit, facts
 from gleanery.store.database import Database, Row, Transaction
 from gleanery.vault import Key, SealBroken, UnknownKey, Vault
 
-_log = structlog.get_logger("gleanery")
+_log = logging.getLogger("gleanery")
 
 # RFC 6265 domain-match: host is a parent domain of $2; $3 says whether $2 can have parents.
 IS_PARENT_HOST = "$3 AND substr($2, length($2) - length(host)) = '.' || host"
@@ -116,7 +115,7 @@ async def take_turn(transaction: Transaction, vault: Vault, organization_id: int
 
 
 def _no_key(error: UnknownKey) -> Unavailable:
-    _log.error("a secret key is missing", key=error.fingerprint, help=_WHAT_TO_DO)
+    _log.error("a secret key is missing", extra={"key": error.fingerprint, "help": _WHAT_TO_DO})
     return Unavailable(_NO_KEY)
 
 
