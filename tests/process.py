@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 import httpx2
-from service import SECRET_KEY
+from service import NO_TLS, SECRET_KEY
 
 from gleanery.settings import Settings
 from gleanery.tokens import SCOPES
@@ -80,7 +80,7 @@ class Running:
             time.sleep(0.05)
         raise AssertionError("".join(self.out + self.log))
 
-    def wait_ready(self, url: str, verify: object = True) -> None:
+    def wait_ready(self, url: str, verify: object = NO_TLS) -> None:
         def ready() -> bool:
             try:
                 return httpx2.get(f"{url}/readyz", verify=verify).status_code == 200  # type: ignore[arg-type]
