@@ -113,8 +113,19 @@ def test_an_output_is_found_by_its_identity(either: Service) -> None:
     assert "identity=" in found or "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]
 
 
-def test_an_output_is_moved_by_its_identity(either: Service) -> None:
-    sql = outputs._TOUCH.replace("$3", "1").replace("$4", "approved").replace("$5", "1")
-    found = plan(either, sql.replace("$6", "item"), 1, b"x" * 16)
+@pytest.mark.parametrize(
+    ("sql", "values"),
+    [
+        (outputs._MOVE, {"$3": "1", "$4": "approved", "$5": "1", "$6": "item"}),
+        (outputs._TOUCH, {"$3": "1", "$4": "item"}),
+    ],
+    ids=["moved", "touched"],
+)
+def test_an_output_is_changed_by_its_identity(
+    either: Service, sql: str, values: dict[str, str]
+) -> None:
+    for place, value in values.items():
+        sql = sql.replace(place, value)
+    found = plan(either, sql, 1, b"x" * 16)
     assert_seeks(found)
     assert "identity=" in found or "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]

@@ -69,10 +69,20 @@ def _moving(seq: int, scraped: int, approved: bool) -> bytes:
     )
 
 
+def _with_end(end: str) -> str:
+    """The item with another end, in SQL."""
+    approved, not_approved = (len(_moving(0, 0, approved)) for approved in (True, False))
+    length = f"length(item) - CASE WHEN approved THEN {approved} ELSE {not_approved} END"
+    return f"CAST(substr(item, 1, {length}) || {end} AS BYTEA)"
+
+
+_MOVE = f"""
+UPDATE outputs SET seq = $3, approved = $4, scraped = $5, item = {_with_end("$6")}
+WHERE organization_id = $1 AND identity = $2
+"""
+# What stays in its place is not written into any index, not even with the same values.
 _TOUCH = f"""
-UPDATE outputs SET seq = $3, approved = $4, scraped = $5, item = CAST(
-    substr(item, 1, length(item) - CASE WHEN approved THEN {len(_moving(0, 0, approved=True))}
-        ELSE {len(_moving(0, 0, approved=False))} END) || $6 AS BYTEA)
+UPDATE outputs SET scraped = $3, item = {_with_end("$4")}
 WHERE organization_id = $1 AND identity = $2
 """
 
@@ -112,7 +122,13 @@ class _Output:
     file_ids: bytes = b""
     files: bytes = b""
     is_new: bool = False
+    has_moved: bool = False
     new_value: Draft | None = None
+
+    @property
+    def concerns_files(self) -> bool:
+        """Whether its new value names files, or the one before did."""
+        return self.new_value is not None and bool(self.new_value.files or self.file_ids)
 
     def differs(self, draft: Draft) -> bool:
         """Whether a client could see a difference."""
@@ -271,7 +287,9 @@ async def _name_files(
 ) -> None:
     """Puts the files that the new values name into the outputs, and counts who names them."""
     asked = {file.id for draft in changed for file in draft.files if file.id is not None}
-    moved = [output for output in outputs if output.new_value is not None]
+    moved = [output for output in outputs if output.concerns_files]
+    if not moved and not asked:
+        return
     names = Counter(dict.fromkeys(asked, 0))
     for output in moved:
         assert output.new_value is not None
@@ -315,6 +333,7 @@ async def _hasten_chore(turn: groups.Turn, outputs: dict[bytes, _Output]) -> Non
     for output in concerned:
         if output.approved != approved:
             output.approved, output.seq = approved, turn.next_sequence_number()
+            output.has_moved = True
             turn.count(output.job_id, approved=1 if approved else -1)
 
 
@@ -363,20 +382,28 @@ def _answer(results: list[StoredOutput]) -> IngestAnswer:
 
 
 async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
-    created, updated, touched = [], [], []
+    created, updated, moved, touched = [], [], [], []
     for output in outputs:
         place = (turn.organization_id, output.identity, output.seq, output.approved, turn.now)
         moving = _moving(output.seq, turn.now, output.approved)
         value = output.new_value
         if value is None:
-            touched.append((*place, moving))
+            if output.has_moved:
+                moved.append((*place, moving))
+            else:
+                touched.append((turn.organization_id, output.identity, turn.now, moving))
             continue
         row = (*place, _item(output, value, moving), *value[2:6], output.file_ids)
         if output.is_new:
             created.append((*row, output.id, turn.group_id, output.job_id, output.created))
         else:
             updated.append(row)
-    for sql, rows in ((_CREATE, created), (_UPDATE, updated), (_TOUCH, touched)):
+    for sql, rows in (
+        (_CREATE, created),
+        (_UPDATE, updated),
+        (_MOVE, moved),
+        (_TOUCH, touched),
+    ):
         if rows:
             await turn.transaction.run_each(sql, rows)
 
@@ -392,7 +419,7 @@ def _item(output: _Output, value: Draft, moving: bytes) -> bytes:
     )
 
 
-def _touched(turn: groups.Turn, identity: bytes, seq: int, approved: bool, scraped: int) -> Row:
+def _moved(turn: groups.Turn, identity: bytes, seq: int, approved: bool, scraped: int) -> Row:
     moving = _moving(seq, scraped, approved)
     return (turn.organization_id, identity, seq, approved, scraped, moving)
 
@@ -417,11 +444,11 @@ async def approve_some(turn: groups.Turn, job_id: int, approved: bool, span: Spa
     of_job = (turn.organization_id, turn.group_id, job_id)
     rows = await turn.transaction.fetch(_OF_JOB, *of_job, *span)
     moved = [
-        _touched(turn, identity, turn.next_sequence_number(), approved, scraped)
+        _moved(turn, identity, turn.next_sequence_number(), approved, scraped)
         for identity, _, scraped, was_approved in rows
         if bool(was_approved) != approved
     ]
-    await turn.transaction.run_each(_TOUCH, moved)
+    await turn.transaction.run_each(_MOVE, moved)
     turn.count(job_id, approved=len(moved) if approved else -len(moved))
     return [row[1] for row in rows]
 
@@ -430,9 +457,9 @@ async def send_some_again(turn: groups.Turn, span: Span) -> int:
     """Gives the group's next outputs new places in the change order; tells how many there were."""
     rows = await turn.transaction.fetch(_OF_GROUP, turn.organization_id, turn.group_id, *span)
     await turn.transaction.run_each(
-        _TOUCH,
+        _MOVE,
         [
-            _touched(turn, identity, turn.next_sequence_number(), bool(approved), scraped)
+            _moved(turn, identity, turn.next_sequence_number(), bool(approved), scraped)
             for identity, _, scraped, approved in rows
         ],
     )
