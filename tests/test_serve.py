@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import ssl
@@ -110,6 +111,14 @@ def test_tls_and_base_url(tmp_path: Path) -> None:
             assert page["metadata"]["next_url"].startswith(start)
         with pytest.raises(httpx2.TransportError):
             httpx2.get(f"{HERE}:{port}/healthz")
+        trust.maximum_version = ssl.TLSVersion.TLSv1_2
+        trust.set_ciphers("ALL")  # even then it is one that encrypts and authenticates in one
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            trust.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+        ):
+            name, *_ = secured.cipher() or ("",)
+            assert re.fullmatch("ECDHE-.*(GCM|CHACHA20).*", name)
 
 
 def test_behind_a_proxy_plain_http_is_allowed(tmp_path: Path) -> None:
