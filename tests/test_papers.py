@@ -61,6 +61,14 @@ def test_every_dependency_has_its_reason() -> None:
         assert re.search(rf"(?<![\w-]){name}(?![\w-])", reasons), name
 
 
+def test_the_threat_model_names_what_is_there() -> None:
+    page = (ROOT / "SECURITY.md").read_text()
+    named = set(re.findall(r"`([\w./-]+/[\w./-]*|[\w-]+\.txt|Makefile)`", page))
+    files = {name for name in named if not name.startswith("/")}  # those are routes
+    assert {"src/gleanery/vault.py", "tests/test_secrets.py"} <= files
+    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
+
+
 def test_links_lead_somewhere() -> None:
     for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):

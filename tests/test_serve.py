@@ -235,6 +235,16 @@ def test_answers_are_not_to_be_kept_or_sniffed(client: Client) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
+def test_no_other_origin_is_let_in(client: Client) -> None:
+    origin = {"Origin": "https://evil.example", "Access-Control-Request-Method": "GET"}
+    for answer in (
+        client.get("/v1/cookies", headers=origin),
+        client.request("OPTIONS", "/v1/cookies", headers=origin),
+    ):
+        assert not any(name.startswith("access-control") for name in answer.headers)
+    assert answer.status_code == 405
+
+
 def test_each_request_is_one_json_line_that_tells_its_id(tmp_path: Path) -> None:
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
