@@ -3,7 +3,13 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/pip --disable-pip-version-check --quiet
+PIP    := pip --disable-pip-version-check --quiet
+WHEELS := install --only-binary :all:
+
+# Also what a package is built with is pinned: older pips take one variable for that, newer ones the other.
+export PIP_CONSTRAINT       = constraints.txt constraints-build.txt
+export PIP_BUILD_CONSTRAINT = constraints-build.txt
+$(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
 
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
@@ -13,7 +19,7 @@ COMPILE := $(BIN)/python -m compileall -q src
 help:
 	@echo "make demo       run the service over a sample organization"
 	@echo "make test       run all tests, on SQLite and on PostgreSQL"
-	@echo "make check      lint, types and the layering rule"
+	@echo "make check      lint, types, the layering rule, and known vulnerabilities where they can be looked up"
 	@echo "make format     format the code"
 	@echo "make fuzz       hold the contract against schemathesis for longer"
 	@echo "make bench      measure the service beside the limits and the peers; ARGS=pages measures a part"
@@ -33,6 +39,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python checks/advisories.py
 
 long: $(VENV)/.dev
 	$(BIN)/pytest -s tests/long_*.py $(ARGS)
@@ -45,10 +52,10 @@ bench: $(VENV)/.dev $(VENV)-bench/.made
 	$(BIN)/python -m bench $(ARGS)
 
 # The peers, in an environment of their own.
-$(VENV)-bench/.made:
+$(VENV)-bench/.made: constraints-bench.txt
 	$(PYTHON) -m venv $(VENV)-bench
 	@echo "Installing the peers into $(VENV)-bench …"
-	@$(VENV)-bench/bin/pip --disable-pip-version-check --quiet install \
+	@$(VENV)-bench/bin/$(PIP) $(WHEELS) \
 		fastapi sqlalchemy uvicorn uvloop httptools datasette 'kinto[postgresql]' 'psycopg[binary]' waitress
 	@touch $@
 
@@ -67,22 +74,23 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.runtime: $(VENV)/.made pyproject.toml constraints.txt
+$(VENV)/.runtime: $(VENV)/.made pyproject.toml constraints.txt constraints-build.txt
 	@echo "Installing Gleanery into $(VENV) …"
-	@$(PIP) install --constraint constraints.txt --editable .
+	@$(BIN)/$(PIP) $(WHEELS) --editable .
 	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Installing what the tests need into $(VENV) …"
-	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/$(PIP) $(WHEELS) --editable '.[dev]'
 	@touch $@
 
-# Pins what a fresh install resolves to: names and versions only.
+# Pins what a fresh install resolves to: names and versions only. Only Pythons before 3.11.3 want async-timeout.
+constraints: export PIP_CONSTRAINT = constraints-build.txt
 constraints:
 	rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
-	$(PIP) install --editable '.[dev]'
-	$(BIN)/pip freeze --exclude-editable > constraints.txt
+	$(BIN)/$(PIP) $(WHEELS) --editable '.[dev]' async-timeout
+	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
 	rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -69,6 +69,34 @@ def test_what_is_not_http_is_told_so_in_the_form_of_every_error(strict: Service)
         assert json.loads(answer.body)["detail"][0]["type"] == "bad_request"
 
 
+LENGTH, CHUNKS = "Content-Length: 5", "Transfer-Encoding: chunked"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (LENGTH, CHUNKS),
+        (CHUNKS, LENGTH),
+        (LENGTH, "Content-Length: 6"),
+        ("Content-Length: +5",),
+        ("Content-Length : 5",),
+        ("Transfer-Encoding: chunked, identity",),
+        ("Transfer-Encoding: xchunked",),
+        (f"X: y\n{CHUNKS}",),
+        (f" {CHUNKS}",),
+    ],
+)
+def test_where_a_body_ends_is_never_in_doubt(
+    strict: Service, caller: Client, headers: tuple[str, ...]
+) -> None:
+    """Else a proxy in front could take for a body what is another client's request to us."""
+    hidden = b"0\r\n\r\n" + head(caller, "DELETE", "/v1/groups/group")
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "POST", "/v1/cookies", JSON, *headers) + hidden)
+        assert statuses(read_all(connection)) == [b"400"]
+    assert caller.get("/v1/groups/group").status_code == 200
+
+
 def test_a_body_that_breaks_off_in_rubbish_is_a_bad_request(
     strict: Service, caller: Client
 ) -> None:

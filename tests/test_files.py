@@ -375,6 +375,7 @@ def test_what_a_browser_is_told_of_a_file(scraper: Client) -> None:
     assert answer.headers["etag"] == f'"{stored["file_checksum"]}"'
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["accept-ranges"] == "bytes"
+    assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
     name = "a%20%22b%22%2F..%2F%C3%BC%0D%0AX%3A%20y.pdf"
     assert answer.headers["content-disposition"] == f"attachment; filename*=UTF-8''{name}"
     head = scraper.head(address)

@@ -225,6 +225,21 @@ def test_a_schema_process_that_ends_of_something_else_harms_nobody(
     assert client.store("group", output(2))["created"] == 1
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+def test_the_schema_process_is_told_no_credentials(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GLEANERY_SECRET_KEY"):
+        monkeypatch.setenv(name, "a-credential")
+    for pid in schema_processes():  # that were told what was there when they began
+        os.kill(pid, signal.SIGKILL)
+    put(client, schema={"required": ["number"]})
+    client.store("group", output(1))
+    assert schema_processes()
+    for pid in schema_processes():
+        assert b"a-credential" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
 def test_every_output_that_breaks_the_schema_is_named(client: Client) -> None:
     names = "abcdefghijklmno"
     put(client, schema={"properties": {name: {"type": "string"} for name in names}})

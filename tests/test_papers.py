@@ -6,6 +6,7 @@ import dataclasses
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 from process import Running, free_port, gleanery
@@ -53,11 +54,20 @@ def test_every_scope_is_documented() -> None:
 
 
 def test_every_dependency_has_its_reason() -> None:
-    decisions = (ROOT / "docs" / "decisions.md").read_text()
-    project = (ROOT / "pyproject.toml").read_text()
-    dependencies = project.split("dependencies = [")[1].split("]")[0]
-    for name in re.findall(r'"([a-z0-9-]+)', dependencies):
-        assert name in decisions, name
+    _, reasons = (ROOT / "docs" / "decisions.md").read_text().split("## Dependencies, and why each")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for text in (*project["dependencies"], *extras["redis"], *extras["dev"]):
+        [name] = re.findall(r"^[a-z0-9-]+", text)
+        assert re.search(rf"(?<![\w-]){name}(?![\w-])", reasons), name
+
+
+def test_the_threat_model_names_what_is_there() -> None:
+    page = (ROOT / "SECURITY.md").read_text()
+    named = set(re.findall(r"`([\w./-]+/[\w./-]*|[\w-]+\.txt|Makefile)`", page))
+    files = {name for name in named if not name.startswith("/")}  # those are routes
+    assert {"src/gleanery/vault.py", "tests/test_secrets.py"} <= files
+    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
 
 
 def test_links_lead_somewhere() -> None:

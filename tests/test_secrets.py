@@ -117,6 +117,35 @@ def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> 
         assert VALUE not in answer.text
 
 
+@pytest.mark.parametrize("kind", ["cookies", "local_storage"])
+@pytest.mark.parametrize("change", ["domain = 'evil.com', host = 'evil.com'", "organization_id"])
+def test_a_record_turned_into_another_does_not_open(
+    own_service: Service, kind: str, change: str
+) -> None:
+    """Who can write to the database, but has no key, gets no value sent elsewhere."""
+    thief = own_service.client(own_service.token("thief"))
+    with own_service.client() as client, thief:
+        store_secrets(client)
+        number = thief.post("/v1/local-storage", json=[{"domain": "t", "key": "", "value": ""}])
+        assert number.status_code == 200
+        [entry] = thief.get("/v1/local-storage").json()
+        thief.delete("/v1/local-storage", params={"domain": "t"})
+        what = change if "=" in change else f"{change} = {entry['organization_id']}"
+
+        async def turn(database: Engine) -> bytes:
+            async def work(transaction: Transaction) -> None:
+                await transaction.fetch(f"UPDATE {kind} SET {what}")
+
+            await database.of_everyone().write(work)
+            return b""
+
+        asyncio.run(_with(own_service.settings, turn))
+        reader = client if "=" in change else thief
+        answer = reader.get(f"/v1/{kind.replace('_', '-')}")
+        assert answer.status_code == 500
+        assert VALUE not in answer.text
+
+
 def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
     one, two = Vault(lambda: [b"1" * 32]), Vault(lambda: [b"2" * 32])
     key = one.key(one.current)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -112,6 +113,14 @@ def test_tls_and_base_url(tmp_path: Path) -> None:
             assert page["metadata"]["next_url"].startswith(start)
         with pytest.raises(httpx2.TransportError):
             httpx2.get(f"{HERE}:{port}/healthz")
+        trust.maximum_version = ssl.TLSVersion.TLSv1_2
+        trust.set_ciphers("ALL")  # even then it is one that encrypts and authenticates in one
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            trust.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+        ):
+            name, *_ = secured.cipher() or ("",)
+            assert re.fullmatch("ECDHE-.*(GCM|CHACHA20).*", name)
 
 
 def test_behind_a_proxy_plain_http_is_allowed(tmp_path: Path) -> None:
@@ -240,6 +249,16 @@ def test_answers_are_not_to_be_kept_or_sniffed(client: Client) -> None:
     answer = client.get("/v1/cookies")
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_no_other_origin_is_let_in(client: Client) -> None:
+    origin = {"Origin": "https://evil.example", "Access-Control-Request-Method": "GET"}
+    for answer in (
+        client.get("/v1/cookies", headers=origin),
+        client.request("OPTIONS", "/v1/cookies", headers=origin),
+    ):
+        assert not any(name.startswith("access-control") for name in answer.headers)
+    assert answer.status_code == 405
 
 
 def test_each_request_is_one_json_line_that_tells_its_id(tmp_path: Path) -> None:

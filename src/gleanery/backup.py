@@ -76,7 +76,7 @@ def make(settings: Settings, path: Path, with_key: bool, begin: Begin) -> Made:
     with ExitStack() as stack:
         for one in (draft, copied):
             one.unlink(missing_ok=True)
-            one.touch(mode=0o600)
+            one.touch(mode=0o600, exist_ok=False)  # nobody else's, put there meanwhile
             stack.callback(one.unlink, missing_ok=True)
         keys = _key_lines(settings) if with_key else ""
         snapshot.take(settings.sqlite_file, copied, begin)

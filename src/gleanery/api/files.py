@@ -18,6 +18,7 @@ from gleanery.records import BlobQuery, FileQuery, FileUpload
 from gleanery.store import files
 
 _log = logging.getLogger("gleanery")
+_FILE_POLICY = b"default-src 'none'; sandbox"  # if a browser should show it all the same
 
 
 class _Upload:
@@ -117,6 +118,7 @@ async def _bytes_of(call: Call[BlobQuery, None] | Call[None, None], file: files.
         (b"etag", etag),
         (b"accept-ranges", b"bytes"),
         (b"content-disposition", _attachment(file.filename)),
+        (b"content-security-policy", _FILE_POLICY),
     ]
     if partial.is_held(call.request.headers, etag):
         return Answer(b"", 304, headers=tuple(headers))

@@ -65,8 +65,12 @@ def _draft(organization_id: int, cookie: CookieIn) -> sessions.Draft:
         bool(cookie.http_only),
         expires,
     )
-    identity = fingerprint("cookie", organization_id, cookie.domain, path or "/", cookie.name)
+    identity = _identity(organization_id, cookie.domain, path, cookie.name)
     return sessions.Draft(identity, cookie.domain, columns, cookie.value)
+
+
+def _identity(organization_id: int, domain: str, path: str, name: str) -> bytes:
+    return fingerprint("cookie", organization_id, domain, path or "/", name)
 
 
 async def list_cookies(
@@ -82,7 +86,7 @@ async def list_cookies(
     listed = [
         CookieOut(
             name=name,
-            value=sessions.opened(vault, sealed, identity),
+            value=sessions.opened(vault, sealed, _identity(organization_id, of, path, name)),
             url=f"{'https' if secure else 'http'}://{host}/{path.removeprefix('/')}",
             domain=of,
             path=path,
@@ -91,7 +95,7 @@ async def list_cookies(
             secure=bool(secure),
         )
         async for (
-            identity, sealed, of, host, name, path, secure, http_only, expires,
+            _, sealed, of, host, name, path, secure, http_only, expires,
         ) in sessions.in_turns(rows)
     ]  # fmt: skip
     about = AuditAbout(records=len(listed)) | sessions.about_domain(domain)

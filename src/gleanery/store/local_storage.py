@@ -67,10 +67,12 @@ def _draft(organization_id: int, entry: LocalStorageIn) -> sessions.Draft:
     path = "/" if entry.path is None else entry.path
     host, group_id = entry.domain.removeprefix("."), entry.group_id or _EVERY_GROUP
     columns = (group_id, entry.domain, host, entry.key, path, entry.expires)
-    identity = fingerprint(
-        "local storage", organization_id, group_id, entry.domain, path, entry.key
-    )
+    identity = _identity(organization_id, group_id, entry.domain, path, entry.key)
     return sessions.Draft(identity, entry.domain, columns, entry.value)
+
+
+def _identity(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:
+    return fingerprint("local storage", organization_id, group_id, domain, path, key)
 
 
 async def list_entries(
@@ -91,7 +93,9 @@ async def list_entries(
             organization_id=organization_id,
             domain=of,
             key=key,
-            value=sessions.opened(vault, sealed, identity),
+            value=sessions.opened(
+                vault, sealed, _identity(organization_id, group_id, of, path, key)
+            ),
             expires=None if expires is None else instants.render(expires),
             id=id_,
             group_id=group_id,
@@ -100,7 +104,7 @@ async def list_entries(
             update_date=instants.render_moment(updated),
         )
         async for (
-            identity, sealed, group_id, of, key, path, expires, id_, created, updated,
+            _, sealed, group_id, of, key, path, expires, id_, created, updated,
         ) in sessions.in_turns(rows)
     ]  # fmt: skip
     about = AuditAbout(records=len(listed)) | sessions.about_domain(domain)

@@ -19,6 +19,7 @@ _log = logging.getLogger("gleanery")
 _LONGEST_ANSWER = 64 * 1024 * 1024
 _ANSWER_SECONDS = 60.0  # of waiting; how much it may work, the process limits itself
 _LINE_SECONDS = 20.0
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # and no credentials
 
 
 class SchemaFault(NamedTuple):
@@ -113,7 +114,7 @@ async def _start() -> Process:
             stdout=PIPE,
             stderr=DEVNULL,  # what it might say could hold values
             limit=_LONGEST_ANSWER,
-            env={name: text for name, text in os.environ.items() if "GLEANERY" not in name},
+            env={name: text for name, text in os.environ.items() if name.startswith(_ENVIRONMENT)},
         )
     except OSError as error:
         raise Unavailable("Schemas can't be checked now; try again") from error

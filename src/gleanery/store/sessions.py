@@ -150,15 +150,19 @@ async def delete(
 
 
 def opened(vault: Vault, sealed: bytes, identity: bytes) -> str:
-    """The value; a record that does not open is named, so that an operator can find it."""
+    """The value; a record that does not open is named, so that an operator can find it.
+
+    The identity is that of the record as it reads now, not what stands beside the value: who can
+    write to the database, but has no key, must not turn it into another's, or another domain's.
+    """
     try:
         return vault.open(sealed, identity)
     except UnknownKey as error:
         raise _no_key(error) from None
     except SealBroken:
         raise SealBroken(
-            f"the record with identity {identity.hex()} is damaged: it must be stored again, or "
-            "removed with gleanery keys forget"
+            f"the record with identity {identity.hex()} is damaged, or was another: it must be "
+            "stored again, or removed, with DELETE or with gleanery keys forget"
         ) from None
 
 
