@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from conftest import PostgresServer
-from process import Running, gleanery
+from process import Running, environment, free_port, gleanery
 from service import Client
 from test_changes import follow, truth
 from test_keys import change_database, cookies, entries, make_token, new_key, serving, succeed
@@ -222,6 +224,74 @@ def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path
     assert not (data / "gleanery.sqlite").exists()
     assert "1999 outputs" in succeed("restore", str(archive), "--data", str(data))
     assert sorted(path.name for path in data.iterdir()) == ["blobs", "gleanery.sqlite"]
+
+
+DIES_BEFORE_A_RENAME = """
+import os, signal, sys
+from pathlib import Path
+from gleanery.cli import main
+
+renames, replace = int(sys.argv.pop(1)), Path.replace
+
+def replace_or_die(path, target):
+    global renames
+    if renames == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    renames -= 1
+    return replace(path, target)
+
+Path.replace = replace_or_die
+main()
+"""
+
+
+def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
+    archive: Path, tmp_path: Path
+) -> None:
+    with_key, origin = tmp_path / "with-key.tar", ["--data", str(tmp_path / "origin")]
+    succeed("backup", str(with_key), "--with-key", *origin)
+    where = ["--data", str(tmp_path / "data"), "--blobs", str(tmp_path / "files")]
+    (tmp_path / "files").mkdir(mode=0o750)  # as a disk that is mounted there, it stays
+    for renames in range(3):  # the key, the files of the one organization, the database
+        dies = [sys.executable, "-c", DIES_BEFORE_A_RENAME, str(renames), "restore", str(with_key)]
+        died = subprocess.run([*dies, *where], env=environment(), check=False)
+        assert died.returncode == -signal.SIGKILL
+        assert not (tmp_path / "data" / "gleanery.sqlite").exists()
+    assert [path.name for path in (tmp_path / "files").iterdir() if path.name == "1"]
+    elsewhere = gleanery("restore", str(with_key), *where[:3], str(tmp_path / "origin" / "blobs"))
+    assert "There are files in" in elsewhere.stderr
+    assert "1999 outputs, and 1 files" in succeed("restore", str(with_key), *where)
+    assert [path.name for path in (tmp_path / "files").iterdir()] == ["1"]
+    assert (tmp_path / "files").stat().st_mode & 0o777 == 0o750
+    names = sorted(path.name for path in (tmp_path / "data").iterdir())
+    assert names == ["gleanery.sqlite", "secret.key"]
+    with serving(where) as (url, _), Client(url, make_token(where[:2])) as client:
+        [item] = client.items("group", url=output(1)["source_url"])
+        assert client.get(item["files"][0]["blob_url"]).content == b"1" * 1000
+
+
+def test_what_an_older_database_left_behind_is_not_taken_for_the_restored_ones(
+    tmp_path: Path,
+) -> None:
+    """Its log would be played into the restored database, page over page."""
+    data, archive = tmp_path / "data", tmp_path / "backup.tar"
+    where, port = ["--data", str(data)], free_port()
+    url = f"http://127.0.0.1:{port}"
+    with Running("serve", *where, "--port", str(port)) as running:
+        running.wait_ready(url)
+        with Client(url, make_token(where)) as client:
+            client.store("group", output(1))
+            succeed("backup", str(archive), *where)
+            client.store("group", *(output(n) for n in range(100)))
+        running.stop(signal.SIGKILL)
+    (data / "gleanery.sqlite").rename(tmp_path / "away")
+    assert (data / "gleanery.sqlite-wal").stat().st_size > 0
+    refused = gleanery("restore", str(archive), *where)
+    assert refused.returncode == 2
+    assert "whose names begin with gleanery.sqlite" in refused.stderr
+    for path in data.glob("gleanery.sqlite-*"):
+        path.rename(tmp_path / path.name)
+    assert "1 outputs" in succeed("restore", str(archive), *where)
 
 
 def test_files_and_keys_that_are_there_are_not_overwritten(archive: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -201,7 +201,10 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 class _Drafts:
-    """Where a restore builds up what it then puts in place with a few renames."""
+    """Where a restore builds up what it then puts in place with a few renames.
+
+    Each draft is in the folder that it is for, which may be a disk of its own.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._to = settings
@@ -209,24 +212,42 @@ class _Drafts:
         self.settings = Settings(data=self._folder)
         self.database, self.key = self.settings.sqlite_file, self.settings.key_file
         self._to_blobs = settings.blobs_folder or settings.data / "blobs"
-        self.blobs = self._to_blobs.with_name(f"{self._to_blobs.name}.restoring")
+        self.blobs = self._to_blobs / "restoring-files"
+        self._placing = self._folder / "placing"  # where files are put, once that has begun
+        self._made_folder = False
 
     def refuse_what_is_there(self) -> None:
-        if self._to.sqlite_file.exists():
+        # A log that was left behind would be taken for the restored database's own.
+        if any(self._to.data.glob(f"{self._to.sqlite_file.name}*")):
             raise SettingsError(
                 f"There is a database in {self._to.data.absolute()}: give --data another folder, "
-                "or move that one away"
+                f"or move that one away, with all files whose names begin with "
+                f"{self._to.sqlite_file.name}"
             )
-        if self._to_blobs.is_dir() and any(self._to_blobs.iterdir()):
+        if self._placed() and not self._are_half_placed():
             raise SettingsError(
                 f"There are files in {self._to_blobs.absolute()}: move them away, or give --blobs "
                 "another folder"
             )
 
+    def _placed(self) -> list[Path]:
+        if not self._to_blobs.is_dir():
+            return []
+        return [one for one in self._to_blobs.iterdir() if one != self.blobs]
+
+    def _are_half_placed(self) -> bool:
+        """A restore was killed between its renames, and before the last: the files are its own."""
+        return (
+            self.database.exists()
+            and self._placing.exists()
+            and self._placing.read_text() == str(self._to_blobs.absolute())
+        )
+
     def make(self) -> None:
         self.remove()  # what a restore that was killed has left
-        for folder in (self._folder, self.blobs):
-            folder.mkdir(mode=0o700, parents=True)
+        self._made_folder = not self._to_blobs.exists()
+        for folder in (self._folder, self._to_blobs, self.blobs):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def put_in_place(self) -> None:
         """With the database last: before, nothing was restored."""
@@ -236,15 +257,23 @@ class _Drafts:
                     f"{self._to.key_file} is not the key of the backup: move it away"
                 )
             self.key.replace(self._to.key_file)
+        self._placing.write_text(str(self._to_blobs.absolute()))
         os.sync()
-        self.blobs.replace(self._to_blobs)
-        self.database.replace(self._to.sqlite_file)
-        for folder in {self._to.data, self._to_blobs.parent}:
+        for one in list(self.blobs.iterdir()):
+            one.replace(self._to_blobs / one.name)
+        for folder in (self._to_blobs, self._to_blobs.parent):
             _sync_folder(folder)
+        self.database.replace(self._to.sqlite_file)
+        _sync_folder(self._to.data)
 
     def remove(self) -> None:
-        for folder in (self._folder, self.blobs):
+        """Everything but what is in place as a whole."""
+        half_placed = self._placed() if self._are_half_placed() else []
+        for folder in (*half_placed, self._folder, self.blobs):
             shutil.rmtree(folder, ignore_errors=True)
+        if self._made_folder:
+            with suppress(OSError):  # it holds what is in place
+                self._to_blobs.rmdir()
 
 
 def _unpack(path: Path, drafts: _Drafts, begin: Begin) -> dict[str, Any]:
