@@ -150,6 +150,29 @@ def test_what_is_not_for_these_commands_says_what_is(tmp_path: Path) -> None:
     assert "There is no database" in refused.stderr
 
 
+def test_a_backup_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> None:
+    where, archive = ["--data", str(tmp_path / "data")], tmp_path / "backup.tar"
+    succeed("migrate", *where)
+    no_room = (
+        "import resource as r; from gleanery.cli import main; "
+        "r.setrlimit(r.RLIMIT_FSIZE, (100_000, 100_000)); main()"
+    )
+    command = [sys.executable, "-c", no_room, "backup", str(archive), *where]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("gleanery: Can't copy")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_the_key_of_another_database_is_not_put_into_a_backup(archive: Path) -> None:
+    where, second = ["--data", str(archive.parent / "origin")], str(archive.parent / "second.tar")
+    for wrong in (new_key(), "nonsense"):
+        refused = gleanery("backup", second, "--with-key", *where, GLEANERY_SECRET_KEY=wrong)
+        assert refused.returncode == 2
+        assert "GLEANERY_SECRET_KEY" in refused.stderr
+    assert not Path(second).exists()
+
+
 # --- restores -----------------------------------------------------------------------------------
 
 
@@ -193,7 +216,7 @@ def damaged(archive: Path, found: bytes) -> None:
     archive.write_bytes(content)
 
 
-@pytest.mark.parametrize("fault", ["cut", "database", "blob", "stranger", "none"])
+@pytest.mark.parametrize("fault", ["cut", "database", "blob", "manifest", "stranger", "none"])
 def test_a_damaged_backup_is_refused_and_leaves_nothing(
     archive: Path, tmp_path: Path, fault: str
 ) -> None:
@@ -203,6 +226,8 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
         damaged(archive, b"SQLite format 3")
     elif fault == "blob":
         damaged(archive, b"1" * 1000)
+    elif fault == "manifest":
+        archive.write_bytes(archive.read_bytes().replace(b'"made"', b'"mede"'))
     elif fault == "stranger":
         with tarfile.open(archive, "a") as held:
             held.add(__file__, "../escaped")

@@ -24,6 +24,7 @@ import apsw
 
 from gleanery import __version__, instants
 from gleanery.errors import SettingsError
+from gleanery.keys import fingerprint, keys_from_text
 from gleanery.progress import Begin
 from gleanery.settings import Settings
 from gleanery.store import restored, snapshot
@@ -35,6 +36,7 @@ _FORMAT = 1
 _READ_BYTES = 1024 * 1024
 _BUFFERS: Any = {"bufsize": _READ_BYTES, "copybufsize": _READ_BYTES}
 _DATABASE, _KEY, _MANIFEST = "gleanery.sqlite", "secret.key", "manifest.json"
+_TOLD = {"made", "database", "files", "lost", "key"}
 _BLOB = re.compile(r"blobs/([0-9]+/[0-9a-f]{2}/[0-9a-f]{32})")
 
 
@@ -76,12 +78,13 @@ def make(settings: Settings, path: Path, with_key: bool, begin: Begin) -> Made:
     with ExitStack() as stack:
         for one in (draft, copied):
             one.unlink(missing_ok=True)
-            one.touch(mode=0o600)
+            one.touch(mode=0o600, exist_ok=False)  # nobody else's, though all may write here
             stack.callback(one.unlink, missing_ok=True)
         keys = _key_lines(settings) if with_key else ""
-        snapshot.take(settings.sqlite_file, copied, begin)
+        name = _copy(settings.sqlite_file, copied, begin)
         if with_key:  # a change of keys may have begun or ended meanwhile: then both are needed
             keys = "".join(dict.fromkeys((_key_lines(settings) + keys).splitlines(keepends=True)))
+            _check_keys(keys, name)
         with draft.open("wb") as file:
             made = _write(settings, file, copied, keys, begin)
             file.flush()
@@ -91,9 +94,31 @@ def make(settings: Settings, path: Path, with_key: bool, begin: Begin) -> Made:
     return made
 
 
+def _copy(database: Path, to: Path, begin: Begin) -> str:
+    """The fingerprint of the key that seals in what was copied."""
+    try:
+        snapshot.take(database, to, begin)
+        with closing(Snapshot(to)) as copy:
+            return copy.key()
+    except apsw.Error as error:
+        raise SettingsError(
+            f"Can't copy {database} to {to.absolute().parent}: {type(error).__name__}, {error}; "
+            "is there room for it twice, and may this user read it?"
+        ) from None
+
+
 def _key_lines(settings: Settings) -> str:
     text = settings.secret_key or settings.key_file.read_text()
     return "".join(f"{key}\n" for key in text.split())
+
+
+def _check_keys(lines: str, sealing: str) -> None:
+    """A backup with the key of another database would be found out on the day it is needed."""
+    if sealing and sealing not in {fingerprint(key).hex() for key in keys_from_text(lines)}:
+        raise SettingsError(
+            f"The secret key at hand is not {sealing}, with which this database's values are "
+            "sealed: give the GLEANERY_SECRET_KEY that the service has, or the right secret.key"
+        )
 
 
 def _write(settings: Settings, file: BinaryIO, copied: Path, keys: str, begin: Begin) -> Made:
@@ -285,7 +310,7 @@ def _unpack(path: Path, drafts: _Drafts, begin: Begin) -> dict[str, Any]:
             for about in archive:
                 content = archive.extractfile(about)
                 if content is not None and about.name == _MANIFEST:
-                    manifest = json.load(content)
+                    manifest = _manifest(content)
                 elif content is not None:
                     _take_out(content, drafts, about.name)
                 _forget_members(archive)
@@ -295,7 +320,7 @@ def _unpack(path: Path, drafts: _Drafts, begin: Begin) -> dict[str, Any]:
         raise _damaged(path, str(error)) from None
     if manifest is None:
         raise _damaged(path, "its end is missing")
-    if manifest["format"] != _FORMAT:
+    if manifest.get("format") != _FORMAT:
         raise SettingsError(f"{path} was made by a newer Gleanery: upgrade the program")
     if _checksum(drafts.database) != manifest["database"]:
         raise _damaged(path, "the checksum of the database is another")
@@ -303,6 +328,15 @@ def _unpack(path: Path, drafts: _Drafts, begin: Begin) -> dict[str, Any]:
         raise SettingsError(
             "By this machine's clock the backup is yet to be made: set the clock right first"
         )
+    return manifest
+
+
+def _manifest(content: Any) -> dict[str, Any]:
+    manifest = json.load(content)
+    if not isinstance(manifest, dict):
+        raise ValueError("its manifest is none")
+    if manifest.get("format") == _FORMAT and not _TOLD <= manifest.keys():
+        raise ValueError("its manifest lacks something")
     return manifest
 
 
