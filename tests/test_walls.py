@@ -180,6 +180,44 @@ def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
             "ON CONFLICT (name) DO UPDATE SET name = excluded.name",
             True,
         ),
+        (
+            "INSERT INTO groups (organization_id, name) VALUES ($1, $2) "
+            "ON CONFLICT DO UPDATE SET name = excluded.name",
+            True,
+        ),
+        (
+            "INSERT INTO groups (organization_id, name) "
+            "SELECT organization_id, name FROM jobs WHERE organization_id = $1 "
+            "ON CONFLICT (name) DO UPDATE SET name = excluded.name",
+            True,
+        ),
+        (
+            "INSERT INTO groups (organization_id, name) "
+            "SELECT organization_id, name FROM jobs WHERE organization_id = $1 "
+            "ON CONFLICT (organization_id, name) DO UPDATE SET name = excluded.name",
+            False,
+        ),
+        ("INSERT OR REPLACE INTO groups (id, organization_id) VALUES ($1, $2)", True),
+        ("REPLACE INTO groups (id, organization_id) VALUES ($1, $2)", True),
+        ("SELECT * FROM groups WHERE name = $1 /* AND organization_id = $1 */", True),
+        ("SELECT '--', name FROM groups", True),
+        ("SELECT '--', name FROM groups WHERE name = 'it''s' AND organization_id = $1", False),
+        ("SELECT * FROM (jobs)", True),
+        ("SELECT * FROM (jobs JOIN groups ON groups.organization_id = $1)", True),
+        ("SELECT * FROM groups WHERE organization_id = $1 IS NOT NULL", True),
+        ("SELECT * FROM groups WHERE organization_id = $1 = 0", True),
+        ("SELECT * FROM groups WHERE 0 * organization_id = $1", True),
+        ("SELECT * FROM groups WHERE id BETWEEN 0 + 1 AND organization_id = $1", True),
+        ("SELECT * FROM groups WHERE id BETWEEN 0 AND 9 AND organization_id = $1", False),
+        ("SELECT * FROM groups WHERE CASE WHEN organization_id = $1 THEN 1 ELSE 1 END", True),
+        ("SELECT * FROM groups WHERE name = 'a and organization_id = $1 and b'", True),
+        ("SELECT count(*) FROM groups HAVING organization_id = $1", True),
+        (
+            "SELECT * FROM jobs JOIN groups g LEFT JOIN reviews r "
+            "ON r.organization_id = g.organization_id AND jobs.organization_id = g.organization_id "
+            "WHERE g.organization_id = $1",
+            True,
+        ),
     ],
 )
 def test_what_is_refused_on_sqlite(tmp_path: Path, sql: str, refused: bool) -> None:

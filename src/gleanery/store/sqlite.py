@@ -283,6 +283,7 @@ class _SqliteTransaction:
         self._connection.executemany(dialect(sql, self._whose), many)
 
     async def run_script(self, sql: str) -> None:
+        walls.check(sql, self._whose)
         self._connection.execute(sql)
 
     async def announce(self, line: str) -> None:
