@@ -386,19 +386,23 @@ def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
         return Place(where, {}, back_up, go_back)
     server: PostgresServer = request.getfixturevalue("postgres")
-    url = server.new_database()
+    owner = server.new_user("CREATEROLE")
+    url, dump = server.new_database(owner), tmp_path / "dump.sql"
     where = ["--data", str(tmp_path / "data"), "--database", url]
-    name = url.rpartition("?")[0].rpartition("/")[2]
 
-    def copy_database() -> None:
-        server._server.psql(f"CREATE DATABASE {name}_copy TEMPLATE {name}")
+    def take_dump() -> None:
+        """As docs/operations.md tells to do it."""
+        options = ("--enable-row-security", "--no-owner", "--no-privileges")
+        everyone = {"PGOPTIONS": "-c gleanery.organization=-1"}
+        dump.write_bytes(server.dump(url, *options, **everyone))
 
-    def take_copy() -> list[str]:
-        again = [*where[:-1], url.replace(name, f"{name}_copy")]
+    def load_dump() -> list[str]:
+        again = [*where[:-1], server.new_database(owner)]
+        server.load(again[-1], dump.read_bytes())
         succeed("restored", *again)
         return again
 
-    return Place(where, {"GLEANERY_SECRET_KEY": new_key()}, copy_database, take_copy)
+    return Place(where, {"GLEANERY_SECRET_KEY": new_key()}, take_dump, load_dump)
 
 
 class Syncer:

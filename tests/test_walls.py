@@ -376,6 +376,48 @@ def _forgetful(sql: str) -> str:
     return re.sub(r"((\w+\.)?organization_id) = \$1", r"(\1 = $1 OR TRUE)", sql)
 
 
+RIGHTS = """
+SELECT relname, relrowsecurity AND relforcerowsecurity AND EXISTS
+    (SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = 'of_organization'),
+    has_table_privilege('gleanery_serving', oid, 'SELECT, INSERT, DELETE'),
+    has_table_privilege('gleanery_serving', oid, 'UPDATE'),
+    has_table_privilege('gleanery_serving', oid, 'TRUNCATE, REFERENCES, TRIGGER')
+FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
+
+
+@pytest.mark.parametrize(
+    ("options", "lost"),
+    [
+        ([], ""),
+        (["--no-owner", "--no-privileges"], ""),
+        ([], "ALTER TABLE public.groups DISABLE ROW LEVEL SECURITY"),
+        ([], "DROP POLICY of_organization ON public.cookies"),
+    ],
+)
+def test_after_a_dump_is_loaded_both_walls_stand(
+    kept_apart: Any, postgres: PostgresServer, options: list[str], lost: str
+) -> None:
+    settings, [one, two] = kept_apart
+    again = replace(settings, database=postgres.new_database())
+    postgres.load(again.database, postgres.dump(settings.database, *options) + lost.encode())
+    asyncio.run(prepare(again))
+
+    async def look(engine: Engine) -> None:
+        assert await engine.weakness() is None
+        found = {table: tuple(has) for table, *has in await engine.read(RIGHTS)}
+        assert found == {
+            **{table: (True, True, table != "audit", False) for table in walls.OWNED},
+            **{table: (False, True, True, False) for table in walls.SHARED},
+        }
+        assert await engine.read("SELECT nextval('output_ids')")
+        for table in ("groups", "cookies"):
+            sql = f"SELECT DISTINCT organization_id FROM {table}"
+            assert [row[0] for row in await engine.of(two).read(sql)] == [two]
+            assert not await engine.read(sql)
+
+    with_engine(again, look)
+
+
 # --- users who are no superusers ----------------------------------------------------------------
 
 

@@ -24,12 +24,14 @@ WORKS_FOR_EVERYONE = f"SET LOCAL gleanery.organization = '{EVERYONE}'"
 _SET = "(SELECT nullif(current_setting('gleanery.organization', true), '')::bigint)"
 _WALL = f"""
 ALTER TABLE {{0}} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS of_organization ON {{0}};
 CREATE POLICY of_organization ON {{0}} USING (organization_id = {_SET} OR {_SET} = {EVERYONE})
 """
 _BARE = """
 SELECT relname FROM pg_class
 WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1)
-    AND NOT relforcerowsecurity
+    AND NOT (relrowsecurity AND relforcerowsecurity AND EXISTS (
+        SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = 'of_organization'))
 """
 # Roles are the whole server's: another database may have brought this one along.
 _MAKE_ROLE = f"""
