@@ -62,9 +62,7 @@ class PostgresServer:
     def load(self, url: str, dump: bytes) -> None:
         """Plays a dump into an empty database; every statement must succeed."""
         stop = ["--quiet", "--set", "ON_ERROR_STOP=1"]
-        subprocess.run(
-            [_program("psql"), url, *stop], input=dump, capture_output=True, check=True
-        )
+        subprocess.run([_program("psql"), url, *stop], input=dump, capture_output=True, check=True)
 
     def log(self) -> bytes:
         """What the server has written down for its operator."""

@@ -397,7 +397,7 @@ FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
 def test_after_a_dump_is_loaded_both_walls_stand(
     kept_apart: Any, postgres: PostgresServer, options: list[str], lost: str
 ) -> None:
-    settings, [one, two] = kept_apart
+    settings, [_, two] = kept_apart
     again = replace(settings, database=postgres.new_database())
     postgres.load(again.database, postgres.dump(settings.database, *options) + lost.encode())
     asyncio.run(prepare(again))
@@ -407,7 +407,7 @@ def test_after_a_dump_is_loaded_both_walls_stand(
         found = {table: tuple(has) for table, *has in await engine.read(RIGHTS)}
         assert found == {
             **{table: (True, True, table != "audit", False) for table in walls.OWNED},
-            **{table: (False, True, True, False) for table in walls.SHARED},
+            **dict.fromkeys(walls.SHARED, (False, True, True, False)),
         }
         assert await engine.read("SELECT nextval('output_ids')")
         for table in ("groups", "cookies"):

@@ -335,7 +335,7 @@ def _manifest(content: Any) -> dict[str, Any]:
     manifest = json.load(content)
     if not isinstance(manifest, dict):
         raise ValueError("its manifest is none")
-    if manifest.get("format") == _FORMAT and not _TOLD <= manifest.keys():
+    if manifest.get("format") == _FORMAT and not manifest.keys() >= _TOLD:
         raise ValueError("its manifest lacks something")
     return manifest
 
