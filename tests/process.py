@@ -67,6 +67,32 @@ def gleanery_here(*arguments: str, **variables: str) -> subprocess.CompletedProc
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
+_DIES_BEFORE_A_RENAME = """
+import os, signal, sys
+from pathlib import Path
+from gleanery.cli import main
+
+renames, replace = int(sys.argv.pop(1)), Path.replace
+
+def replace_or_die(path, target):
+    global renames
+    if renames == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    renames -= 1
+    return replace(path, target)
+
+Path.replace = replace_or_die
+main()
+"""
+
+
+def die_before_a_rename(renames: int, *arguments: str) -> None:
+    """Runs the command until it has renamed so many files; before the next one it is killed."""
+    program = [sys.executable, "-c", _DIES_BEFORE_A_RENAME, str(renames)]
+    died = subprocess.run([*program, *arguments], env=environment(), check=False)
+    assert died.returncode == -signal.SIGKILL
+
+
 class Running:
     """The command while it runs; what it prints is collected."""
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from conftest import PostgresServer
-from process import Running, environment, free_port, gleanery, gleanery_here
+from process import Running, die_before_a_rename, free_port, gleanery, gleanery_here
 from service import Client
 from test_changes import follow, truth
 from test_keys import (
@@ -267,25 +267,6 @@ def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path
     assert sorted(path.name for path in data.iterdir()) == ["blobs", "gleanery.sqlite"]
 
 
-DIES_BEFORE_A_RENAME = """
-import os, signal, sys
-from pathlib import Path
-from gleanery.cli import main
-
-renames, replace = int(sys.argv.pop(1)), Path.replace
-
-def replace_or_die(path, target):
-    global renames
-    if renames == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    renames -= 1
-    return replace(path, target)
-
-Path.replace = replace_or_die
-main()
-"""
-
-
 def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
     archive: Path, tmp_path: Path
 ) -> None:
@@ -294,9 +275,7 @@ def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
     where = ["--data", str(tmp_path / "data"), "--blobs", str(tmp_path / "files")]
     (tmp_path / "files").mkdir(mode=0o750)  # as a disk that is mounted there, it stays
     for renames in range(3):  # the key, the files of the one organization, the database
-        dies = [sys.executable, "-c", DIES_BEFORE_A_RENAME, str(renames), "restore", str(with_key)]
-        died = subprocess.run([*dies, *where], env=environment(), check=False)
-        assert died.returncode == -signal.SIGKILL
+        die_before_a_rename(renames, "restore", str(with_key), *where)
         assert not (tmp_path / "data" / "gleanery.sqlite").exists()
     assert [path.name for path in (tmp_path / "files").iterdir() if path.name == "1"]
     elsewhere = gleanery_here(

@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 import httpx2
 from conftest import PostgresServer
-from process import Running, free_port, gleanery, gleanery_here
+from process import Running, die_before_a_rename, free_port, gleanery, gleanery_here
 from service import Client, Service
 from test_outputs import output
 
@@ -270,6 +270,24 @@ def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) ->
             everything_opens(client, 4000)
         assert list(listed(where).values()) == [(8400, "at hand, seals")]
         assert not running.log
+
+
+def test_a_change_that_is_killed_while_it_writes_the_file_goes_on(tmp_path: Path) -> None:
+    where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
+    with serving_here(where) as url, Client(url, make_token(where)) as client:
+        fill(client, 10)
+        [old] = file.read_text().split()
+        die_before_a_rename(0, "keys", "rotate", *where)
+        assert file.read_text().split() == [old]
+        everything_opens(client, 10)
+        die_before_a_rename(1, "keys", "rotate", *where)
+        assert file.read_text().split()[1:] == [old]
+        everything_opens(client, 10)
+        succeed("keys", "rotate", *where)
+        everything_opens(client, 10)
+    assert old not in file.read_text().split()
+    assert [path.name for path in tmp_path.glob("secret.key*")] == ["secret.key"]
+    assert list(listed(where).values()) == [(20, "at hand, seals")]
 
 
 def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
