@@ -147,6 +147,18 @@ def test_a_file_that_goes_away_meanwhile_does_not_stop_a_backup(tmp_path: Path) 
         assert client.get(f"/v1/files/{gone}").content == b"2" * 1000
 
 
+def test_a_backup_looks_for_files_where_the_service_keeps_them(
+    archive: Path, tmp_path: Path
+) -> None:
+    second, where = tmp_path / "second.tar", ["--data", str(tmp_path / "origin")]
+    for elsewhere in (tmp_path / "nothing", tmp_path / "empty"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        refused = gleanery_here("backup", str(second), *where, "--blobs", str(elsewhere))
+        assert refused.returncode == 2
+        assert "the place that serve uses" in refused.stderr
+        assert not second.exists()
+
+
 def test_what_is_not_for_these_commands_says_what_is(tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
     for command, words in (("backup", "pg_dump"), ("restore", "gleanery restored")):

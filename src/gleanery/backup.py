@@ -144,6 +144,11 @@ def _add_blobs(archive: tarfile.TarFile, copy: Snapshot, folder: Path | None, be
     if folder is None:
         return Made(None, [], copy.key())
     named, lost, collected = copy.blobs(), list[str](), 0
+    if named and not (folder.is_dir() and any(folder.iterdir())):
+        raise SettingsError(
+            f"None of {len(named)} files is in {folder.absolute()}: give --blobs (or "
+            "GLEANERY_BLOBS) the place that serve uses"
+        )
     tell = begin("Copying files", len(named))
     for blob in named:
         try:

@@ -148,8 +148,8 @@ class _Scope:
     def _insert_names_it(self, table: str) -> bool:
         """Whether the inserted row has an organization, and only its own can be in its way."""
         pairs = list(pairwise(self.words))
-        lists = [word for before, word in pairs if before == table and isinstance(word, tuple)]
-        lists += [word for before, word in pairs if before == "CONFLICT"]
+        lists: list[str | Tree] = [word for before, word in pairs if before == "CONFLICT"]
+        lists += [word for before, word in pairs if before == table and isinstance(word, tuple)]
         names_it = bool(lists) and all(isinstance(w, tuple) and _COLUMN in w for w in lists)
         return names_it and "replace" not in self.words  # of whatever row is in the way
 
