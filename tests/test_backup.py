@@ -31,7 +31,9 @@ from test_keys import (
 )
 from test_outputs import output
 
+from gleanery.errors import SettingsError
 from gleanery.settings import Settings
+from gleanery.store import outputs, restored
 
 
 def store_file(client: Client, number: int, content: bytes | None = None) -> str:
@@ -412,6 +414,32 @@ def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return again
 
     return Place(where, {"GLEANERY_SECRET_KEY": new_key()}, take_dump, load_dump)
+
+
+def test_a_database_that_is_half_told_of_its_restore_is_not_served(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving_here(place.where, **place.variables) as url:
+        token = make_token(place.where)
+        with Client(url, token) as client:
+            client.store("group", *(output(n) for n in range(50)))
+    steps, send = iter(range(3)), outputs.send_some_again
+
+    async def send_or_fail(*some: Any) -> int:
+        if next(steps, None) is None:
+            raise SettingsError("interrupted")
+        return await send(*some)
+
+    monkeypatch.setattr(restored, "_AT_ONCE", 10)
+    monkeypatch.setattr(outputs, "send_some_again", send_or_fail)
+    assert "interrupted" in gleanery_here("restored", *place.where).stderr
+    monkeypatch.undo()
+    refused = gleanery("serve", *place.where, "--port", "0", **place.variables)
+    assert refused.returncode == 2
+    assert "run it again" in refused.stderr
+    assert "50 outputs" in succeed("restored", *place.where)
+    with serving_here(place.where, **place.variables) as url, Client(url, token) as client:
+        assert len(client.items("group")) == 50
 
 
 class Syncer:
