@@ -463,6 +463,38 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
     assert [tuple(row) for row in rows] == [("moved",)]
 
 
+def test_a_user_who_owns_nothing_serves_what_another_has_made(
+    kept_apart: Any, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, user = postgres.new_user(""), postgres.new_user("")
+    made = Settings(data=tmp_path, database=postgres.new_database(owner), secret_key=SECRET_KEY)
+    served = replace(made, database=str(made.database).replace(owner, user), port=0)
+    asyncio.run(prepare(made))
+    with pytest.raises(SettingsError, match="GRANT gleanery_serving TO"):
+        asyncio.run(prepare(served))
+    postgres.run(f"GRANT gleanery_serving TO {user}")
+    service = Service(served)
+    with service.client() as one, service.client() as two:
+        organizations = [int(settle(client)["organization"]) for client in (one, two)]
+    service.stop()
+
+    async def take_down(transaction: Transaction) -> None:
+        await transaction.fetch("RESET ROLE")
+        await transaction.fetch("ALTER TABLE groups DISABLE ROW LEVEL SECURITY")
+
+    async def attempt(engine: Engine) -> None:
+        assert await engine.weakness() is None
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="must be owner"):
+            await engine.of(organizations[0]).write(take_down)
+
+    with_engine(served, attempt)
+    newer = migrations.Migration(9999, "of tomorrow", "SELECT 1")
+    known = (*migrations.known("postgres"), newer)
+    monkeypatch.setattr(migrations, "known", lambda engine: known)
+    with pytest.raises(SettingsError, match="run gleanery migrate"):
+        asyncio.run(prepare(served))
+
+
 def test_a_user_above_the_wall_is_refused(postgres: PostgresServer, tmp_path: Path) -> None:
     owner = postgres.new_user("BYPASSRLS")
     url = postgres.new_database(owner)

@@ -71,6 +71,14 @@ SELECT rolsuper OR rolbypassrls,
     EXISTS (SELECT 1 FROM pg_class WHERE relowner = pg_roles.oid AND relname = 'organizations')
 FROM pg_roles WHERE rolname = current_user
 """
+OF_ANOTHER_USER = """
+SELECT NOT pg_has_role(session_user, relowner, 'USAGE') FROM pg_class
+WHERE oid = to_regclass('migrations')
+"""
+NO_RIGHTS = (
+    "The tables are another user's, and the user of --database has no right to them: let their "
+    f"owner run gleanery migrate, and a superuser: GRANT {ROLE} TO <the user of the URL>"
+)
 _TO_RUN = f"CREATE ROLE {ROLE} NOLOGIN; GRANT {ROLE} TO <the user of the URL>"
 
 
