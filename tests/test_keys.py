@@ -9,7 +9,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import apsw
 import httpx2
+import pytest
 from conftest import PostgresServer
 from process import Running, die_before_a_rename, free_port, gleanery, gleanery_here
 from service import Client, Service
@@ -24,6 +25,7 @@ from test_outputs import output
 
 from gleanery import keys
 from gleanery.settings import Settings
+from gleanery.store import rotation
 from gleanery.store.database import Transaction
 from gleanery.store.engines import database_of
 from gleanery.tokens import SCOPES
@@ -388,6 +390,27 @@ def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
         assert len(client.items("group")) == 1
         fill(client, 3)
         everything_opens(client, 3)
+
+
+def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, look = ["--data", str(tmp_path)], rotation._unopenable
+    with serving_here(where) as url, Client(url, make_token(where)) as client:
+        fill(client, 3)
+        (tmp_path / "secret.key").unlink()  # the service has it in memory
+
+        async def look_and_store(*some: Any) -> AsyncIterator[Any]:
+            async for found in look(*some):
+                yield found
+            assert client.post("/v1/cookies", json=cookies(range(5))).status_code == 200
+
+        monkeypatch.setattr(rotation, "_unopenable", look_and_store)
+        succeed("keys", "forget", "--yes", *where)
+        monkeypatch.undo()
+        log = client.get("/v1/audit").json()["entries"]
+        assert "rotate_keys" in [entry["action"] for entry in log]
+    assert list(listed(where).values()) == [(5, "at hand, seals")]
 
 
 def test_a_wrong_key_is_given_up_for_the_values_of_another(
