@@ -101,7 +101,7 @@ def listed(where: list[str], **variables: str) -> dict[str, tuple[int, str]]:
 class Load:
     """Clients that write and read session state and follow links, and note what goes wrong.
 
-    They end with the context, and then nothing must have gone wrong.
+    They are at work when the context begins, end with it, and then nothing must have gone wrong.
     """
 
     def __init__(self, *urls: str, token: str, links: tuple[str, ...] = ()) -> None:
@@ -116,9 +116,15 @@ class Load:
     def __enter__(self) -> Load:
         for thread in self._threads:
             thread.start()
+        self._wait_for(1)
         return self
 
+    def _wait_for(self, requests: int) -> None:
+        while self.requests < requests and not self.failures:
+            time.sleep(0.01)
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._wait_for(21)
         self._over.set()
         for thread in self._threads:
             thread.join()
