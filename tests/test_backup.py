@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tarfile
 import threading
 import time
@@ -14,13 +16,24 @@ from typing import Any, NamedTuple
 
 import pytest
 from conftest import PostgresServer
-from process import Running, gleanery
+from process import Running, die_before_a_rename, free_port, gleanery, gleanery_here
 from service import Client
 from test_changes import follow, truth
-from test_keys import change_database, cookies, entries, make_token, new_key, serving, succeed
+from test_keys import (
+    change_database,
+    cookies,
+    entries,
+    make_token,
+    new_key,
+    serving,
+    serving_here,
+    succeed,
+)
 from test_outputs import output
 
+from gleanery.errors import SettingsError
 from gleanery.settings import Settings
+from gleanery.store import outputs, restored
 
 
 def store_file(client: Client, number: int, content: bytes | None = None) -> str:
@@ -73,7 +86,7 @@ def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
     assert archive.stat().st_mode & 0o777 == 0o600
     assert sorted(p.name for p in tmp_path.iterdir()) == ["backup.tar", "data"]
     succeed("restore", str(archive), *copy)
-    with serving(copy) as (url, running), Client(url, token) as client:
+    with serving_here(copy) as url, Client(url, token) as client:
         for writer in range(3):
             items = client.items(f"group-{writer}")
             assert len({item["data"]["turn"] for item in items}) == 1
@@ -82,13 +95,12 @@ def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
                 assert client.get(file["blob_url"]).status_code == 200
         assert len(client.items("large", limit=1000)) == 5000
         assert len(client.get("/v1/cookies").json()) == 100
-        assert not running.log
 
 
 def test_the_key_is_only_in_a_backup_that_asks_for_it(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive, key = tmp_path / "backup.tar", tmp_path / "data" / "secret.key"
-    with serving(where) as (url, _):
+    with serving_here(where) as url:
         token = make_token(where)
         with Client(url, token) as client:
             client.post("/v1/cookies", json=cookies(range(3)))
@@ -103,14 +115,14 @@ def test_the_key_is_only_in_a_backup_that_asks_for_it(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "put it back" in refused.stderr
     shutil.copy(key, tmp_path / "copy" / "secret.key")
-    with serving(copy) as (url, _), Client(url, token) as client:
+    with serving_here(copy) as url, Client(url, token) as client:
         assert [one["value"] for one in client.get("/v1/cookies").json()] == ["v0", "v1", "v2"]
 
 
 def test_a_file_that_goes_away_meanwhile_does_not_stop_a_backup(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive = tmp_path / "backup.tar"
-    with serving(where) as (url, _):
+    with serving_here(where) as url:
         token = make_token(where)
         with Client(url, token) as client:
             client.store("group", with_file(client, 1), with_file(client, 2))
@@ -127,7 +139,7 @@ def test_a_file_that_goes_away_meanwhile_does_not_stop_a_backup(tmp_path: Path) 
     assert "2 files" in told
     assert f"lost or damaged before: {lost}" in told
     assert lost in succeed("restore", str(archive), *copy)
-    with serving(copy) as (url, _), Client(url, token) as client:
+    with serving_here(copy) as url, Client(url, token) as client:
         assert client.get(f"/v1/files/{unnamed}").status_code == 404
         found = {item["source_url"]: item["files"][0]["id"] for item in client.items("group")}
         kept, gone = (found[output(number)["source_url"]] for number in (1, 2))
@@ -137,48 +149,91 @@ def test_a_file_that_goes_away_meanwhile_does_not_stop_a_backup(tmp_path: Path) 
         assert client.get(f"/v1/files/{gone}").content == b"2" * 1000
 
 
+def test_a_backup_looks_for_files_where_the_service_keeps_them(
+    archive: Path, tmp_path: Path
+) -> None:
+    second, where = tmp_path / "second.tar", ["--data", str(tmp_path / "origin")]
+    for elsewhere in (tmp_path / "nothing", tmp_path / "empty"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        refused = gleanery_here("backup", str(second), *where, "--blobs", str(elsewhere))
+        assert refused.returncode == 2
+        assert "the place that serve uses" in refused.stderr
+        assert not second.exists()
+
+
 def test_what_is_not_for_these_commands_says_what_is(tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
     for command, words in (("backup", "pg_dump"), ("restore", "gleanery restored")):
-        refused = gleanery(command, str(tmp_path / "file"), *where)
+        refused = gleanery_here(command, str(tmp_path / "file"), *where)
         assert refused.returncode == 2
         assert words in refused.stderr
-    refused = gleanery("backup", str(tmp_path / "file"), "--data", str(tmp_path / "nothing"))
+    refused = gleanery_here("backup", str(tmp_path / "file"), "--data", str(tmp_path / "nothing"))
     assert refused.returncode == 2
     assert "There is no database" in refused.stderr
+
+
+def test_a_backup_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> None:
+    where, archive = ["--data", str(tmp_path / "data")], tmp_path / "backup.tar"
+    succeed("migrate", *where)
+    no_room = (
+        "import resource as r; from gleanery.cli import main; "
+        "r.setrlimit(r.RLIMIT_FSIZE, (100_000, 100_000)); main()"
+    )
+    command = [sys.executable, "-c", no_room, "backup", str(archive), *where]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("gleanery: Can't copy")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_the_key_of_another_database_is_not_put_into_a_backup(archive: Path) -> None:
+    where, second = ["--data", str(archive.parent / "origin")], str(archive.parent / "second.tar")
+    for wrong in (new_key(), "nonsense"):
+        refused = gleanery_here("backup", second, "--with-key", *where, GLEANERY_SECRET_KEY=wrong)
+        assert refused.returncode == 2
+        assert "GLEANERY_SECRET_KEY" in refused.stderr
+    assert not Path(second).exists()
 
 
 # --- restores -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    """A backup of some outputs, with a file."""
-    where, path = ["--data", str(tmp_path / "origin")], tmp_path / "backup.tar"
-    with serving(where) as (url, _), Client(url, make_token(where)) as client:
+@pytest.fixture(scope="module")
+def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with some outputs and a file, and a backup of it."""
+    folder = tmp_path_factory.mktemp("backed-up")
+    where = ["--data", str(folder / "origin")]
+    with serving_here(where) as url, Client(url, make_token(where)) as client:
         client.store("group", with_file(client, 1), *(output(n) for n in range(2, 2000)))
-    succeed("backup", str(path), *where)
-    return path
+    succeed("backup", str(folder / "backup.tar"), *where)
+    return folder
+
+
+@pytest.fixture
+def archive(backed_up: Path, tmp_path: Path) -> Path:
+    """That backup, for the test to do with as it likes; the database is beside it."""
+    shutil.copytree(backed_up, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "backup.tar"
 
 
 def test_a_folder_with_a_database_or_in_use_is_left_alone(archive: Path, tmp_path: Path) -> None:
     where = ["--data", str(tmp_path / "data")]
-    with serving(where):
-        refused = gleanery("restore", str(archive), *where)
+    with serving_here(where):
+        refused = gleanery_here("restore", str(archive), *where)
         assert refused.returncode == 2
         assert "at work in" in refused.stderr
         for path in (tmp_path / "data").glob("gleanery.sqlite*"):
             path.unlink()
-        refused = gleanery("restore", str(archive), *where)  # the service still has it open
+        refused = gleanery_here("restore", str(archive), *where)  # the service still has it open
         assert refused.returncode == 2
         assert "at work in" in refused.stderr
     for path in (tmp_path / "data").glob("gleanery.sqlite*"):
         path.unlink()
     succeed("migrate", *where)
-    refused = gleanery("restore", str(archive), *where)
+    refused = gleanery_here("restore", str(archive), *where)
     assert refused.returncode == 2
     assert "There is a database" in refused.stderr
-    refused = gleanery("backup", str(archive), *where)
+    refused = gleanery_here("backup", str(archive), *where)
     assert refused.returncode == 2
     assert "already there" in refused.stderr
 
@@ -191,7 +246,7 @@ def damaged(archive: Path, found: bytes) -> None:
     archive.write_bytes(content)
 
 
-@pytest.mark.parametrize("fault", ["cut", "database", "blob", "stranger", "none"])
+@pytest.mark.parametrize("fault", ["cut", "database", "blob", "manifest", "stranger", "none"])
 def test_a_damaged_backup_is_refused_and_leaves_nothing(
     archive: Path, tmp_path: Path, fault: str
 ) -> None:
@@ -201,12 +256,14 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
         damaged(archive, b"SQLite format 3")
     elif fault == "blob":
         damaged(archive, b"1" * 1000)
+    elif fault == "manifest":
+        archive.write_bytes(archive.read_bytes().replace(b'"made"', b'"mede"'))
     elif fault == "stranger":
         with tarfile.open(archive, "a") as held:
             held.add(__file__, "../escaped")
     else:
         archive.write_bytes(b"no archive at all")
-    refused = gleanery("restore", str(archive), "--data", str(tmp_path / "data"))
+    refused = gleanery_here("restore", str(archive), "--data", str(tmp_path / "data"))
     assert refused.returncode == 2
     assert "is not a whole backup, or is damaged" in refused.stderr
     assert list((tmp_path / "data").iterdir()) == []
@@ -224,32 +281,81 @@ def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path
     assert sorted(path.name for path in data.iterdir()) == ["blobs", "gleanery.sqlite"]
 
 
+def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
+    archive: Path, tmp_path: Path
+) -> None:
+    with_key, origin = tmp_path / "with-key.tar", ["--data", str(tmp_path / "origin")]
+    succeed("backup", str(with_key), "--with-key", *origin)
+    where = ["--data", str(tmp_path / "data"), "--blobs", str(tmp_path / "files")]
+    (tmp_path / "files").mkdir(mode=0o750)  # as a disk that is mounted there, it stays
+    for renames in range(3):  # the key, the files of the one organization, the database
+        die_before_a_rename(renames, "restore", str(with_key), *where)
+        assert not (tmp_path / "data" / "gleanery.sqlite").exists()
+    assert [path.name for path in (tmp_path / "files").iterdir() if path.name == "1"]
+    elsewhere = gleanery_here(
+        "restore", str(with_key), *where[:3], str(tmp_path / "origin" / "blobs")
+    )
+    assert "There are files in" in elsewhere.stderr
+    assert "1999 outputs, and 1 files" in succeed("restore", str(with_key), *where)
+    assert [path.name for path in (tmp_path / "files").iterdir()] == ["1"]
+    assert (tmp_path / "files").stat().st_mode & 0o777 == 0o750
+    names = sorted(path.name for path in (tmp_path / "data").iterdir())
+    assert names == ["gleanery.sqlite", "secret.key"]
+    with serving_here(where) as url, Client(url, make_token(where[:2])) as client:
+        [item] = client.items("group", url=output(1)["source_url"])
+        assert client.get(item["files"][0]["blob_url"]).content == b"1" * 1000
+
+
+def test_what_an_older_database_left_behind_is_not_taken_for_the_restored_ones(
+    tmp_path: Path,
+) -> None:
+    """Its log would be played into the restored database, page over page."""
+    data, archive = tmp_path / "data", tmp_path / "backup.tar"
+    where, port = ["--data", str(data)], free_port()
+    url = f"http://127.0.0.1:{port}"
+    with Running("serve", *where, "--port", str(port)) as running:
+        running.wait_ready(url)
+        with Client(url, make_token(where)) as client:
+            client.store("group", output(1))
+            succeed("backup", str(archive), *where)
+            client.store("group", *(output(n) for n in range(100)))
+        running.stop(signal.SIGKILL)
+    (data / "gleanery.sqlite").rename(tmp_path / "away")
+    assert (data / "gleanery.sqlite-wal").stat().st_size > 0
+    refused = gleanery_here("restore", str(archive), *where)
+    assert refused.returncode == 2
+    assert "whose names begin with gleanery.sqlite" in refused.stderr
+    for path in data.glob("gleanery.sqlite-*"):
+        path.rename(tmp_path / path.name)
+    assert "1 outputs" in succeed("restore", str(archive), *where)
+
+
 def test_files_and_keys_that_are_there_are_not_overwritten(archive: Path, tmp_path: Path) -> None:
     data, files, taken = tmp_path / "data", tmp_path / "files", tmp_path / "taken"
     taken.mkdir()
     (taken / "of another").touch()
-    refused = gleanery("restore", str(archive), "--data", str(data), "--blobs", str(taken))
+    refused = gleanery_here("restore", str(archive), "--data", str(data), "--blobs", str(taken))
     assert refused.returncode == 2
     assert "There are files in" in refused.stderr
     with_key = tmp_path / "with-key.tar"
     succeed("backup", str(with_key), "--with-key", "--data", str(tmp_path / "origin"))
     (data / "secret.key").write_text(new_key())
     (data / "secret.key").chmod(0o600)
-    refused = gleanery("restore", str(with_key), "--data", str(data), "--blobs", str(files))
+    refused = gleanery_here("restore", str(with_key), "--data", str(data), "--blobs", str(files))
     assert refused.returncode == 2
     assert "is not the key of the backup" in refused.stderr
     (data / "secret.key").unlink()
     succeed("restore", str(with_key), "--data", str(data), "--blobs", str(files))
     assert sorted(path.name for path in data.iterdir()) == ["gleanery.sqlite", "secret.key"]
     where = ["--data", str(data), "--blobs", str(files)]
-    with serving(where) as (url, _), Client(url, make_token(where[:2])) as client:
+    with serving_here(where) as url, Client(url, make_token(where[:2])) as client:
         [item] = client.items("group", url=output(1)["source_url"])
         assert client.get(item["files"][0]["blob_url"]).content == b"1" * 1000
 
 
 def test_a_chore_under_way_is_not_lost(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
-    with serving(where) as (url, _):
+    with serving_here(where) as url:
         token = make_token(where)
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(5)))
@@ -260,7 +366,7 @@ SELECT 1, groups.id, jobs.id, 'approve', clock, 0 FROM groups, jobs
     change_database(Settings(data=tmp_path / "data"), note)
     succeed("backup", str(tmp_path / "backup.tar"), "--with-key", *where)
     succeed("restore", str(tmp_path / "backup.tar"), *copy)
-    with serving(copy) as (url, _), Client(url, token) as client:
+    with serving_here(copy) as url, Client(url, token) as client:
         assert [item["is_approved"] for item in client.items("group")] == [True] * 5
 
 
@@ -291,19 +397,49 @@ def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
         return Place(where, {}, back_up, go_back)
     server: PostgresServer = request.getfixturevalue("postgres")
-    url = server.new_database()
+    owner = server.new_user("CREATEROLE")
+    url, dump = server.new_database(owner), tmp_path / "dump.sql"
     where = ["--data", str(tmp_path / "data"), "--database", url]
-    name = url.rpartition("?")[0].rpartition("/")[2]
 
-    def copy_database() -> None:
-        server._server.psql(f"CREATE DATABASE {name}_copy TEMPLATE {name}")
+    def take_dump() -> None:
+        """As docs/operations.md tells to do it."""
+        options = ("--enable-row-security", "--no-owner", "--no-privileges")
+        everyone = {"PGOPTIONS": "-c gleanery.organization=-1"}
+        dump.write_bytes(server.dump(url, *options, **everyone))
 
-    def take_copy() -> list[str]:
-        again = [*where[:-1], url.replace(name, f"{name}_copy")]
+    def load_dump() -> list[str]:
+        again = [*where[:-1], server.new_database(owner)]
+        server.load(again[-1], dump.read_bytes())
         succeed("restored", *again)
         return again
 
-    return Place(where, {"GLEANERY_SECRET_KEY": new_key()}, copy_database, take_copy)
+    return Place(where, {"GLEANERY_SECRET_KEY": new_key()}, take_dump, load_dump)
+
+
+def test_a_database_that_is_half_told_of_its_restore_is_not_served(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving_here(place.where, **place.variables) as url:
+        token = make_token(place.where)
+        with Client(url, token) as client:
+            client.store("group", *(output(n) for n in range(50)))
+    steps, send = iter(range(3)), outputs.send_some_again
+
+    async def send_or_fail(*some: Any) -> int:
+        if next(steps, None) is None:
+            raise SettingsError("interrupted")
+        return await send(*some)
+
+    monkeypatch.setattr(restored, "_AT_ONCE", 10)
+    monkeypatch.setattr(outputs, "send_some_again", send_or_fail)
+    assert "interrupted" in gleanery_here("restored", *place.where).stderr
+    monkeypatch.undo()
+    refused = gleanery("serve", *place.where, "--port", "0", **place.variables)
+    assert refused.returncode == 2
+    assert "run it again" in refused.stderr
+    assert "50 outputs" in succeed("restored", *place.where)
+    with serving_here(place.where, **place.variables) as url, Client(url, token) as client:
+        assert len(client.items("group")) == 50
 
 
 class Syncer:
@@ -338,7 +474,7 @@ class Follower:
 
 def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
     syncer, follower = Syncer(), Follower()
-    with serving(place.where, **place.variables) as (url, _):
+    with serving_here(place.where, **place.variables) as url:
         token = make_token(place.where)
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(10)))
@@ -352,7 +488,7 @@ def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
             rested = follower.cursor
     place.back_up()
     time.sleep(1.1)  # dates are in seconds
-    with serving(place.where, **place.variables) as (url, _), Client(url, token) as client:
+    with serving_here(place.where, **place.variables) as url, Client(url, token) as client:
         # All of this will be lost, but not before the clients have seen it.
         client.store("group", output(1, data={"lost": True}), output(20), output(21))
         client.store("another", output(1))
@@ -367,7 +503,7 @@ def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
         feed = client.get("/v1/changes/another").json()["cursor"]
         log = client.get("/v1/audit").json()["cursor"]
     again = place.go_back()
-    with serving(again, **place.variables) as (url, _), Client(url, token) as client:
+    with serving_here(again, **place.variables) as url, Client(url, token) as client:
         check(client, syncer, follower, restarts=1)
         assert len(truth(client)) == 9
         # A client in the middle of its pages is given everything as it is now.

@@ -180,6 +180,44 @@ def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
             "ON CONFLICT (name) DO UPDATE SET name = excluded.name",
             True,
         ),
+        (
+            "INSERT INTO groups (organization_id, name) VALUES ($1, $2) "
+            "ON CONFLICT DO UPDATE SET name = excluded.name",
+            True,
+        ),
+        (
+            "INSERT INTO groups (organization_id, name) "
+            "SELECT organization_id, name FROM jobs WHERE organization_id = $1 "
+            "ON CONFLICT (name) DO UPDATE SET name = excluded.name",
+            True,
+        ),
+        (
+            "INSERT INTO groups (organization_id, name) "
+            "SELECT organization_id, name FROM jobs WHERE organization_id = $1 "
+            "ON CONFLICT (organization_id, name) DO UPDATE SET name = excluded.name",
+            False,
+        ),
+        ("INSERT OR REPLACE INTO groups (id, organization_id) VALUES ($1, $2)", True),
+        ("REPLACE INTO groups (id, organization_id) VALUES ($1, $2)", True),
+        ("SELECT * FROM groups WHERE name = $1 /* AND organization_id = $1 */", True),
+        ("SELECT '--', name FROM groups", True),
+        ("SELECT '--', name FROM groups WHERE name = 'it''s' AND organization_id = $1", False),
+        ("SELECT * FROM (jobs)", True),
+        ("SELECT * FROM (jobs JOIN groups ON groups.organization_id = $1)", True),
+        ("SELECT * FROM groups WHERE organization_id = $1 IS NOT NULL", True),
+        ("SELECT * FROM groups WHERE organization_id = $1 = 0", True),
+        ("SELECT * FROM groups WHERE 0 * organization_id = $1", True),
+        ("SELECT * FROM groups WHERE id BETWEEN 0 + 1 AND organization_id = $1", True),
+        ("SELECT * FROM groups WHERE id BETWEEN 0 AND 9 AND organization_id = $1", False),
+        ("SELECT * FROM groups WHERE CASE WHEN organization_id = $1 THEN 1 ELSE 1 END", True),
+        ("SELECT * FROM groups WHERE name = 'a and organization_id = $1 and b'", True),
+        ("SELECT count(*) FROM groups HAVING organization_id = $1", True),
+        (
+            "SELECT * FROM jobs JOIN groups g LEFT JOIN reviews r "
+            "ON r.organization_id = g.organization_id AND jobs.organization_id = g.organization_id "
+            "WHERE g.organization_id = $1",
+            True,
+        ),
     ],
 )
 def test_what_is_refused_on_sqlite(tmp_path: Path, sql: str, refused: bool) -> None:
@@ -338,6 +376,48 @@ def _forgetful(sql: str) -> str:
     return re.sub(r"((\w+\.)?organization_id) = \$1", r"(\1 = $1 OR TRUE)", sql)
 
 
+RIGHTS = """
+SELECT relname, relrowsecurity AND relforcerowsecurity AND EXISTS
+    (SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = 'of_organization'),
+    has_table_privilege('gleanery_serving', oid, 'SELECT, INSERT, DELETE'),
+    has_table_privilege('gleanery_serving', oid, 'UPDATE'),
+    has_table_privilege('gleanery_serving', oid, 'TRUNCATE, REFERENCES, TRIGGER')
+FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
+
+
+@pytest.mark.parametrize(
+    ("options", "lost"),
+    [
+        ([], ""),
+        (["--no-owner", "--no-privileges"], ""),
+        ([], "ALTER TABLE public.groups DISABLE ROW LEVEL SECURITY"),
+        ([], "DROP POLICY of_organization ON public.cookies"),
+    ],
+)
+def test_after_a_dump_is_loaded_both_walls_stand(
+    kept_apart: Any, postgres: PostgresServer, options: list[str], lost: str
+) -> None:
+    settings, [_, two] = kept_apart
+    again = replace(settings, database=postgres.new_database())
+    postgres.load(again.database, postgres.dump(settings.database, *options) + lost.encode())
+    asyncio.run(prepare(again))
+
+    async def look(engine: Engine) -> None:
+        assert await engine.weakness() is None
+        found = {table: tuple(has) for table, *has in await engine.read(RIGHTS)}
+        assert found == {
+            **{table: (True, True, table != "audit", False) for table in walls.OWNED},
+            **dict.fromkeys(walls.SHARED, (False, True, True, False)),
+        }
+        assert await engine.read("SELECT nextval('output_ids')")
+        for table in ("groups", "cookies"):
+            sql = f"SELECT DISTINCT organization_id FROM {table}"
+            assert [row[0] for row in await engine.of(two).read(sql)] == [two]
+            assert not await engine.read(sql)
+
+    with_engine(again, look)
+
+
 # --- users who are no superusers ----------------------------------------------------------------
 
 
@@ -385,6 +465,38 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
     moved = "SELECT DISTINCT display_name FROM groups"
     rows = with_engine(settings, lambda e: e.of_everyone().read(moved))
     assert [tuple(row) for row in rows] == [("moved",)]
+
+
+def test_a_user_who_owns_nothing_serves_what_another_has_made(
+    kept_apart: Any, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, user = postgres.new_user(""), postgres.new_user("")
+    made = Settings(data=tmp_path, database=postgres.new_database(owner), secret_key=SECRET_KEY)
+    served = replace(made, database=str(made.database).replace(owner, user), port=0)
+    asyncio.run(prepare(made))
+    with pytest.raises(SettingsError, match="GRANT gleanery_serving TO"):
+        asyncio.run(prepare(served))
+    postgres.run(f"GRANT gleanery_serving TO {user}")
+    service = Service(served)
+    with service.client() as one, service.client() as two:
+        organizations = [int(settle(client)["organization"]) for client in (one, two)]
+    service.stop()
+
+    async def take_down(transaction: Transaction) -> None:
+        await transaction.fetch("RESET ROLE")
+        await transaction.fetch("ALTER TABLE groups DISABLE ROW LEVEL SECURITY")
+
+    async def attempt(engine: Engine) -> None:
+        assert await engine.weakness() is None
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="must be owner"):
+            await engine.of(organizations[0]).write(take_down)
+
+    with_engine(served, attempt)
+    newer = migrations.Migration(9999, "of tomorrow", "SELECT 1")
+    known = (*migrations.known("postgres"), newer)
+    monkeypatch.setattr(migrations, "known", lambda engine: known)
+    with pytest.raises(SettingsError, match="run gleanery migrate"):
+        asyncio.run(prepare(served))
 
 
 def test_a_user_above_the_wall_is_refused(postgres: PostgresServer, tmp_path: Path) -> None:

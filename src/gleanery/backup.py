@@ -16,7 +16,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -24,6 +24,7 @@ import apsw
 
 from gleanery import __version__, instants
 from gleanery.errors import SettingsError
+from gleanery.keys import fingerprint, keys_from_text
 from gleanery.progress import Begin
 from gleanery.settings import Settings
 from gleanery.store import restored, snapshot
@@ -35,6 +36,7 @@ _FORMAT = 1
 _READ_BYTES = 1024 * 1024
 _BUFFERS: Any = {"bufsize": _READ_BYTES, "copybufsize": _READ_BYTES}
 _DATABASE, _KEY, _MANIFEST = "gleanery.sqlite", "secret.key", "manifest.json"
+_TOLD = {"made", "database", "files", "lost", "key"}
 _BLOB = re.compile(r"blobs/([0-9]+/[0-9a-f]{2}/[0-9a-f]{32})")
 
 
@@ -76,12 +78,13 @@ def make(settings: Settings, path: Path, with_key: bool, begin: Begin) -> Made:
     with ExitStack() as stack:
         for one in (draft, copied):
             one.unlink(missing_ok=True)
-            one.touch(mode=0o600, exist_ok=False)  # nobody else's, put there meanwhile
+            one.touch(mode=0o600, exist_ok=False)  # nobody else's, though all may write here
             stack.callback(one.unlink, missing_ok=True)
         keys = _key_lines(settings) if with_key else ""
-        snapshot.take(settings.sqlite_file, copied, begin)
+        name = _copy(settings.sqlite_file, copied, begin)
         if with_key:  # a change of keys may have begun or ended meanwhile: then both are needed
             keys = "".join(dict.fromkeys((_key_lines(settings) + keys).splitlines(keepends=True)))
+            _check_keys(keys, name)
         with draft.open("wb") as file:
             made = _write(settings, file, copied, keys, begin)
             file.flush()
@@ -91,9 +94,31 @@ def make(settings: Settings, path: Path, with_key: bool, begin: Begin) -> Made:
     return made
 
 
+def _copy(database: Path, to: Path, begin: Begin) -> str:
+    """The fingerprint of the key that seals in what was copied."""
+    try:
+        snapshot.take(database, to, begin)
+        with closing(Snapshot(to)) as copy:
+            return copy.key()
+    except apsw.Error as error:
+        raise SettingsError(
+            f"Can't copy {database} to {to.absolute().parent}: {type(error).__name__}, {error}; "
+            "is there room for it twice, and may this user read it?"
+        ) from None
+
+
 def _key_lines(settings: Settings) -> str:
     text = settings.secret_key or settings.key_file.read_text()
     return "".join(f"{key}\n" for key in text.split())
+
+
+def _check_keys(lines: str, sealing: str) -> None:
+    """A backup with the key of another database would be found out on the day it is needed."""
+    if sealing and sealing not in {fingerprint(key).hex() for key in keys_from_text(lines)}:
+        raise SettingsError(
+            f"The secret key at hand is not {sealing}, with which this database's values are "
+            "sealed: give the GLEANERY_SECRET_KEY that the service has, or the right secret.key"
+        )
 
 
 def _write(settings: Settings, file: BinaryIO, copied: Path, keys: str, begin: Begin) -> Made:
@@ -119,6 +144,11 @@ def _add_blobs(archive: tarfile.TarFile, copy: Snapshot, folder: Path | None, be
     if folder is None:
         return Made(None, [], copy.key())
     named, lost, collected = copy.blobs(), list[str](), 0
+    if named and not (folder.is_dir() and any(folder.iterdir())):
+        raise SettingsError(
+            f"None of {len(named)} files is in {folder.absolute()}: give --blobs (or "
+            "GLEANERY_BLOBS) the place that serve uses"
+        )
     tell = begin("Copying files", len(named))
     for blob in named:
         try:
@@ -201,7 +231,10 @@ def _held(folder: Path) -> Iterator[None]:
 
 
 class _Drafts:
-    """Where a restore builds up what it then puts in place with a few renames."""
+    """Where a restore builds up what it then puts in place with a few renames.
+
+    Each draft is in the folder that it is for, which may be a disk of its own.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._to = settings
@@ -209,24 +242,42 @@ class _Drafts:
         self.settings = Settings(data=self._folder)
         self.database, self.key = self.settings.sqlite_file, self.settings.key_file
         self._to_blobs = settings.blobs_folder or settings.data / "blobs"
-        self.blobs = self._to_blobs.with_name(f"{self._to_blobs.name}.restoring")
+        self.blobs = self._to_blobs / "restoring-files"
+        self._placing = self._folder / "placing"  # where files are put, once that has begun
+        self._made_folder = False
 
     def refuse_what_is_there(self) -> None:
-        if self._to.sqlite_file.exists():
+        # A log that was left behind would be taken for the restored database's own.
+        if any(self._to.data.glob(f"{self._to.sqlite_file.name}*")):
             raise SettingsError(
                 f"There is a database in {self._to.data.absolute()}: give --data another folder, "
-                "or move that one away"
+                f"or move that one away, with all files whose names begin with "
+                f"{self._to.sqlite_file.name}"
             )
-        if self._to_blobs.is_dir() and any(self._to_blobs.iterdir()):
+        if self._placed() and not self._are_half_placed():
             raise SettingsError(
                 f"There are files in {self._to_blobs.absolute()}: move them away, or give --blobs "
                 "another folder"
             )
 
+    def _placed(self) -> list[Path]:
+        if not self._to_blobs.is_dir():
+            return []
+        return [one for one in self._to_blobs.iterdir() if one != self.blobs]
+
+    def _are_half_placed(self) -> bool:
+        """A restore was killed between its renames, and before the last: the files are its own."""
+        return (
+            self.database.exists()
+            and self._placing.exists()
+            and self._placing.read_text() == str(self._to_blobs.absolute())
+        )
+
     def make(self) -> None:
         self.remove()  # what a restore that was killed has left
-        for folder in (self._folder, self.blobs):
-            folder.mkdir(mode=0o700, parents=True)
+        self._made_folder = not self._to_blobs.exists()
+        for folder in (self._folder, self._to_blobs, self.blobs):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def put_in_place(self) -> None:
         """With the database last: before, nothing was restored."""
@@ -236,15 +287,23 @@ class _Drafts:
                     f"{self._to.key_file} is not the key of the backup: move it away"
                 )
             self.key.replace(self._to.key_file)
+        self._placing.write_text(str(self._to_blobs.absolute()))
         os.sync()
-        self.blobs.replace(self._to_blobs)
-        self.database.replace(self._to.sqlite_file)
-        for folder in {self._to.data, self._to_blobs.parent}:
+        for one in list(self.blobs.iterdir()):
+            one.replace(self._to_blobs / one.name)
+        for folder in (self._to_blobs, self._to_blobs.parent):
             _sync_folder(folder)
+        self.database.replace(self._to.sqlite_file)
+        _sync_folder(self._to.data)
 
     def remove(self) -> None:
-        for folder in (self._folder, self.blobs):
+        """Everything but what is in place as a whole."""
+        half_placed = self._placed() if self._are_half_placed() else []
+        for folder in (*half_placed, self._folder, self.blobs):
             shutil.rmtree(folder, ignore_errors=True)
+        if self._made_folder:
+            with suppress(OSError):  # it holds what is in place
+                self._to_blobs.rmdir()
 
 
 def _unpack(path: Path, drafts: _Drafts, begin: Begin) -> dict[str, Any]:
@@ -256,7 +315,7 @@ def _unpack(path: Path, drafts: _Drafts, begin: Begin) -> dict[str, Any]:
             for about in archive:
                 content = archive.extractfile(about)
                 if content is not None and about.name == _MANIFEST:
-                    manifest = json.load(content)
+                    manifest = _manifest(content)
                 elif content is not None:
                     _take_out(content, drafts, about.name)
                 _forget_members(archive)
@@ -266,7 +325,7 @@ def _unpack(path: Path, drafts: _Drafts, begin: Begin) -> dict[str, Any]:
         raise _damaged(path, str(error)) from None
     if manifest is None:
         raise _damaged(path, "its end is missing")
-    if manifest["format"] != _FORMAT:
+    if manifest.get("format") != _FORMAT:
         raise SettingsError(f"{path} was made by a newer Gleanery: upgrade the program")
     if _checksum(drafts.database) != manifest["database"]:
         raise _damaged(path, "the checksum of the database is another")
@@ -274,6 +333,15 @@ def _unpack(path: Path, drafts: _Drafts, begin: Begin) -> dict[str, Any]:
         raise SettingsError(
             "By this machine's clock the backup is yet to be made: set the clock right first"
         )
+    return manifest
+
+
+def _manifest(content: Any) -> dict[str, Any]:
+    manifest = json.load(content)
+    if not isinstance(manifest, dict):
+        raise ValueError("its manifest is none")
+    if manifest.get("format") == _FORMAT and not manifest.keys() >= _TOLD:
+        raise ValueError("its manifest lacks something")
     return manifest
 
 

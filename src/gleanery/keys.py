@@ -11,6 +11,7 @@ import binascii
 import contextlib
 import hashlib
 import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,10 +50,11 @@ class KeyFile:
         """
         if self._path.exists():
             return
-        draft = self._draft(str(os.getpid()), [_new_key()])
+        draft = self._draft(secrets.token_hex(8), [_new_key()])
         with contextlib.suppress(FileExistsError):
             os.link(draft, self._path)
         draft.unlink()
+        self._sync_folder()
 
     def read(self) -> Sequence[bytes]:
         """All keys in it; the file itself is only read again when it was changed."""
@@ -100,6 +102,9 @@ class KeyFile:
             draft.replace(self._path)
         finally:
             draft.unlink(missing_ok=True)
+        self._sync_folder()
+
+    def _sync_folder(self) -> None:
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -108,7 +113,8 @@ class KeyFile:
 
     def _draft(self, suffix: str, keys: Sequence[bytes]) -> Path:
         draft = self._path.with_name(f"{self._path.name}.{suffix}")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        draft.unlink(missing_ok=True)  # of one that was killed, and may have been another user's
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.writelines(base64.b64encode(key).decode() + "\n" for key in keys)
             file.flush()
             os.fsync(file.fileno())

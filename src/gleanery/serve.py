@@ -83,6 +83,7 @@ async def prepare(settings: Settings) -> None:
     await database.open()
     try:
         await database.migrate()
+        await facts.refuse_half_restored(database)
         if await facts.knows_key(database) and not has_key(settings):
             raise SettingsError(
                 f"The secret key {settings.key_file} is missing: put it back; if it is lost, "

@@ -12,7 +12,9 @@ _SET = """
 INSERT INTO facts (name, value) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
+_FORGET = "DELETE FROM facts WHERE name = $1"
 _KEY = "secret key"
+_HALF_RESTORED = "half restored"
 _SAMPLE = "sample"
 RESTORED = "(SELECT value FROM facts WHERE name = 'restored')"
 """In SQL: the moment of the last restore, as text; null if there was none."""
@@ -63,6 +65,18 @@ async def use_key(transaction: Transaction, fingerprint: str) -> None:
 async def note_restore(transaction: Transaction, moment: int) -> None:
     """Whatever was given out until this moment may be of what is lost."""
     await transaction.fetch(_SET, "restored", str(moment))
+    await transaction.fetch(_SET, _HALF_RESTORED, str(moment))
+
+
+async def end_restore(transaction: Transaction) -> None:
+    """All that has to be done after a restore is done."""
+    await transaction.fetch(_FORGET, _HALF_RESTORED)
+
+
+async def refuse_half_restored(database: Database) -> None:
+    """A client that syncs by dates would never hear of what was not sent again."""
+    if await _read(database, _HALF_RESTORED) is not None:
+        raise SettingsError("gleanery restored was interrupted: run it again, to its end")
 
 
 async def is_sample(database: Database) -> bool:

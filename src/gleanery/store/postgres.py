@@ -165,6 +165,10 @@ class PostgresDatabase:
             self._pool = None
 
     async def migrate(self) -> None:
+        if await self._is_of_another_user():
+            await self._refuse_old_schema()
+            return
+
         async def apply_alone(transaction: Transaction) -> None:
             await transaction.run_script(_MIGRATING)
             await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
@@ -176,6 +180,23 @@ class PostgresDatabase:
         await self._give_all_back()
         await self._pool.expire_connections()  # new ones take the role that serves
         await self.weakness()
+
+    async def _is_of_another_user(self) -> bool:
+        """Whether somebody else made the tables, and has left it to this user to serve them."""
+        rows = await self.read(row_security.OF_ANOTHER_USER)
+        return bool(rows and rows[0][0])
+
+    async def _refuse_old_schema(self) -> None:
+        try:
+            applied = await self.schema_number()
+        except asyncpg.InsufficientPrivilegeError:
+            raise SettingsError(row_security.NO_RIGHTS) from None
+        migrations.refuse_newer(self.engine, applied)
+        if applied < migrations.newest(self.engine):
+            raise SettingsError(
+                "The tables are of an older form, and another user's: run gleanery migrate with "
+                "the --database URL of their owner"
+            )
 
     async def weakness(self) -> str | None:
         async with self._connection(NOBODY) as connection:

@@ -29,7 +29,7 @@ _LEAST_SKIPPED = 3600 * instants.SECOND
 
 
 async def begin_anew(engine: Engine, clock: groups.Clock, begin: Begin) -> int:
-    """Does all of it, in short steps; if it is interrupted, it is to be done again.
+    """Does all of it, in short steps; if it is interrupted, it is to be done again before serving.
 
     Gives the number of outputs that are sent again.
     """
@@ -48,6 +48,7 @@ async def begin_anew(engine: Engine, clock: groups.Clock, begin: Begin) -> int:
         while count := await engine.of(id_).write(step, line=groups.line(id_, name)):
             sent += count
             tell(count)
+    await engine.write(facts.end_restore)
     return sent
 
 

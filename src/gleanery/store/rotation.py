@@ -159,13 +159,18 @@ async def count_unopenable(engine: Engine, vault: Vault) -> int:
 
 
 async def forget_unopenable(engine: Engine, vault: Vault, now: int) -> int:
-    """Removes the values that no key at hand opens; gives how many."""
+    """Removes the values that no key at hand opens; gives how many.
+
+    Another process may still have a lost key; it must not seal with it meanwhile.
+    """
+    if not await facts.follow_key(engine, vault):
+        await begin(engine, lambda: vault.fingerprints[0])
+        for organization_id in await organizations.every_id(engine):
+            await _let_writers_end(engine.of(organization_id), vault, organization_id, now)
     forgotten = 0
     async for some in _unopenable(engine, vault):
         database = engine.of(some.organization_id)
         forgotten += await database.write(partial(_remove, some, now), line=some.organization_id)
-    if not await facts.follow_key(engine, vault):
-        await begin(engine, lambda: vault.fingerprints[0])
     return forgotten
 
 

@@ -24,12 +24,14 @@ WORKS_FOR_EVERYONE = f"SET LOCAL gleanery.organization = '{EVERYONE}'"
 _SET = "(SELECT nullif(current_setting('gleanery.organization', true), '')::bigint)"
 _WALL = f"""
 ALTER TABLE {{0}} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+DROP POLICY IF EXISTS of_organization ON {{0}};
 CREATE POLICY of_organization ON {{0}} USING (organization_id = {_SET} OR {_SET} = {EVERYONE})
 """
 _BARE = """
 SELECT relname FROM pg_class
 WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1)
-    AND NOT relforcerowsecurity
+    AND NOT (relrowsecurity AND relforcerowsecurity AND EXISTS (
+        SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = 'of_organization'))
 """
 # Roles are the whole server's: another database may have brought this one along.
 _MAKE_ROLE = f"""
@@ -69,6 +71,14 @@ SELECT rolsuper OR rolbypassrls,
     EXISTS (SELECT 1 FROM pg_class WHERE relowner = pg_roles.oid AND relname = 'organizations')
 FROM pg_roles WHERE rolname = current_user
 """
+OF_ANOTHER_USER = """
+SELECT NOT pg_has_role(session_user, relowner, 'USAGE') FROM pg_class
+WHERE oid = to_regclass('migrations')
+"""
+NO_RIGHTS = (
+    "The tables are another user's, and the user of --database has no right to them: let their "
+    f"owner run gleanery migrate, and a superuser: GRANT {ROLE} TO <the user of the URL>"
+)
 _TO_RUN = f"CREATE ROLE {ROLE} NOLOGIN; GRANT {ROLE} TO <the user of the URL>"
 
 

@@ -19,6 +19,7 @@ _LEFT = "SELECT count(*) FROM files WHERE organization_id = $1 AND checksum = $2
 _COUNT = "UPDATE blobs SET files = $3 WHERE organization_id = $1 AND checksum = $2"
 _FORGET_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2"
 _PAGES_AT_ONCE = 256
+_BUSY_MS = 10_000
 
 
 class NamedBlob(NamedTuple):
@@ -38,6 +39,7 @@ def take(source: Path, to: Path, begin: Begin) -> None:
         closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as reader,
         closing(apsw.Connection(str(to))) as copy,
     ):
+        reader.set_busy_timeout(_BUSY_MS)  # of a service that starts or ends just now
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # from here on, no change
         copy.pragma("synchronous", "OFF")

@@ -81,6 +81,7 @@ def _connect(path: Path) -> apsw.Connection:
     _use_wal(connection)
     connection.pragma("synchronous", "FULL")
     connection.pragma("foreign_keys", True)
+    connection.pragma("recursive_triggers", True)  # else a row goes unasked that is replaced
     connection.pragma("cache_size", -_CACHE_KIB)
     return connection
 
@@ -283,6 +284,7 @@ class _SqliteTransaction:
         self._connection.executemany(dialect(sql, self._whose), many)
 
     async def run_script(self, sql: str) -> None:
+        walls.check(sql, self._whose)
         self._connection.execute(sql)
 
     async def announce(self, line: str) -> None:

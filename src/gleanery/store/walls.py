@@ -36,18 +36,20 @@ OWNED = (
 SHARED = ("facts", "migrations", "organizations", "tokens")
 _SHARED = frozenset((*SHARED, "output_ids", "sqlite_schema", "sqlite_sequence"))
 
-_TOKEN = re.compile(r"'[^']*'|[\w.$]+|[^\s\w]")
-_CONDITION = {"WHERE", "ON", "HAVING"}
+_LITERAL, _COMMENT = r"'(?:[^']|'')*'", r"--[^\n]*|/\*.*?\*/"
+_TOKEN = re.compile(rf"{_LITERAL}|{_COMMENT}|[\w.$]+|[^\s\w]", re.DOTALL)
+_CONDITION = {"WHERE", "ON"}
 _CLAUSE = {"FROM", "JOIN", "SET", "VALUES", "ORDER", "GROUP", "LIMIT", "RETURNING", "SELECT"}
+_CLAUSE |= {"HAVING"}  # which is asked of groups of rows, whosever they are
 _BEFORE_TABLE = {"FROM", "JOIN", "INTO", "UPDATE"}
 _OUTER = {"LEFT", "RIGHT", "FULL"}
 _NO_ALIAS = _CONDITION | _CLAUSE | _OUTER | {"INNER", "CROSS", "OUTER", "DO"}
 _BETWEEN = {"UNION", "EXCEPT", "INTERSECT", ";"}
 _KEYWORDS = _NO_ALIAS | _BEFORE_TABLE | {"AS", "OR", "NOT", "CONFLICT"}
 _COLUMN = "organization_id"
-_EQUATION = re.compile(
-    rf"(?<!NOT )(?<!\S)((?:\w+\.)?{_COLUMN}) = (\$\d+|(?:\w+\.)?{_COLUMN})(?!\S)"
-)
+_EQUATION = re.compile(rf"((?:\w+\.)?{_COLUMN}) = (\$\d+|(?:\w+\.)?{_COLUMN})")
+_RANGE = re.compile(r"\bbetween (.+?) and\b")
+_BETWEEN_CONDITIONS = re.compile(r" ?\b(?:WHERE|ON|and)\b ?")
 
 _WITH = re.compile(r"\bWITH RECURSIVE (\w+)", re.IGNORECASE)
 
@@ -82,14 +84,16 @@ def _made(sql: str) -> set[str]:
 def _tree(sql: str) -> Tree:
     """The statement's words, what is in parentheses as a tuple of its own."""
     open_lists: list[list[str | Tree]] = [[]]
-    for token in _TOKEN.findall(re.sub("--.*", "", sql)):
+    for token in _TOKEN.findall(sql):
+        if token.startswith(("--", "/*")):
+            continue
         if token == "(":
             open_lists.append([])
         elif token == ")":
             closed = tuple(open_lists.pop())
             open_lists[-1].append(closed)
         else:
-            open_lists[-1].append(token if "'" in token else _folded(token))
+            open_lists[-1].append("''" if token.startswith("'") else _folded(token))
     return tuple(open_lists[0])
 
 
@@ -112,13 +116,13 @@ class _Scope:
 
     def bare(self) -> Iterator[str]:
         """The tables of which rows of any organization are meant."""
-        held = self._held()
+        held = set() if "CONFLICT" in self.words else self._held()
         for alias, table in self.tables.items():
             if not (self._insert_names_it(table) if self.is_insert else alias in held):
                 yield table
 
     def _named_tables(self) -> Iterator[tuple[str, str]]:
-        """Each table with the name that it goes by; not what is made in parentheses."""
+        """Each table with the name that it goes by; not what a SELECT in parentheses gives."""
         expected = in_from = False
         for place, word in enumerate(self.words):
             if word in _BEFORE_TABLE:
@@ -131,6 +135,8 @@ class _Scope:
                 expected = False
                 if isinstance(word, str):
                     yield self._alias(place) or word, word
+                elif "SELECT" not in word:
+                    yield "()", "()"  # a table in parentheses, which nobody needs
 
     def _alias(self, place: int) -> str | None:
         for word in self.words[place + 1 :]:
@@ -141,12 +147,11 @@ class _Scope:
 
     def _insert_names_it(self, table: str) -> bool:
         """Whether the inserted row has an organization, and only its own can be in its way."""
-        lists = [
-            word
-            for before, word in pairwise(self.words)
-            if isinstance(word, tuple) and before in (table, "CONFLICT")
-        ]
-        return bool(lists) and all(_COLUMN in word for word in lists)
+        pairs = list(pairwise(self.words))
+        lists: list[str | Tree] = [word for before, word in pairs if before == "CONFLICT"]
+        lists += [word for before, word in pairs if before == table and isinstance(word, tuple)]
+        names_it = bool(lists) and all(isinstance(w, tuple) and _COLUMN in w for w in lists)
+        return names_it and "replace" not in self.words  # of whatever row is in the way
 
     def _held(self) -> set[str]:
         """The tables of which only rows of one organization are meant."""
@@ -158,18 +163,25 @@ class _Scope:
 
     def _equations(self) -> Iterator[tuple[str, str | None]]:
         """Which table's organization is given ($1), or is that of another table."""
-        everywhere = self._conditions(_CONDITION)
-        if " OR " in everywhere:
+        # What is said ON an outer join keeps no row of the tables before it out.
+        is_outer = not _OUTER.isdisjoint(self.words)
+        if is_outer and len(self.tables) > 2:
             return
-        for left, right in _EQUATION.findall(everywhere):
+        for left, right in self._whole_equations(_CONDITION):
             if not right.startswith("$"):
                 yield self._owner(left), self._owner(right)
-        # What is said ON an outer join keeps no row of the table before it out.
-        is_outer = not _OUTER.isdisjoint(self.words)
-        certain = self._conditions({"WHERE"}) if is_outer else everywhere
-        for left, right in _EQUATION.findall(certain):
+        for left, right in self._whole_equations({"WHERE"} if is_outer else _CONDITION):
             if right.startswith("$"):
                 yield self._owner(left), None
+
+    def _whole_equations(self, after: set[str]) -> Iterator[tuple[str, str]]:
+        """Those that must hold whatever else does: each a condition of its own, and no OR."""
+        conditions = self._conditions(after)
+        if " OR " in conditions:
+            return
+        for condition in _BETWEEN_CONDITIONS.split(_RANGE.sub(r"between \1", conditions)):
+            if equation := _EQUATION.fullmatch(condition):
+                yield equation[1], equation[2]
 
     def _conditions(self, after: set[str]) -> str:
         """The words of the conditions after these keywords, without what is in parentheses."""
@@ -199,8 +211,9 @@ def _scopes(words: Tree, outside: frozenset[str] = frozenset()) -> Iterator[_Sco
         return
     if "INTO" in words and "SELECT" in words:
         start = words.index("SELECT")
-        yield from _scopes(words[:start], outside)
-        yield from _scopes(words[start:], outside)
+        end = words.index("CONFLICT") - 1 if "CONFLICT" in words else len(words)
+        yield from _scopes(words[:start] + words[end:], outside)
+        yield from _scopes(words[start:end], outside)
         return
     scope = _Scope(words, outside)
     yield scope

@@ -44,15 +44,19 @@ def newest(engine: str) -> int:
     return known(engine)[-1].number
 
 
-async def apply(engine: str, transaction: Transaction) -> None:
-    """Applies what is missing. The caller sees to it that nobody else does at the same time."""
-    await transaction.run_script(_BOOKKEEPING)
-    [[applied]] = await transaction.fetch(NEWEST_APPLIED)
+def refuse_newer(engine: str, applied: int) -> None:
     if applied > newest(engine):
         raise SettingsError(
             f"The database was written by a newer Gleanery (its schema is number {applied}, "
             f"this program knows {newest(engine)}): upgrade the program"
         )
+
+
+async def apply(engine: str, transaction: Transaction) -> None:
+    """Applies what is missing. The caller sees to it that nobody else does at the same time."""
+    await transaction.run_script(_BOOKKEEPING)
+    [[applied]] = await transaction.fetch(NEWEST_APPLIED)
+    refuse_newer(engine, applied)
     for migration in known(engine)[applied:]:
         await transaction.run_script(migration.sql)
         await transaction.fetch(_NOTE, migration.number, migration.name, instants.now())
