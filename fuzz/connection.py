@@ -106,7 +106,9 @@ class Service:
         database = database_of(self._settings)
         await database.open()
         scopes = frozenset(tokens.SCOPES)
-        made = await organizations.create_token(database, organization, scopes, instants.now(), None)
+        made = await organizations.create_token(
+            database, organization, scopes, instants.now(), None
+        )
         await database.close()
         return made.encode()
 
@@ -194,8 +196,7 @@ SEEDS = (
         body=b'{"job_id":"j","source_url":"u","data":{"a":1}}\n',
     ),
     _request("PUT /v1/groups/g", _JSON, "Content-Length: 20", body=b'{"key_fields":["a"]}'),
-    _request("POST /v1/files?filename=a.txt", "Content-Length: 3", "Expect: 100-continue")
-    + b"abc",
+    _request("POST /v1/files?filename=a.txt", "Content-Length: 3", "Expect: 100-continue") + b"abc",
     _request("GET /v1/files/0", "Range: bytes=0-", 'If-None-Match: "a"', "Connection: close"),
     _request("GET /v1/blobs/0?organization=1&expires=9&signature=0", "Upgrade: h2c"),
     _request("DELETE /v1/cookies?domain=a.com") + _request("GET /v1/changes/g?wait=0"),

@@ -186,9 +186,7 @@ def read_path(data: bytes) -> None:
 
 
 _BODIES = [
-    TypeAdapter(operation.body)
-    for operation in OPERATIONS
-    if operation.body not in (None, bytes)
+    TypeAdapter(operation.body) for operation in OPERATIONS if operation.body not in (None, bytes)
 ]
 
 
