@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from gleanery import instants, tokens
 from gleanery.api.app import App, build_app
 from gleanery.api.connection import Connection
@@ -37,6 +39,8 @@ class _Wire(asyncio.Transport):
         self.written: list[bytes] = []
         self.is_cut = False
         self.is_closed = False
+        self.has_heard_all = False
+        self.waits_in_vain = False
         self.lost = asyncio.Event()
         self.open_to_read = asyncio.Event()
         self.open_to_read.set()
@@ -72,7 +76,10 @@ class _Wire(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        pass
+        """Our side has said all, and waits for the other to do so too."""
+        if self.has_heard_all:
+            self.waits_in_vain = True
+            self.close()
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -92,7 +99,7 @@ class Service:
     def __init__(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="gleanery-fuzz-"))
         self._settings = Settings(data=folder, log_level="critical", longest_wait=1)
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._app: App = self._loop.run_until_complete(self._start())
 
     async def _start(self) -> App:
@@ -132,12 +139,14 @@ class Service:
                 break
             connection.data_received(piece)
             await asyncio.sleep(0)
+        wire.has_heard_all = True
         if not wire.is_closed and not connection.eof_received():
             wire.close()
         await wire.lost.wait()
         if state.tasks:
             await asyncio.wait(state.tasks)
         assert not state.connections
+        assert not wire.waits_in_vain
         return _statuses(b"".join(wire.written), wire.is_cut)
 
 
@@ -201,4 +210,6 @@ SEEDS = (
     _request("GET /v1/blobs/0?organization=1&expires=9&signature=0", "Upgrade: h2c"),
     _request("DELETE /v1/cookies?domain=a.com") + _request("GET /v1/changes/g?wait=0"),
     b"GET http://host/readyz HTTP/1.0\r\n\r\n",
+    _request("GET /nowhere") + b"rubbish",
+    _request("POST /v1/nowhere", "Content-Length: 9", body=b"too short"[:4]),
 )

@@ -22,7 +22,7 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
-from gleanery.errors import Invalid, MethodNotAllowed, NotFound, OutOfRange, Unauthenticated
+from gleanery.errors import Fault, Invalid, MethodNotAllowed, NotFound, OutOfRange, Unauthenticated
 from gleanery.vault import Vault
 
 
@@ -194,11 +194,12 @@ def read_body(data: bytes) -> None:
     """A body is bound, or its faults are told without a word of what it held."""
     try:
         binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100)
+        faults: Sequence[Fault] = ()
     except Invalid as error:
-        assert error.faults
-        for fault in error.faults:
-            assert fault.msg
-            assert all(isinstance(part, str) for part in fault.loc)
+        faults = error.faults
+    for fault in faults:
+        assert fault.msg
+        assert all(isinstance(part, str) for part in fault.loc)
 
 
 def read_range(data: bytes) -> None:
@@ -224,7 +225,7 @@ def read_token(data: bytes) -> None:
     assert len(tokens.digest(token)) == 32
 
 
-_LINKS = FileLinks("http://host", Vault(lambda: [b"k" * 32]), open_blobs("/tmp"), 900)  # noqa: S108
+_LINKS = FileLinks("http://host", Vault(lambda: [b"k" * 32]), open_blobs("/tmp"), 900)
 
 
 def read_link(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The targets of ``make fuzz``, with bytes close to those that they begin with, and found faults."""
+"""The targets of ``make fuzz`` with bytes like those that they begin with, and what they found."""
 
 from __future__ import annotations
 
