@@ -74,7 +74,7 @@ def _report(name: str) -> bool:
 def _fuzz(name: str) -> None:
     import atheris
 
-    with atheris.instrument_imports(include=["gleanery"]):
+    with atheris.instrument_imports(include=["gleanery", "idna", "puremagic"]):
         from fuzz.targets import TARGETS
     target = TARGETS[name]
     kept = _KEPT / name
