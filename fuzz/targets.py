@@ -23,6 +23,7 @@ from gleanery.api.operations import OPERATIONS
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
 from gleanery.errors import Fault, Invalid, MethodNotAllowed, NotFound, OutOfRange, Unauthenticated
+from gleanery.records import OutputQuery
 from gleanery.vault import Vault
 
 
@@ -134,6 +135,7 @@ def read_place(data: bytes) -> None:
 
 
 _QUERIES = [operation.query for operation in OPERATIONS if operation.query is not None]
+_OUTPUTS = bytes([_QUERIES.index(OutputQuery)])  # the first byte chooses the operation
 _ROUTER = Router(OPERATIONS)
 
 
@@ -266,8 +268,8 @@ TARGETS = {
     "query": Target(
         read_query,
         (
-            b"\x05limit=10&cursor=17&job_id=a%20b&created_after=2026-01-01",
-            b"\x05country=UK&region=GB-LND&url=https%3A%2F%2Fa.example%2F%3Fa%3D1&cursor=0",
+            _OUTPUTS + b"limit=10&cursor=17&job_id=a%20b&created_after=2026-01-01",
+            _OUTPUTS + b"country=UK&region=GB-LND&url=https%3A%2F%2Fa.example%2F%3Fa%3D1&cursor=0",
             b"\x00domain=.a.example&cursor=1&cursor=2",
         ),
     ),
