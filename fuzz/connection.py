@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -120,9 +121,10 @@ class Service:
         return made.encode()
 
     def stop(self) -> None:
-        """Ends its threads; without that a program that used it does not end."""
+        """Ends its threads, without which a program that used it does not end, and its files."""
         self._loop.run_until_complete(self._app.stop())
         self._loop.close()
+        shutil.rmtree(self._settings.data)
 
     def exchange(self, pieces: Sequence[bytes]) -> list[int]:
         """The statuses of the answers to what a client sends before it says that this is all."""

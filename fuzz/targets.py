@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from tempfile import gettempdir
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -227,7 +228,7 @@ def read_token(data: bytes) -> None:
     assert len(tokens.digest(token)) == 32
 
 
-_LINKS = FileLinks("http://host", Vault(lambda: [b"k" * 32]), open_blobs("/tmp"), 900)
+_LINKS = FileLinks("http://host", Vault(lambda: [b"k" * 32]), open_blobs(gettempdir()), 900)
 
 
 def read_link(data: bytes) -> None:
