@@ -21,7 +21,7 @@ help:
 	@echo "make test       run all tests, on SQLite and on PostgreSQL"
 	@echo "make check      lint, types, the layering rule, and known vulnerabilities where they can be looked up"
 	@echo "make format     format the code"
-	@echo "make fuzz       hold the contract against schemathesis for longer"
+	@echo "make fuzz       look for what breaks it, with schemathesis, hypothesis and atheris"
 	@echo "make bench      measure the service beside the limits and the peers; ARGS=pages measures a part"
 	@echo "make faults     do the damage that docs/reliability.md tells of; ARGS=failover does a part"
 	@echo "make long       run the tests that take their time"
@@ -59,8 +59,16 @@ $(VENV)-bench/.made: constraints-bench.txt
 		fastapi sqlalchemy uvicorn uvloop httptools datasette 'kinto[postgresql]' 'psycopg[binary]' waitress
 	@touch $@
 
-fuzz: $(VENV)/.dev
-	GLEANERY_FUZZ_EXAMPLES=500 $(BIN)/pytest tests/test_contract.py -k schemathesis
+# GLEANERY_FUZZ_EXAMPLES is how many per operation and property, GLEANERY_FUZZ_SECONDS per target.
+fuzz: export GLEANERY_FUZZ_EXAMPLES ?= 500
+fuzz: $(VENV)/.fuzz
+	$(BIN)/pytest -s tests/test_contract.py -k schemathesis
+	$(BIN)/pytest --hypothesis-profile=default tests/test_parsing.py tests/test_properties.py tests/test_fuzz.py
+	$(BIN)/python -m fuzz $(ARGS)
+
+# Built where there is no wheel of it; without it the targets run unguided, in tests/test_fuzz.py.
+$(VENV)/.fuzz: $(VENV)/.dev
+	@$(BIN)/$(PIP) install atheris==3.0.0 && touch $@ || echo "atheris can't be installed here: see docs/fuzzing.md"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -93,4 +101,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

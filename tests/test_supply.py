@@ -50,7 +50,7 @@ def pins(file: str) -> dict[str, str]:
 def imported(*folders: str) -> set[str]:
     """The distributions of others of which a module is imported."""
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
-    ours = {file.stem for file in files} | {"gleanery", "bench", "faults"}
+    ours = {file.stem for file in files} | {"gleanery", "bench", "faults", "fuzz"}
     modules = {name for file in files for name in imports_of(file)} - ours - sys.stdlib_module_names
     known = metadata.packages_distributions()
     assert modules <= known.keys()

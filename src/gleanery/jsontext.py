@@ -14,6 +14,7 @@ import orjson
 DEEPEST = 100
 """How many arrays and objects may stand inside each other."""
 
+_TOO_DEEP = f"nested deeper than {DEEPEST} levels"
 _EXACT_INTEGERS = 2**53  # below this every integer is a double
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _INTEGRAL = re.compile(rb"\.0(?![0-9])")
@@ -54,7 +55,7 @@ def _decoded_exactly(text: bytes) -> Any:
     except json.JSONDecodeError as error:
         raise BadJson(f"not valid JSON at character {error.pos}") from None
     except RecursionError:
-        raise BadJson(f"nested deeper than {DEEPEST} levels") from None
+        raise BadJson(_TOO_DEEP) from None
     except BadJson:
         raise
     except ValueError:  # the interpreter's limit on the digits of an integer
@@ -69,7 +70,7 @@ def _refuse_deep_nesting(value: Any) -> None:
     is_batch = isinstance(value, list)
     suspects = [one for one in (value if is_batch else [value]) if _has_many_brackets(one)]
     if _is_deeper(suspects, DEEPEST - is_batch):
-        raise BadJson(f"nested deeper than {DEEPEST} levels")
+        raise BadJson(_TOO_DEEP)
 
 
 def _has_many_brackets(value: Any) -> bool:
@@ -118,6 +119,8 @@ def _refuse_lone_surrogates(value: Any) -> None:
         encode(value)
     except UnicodeEncodeError:
         raise BadJson("a lone surrogate, which no UTF-8 text can hold") from None
+    except RecursionError:  # to write goes a little deeper than to read
+        raise BadJson(_TOO_DEEP) from None
 
 
 def encode(value: Any) -> bytes:

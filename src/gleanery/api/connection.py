@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._is_lost = False
         self._is_stopping = False
         self._is_deaf = False  # whatever comes in is thrown away
+        self._has_heard_all = False  # the client sends nothing more
         self._is_paused = False
         self._room: asyncio.Future[None] | None = None  # to write on, while there is none
         # The head that is coming in
@@ -160,6 +161,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends nothing more. It may still wait for answers."""
+        self._has_heard_all = True
         for request in (self._current, *self._queue):
             if request is not None:
                 request.fail(ClientGone(), keep_alive=request.is_whole and bool(self._queue))
@@ -328,7 +330,7 @@ class Connection(asyncio.Protocol):
     def _close(self, request: Request) -> None:
         """A client that is still sending is first let read the answer: else it may never see it."""
         self._is_deaf, self._moved = True, 0
-        if request.is_whole or not self._transport.can_write_eof():
+        if request.is_whole or self._has_heard_all or not self._transport.can_write_eof():
             self._transport.close()
             return
         self._transport.write_eof()

@@ -49,11 +49,8 @@ class FileLinks:
         self, file_id: str, organization: str, expires: str, signature: str, now: int
     ) -> bool:
         """Whether we made a link of these parts, under any key we know, and in its time."""
-        if not (_is_number(organization) and _is_number(expires)) or len(file_id) != ID_LETTERS:
-            return False
-        try:
-            id_ = bytes.fromhex(file_id)
-        except ValueError:
+        id_ = _id_of(file_id)
+        if id_ is None or not (_is_number(organization) and _is_number(expires)):
             return False
         given = signature.encode()
         return now < int(expires) and any(
@@ -65,6 +62,15 @@ class FileLinks:
         keys, around = files.keys_and_rest(text)
         links = await blobs.sign(keys, self._seconds)
         return _woven(around, [link.encode() for link in links])
+
+
+def _id_of(file_id: str) -> bytes | None:
+    """None for what is no file's id: also spaces, which would be passed over."""
+    try:
+        id_ = bytes.fromhex(file_id)
+    except ValueError:
+        return None
+    return id_ if len(file_id) == ID_LETTERS and len(id_) == ID_BYTES else None
 
 
 def _is_number(text: str) -> bool:

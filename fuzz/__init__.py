@@ -1,0 +1,1 @@
+"""Bytes that nobody would send, into everything that reads what others have written."""

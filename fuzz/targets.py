@@ -1,0 +1,295 @@
+"""The readers under the contract, each with what must hold for any bytes, and a few to start from.
+
+A target returns for bytes that are rightly taken or rightly refused, and raises for all others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from tempfile import gettempdir
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from fuzz import connection
+from gleanery import fields, hosts, instants, jsontext, mediatypes, places, tokens
+from gleanery.api import auth, binding, links, partial
+from gleanery.api.file_links import FileLinks
+from gleanery.api.operations import OPERATIONS
+from gleanery.api.routing import Router
+from gleanery.blobs import open_blobs
+from gleanery.errors import Fault, Invalid, MethodNotAllowed, NotFound, OutOfRange, Unauthenticated
+from gleanery.records import OutputQuery
+from gleanery.vault import Vault
+
+
+class Target(NamedTuple):
+    """What is done with the bytes, and the bytes to begin with."""
+
+    run: Callable[[bytes], None]
+    seeds: Sequence[bytes]
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def read_json(text: bytes) -> None:
+    """Both ways of reading agree, no digit is lost, and what is written is read back."""
+    try:
+        value = jsontext.decode(text)
+    except jsontext.BadJson:
+        return
+    assert alike(value, jsontext._decoded_exactly(text))
+    assert_keeps_digits(value, json.loads(text, parse_float=Decimal))
+    assert alike(jsontext.decode(jsontext.encode(value)), value)
+    canonical = jsontext.canonical(value)
+    assert jsontext.canonical(jsontext.decode(canonical)) == canonical
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Equal, members in the same order, and numbers of one type: 1 and 1.0 are written apart."""
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+def assert_keeps_digits(value: Any, exact: Any) -> None:
+    """No integer, however it is spelled, has become another one."""
+    if isinstance(exact, dict):
+        for name, member in exact.items():
+            assert_keeps_digits(value[name], member)
+    elif isinstance(exact, list):
+        for element, its in zip(value, exact, strict=True):
+            assert_keeps_digits(element, its)
+    elif isinstance(exact, Decimal) and exact != exact.to_integral_value():
+        assert value == float(exact)
+    elif isinstance(exact, Decimal):
+        assert Decimal(repr(value)) == exact
+    else:
+        assert value == exact
+
+
+# --- dates, hosts, places -------------------------------------------------------------------------
+
+
+def read_date(data: bytes) -> None:
+    """What is taken is what datetime reads too, and one value however often it is written."""
+    text = data.decode("utf-8", "replace")
+    try:
+        moment = instants.parse(text)
+    except ValueError:
+        return
+    written = instants.render_moment(moment)
+    assert instants.parse(written) == moment // instants.SECOND * instants.SECOND
+    assert instants.parse(text.lower()) == moment
+    read = datetime.fromisoformat(text.upper())
+    read = read if read.tzinfo else read.replace(tzinfo=UTC)
+    microseconds = (read - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    if instants.parse("0001-01-01") <= microseconds <= instants.LAST * instants.SECOND:
+        assert moment == microseconds
+
+
+def read_expiry(data: bytes) -> None:
+    """An expiry of any JSON type; what a list gives back is taken as it is."""
+    try:
+        seconds = fields._expiry(jsontext.decode(data))
+    except ValueError:
+        return
+    if seconds is not None:
+        assert fields._expiry(instants.render(seconds)) == seconds
+        assert seconds < 0 or fields._expiry(seconds) == seconds
+
+
+def read_host(data: bytes) -> None:
+    """One form for all spellings, in which nobody finds a scheme, a port or a path."""
+    text = data.decode("utf-8", "replace")
+    try:
+        host = hosts.normalize(text)
+    except ValueError:
+        return
+    assert hosts.normalize(host) == host == host.lower()
+    assert len(host) <= hosts.LONGEST
+    if "[" not in host:  # what stands in brackets is taken by its form alone
+        bare = host.removeprefix(".")
+        assert urlsplit(f"http://{bare}/")[:3] == ("http", bare, "/")
+    if text.isascii():
+        assert hosts.normalize(text.upper()) == host == text.lower()
+
+
+def read_place(data: bytes) -> None:
+    """A country's code stands for itself; a region has one spelling."""
+    text = data.decode("utf-8", "replace")
+    key = places.country_key(text)
+    assert key is None or "\0" not in key
+    if key is not None and re.fullmatch("[A-Z]{2}", key):
+        assert places.country_key(key) == key
+    if text.isascii():
+        assert places.country_key(text.upper()) == places.country_key(text.lower()) == key
+    region = places.region_key(text)
+    assert region is None or places.region_key(text.lower()) == region == text.upper()
+
+
+# --- the parts of a request -----------------------------------------------------------------------
+
+
+_QUERIES = [operation.query for operation in OPERATIONS if operation.query is not None]
+_OUTPUTS = bytes([_QUERIES.index(OutputQuery)])  # the first byte chooses the operation
+_ROUTER = Router(OPERATIONS)
+
+
+def read_query(data: bytes) -> None:
+    """Read in one go or with the help of memory is the same, and so is what a link repeats."""
+    model, raw = _QUERIES[(data or b"\0")[0] % len(_QUERIES)], data[1:]
+    whole = asked(model, raw)
+    assert fields_of(whole) == fields_of(quickly_asked(model, raw))
+    if whole is not None:
+        repeated = dict(whole[0].repeated) | {"cursor": whole[1]}
+        link = urlsplit(links.address("http://host", "outputs", query=repeated))
+        again = quickly_asked(model, link.query.encode("ascii"))
+        assert "cursor" not in model.model_fields or fields_of(again) == fields_of(whole)
+
+
+def asked(model: Any, raw: bytes) -> tuple[binding.Asked, int] | None:
+    try:
+        found = binding._asked(model, raw)
+    except Invalid:
+        return None
+    return found, getattr(found.query, "cursor", 0)
+
+
+def quickly_asked(model: Any, raw: bytes) -> tuple[binding.Asked, int] | None:
+    try:
+        return binding.bind_query(model, raw)
+    except Invalid:
+        return None
+
+
+def fields_of(found: tuple[binding.Asked, int] | None) -> Any:
+    """All that is asked; the cursor stands beside it, where the operation has one."""
+    if found is None:
+        return None
+    (query, repeated), cursor = found
+    return query.model_dump(exclude={"cursor"}), repeated, cursor if hasattr(query, "cursor") else 0
+
+
+def read_path(data: bytes) -> None:
+    """A path leads to an operation or nowhere, and its names, written anew, lead there again."""
+    try:
+        operation, named = _ROUTER.find("GET", data)
+        binding.bind_path(named, operation.creates)
+    except (NotFound, MethodNotAllowed, Invalid):
+        return
+    steps = [named[part[1:-1]] if part[:1] == "{" else part for part in operation.path.split("/")]
+    if operation.path.startswith("/v1/"):
+        target = urlsplit(links.address("http://host", *steps[2:], query={})).path
+        assert _ROUTER.find("GET", target.encode("ascii")) == (operation, named)
+
+
+_BODIES = [operation.body for operation in OPERATIONS if operation.body not in (None, bytes)]
+
+
+def read_body(data: bytes) -> None:
+    """A body is bound, or its faults are told without a word of what it held."""
+    try:
+        binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100)
+        faults: Sequence[Fault] = ()
+    except Invalid as error:
+        faults = error.faults
+    for fault in faults:
+        assert fault.msg
+        assert all(isinstance(part, str) for part in fault.loc)
+
+
+def read_range(data: bytes) -> None:
+    """What is given is inside the file and is what was asked for."""
+    size, header = len(data) % 7 * 10, data
+    try:
+        part = partial.wanted({b"range": header}, b'"etag"', size)
+    except OutOfRange:
+        return
+    assert 0 <= part.start <= part.stop <= size
+    assert (part.start < part.stop) if part.is_asked_for else (part.start, part.stop) == (0, size)
+    assert partial.wanted({b"range": header, b"if-range": b'"x"'}, b'"etag"', size).stop == size
+    partial.is_held({b"if-none-match": header}, b'"etag"')
+
+
+def read_token(data: bytes) -> None:
+    """No header but one with a token of ours is worth a look into the database."""
+    try:
+        token = auth._bearer_token(data)
+    except Unauthenticated:
+        return
+    assert token.startswith(tokens.PREFIX)
+    assert len(tokens.digest(token)) == 32
+
+
+_LINKS = FileLinks("http://host", Vault(lambda: [b"k" * 32]), open_blobs(gettempdir()), 900)
+
+
+def read_link(data: bytes) -> None:
+    """Nobody makes a link but we."""
+    parts = data.decode("utf-8", "replace").split(" ", 3)
+    organization, expires, signature, file_id = parts + [""] * (4 - len(parts))
+    assert not _LINKS.is_valid(file_id, organization, expires, signature, now=0)
+
+
+def read_media(data: bytes) -> None:
+    """A type that may stand in a header, whatever the bytes and whatever was said of them."""
+    declared, _, head = data.partition(b"\n")
+    found = mediatypes.media_type(head[: mediatypes.HEAD_BYTES], declared.decode("latin-1"))
+    assert re.fullmatch(r"[!-~]+/[!-~]+", found)
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+_ID = b"0123456789abcdef0123456789abcdef"
+TARGETS = {
+    "json": Target(
+        read_json,
+        (
+            b'{"a":[1,2.5,-3e2,true,null],"b":{"c":"\\u00e9\\ud83d\\ude00"},"a":0}',
+            b"[9007199254740993.0,123456789012345678901234567890,1e16,-0.0,1E400]",
+            b"[" * 120 + b'"\\ud800"' + b"]" * 120,
+        ),
+    ),
+    "dates": Target(
+        read_date,
+        (b"2026-11-15", b"2026-11-15T10:20:30Z", b"0001-01-01t00:00:00.123456789+23:59"),
+    ),
+    "expiry": Target(read_expiry, (b'"2030-01-01T00:00:00+01:00"', b"-1", b"1.5e9", b"null")),
+    "hosts": Target(
+        read_host, (b".Example.com", "bücher.example".encode(), b"[::1]", "a。b".encode())
+    ),
+    "places": Target(read_place, (b"U.S.A.", "Côte d’Ivoire".encode(), b"The Gambia", b"de-by")),
+    "query": Target(
+        read_query,
+        (
+            _OUTPUTS + b"limit=10&cursor=17&job_id=a%20b&created_after=2026-01-01",
+            _OUTPUTS + b"country=UK&region=GB-LND&url=https%3A%2F%2Fa.example%2F%3Fa%3D1&cursor=0",
+            b"\x00domain=.a.example&cursor=1&cursor=2",
+        ),
+    ),
+    "path": Target(
+        read_path,
+        (b"/v1/outputs/shop%20prices", b"/v1/groups/a%2Fb", b"/v1/files/" + _ID, b"/healthz"),
+    ),
+    "body": Target(
+        read_body,
+        (
+            b'\x00[{"domain":"a.example","name":"n","value":"v","expires":"2030-01-01T00:00:00Z"}]',
+            b'\x01[{"domain":"a.example","key":"k","value":"v","group_id":0,"path":"/"}]',
+            b'\x02{"job_id":"j","status":"approved","comment":"fine"}',
+            b'\x03[{"job_id":"j","source_url":"u","data":{},"tags":{},"files":[{"field":"f"}]}]',
+            b'\x04{"key_fields":["a"],"schema":{"type":"object"},"retain_days":30}',
+        ),
+    ),
+    "range": Target(read_range, (b"bytes=0-9", b"bytes=-5", b"bytes=5-", b'W/"etag", *')),
+    "token": Target(read_token, (b"Bearer " + b"glean_" + b"0" * 49, b"basic YTpi")),
+    "link": Target(read_link, (b"1 99999999999 " + _ID + b" " + _ID,)),
+    "media": Target(
+        read_media,
+        (b"application/pdf\n%PDF-1.7\n", b"text/csv; charset=utf-8\na,b\n1,2\n", b"\nPK\x03\x04"),
+    ),
+    "connection": Target(connection.run, connection.SEEDS),
+}
