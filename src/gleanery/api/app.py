@@ -31,6 +31,7 @@ from gleanery.errors import Busy, GleaneryError, TooOften, Unavailable
 from gleanery.keys import KeyFile, keys_from_text
 from gleanery.settings import Settings
 from gleanery.store import facts, retention
+from gleanery.store.audit import Readings
 from gleanery.store.engines import database_of
 from gleanery.store.schemas import Schemas
 from gleanery.vault import Vault
@@ -69,6 +70,7 @@ def build_app(
         schemas=Schemas(),
         blobs=blobs,
         vault=vault,
+        readings=Readings(),
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
         work=Places(settings.max_requests),

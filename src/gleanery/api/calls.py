@@ -13,7 +13,7 @@ from gleanery.api.request import Header, Request
 from gleanery.api.telemetry import Telemetry
 from gleanery.blobs import Blobs
 from gleanery.settings import Settings
-from gleanery.store.audit import By
+from gleanery.store.audit import By, Readings
 from gleanery.store.database import Database, Engine
 from gleanery.store.files import SIGNATURE
 from gleanery.store.schemas import Schemas
@@ -34,6 +34,8 @@ class Services:
     schemas: Schemas
     blobs: Blobs
     vault: Vault
+    readings: Readings
+    """Of session values, on their way into the audit log."""
     file_links: FileLinks
     clock: Callable[[], int]
     work: Places
