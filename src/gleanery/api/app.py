@@ -20,7 +20,7 @@ from gleanery import instants, logs
 from gleanery.api import binding, openapi, problems, reference, telemetry
 from gleanery.api.auth import Doorkeeper
 from gleanery.api.calls import Answer, AnyCall, Call, Services
-from gleanery.api.capacity import Places, Visit
+from gleanery.api.capacity import Beginnings, Places, Visit
 from gleanery.api.connection import Gate
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
@@ -115,6 +115,7 @@ class App:
     def __init__(self, services: Services, rates: Rates | None) -> None:
         self._services = services
         self._rates = rates
+        self._beginnings = Beginnings(services.work)
         self._router = Router(OPERATIONS)
         self._vital = {operation.path.encode() for operation in OPERATIONS if operation.is_vital}
         self._doorkeeper = Doorkeeper(
@@ -206,6 +207,12 @@ class App:
             return fault
         request.visit = Visit(work, organization_id)
         return None
+
+    def begin(self, request: Request, start: Callable[[], None]) -> None:
+        if request.visit is None:
+            start()
+        else:
+            self._beginnings.add(request.visit, start)
 
     def _known_fault(self, rates: Rates, request: Request) -> TooOften | None:
         """What can be said against the request without asking anyone."""
