@@ -63,6 +63,7 @@ def build_app(
     """
     contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
     vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
+    work = Places(settings.max_requests)
     services = Services(
         settings=settings,
         address=settings.address,
@@ -73,7 +74,8 @@ def build_app(
         readings=Readings(),
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
-        work=Places(settings.max_requests),
+        work=work,
+        beginnings=Beginnings(work),
         waits=Places(settings.max_connections),
         transfers=Places(settings.max_transfers),
         telemetry=telemetry.Telemetry(
@@ -115,7 +117,6 @@ class App:
     def __init__(self, services: Services, rates: Rates | None) -> None:
         self._services = services
         self._rates = rates
-        self._beginnings = Beginnings(services.work)
         self._router = Router(OPERATIONS)
         self._vital = {operation.path.encode() for operation in OPERATIONS if operation.is_vital}
         self._doorkeeper = Doorkeeper(
@@ -201,10 +202,10 @@ class App:
             return None
         work = self._services.work
         organization_id = self._doorkeeper.whose(request) or _NOBODY
-        if not work.has_one_for(organization_id):
-            return _FULL
         if self._rates is not None and (fault := self._known_fault(self._rates, request)):
             return fault
+        if not work.has_one_for(organization_id):
+            return _FULL
         request.visit = Visit(work, organization_id)
         return None
 
@@ -212,7 +213,7 @@ class App:
         if request.visit is None:
             start()
         else:
-            self._beginnings.add(request.visit, start)
+            self._services.beginnings.add(request.visit, start)
 
     def _known_fault(self, rates: Rates, request: Request) -> TooOften | None:
         """What can be said against the request without asking anyone."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery import instants
-from gleanery.api.capacity import Places, Visit
+from gleanery.api.capacity import Beginnings, Places, Visit
 from gleanery.api.file_links import FileLinks
 from gleanery.api.request import Header, Request
 from gleanery.api.telemetry import Telemetry
@@ -40,6 +40,8 @@ class Services:
     clock: Callable[[], int]
     work: Places
     """For requests that are worked on."""
+    beginnings: Beginnings
+    """In which order they are begun."""
     waits: Places
     """For those that only wait for news."""
     transfers: Places

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from gleanery.errors import Busy
 from gleanery.turns import Turns
 
-_FEW = 4  # requests under way, among which nobody has to wait for long
+_FEW = 8  # requests, among which nobody has to wait for long
 
 
 class Places:
@@ -33,7 +33,6 @@ class Places:
         return self._left < self._left_by_few
 
     def take(self, organization_id: int) -> None:
-        """Also if there is none: for who was let in before."""
         self._taken[organization_id] = self._taken.get(organization_id, 0) + 1
         self._left -= 1
 
@@ -71,15 +70,15 @@ class Visit:
 
     @contextmanager
     def aside(self, places: Places) -> Iterator[None]:
-        """To a place of another kind and, in any case, back."""
+        """To a place of another kind and back; if there is no place to go back to, it stays."""
         home = self._places
-        self.move(places)
+        if home is not places:
+            self.move(places)
         try:
             yield
         finally:
-            self.end()
-            home.take(self._organization_id)
-            self._places = home
+            with suppress(Busy):  # nobody is refused for the sake of many who come back at once
+                self.move(home)
 
     def end(self) -> None:
         self._places.give_back(self._organization_id)
@@ -95,9 +94,9 @@ class Visit:
 class Beginnings:
     """When a request is begun: at once among few, else when its organization has its turn.
 
-    One is begun each time the event loop goes round. So between two of them the sockets are heard,
-    and who has sent one request waits for few others, however many somebody else has sent. It
-    bounds nothing: what was begun and waits, for its client or the database, keeps nobody back.
+    A few are begun each time the event loop goes round. So the sockets are heard in between, and
+    who has sent one request waits for few others, however many somebody else has sent. It bounds
+    nothing: what was begun and waits, for its client or the database, keeps nobody back.
     """
 
     def __init__(self, work: Places) -> None:
@@ -109,11 +108,19 @@ class Beginnings:
             self._turns.add(visit.organization_id, begin)
         elif self._work.are_many_taken:
             self._turns.add(visit.organization_id, begin)
-            asyncio.get_running_loop().call_soon(self._begin_next)
+            asyncio.get_running_loop().call_soon(self._begin_few)
         else:
             begin()
 
-    def _begin_next(self) -> None:
-        self._turns.take()()
+    async def turn(self, visit: Visit) -> None:
+        """Waits for its turn to go on with what was begun before."""
+        turn = asyncio.get_running_loop().create_future()
+        self.add(visit, lambda: None if turn.done() else turn.set_result(None))
+        await turn
+
+    def _begin_few(self) -> None:
+        begun = [self._turns.take() for _ in range(_FEW) if self._turns]
         if self._turns:
-            asyncio.get_running_loop().call_soon(self._begin_next)
+            asyncio.get_running_loop().call_soon(self._begin_few)
+        for begin in begun:
+            begin()
