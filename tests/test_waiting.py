@@ -19,10 +19,11 @@ LOCK = "UPDATE groups SET name = name WHERE name = 'group'"
 
 
 class Holder:
-    """Holds the lock on a group from outside the service, as another node would."""
+    """Holds a lock from outside the service, as another node would; by default that on a group."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, lock: str = LOCK) -> None:
         self._service = service
+        self._lock = lock
         self._held, self._let_go = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._hold()))
 
@@ -35,7 +36,7 @@ class Holder:
             await database.close()
 
     async def _wait(self, transaction: Transaction) -> None:
-        await transaction.fetch(LOCK)
+        await transaction.fetch(self._lock)
         self._held.set()
         self._let_go.wait(20)  # blocks the thread on purpose: it has no other work
 

@@ -18,7 +18,7 @@ from gleanery import instants, logs
 from gleanery.api import binding, openapi, problems, reference, telemetry
 from gleanery.api.auth import Doorkeeper
 from gleanery.api.calls import Answer, AnyCall, Call, Services
-from gleanery.api.capacity import Places, Visit
+from gleanery.api.capacity import Beginnings, Places, Visit
 from gleanery.api.connection import Gate
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
@@ -29,6 +29,7 @@ from gleanery.errors import Busy, GleaneryError, TooOften, Unavailable
 from gleanery.keys import KeyFile, keys_from_text
 from gleanery.settings import Settings
 from gleanery.store import facts, retention
+from gleanery.store.audit import Readings
 from gleanery.store.engines import database_of
 from gleanery.store.schemas import Schemas
 from gleanery.vault import Vault
@@ -60,6 +61,7 @@ def build_app(
     """
     contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
     vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
+    work = Places(settings.max_requests)
     services = Services(
         settings=settings,
         address=settings.address,
@@ -67,9 +69,11 @@ def build_app(
         schemas=Schemas(),
         blobs=blobs,
         vault=vault,
+        readings=Readings(),
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
-        work=Places(settings.max_requests),
+        work=work,
+        beginnings=Beginnings(work),
         waits=Places(settings.max_connections),
         transfers=Places(settings.max_transfers),
         telemetry=telemetry.Telemetry(
@@ -193,12 +197,18 @@ class App:
             return None
         work = self._services.work
         organization_id = self._doorkeeper.whose(request) or _NOBODY
-        if not work.has_one_for(organization_id):
-            return _FULL
         if self._rates is not None and (fault := self._known_fault(self._rates, request)):
             return fault
+        if not work.has_one_for(organization_id):
+            return _FULL
         request.visit = Visit(work, organization_id)
         return None
+
+    def begin(self, request: Request, start: Callable[[], None]) -> None:
+        if request.visit is None:
+            start()
+        else:
+            self._services.beginnings.add(request.visit, start)
 
     def _known_fault(self, rates: Rates, request: Request) -> TooOften | None:
         """What can be said against the request without asking anyone."""

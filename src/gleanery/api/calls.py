@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery import instants
-from gleanery.api.capacity import Places, Visit
+from gleanery.api.capacity import Beginnings, Places, Visit
 from gleanery.api.file_links import FileLinks
 from gleanery.api.request import Header, Request
 from gleanery.api.telemetry import Telemetry
 from gleanery.blobs import Blobs
 from gleanery.settings import Settings
-from gleanery.store.audit import By
+from gleanery.store.audit import By, Readings
 from gleanery.store.database import Database, Engine
 from gleanery.store.files import SIGNATURE
 from gleanery.store.schemas import Schemas
@@ -34,10 +34,14 @@ class Services:
     schemas: Schemas
     blobs: Blobs
     vault: Vault
+    readings: Readings
+    """Of session values, on their way into the audit log."""
     file_links: FileLinks
     clock: Callable[[], int]
     work: Places
     """For requests that are worked on."""
+    beginnings: Beginnings
+    """In which order they are begun."""
     waits: Places
     """For those that only wait for news."""
     transfers: Places

@@ -1,4 +1,4 @@
-"""How much is done at once: places for requests, which organizations share.
+"""How much is done at once: places for requests, which organizations share, and who is next.
 
 Who has many gets no more once the others would be left with less: an organization is let in while
 it has fewer places than there are left. One alone has half of them, two a third each, and so on;
@@ -7,10 +7,14 @@ for who has none there is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from gleanery.errors import Busy
+from gleanery.turns import Turns
+
+_FEW = 8  # requests, among which nobody has to wait for long
 
 
 class Places:
@@ -18,13 +22,17 @@ class Places:
 
     def __init__(self, count: int) -> None:
         self._left = count
+        self._left_by_few = count - _FEW
         self._taken: dict[int, int] = {}
 
     def has_one_for(self, organization_id: int) -> bool:
         return self._taken.get(organization_id, 0) < self._left
 
+    @property
+    def are_many_taken(self) -> bool:
+        return self._left < self._left_by_few
+
     def take(self, organization_id: int) -> None:
-        """Also if there is none: for who was let in before."""
         self._taken[organization_id] = self._taken.get(organization_id, 0) + 1
         self._left -= 1
 
@@ -47,6 +55,10 @@ class Visit:
         self._places = places
         self._organization_id = organization_id
 
+    @property
+    def organization_id(self) -> int:
+        return self._organization_id
+
     def be_of(self, organization_id: int) -> None:
         """It has turned out whose request it is."""
         if organization_id != self._organization_id:
@@ -58,15 +70,15 @@ class Visit:
 
     @contextmanager
     def aside(self, places: Places) -> Iterator[None]:
-        """To a place of another kind and, in any case, back."""
+        """To a place of another kind and back; if there is no place to go back to, it stays."""
         home = self._places
-        self.move(places)
+        if home is not places:
+            self.move(places)
         try:
             yield
         finally:
-            self.end()
-            home.take(self._organization_id)
-            self._places = home
+            with suppress(Busy):  # nobody is refused for the sake of many who come back at once
+                self.move(home)
 
     def end(self) -> None:
         self._places.give_back(self._organization_id)
@@ -77,3 +89,38 @@ class Visit:
         self.end()
         places.take(organization_id)
         self._places, self._organization_id = places, organization_id
+
+
+class Beginnings:
+    """When a request is begun: at once among few, else when its organization has its turn.
+
+    A few are begun each time the event loop goes round. So the sockets are heard in between, and
+    who has sent one request waits for few others, however many somebody else has sent. It bounds
+    nothing: what was begun and waits, for its client or the database, keeps nobody back.
+    """
+
+    def __init__(self, work: Places) -> None:
+        self._work = work
+        self._turns = Turns[Callable[[], None]]()
+
+    def add(self, visit: Visit, begin: Callable[[], None]) -> None:
+        if self._turns:
+            self._turns.add(visit.organization_id, begin)
+        elif self._work.are_many_taken:
+            self._turns.add(visit.organization_id, begin)
+            asyncio.get_running_loop().call_soon(self._begin_few)
+        else:
+            begin()
+
+    async def turn(self, visit: Visit) -> None:
+        """Waits for its turn to go on with what was begun before."""
+        turn = asyncio.get_running_loop().create_future()
+        self.add(visit, lambda: None if turn.done() else turn.set_result(None))
+        await turn
+
+    def _begin_few(self) -> None:
+        begun = [self._turns.take() for _ in range(_FEW) if self._turns]
+        if self._turns:
+            asyncio.get_running_loop().call_soon(self._begin_few)
+        for begin in begun:
+            begin()

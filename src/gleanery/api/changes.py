@@ -35,6 +35,7 @@ async def _wait(call: Call[ChangeQuery, None]) -> changes.Feed:
                 has_news = await watch.wait(left)
             if not has_news:
                 return feed
+            await call.services.beginnings.turn(call.visit)
 
 
 @asynccontextmanager

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 import httptools
@@ -29,6 +30,9 @@ class Handler(Protocol):
 
     def enter(self, request: Request) -> GleaneryError | None:
         """Gives the request its place, before anything is done for it; or tells why it has none."""
+
+    def begin(self, request: Request, start: Callable[[], None]) -> None:
+        """Calls ``start`` when it is the turn of the request, which has its place."""
 
     def turn_away(self, request: Request, fault: GleaneryError) -> None:
         """Answers who has no place, at once."""
@@ -279,7 +283,8 @@ class Connection(asyncio.Protocol):
     def _enter(self, request: Request) -> None:
         fault = self._gate.handler.enter(request)
         if fault is None:
-            self._start(request)
+            self._current = request
+            self._gate.handler.begin(request, partial(self._start, request))
             return
         request.decline()
         if self._room is not None or self._queue:  # who reads no answers gets no more of them

@@ -19,7 +19,13 @@ async def set_cookies(call: Call[None, list[CookieIn]]) -> Answer:
 async def get_cookies(call: Call[DomainQuery, None]) -> Answer:
     s = call.services
     listed = await cookies.list_cookies(
-        call.database, s.vault, call.organization_id, call.query.domain, s.clock(), call.by
+        call.database,
+        s.vault,
+        s.readings,
+        call.organization_id,
+        call.query.domain,
+        s.clock(),
+        call.by,
     )
     return Answer(encode(listed))
 

@@ -25,6 +25,7 @@ async def get_local_storage(call: Call[LocalStorageQuery, None]) -> Answer:
     listed = await local_storage.list_entries(
         call.database,
         s.vault,
+        s.readings,
         call.organization_id,
         query.domain,
         query.for_group,

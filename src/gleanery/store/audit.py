@@ -10,10 +10,12 @@ handed out under a lock, so that the order is that of commit: who follows the lo
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from gleanery import instants
 from gleanery.records import AuditAbout, AuditAction, AuditEntry, AuditPage
@@ -56,6 +58,15 @@ class By(NamedTuple):
 COMMAND_LINE = By()
 
 
+class Entry(NamedTuple):
+    """What is put on record, but for its number."""
+
+    by: By
+    now: int
+    action: AuditAction
+    about: AuditAbout
+
+
 async def note(
     transaction: Transaction,
     organization_id: int,
@@ -65,24 +76,49 @@ async def note(
     about: AuditAbout,
 ) -> None:
     """Adds an entry. The last thing in a transaction: others of the organization wait for it."""
-    [[number]] = await transaction.fetch(_NUMBER, organization_id, now)
-    await transaction.fetch(_ADD, organization_id, number, *by, action, json.dumps(about))
+    await _add(transaction, organization_id, [Entry(by, now, action, about)])
 
 
-async def note_alone(
-    database: Database,
-    organization_id: int,
-    by: By,
-    now: int,
-    action: AuditAction,
-    about: AuditAbout,
-) -> None:
-    """Adds an entry for what changes nothing; when this returns, it is durable."""
+async def _add(transaction: Transaction, organization_id: int, entries: Sequence[Entry]) -> None:
+    wanted = [(organization_id, entry.now) for entry in entries]
+    numbers = [row[0] for row in await transaction.fetch_each(_NUMBER, wanted)]
+    rows = [
+        (organization_id, number, *entry.by, entry.action, json.dumps(entry.about))
+        for number, entry in zip(numbers, entries, strict=True)
+    ]
+    await transaction.run_each(_ADD, rows)
 
-    async def work(transaction: Transaction) -> None:
-        await note(transaction, organization_id, by, now, action, about)
 
-    await database.write(work, line=("audit", organization_id))
+class Readings:
+    """Puts on record what changes nothing, in transactions of its own.
+
+    An organization has one of them under way at a time; who comes meanwhile shares the next, so
+    that many readers wait for two commits at most, and not for one another.
+    """
+
+    def __init__(self) -> None:
+        self._gathering: dict[int, tuple[list[Entry], asyncio.Task[None]]] = {}
+        self._lines: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+
+    async def note(self, database: Database, organization_id: int, entry: Entry) -> None:
+        """Adds an entry; when this returns, it is durable."""
+        if organization_id not in self._gathering:
+            entries: list[Entry] = []
+            commit = asyncio.create_task(self._commit(database, organization_id, entries))
+            self._gathering[organization_id] = entries, commit
+        entries, commit = self._gathering[organization_id]
+        entries.append(entry)
+        await asyncio.shield(commit)  # which is not only for this one
+
+    async def _commit(
+        self, database: Database, organization_id: int, entries: Sequence[Entry]
+    ) -> None:
+        async def work(transaction: Transaction) -> None:
+            await _add(transaction, organization_id, entries)
+
+        async with self._lines.setdefault(organization_id, asyncio.Lock()):
+            del self._gathering[organization_id]  # who comes now is for the next
+            await database.write(work)
 
 
 async def read_log(database: Database, organization_id: int, cursor: int, limit: int) -> AuditPage:

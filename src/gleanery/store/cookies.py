@@ -76,6 +76,7 @@ def _identity(organization_id: int, domain: str, path: str, name: str) -> bytes:
 async def list_cookies(
     database: Database,
     vault: Vault,
+    readings: audit.Readings,
     organization_id: int,
     domain: str | None,
     now: int,
@@ -99,7 +100,8 @@ async def list_cookies(
         ) in sessions.in_turns(rows)
     ]  # fmt: skip
     about = AuditAbout(records=len(listed)) | sessions.about_domain(domain)
-    await audit.note_alone(database, organization_id, by, now, _STATEMENTS.get, about)
+    entry = audit.Entry(by, now, _STATEMENTS.get, about)
+    await readings.note(database, organization_id, entry)
     return listed
 
 

@@ -78,6 +78,7 @@ def _identity(organization_id: int, group_id: int, domain: str, path: str, key: 
 async def list_entries(
     database: Database,
     vault: Vault,
+    readings: audit.Readings,
     organization_id: int,
     domain: str | None,
     for_group: int | None,
@@ -110,7 +111,8 @@ async def list_entries(
     about = AuditAbout(records=len(listed)) | sessions.about_domain(domain)
     if for_group is not None:
         about["for_group"] = for_group
-    await audit.note_alone(database, organization_id, by, now, _STATEMENTS.get, about)
+    entry = audit.Entry(by, now, _STATEMENTS.get, about)
+    await readings.note(database, organization_id, entry)
     return listed
 
 

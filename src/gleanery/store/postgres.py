@@ -16,6 +16,7 @@ from gleanery.store import migrations, row_security
 from gleanery.store.database import Database, Joined, Row, Transaction
 from gleanery.store.walls import EVERYONE, NOBODY
 from gleanery.store.watching import Watch, Watches
+from gleanery.turns import Turns
 
 T = TypeVar("T")
 
@@ -120,6 +121,40 @@ class _Line(asyncio.Lock):
             raise Unavailable("Too many write here at once; try again") from None
 
 
+class _Connections:
+    """So many can be used at once. Those who wait take turns, by organization.
+
+    In the pool's own line the last can overtake, and one with many requests keeps others waiting.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting = Turns[asyncio.Future[None]]()
+
+    async def take(self, whose: int) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.add(whose, turn)
+        try:
+            async with asyncio.timeout(_ACQUIRE_SECONDS):
+                await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():  # it came when nobody waited any more
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """To who is next, if anyone still waits."""
+        while self._waiting:
+            turn = self._waiting.take()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
 class PostgresDatabase:
     """A ``Database`` on a PostgreSQL server."""
 
@@ -128,7 +163,7 @@ class PostgresDatabase:
     def __init__(self, url: str, pool_size: int) -> None:
         self._url = url
         self._pool_size = pool_size
-        self._turns = asyncio.Semaphore(pool_size)
+        self._turns = _Connections(pool_size)
         self._lines: WeakValueDictionary[Hashable, _Line] = WeakValueDictionary()
         self._listener = _Listener(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -256,7 +291,7 @@ class PostgresDatabase:
     @asynccontextmanager
     async def _connection(self, whose: int) -> AsyncIterator[Any]:
         try:
-            await self._take_turn()
+            await self._turns.take(whose)
             try:
                 connection = await self._take()
                 is_well = False
@@ -270,19 +305,11 @@ class PostgresDatabase:
                 finally:
                     await self._give_back(connection, is_well)
             finally:
-                self._turns.release()
+                self._turns.give_back()
         except _AWAY as error:
             if not _passes(error):
                 raise
             raise Unavailable from error
-
-    async def _take_turn(self) -> None:
-        """Who came first has a connection first; in the pool's own line the last can overtake."""
-        if not self._turns.locked():
-            await self._turns.acquire()
-            return
-        async with asyncio.timeout(_ACQUIRE_SECONDS):
-            await self._turns.acquire()
 
     async def _take(self) -> Any:
         assert self._pool is not None, "open() comes first"
