@@ -210,6 +210,9 @@ class App:
         else:
             self._services.beginnings.add(request.visit, start)
 
+    def put_off(self, refusal: Callable[[], None]) -> None:
+        self._services.beginnings.put_off(refusal)
+
     def _known_fault(self, rates: Rates, request: Request) -> TooOften | None:
         """What can be said against the request without asking anyone."""
         token_id = self._doorkeeper.known_token(request)

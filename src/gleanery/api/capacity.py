@@ -8,6 +8,7 @@ for who has none there is one.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -97,20 +98,31 @@ class Beginnings:
     A few are begun each time the event loop goes round. So the sockets are heard in between, and
     who has sent one request waits for few others, however many somebody else has sent. It bounds
     nothing: what was begun and waits, for its client or the database, keeps nobody back.
+
+    As few are refused each time. To refuse a request takes a quarter of the time of answering it:
+    done at once, the refusals of a flood would leave no time for those who were let in. Who waits
+    to be refused sends nothing more meanwhile, and so a flood is held to the pace of its answers.
     """
 
     def __init__(self, work: Places) -> None:
         self._work = work
         self._turns = Turns[Callable[[], None]]()
+        self._refusals = deque[Callable[[], None]]()
+        self._is_called = False
 
     def add(self, visit: Visit, begin: Callable[[], None]) -> None:
-        if self._turns:
+        if self._turns or self._work.are_many_taken:
             self._turns.add(visit.organization_id, begin)
-        elif self._work.are_many_taken:
-            self._turns.add(visit.organization_id, begin)
-            asyncio.get_running_loop().call_soon(self._begin_few)
+            self._call()
         else:
             begin()
+
+    def put_off(self, refusal: Callable[[], None]) -> None:
+        if self._refusals or self._work.are_many_taken:
+            self._refusals.append(refusal)
+            self._call()
+        else:
+            refusal()
 
     async def turn(self, visit: Visit) -> None:
         """Waits for its turn to go on with what was begun before."""
@@ -118,9 +130,16 @@ class Beginnings:
         self.add(visit, lambda: None if turn.done() else turn.set_result(None))
         await turn
 
-    def _begin_few(self) -> None:
+    def _call(self) -> None:
+        if not self._is_called:
+            self._is_called = True
+            asyncio.get_running_loop().call_soon(self._settle_few)
+
+    def _settle_few(self) -> None:
+        self._is_called = False
         begun = [self._turns.take() for _ in range(_FEW) if self._turns]
-        if self._turns:
-            asyncio.get_running_loop().call_soon(self._begin_few)
-        for begin in begun:
-            begin()
+        refused = [self._refusals.popleft() for _ in range(_FEW) if self._refusals]
+        if self._turns or self._refusals:
+            self._call()
+        for settle in (*begun, *refused):
+            settle()

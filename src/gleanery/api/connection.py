@@ -34,8 +34,11 @@ class Handler(Protocol):
     def begin(self, request: Request, start: Callable[[], None]) -> None:
         """Calls ``start`` when it is the turn of the request, which has its place."""
 
+    def put_off(self, refusal: Callable[[], None]) -> None:
+        """Calls it when there is time for those who have no place."""
+
     def turn_away(self, request: Request, fault: GleaneryError) -> None:
-        """Answers who has no place, at once."""
+        """Answers who has no place, without waiting for anything."""
 
     async def serve(self, request: Request) -> None:
         """Answers. An exception cuts the connection, so that half an answer looks like one."""
@@ -289,9 +292,14 @@ class Connection(asyncio.Protocol):
         request.decline()
         if self._room is not None or self._queue:  # who reads no answers gets no more of them
             self._start(request, fault)
-        else:  # at once, without a task: to refuse must cost little, or it is no relief
+        else:  # without a task: to refuse must cost little, or it is no relief
+            self._current = request
+            self._gate.handler.put_off(partial(self._turn_away, request, fault))
+
+    def _turn_away(self, request: Request, fault: GleaneryError) -> None:
+        if not self._is_lost:
             self._gate.handler.turn_away(request, fault)
-            self._finish(request, is_answered=True)
+        self._finish(request, is_answered=True)
 
     def _start(self, request: Request, refusal: GleaneryError | None = None) -> None:
         self._current = request
