@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from gleanery.api.calls import Answer, Call
 from gleanery.jsontext import encode
-from gleanery.records import (
-    LocalStorageDeletion,
-    LocalStorageIn,
-    LocalStorageQuery,
-)
+from gleanery.records import LocalStorageDeletion, LocalStorageIn, LocalStorageQuery
 from gleanery.store import local_storage
 
 

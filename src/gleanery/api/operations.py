@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from gleanery import records
+from gleanery import answers, records
 from gleanery.api import (
     audit,
     changes,
@@ -102,7 +102,7 @@ OPERATIONS = (
         "and name of a stored one replaces it; the array is stored whole or not at all.",
         scope="session:write",
         body=list[records.CookieIn],
-        answer=records.Tally,
+        answer=answers.Tally,
     ),
     Operation(
         method="GET",
@@ -113,7 +113,7 @@ OPERATIONS = (
         "ones too.",
         scope="session:read",
         query=records.DomainQuery,
-        answer=list[records.CookieOut],
+        answer=list[answers.CookieOut],
     ),
     Operation(
         method="DELETE",
@@ -123,7 +123,7 @@ OPERATIONS = (
         words="Removes the cookies of a domain, or those of one name there.",
         scope="session:write",
         query=records.CookieDeletion,
-        answer=records.Deleted,
+        answer=answers.Deleted,
     ),
     Operation(
         method="POST",
@@ -135,7 +135,7 @@ OPERATIONS = (
         "at all.",
         scope="session:write",
         body=list[records.LocalStorageIn],
-        answer=records.Tally,
+        answer=answers.Tally,
     ),
     Operation(
         method="GET",
@@ -146,7 +146,7 @@ OPERATIONS = (
         "ones too.",
         scope="session:read",
         query=records.LocalStorageQuery,
-        answer=list[records.LocalStorageOut],
+        answer=list[answers.LocalStorageOut],
     ),
     Operation(
         method="DELETE",
@@ -156,7 +156,7 @@ OPERATIONS = (
         words="Removes the entries of a domain, or those of one key there.",
         scope="session:write",
         query=records.LocalStorageDeletion,
-        answer=records.Deleted,
+        answer=answers.Deleted,
     ),
     Operation(
         method="GET",
@@ -167,7 +167,7 @@ OPERATIONS = (
         "`history=true` every review that there ever was.",
         scope="reviews:read",
         query=records.ReviewQuery,
-        answer=list[records.ReviewOut],
+        answer=list[answers.ReviewOut],
     ),
     Operation(
         method="POST",
@@ -179,7 +179,7 @@ OPERATIONS = (
         "leave it. Every output whose approval changes moves in the change order.",
         scope="reviews:write",
         body=records.ReviewIn,
-        answer=records.ReviewOut,
+        answer=answers.ReviewOut,
     ),
     Operation(
         method="GET",
@@ -191,7 +191,7 @@ OPERATIONS = (
         "always there to go on from. Entries are never changed.",
         scope="audit:read",
         query=records.AuditQuery,
-        answer=records.AuditPage,
+        answer=answers.AuditPage,
     ),
     Operation(
         method="GET",
@@ -203,7 +203,7 @@ OPERATIONS = (
         "there. An output that changes while a client pages is met again later, never missed.",
         scope="outputs:read",
         query=records.OutputQuery,
-        answer=records.OutputPage,
+        answer=answers.OutputPage,
     ),
     Operation(
         method="POST",
@@ -222,7 +222,7 @@ OPERATIONS = (
         creates=True,
         body=list[records.OutputIn],
         lines=outputs.store_lines,
-        answer=records.IngestAnswer,
+        answer=answers.IngestAnswer,
     ),
     Operation(
         method="DELETE",
@@ -231,7 +231,7 @@ OPERATIONS = (
         title="Remove an output",
         words="Removes one output; the change order keeps a tombstone of it.",
         scope="outputs:write",
-        answer=records.Deleted,
+        answer=answers.Deleted,
     ),
     Operation(
         method="GET",
@@ -244,7 +244,7 @@ OPERATIONS = (
         "from before a restore, gets 410: start again with cursor 0.",
         scope="outputs:read",
         query=records.ChangeQuery,
-        answer=records.ChangePage,
+        answer=answers.ChangePage,
     ),
     Operation(
         method="GET",
@@ -256,7 +256,7 @@ OPERATIONS = (
         "one.",
         scope="outputs:read",
         query=records.GroupsQuery,
-        answer=list[records.GroupOut],
+        answer=list[answers.GroupOut],
     ),
     Operation(
         method="GET",
@@ -265,7 +265,7 @@ OPERATIONS = (
         title="Get a group",
         words="One group with its jobs, counts, latest reviews and settings.",
         scope="outputs:read",
-        answer=records.GroupOut,
+        answer=answers.GroupOut,
     ),
     Operation(
         method="PUT",
@@ -277,7 +277,7 @@ OPERATIONS = (
         scope="outputs:write",
         creates=True,
         body=records.GroupSettings,
-        answer=records.GroupOut,
+        answer=answers.GroupOut,
     ),
     Operation(
         method="DELETE",
@@ -287,7 +287,7 @@ OPERATIONS = (
         words="Removes the group with all its jobs, outputs, reviews and settings. Every output "
         "gets its tombstone in the change order, and the change feed stays.",
         scope="outputs:write",
-        answer=records.Deleted,
+        answer=answers.Deleted,
     ),
     Operation(
         method="DELETE",
@@ -296,7 +296,7 @@ OPERATIONS = (
         title="Remove a job",
         words="Removes the job with its outputs and reviews, through the change order.",
         scope="outputs:write",
-        answer=records.Deleted,
+        answer=answers.Deleted,
     ),
     Operation(
         method="POST",
@@ -310,7 +310,7 @@ OPERATIONS = (
         scope="outputs:write",
         query=records.FileUpload,
         body=bytes,
-        answer=records.StoredFile,
+        answer=answers.StoredFile,
     ),
     Operation(
         method="GET",
@@ -321,7 +321,7 @@ OPERATIONS = (
         "fetch it again.",
         scope="outputs:read",
         query=records.FileQuery,
-        answer=records.StoredFile,
+        answer=answers.StoredFile,
     ),
     Operation(
         method="GET",

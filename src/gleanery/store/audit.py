@@ -18,7 +18,7 @@ from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from gleanery import instants
-from gleanery.records import AuditAbout, AuditAction, AuditEntry, AuditPage
+from gleanery.answers import AuditAbout, AuditAction, AuditEntry, AuditPage
 from gleanery.store.database import Database, Engine, Row, Transaction
 
 _NUMBER = """

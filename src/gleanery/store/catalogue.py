@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from gleanery import instants, jsontext
+from gleanery.answers import GroupOut, JobOut
 from gleanery.errors import NotFound
-from gleanery.records import GroupOut, GroupSettings, JobOut
+from gleanery.records import GroupSettings
 from gleanery.store import chores, groups, removal, reviews, rules
 from gleanery.store.database import Database, Row
 from gleanery.store.schemas import Schemas

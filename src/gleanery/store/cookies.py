@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gleanery.answers import AuditAbout, CookieOut, Tally
 from gleanery.fingerprints import fingerprint
-from gleanery.records import AuditAbout, CookieIn, CookieOut, Tally
+from gleanery.records import CookieIn
 from gleanery.store import audit, sessions
 from gleanery.store.database import Database
 from gleanery.vault import Vault

@@ -15,10 +15,11 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery import blobs, instants, jsontext
+from gleanery.answers import FileOut, StoredFile
 from gleanery.errors import NotFound, Unavailable
 from gleanery.fields import FILE_ID
 from gleanery.fingerprints import fingerprint
-from gleanery.records import FileIn, FileOut, StoredFile
+from gleanery.records import FileIn
 from gleanery.store import groups
 from gleanery.store.database import Database, Engine, Row, Transaction
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gleanery import instants
+from gleanery.answers import AuditAbout, LocalStorageOut, Tally
 from gleanery.errors import NotFound
 from gleanery.fingerprints import fingerprint
-from gleanery.records import AuditAbout, LocalStorageIn, LocalStorageOut, Tally
+from gleanery.records import LocalStorageIn
 from gleanery.store import audit, groups, sessions
 from gleanery.store.database import Database
 from gleanery.vault import Vault

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from gleanery import instants, jsontext, places
+from gleanery.answers import IngestAnswer, StoredOutput
 from gleanery.errors import Fault, Missing, NotFound
 from gleanery.fingerprints import Beginning, fingerprint
-from gleanery.records import FileIn, IngestAnswer, OutputIn, StoredOutput
+from gleanery.records import FileIn, OutputIn
 from gleanery.store import files, groups, requests
 from gleanery.store.database import Database, Row, Transaction
 from gleanery.store.rules import Rules, rules_of

@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import partial
 
 from gleanery import instants
+from gleanery.answers import AuditAbout
 from gleanery.progress import Begin
-from gleanery.records import AuditAbout
 from gleanery.store import audit, chores, facts, groups, organizations, outputs
 from gleanery.store.database import Engine, Transaction
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import uuid
 
 from gleanery import instants
+from gleanery.answers import AuditAbout, ReviewOut, ReviewStatus
 from gleanery.errors import NotFound
-from gleanery.records import AuditAbout, ReviewIn, ReviewOut, ReviewStatus
+from gleanery.records import ReviewIn
 from gleanery.store import audit, chores, groups
 from gleanery.store.database import Database
 

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from gleanery.answers import AuditAbout
 from gleanery.keys import FINGERPRINT_BYTES
 from gleanery.progress import Tell
-from gleanery.records import AuditAbout
 from gleanery.store import audit, facts, organizations, sessions
 from gleanery.store.database import Database, Engine, Row, Transaction
 from gleanery.vault import SealBroken, Vault

@@ -7,9 +7,9 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from gleanery.answers import AuditAbout, AuditAction, Tally
 from gleanery.errors import Unavailable
 from gleanery.hosts import is_address
-from gleanery.records import AuditAbout, AuditAction, Tally
 from gleanery.store import audit, facts
 from gleanery.store.database import Database, Row, Transaction
 from gleanery.vault import Key, SealBroken, UnknownKey, Vault
