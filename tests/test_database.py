@@ -396,3 +396,28 @@ def test_errors_of_postgresql_that_pass_are_unavailability(
     with pytest.raises(Exception) as caught:  # noqa: PT011
         with_database(settings, lambda database: database.write(fail))
     assert isinstance(caught.value, Unavailable) == passes
+
+
+@pytest.mark.parametrize("has_rested_too_long", [False, True])
+def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced_unnoticed(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    has_rested_too_long: bool,
+) -> None:
+    from gleanery.store import postgres
+
+    settings = fresh_settings("postgres", request, tmp_path)
+    if has_rested_too_long:
+        monkeypatch.setattr(postgres, "_REST_SECONDS", -1)
+
+    async def work(database: Engine) -> None:
+        [[process]] = await database.read("SELECT pg_backend_pid()")
+        if not has_rested_too_long:
+            server = request.getfixturevalue("postgres")
+            await asyncio.to_thread(server.run, f"SELECT pg_terminate_backend({process}, 5000)")
+            await asyncio.sleep(0.1)  # for the word of it to come in
+        [[another]] = await database.read("SELECT pg_backend_pid()")
+        assert another != process
+
+    with_database(settings, work)

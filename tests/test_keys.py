@@ -370,6 +370,19 @@ def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
         assert client.get("/v1/cookies").status_code == 200
 
 
+def test_a_record_that_was_turned_into_another_is_forgotten(tmp_path: Path) -> None:
+    where, settings = ["--data", str(tmp_path)], Settings(data=tmp_path)
+    with serving(where) as (url, _), Client(url, make_token(where)) as client:
+        fill(client, 3)
+        change_database(settings, "UPDATE cookies SET domain = 'evil.com' WHERE name = 'c1'")
+        change_database(settings, "UPDATE local_storage SET domain = 'evil.com' WHERE key = 'c1'")
+        assert client.get("/v1/cookies").status_code == 500
+        assert client.get("/v1/local-storage").status_code == 500
+        assert "2 values are removed" in succeed("keys", "forget", "--yes", *where)
+        assert [one["name"] for one in client.get("/v1/cookies").json()] == ["c0", "c2"]
+        assert len(client.get("/v1/local-storage").json()) == 2
+
+
 def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
     with serving_here(where) as url:

@@ -11,8 +11,8 @@ def fingerprint(*parts: str | bytes | int) -> bytes:
     return hashlib.sha256(_measured(parts)).digest()
 
 
-def _measured(parts: Iterable[str | bytes | int]) -> bytes:
-    whole = b""
+def _measured(parts: Iterable[str | bytes | int]) -> bytearray:
+    whole = bytearray()  # of a whole batch, too: bytes would be copied for each part
     for part in parts:
         text = part if isinstance(part, bytes) else str(part).encode()
         whole += len(text).to_bytes(8, "big") + text

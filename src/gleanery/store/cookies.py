@@ -66,11 +66,11 @@ def _draft(organization_id: int, cookie: CookieIn) -> sessions.Draft:
         bool(cookie.http_only),
         expires,
     )
-    identity = _identity(organization_id, cookie.domain, path, cookie.name)
+    identity = identity_of(organization_id, cookie.domain, path, cookie.name)
     return sessions.Draft(identity, cookie.domain, columns, cookie.value)
 
 
-def _identity(organization_id: int, domain: str, path: str, name: str) -> bytes:
+def identity_of(organization_id: int, domain: str, path: str, name: str) -> bytes:
     return fingerprint("cookie", organization_id, domain, path or "/", name)
 
 
@@ -88,7 +88,7 @@ async def list_cookies(
     listed = [
         CookieOut(
             name=name,
-            value=sessions.opened(vault, sealed, _identity(organization_id, of, path, name)),
+            value=sessions.opened(vault, sealed, identity_of(organization_id, of, path, name)),
             url=f"{'https' if secure else 'http'}://{host}/{path.removeprefix('/')}",
             domain=of,
             path=path,

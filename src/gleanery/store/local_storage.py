@@ -68,11 +68,11 @@ def _draft(organization_id: int, entry: LocalStorageIn) -> sessions.Draft:
     path = "/" if entry.path is None else entry.path
     host, group_id = entry.domain.removeprefix("."), entry.group_id or _EVERY_GROUP
     columns = (group_id, entry.domain, host, entry.key, path, entry.expires)
-    identity = _identity(organization_id, group_id, entry.domain, path, entry.key)
+    identity = identity_of(organization_id, group_id, entry.domain, path, entry.key)
     return sessions.Draft(identity, entry.domain, columns, entry.value)
 
 
-def _identity(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:
+def identity_of(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:
     return fingerprint("local storage", organization_id, group_id, domain, path, key)
 
 
@@ -96,7 +96,7 @@ async def list_entries(
             domain=of,
             key=key,
             value=sessions.opened(
-                vault, sealed, _identity(organization_id, group_id, of, path, key)
+                vault, sealed, identity_of(organization_id, group_id, of, path, key)
             ),
             expires=None if expires is None else instants.render(expires),
             id=id_,

@@ -110,6 +110,13 @@ async def _roll_back(connection: Any, transaction: Any) -> None:
         raise
 
 
+def _is_open(connection: Any) -> bool:
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:  # it was lost, and so has gone back to the pool by itself
+        return False
+
+
 class _Line(asyncio.Lock):
     """Where writers wait for each other, but not for ever: each before may take its full time."""
 
@@ -315,10 +322,10 @@ class PostgresDatabase:
         assert self._pool is not None, "open() comes first"
         while self._at_hand:
             connection, since = self._at_hand.pop()
-            if time.monotonic() - since > _REST_SECONDS:
+            if _is_open(connection):
+                if time.monotonic() - since <= _REST_SECONDS:
+                    return connection
                 connection.terminate()
-            if not connection.is_closed():
-                return connection
             await self._pool.release(connection)
         return await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
 

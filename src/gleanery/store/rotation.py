@@ -18,11 +18,16 @@ from typing import NamedTuple
 from gleanery.answers import AuditAbout
 from gleanery.keys import FINGERPRINT_BYTES
 from gleanery.progress import Tell
-from gleanery.store import audit, facts, organizations, sessions
+from gleanery.store import audit, cookies, facts, local_storage, organizations, sessions
 from gleanery.store.database import Database, Engine, Row, Transaction
 from gleanery.vault import SealBroken, Vault
 
 _KINDS = ("cookies", "local_storage")
+_IDENTITY_OF: dict[str, Callable[..., bytes]] = {
+    "cookies": cookies.identity_of,
+    "local_storage": local_storage.identity_of,
+}
+_NAMED_BY = {"cookies": "domain, path, name", "local_storage": "group_id, domain, path, key"}
 _MARK = f"substr(sealed, 1, {FINGERPRINT_BYTES})"
 _COUNT = {
     kind: f"SELECT {_MARK}, count(*) FROM {kind} WHERE organization_id = $1 GROUP BY 1"
@@ -30,7 +35,7 @@ _COUNT = {
 }
 _NEXT = {
     kind: f"""
-SELECT id, identity, sealed FROM {kind}
+SELECT id, sealed, {_NAMED_BY[kind]} FROM {kind}
 WHERE organization_id = $1 AND id > $2 AND {_MARK} <> $3 ORDER BY id LIMIT $4
 """
     for kind in _KINDS
@@ -51,7 +56,7 @@ _ANY = b""  # no key has this fingerprint
 
 
 class _Some(NamedTuple):
-    """Some of an organization's records of one kind: id, identity and sealed value of each."""
+    """Some of an organization's records of one kind: id, sealed value and names of each."""
 
     organization_id: int
     kind: str
@@ -177,12 +182,14 @@ async def forget_unopenable(engine: Engine, vault: Vault, now: int) -> int:
 async def _unopenable(engine: Engine, vault: Vault) -> AsyncIterator[_Some]:
     for organization_id in await organizations.every_id(engine):
         async for some in _records(engine.of(organization_id), organization_id, _ANY):
-            yield some._replace(rows=[row for row in some.rows if not _opens(vault, row)])
+            yield some._replace(rows=[row for row in some.rows if not _opens(vault, some, row)])
 
 
-def _opens(vault: Vault, row: Row) -> bool:
+def _opens(vault: Vault, some: _Some, row: Row) -> bool:
+    """As it does when it is read: a record that was turned into another does not, either."""
+    _, sealed, *named_by = row
     try:
-        vault.open(row[2], row[1])
+        vault.open(sealed, _IDENTITY_OF[some.kind](some.organization_id, *named_by))
     except SealBroken:
         return False
     return True
@@ -191,7 +198,7 @@ def _opens(vault: Vault, row: Row) -> bool:
 async def _remove(some: _Some, now: int, transaction: Transaction) -> int:
     """Only what is still what it was: another node may have stored a new value."""
     removed = await transaction.fetch_each(
-        _REMOVE[some.kind], [(some.organization_id, row[0], row[2]) for row in some.rows]
+        _REMOVE[some.kind], [(some.organization_id, row[0], row[1]) for row in some.rows]
     )
     if removed:
         about = AuditAbout(records=len(removed))
