@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from gleanery import instants, jsontext, places
+from gleanery import instants
 from gleanery.answers import IngestAnswer, StoredOutput
 from gleanery.errors import Fault, Missing, NotFound
-from gleanery.fingerprints import Beginning, fingerprint
-from gleanery.records import FileIn, OutputIn
+from gleanery.fingerprints import fingerprint
+from gleanery.records import OutputIn
 from gleanery.store import files, groups, requests
 from gleanery.store.database import Database, Row, Transaction
-from gleanery.store.rules import Rules, rules_of
+from gleanery.store.drafts import Draft, content_of, drafts_of
+from gleanery.store.rules import rules_of
 from gleanery.store.schemas import Schemas
 
 # An identity is looked up without its group, which it was hashed from: an index that begins with
@@ -91,23 +92,6 @@ WHERE organization_id = $1 AND identity = $2
 # --- storing ------------------------------------------------------------------------------------
 
 
-class Draft(NamedTuple):
-    """An output as it came in, with all that can be worked out before the database is asked."""
-
-    job: str
-    identity: bytes
-    content: bytes
-    """Half a hash of the value, half of the rest that a client could see change."""
-    url: bytes
-    country: str | None
-    region: str | None
-    before_id: bytes
-    after_id: bytes
-    files: Sequence[files.Named]
-    place: int
-    """Where it stands in what the client sent."""
-
-
 @dataclass(slots=True)
 class _Output:
     """The state of one output while its batch is applied."""
@@ -134,70 +118,6 @@ class _Output:
     def differs(self, draft: Draft) -> bool:
         """Whether a client could see a difference."""
         return self.content != draft.content
-
-
-class _Job(NamedTuple):
-    """What the outputs of a job have in common."""
-
-    beginning: Beginning
-    """Of their identities."""
-    text: bytes
-
-
-class Drafting:
-    """Hashes and renders outputs under the rules of their group."""
-
-    def __init__(self, organization_id: int, group: str, rules: Rules) -> None:
-        self._of_group = (organization_id, group)
-        self._rules = rules
-        self._jobs: dict[str, _Job] = {}
-
-    def draft(self, output: OutputIn, place: int) -> Draft:
-        job = self._jobs.get(output.job_id) or self._job(output.job_id)
-        key_hash = self._rules.key_hash(output).hex()
-        value_hash = jsontext.canonical_hash(output.data)
-        identity = job.beginning.with_end(key_hash)[:16]
-        tags, named = output.tags or {}, output.files or ()
-        tags_text = jsontext.encode(tags)
-        rest = fingerprint(output.source_url, jsontext.canonical(tags), *map(_file_text, named))
-        return Draft(
-            output.job_id,
-            identity,
-            value_hash[:16] + rest[:16],
-            url_key(output.source_url),
-            _tag(tags, "country", places.country_key),
-            _tag(tags, "region", places.region_key),
-            b'{"source_url":%s,"data":%s,"id":'
-            % (jsontext.encode(output.source_url), jsontext.encode(output.data)),
-            b',"output_id":"%s","root_job_id":%s,"key_hash":"%s","value_hash":"%s","tags":%s'
-            % (
-                identity.hex().encode(),
-                job.text,
-                key_hash.encode(),
-                value_hash.hex().encode(),
-                tags_text,
-            ),
-            [files.named(file) for file in named],
-            place,
-        )
-
-    def _job(self, name: str) -> _Job:
-        job = _Job(Beginning(*self._of_group, name), jsontext.encode(name))
-        self._jobs[name] = job
-        return job
-
-
-def _file_text(file: FileIn) -> bytes:
-    return jsontext.canonical(file.model_dump(exclude_none=True))
-
-
-def url_key(url: str) -> bytes:
-    return fingerprint(url)[:16]
-
-
-def _tag(tags: dict[str, Any], name: str, key: Callable[[str], str | None]) -> str | None:
-    value = tags.get(name)
-    return key(value) if isinstance(value, str) else None
 
 
 async def store_outputs(
@@ -236,7 +156,7 @@ async def store_outputs(
     request = None
     if idempotency_key is not None:
         # What the group's rules make of the batch is no part of it: they may change meanwhile.
-        content = await asyncio.to_thread(_content, batch)
+        content = await asyncio.to_thread(content_of, batch)
         identity = fingerprint(group, idempotency_key, places[0])
         request = requests.Request(organization_id, identity, content)
         earlier = await request.earlier_answer(database.read)
@@ -246,28 +166,10 @@ async def store_outputs(
         rules = await rules_of(database, organization_id, group)
         await rules.check(schemas, batch, places)
         # Hashing and rendering is work: in a thread, so that other requests get their turns.
-        drafts = await asyncio.to_thread(_drafts, organization_id, group, batch, rules, places)
+        drafts = await asyncio.to_thread(drafts_of, organization_id, group, batch, rules, places)
         answer = await database.write(work, line=groups.line(organization_id, group))
         if answer is not None:
             return answer
-
-
-def _content(batch: Sequence[OutputIn]) -> bytes:
-    """A hash of all that the client has said."""
-    return fingerprint(
-        *(jsontext.canonical(output.model_dump(exclude_none=True)) for output in batch)
-    )
-
-
-def _drafts(
-    organization_id: int,
-    group: str,
-    batch: Sequence[OutputIn],
-    rules: Rules,
-    places: Sequence[int],
-) -> list[Draft]:
-    drafting = Drafting(organization_id, group, rules)
-    return [drafting.draft(output, place) for place, output in zip(places, batch, strict=True)]
 
 
 async def _store(turn: groups.Turn, drafts: Sequence[Draft]) -> IngestAnswer:

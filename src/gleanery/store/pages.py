@@ -10,7 +10,7 @@ from gleanery import places
 from gleanery.records import OutputQuery
 from gleanery.store import groups
 from gleanery.store.database import PAGE_END, Database
-from gleanery.store.outputs import url_key
+from gleanery.store.drafts import url_key
 
 
 class Page(NamedTuple):
