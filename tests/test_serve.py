@@ -191,6 +191,18 @@ def test_what_is_in_flight_is_finished_on_sigterm(tmp_path: Path) -> None:
         assert running.process.wait(20) == 0
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_who_interrupts_it_twice_ends_it_all_the_same(tmp_path: Path, workers: str) -> None:
+    port = free_port()
+    options = ("--data", str(tmp_path), "--port", str(port), "--workers", workers)
+    with Running("serve", *options) as running:
+        running.wait_ready(f"{HERE}:{port}")
+        for _ in range(2):
+            running.process.send_signal(signal.SIGINT)
+            time.sleep(0.03)
+        running.process.wait(20)
+
+
 def test_a_closed_terminal_ends_it_in_order(tmp_path: Path) -> None:
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:

@@ -161,7 +161,7 @@ def _add_blobs(archive: tarfile.TarFile, copy: Snapshot, folder: Path | None, be
             else:
                 lost.append(blob.key)
         tell(1)
-    return Made(len(named) - collected, lost, copy.key())
+    return Made(len(named) - collected - len(lost), lost, copy.key())
 
 
 def _add_file(archive: tarfile.TarFile, name: str, file: BinaryIO) -> bytes:

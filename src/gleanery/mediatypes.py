@@ -9,6 +9,7 @@ HEAD_BYTES = 4096
 
 UNKNOWN = "application/octet-stream"
 _FORM = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}")
+_BY_DEFAULT = "application/x-www-form-urlencoded"  # what curl says unless it is told otherwise
 _SURE = 0.3  # three bytes that are always the same; two may be the first letters of a table
 _ZIP = "application/zip"
 _CONTAINERS = (b"PK", b"\xd0\xcf\x11\xe0")  # of many kinds of document
@@ -21,7 +22,7 @@ def media_type(head: bytes, declared: str) -> str:
     Text can't be told by its beginning, nor what is inside an archive: there the declared counts.
     """
     said = declared.partition(";")[0].strip().lower()
-    said = said if _FORM.fullmatch(said) else UNKNOWN
+    said = said if _FORM.fullmatch(said) and said != _BY_DEFAULT else UNKNOWN
     told = _told_by(head)
     if not told or said in told:
         return said

@@ -188,8 +188,10 @@ class App:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self.stop()
+        try:
+            await receive()
+        finally:  # also when a second Ctrl-C ends the loop without another word
+            await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
     def enter(self, request: Request) -> GleaneryError | None:

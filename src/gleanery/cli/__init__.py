@@ -73,5 +73,11 @@ def main() -> None:
     try:
         app()
     except (SettingsError, GleaneryError, OSError) as error:
-        typer.echo(f"gleanery: {error}", err=True)
+        typer.echo(f"gleanery: {_words_of(error)}", err=True)
         sys.exit(2)
+
+
+def _words_of(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

@@ -10,7 +10,7 @@ import typer
 from gleanery import backup, instants
 from gleanery.cli.opened import must_exist, with_database
 from gleanery.cli.options import DEFAULT, Blobs, Data, DatabaseUrl, option, secret_key
-from gleanery.cli.screen import bars
+from gleanery.cli.screen import bars, counted
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.store import restored
@@ -38,7 +38,7 @@ def backup_command(
     must_exist(settings)
     with bars() as begin:
         made = backup.make(settings, file, with_key, begin)
-    files = "no files: the bucket keeps them" if made.files is None else f"{made.files} files"
+    files = "no files: the bucket keeps them" if made.files is None else counted(made.files, "file")
     typer.echo(f"{file} holds the database and {files}.")
     if not with_key:
         typer.echo(
@@ -64,8 +64,8 @@ def restore_command(
     settings = Settings(data=data, blobs=blobs, secret_key=secret_key()).check()
     with bars() as begin:
         done = backup.restore(settings, file, begin)
-    files = "no files" if done.files is None else f"{done.files} files"
-    typer.echo(f"{data} holds the database with {done.outputs} outputs, and {files}.")
+    files = "no files" if done.files is None else counted(done.files, "file")
+    typer.echo(f"{data} holds the database with {counted(done.outputs, 'output')}, and {files}.")
     if not done.has_key:
         typer.echo(
             f"Put the secret key {done.key} into {settings.key_file}; if it is lost, gleanery keys "
@@ -89,4 +89,4 @@ def restored_command(data: Data = DEFAULT.data, database: DatabaseUrl = None) ->
         sent = with_database(
             data, database, lambda db: restored.begin_anew(db, instants.now, begin)
         )
-    typer.echo(f"{sent} outputs will be sent again.")
+    typer.echo(f"{counted(sent, 'output')} will be sent again.")

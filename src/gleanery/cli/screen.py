@@ -1,4 +1,4 @@
-"""What is more than a line of text on a terminal: tables, and progress on long work."""
+"""What a terminal shows: tables, progress on long work, and how many there are of something."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def bars() -> Iterator[Begin]:
 
 def show(table: Table) -> None:
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def counted(number: int, what: str) -> str:
+    """As "1 file", "2 files"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
