@@ -17,6 +17,7 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 import httpx2
+import pytest
 from service import NO_TLS, SECRET_KEY
 
 from gleanery.cli import main
@@ -24,6 +25,7 @@ from gleanery.settings import Settings
 from gleanery.tokens import SCOPES
 
 SECONDS = 30
+PROC = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into Linux's /proc")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where tests run in parallel:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the command would inherit it

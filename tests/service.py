@@ -18,7 +18,7 @@ from gleanery.blobs import open_blobs
 from gleanery.serve import bound, config, prepare
 from gleanery.settings import Settings
 from gleanery.store import organizations, retention
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 
 EVERY_SCOPE = frozenset(tokens.SCOPES)
 SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -109,17 +109,13 @@ class Service:
         self, organization_names: list[str], scopes: frozenset[str], expires: int | None
     ) -> list[str]:
         async def create() -> list[str]:
-            database = database_of(self.settings)
-            await database.open()
-            try:
+            async with opened(self.settings) as database:
                 return [
                     await organizations.create_token(
                         database, name, scopes, instants.now(), expires
                     )
                     for name in organization_names
                 ]
-            finally:
-                await database.close()
 
         return asyncio.run(create())
 
@@ -127,9 +123,8 @@ class Service:
         """What the service does by itself every now and then."""
 
         async def run() -> None:
-            database, settings = database_of(self.settings), self.settings
-            await database.open()
-            try:
+            settings = self.settings
+            async with opened(settings) as database:
                 await retention.sweep(
                     database,
                     open_blobs(settings.blobs_place),
@@ -138,8 +133,6 @@ class Service:
                     unnamed_file_days=settings.unnamed_file_days,
                     audit_days=settings.audit_days,
                 )
-            finally:
-                await database.close()
 
         asyncio.run(run())
 

@@ -22,7 +22,7 @@ from gleanery import instants
 from gleanery.settings import Settings
 from gleanery.store import audit, postgres, sqlite
 from gleanery.store.database import Engine, Transaction
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 from gleanery.tokens import DEFAULT_SCOPES, SCOPES
 
 T = TypeVar("T")
@@ -44,12 +44,8 @@ def told(client: Client) -> list[tuple[str, dict[str, Any]]]:
 
 def on_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:
     async def run() -> T:
-        engine = database_of(settings)
-        await engine.open()
-        try:
+        async with opened(settings) as engine:
             return await work(engine)
-        finally:
-            await engine.close()
 
     return asyncio.run(run())
 

@@ -20,7 +20,7 @@ from test_outputs import output
 from gleanery import instants, tokens
 from gleanery.store import chores, groups
 from gleanery.store.database import Transaction
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 from gleanery.store.organizations import find_grant
 
 OUTPUTS = 12_000
@@ -87,9 +87,7 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
     """Notes a chore and leaves it at that, as a process does that dies right after."""
 
     async def run() -> None:
-        database = database_of(service.settings)
-        await database.open()
-        try:
+        async with opened(service.settings) as database:
             grant = await find_grant(database, tokens.digest(token))
             assert grant is not None
 
@@ -98,8 +96,6 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
                 await chores.note(turn, kind, None if job is None else await turn.find_job(job))
 
             await database.of(grant.organization_id).write(work)
-        finally:
-            await database.close()
 
     asyncio.run(run())
 

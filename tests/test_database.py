@@ -20,7 +20,7 @@ from gleanery.errors import SettingsError, Unavailable
 from gleanery.settings import Settings
 from gleanery.store import migrations
 from gleanery.store.database import Engine, Transaction
-from gleanery.store.engines import database_of
+from gleanery.store.engines import database_of, opened
 
 SCHEMA = {
     "sqlite": """
@@ -57,12 +57,8 @@ def empty(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Settin
 
 def with_database(settings: Settings, work: Callable[[Engine], Awaitable[Any]]) -> Any:
     async def run() -> Any:
-        database = database_of(settings)
-        await database.open()
-        try:
+        async with opened(settings) as database:
             return await work(database)
-        finally:
-            await database.close()
 
     return asyncio.run(run())
 
@@ -142,13 +138,9 @@ def test_outputs_of_an_older_form_are_taken_along(empty: Settings) -> None:
 
 def test_nodes_that_start_at_once_migrate_once(empty: Settings) -> None:
     async def start(_: int) -> int:
-        database = database_of(empty)
-        await database.open()
-        try:
+        async with opened(empty) as database:
             await database.migrate()
             return await database.schema_number()
-        finally:
-            await database.close()
 
     async def start_all() -> list[int]:
         return await asyncio.gather(*map(start, range(6)))

@@ -22,13 +22,13 @@ import httpx2
 import pytest
 from bucket import BUCKET, PLACE, Bucket
 from conftest import fresh_settings
-from process import served
+from process import PROC, served
 from service import Client, Clock, Service
 from test_changes import DAY, until
 from test_ingest import resident_bytes
 from test_outputs import output
 
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 40
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -219,14 +219,10 @@ def test_a_file_that_is_too_large(scraper: Client, blobs: Blobs) -> None:
 
 def loose(service: Service) -> int:
     async def count() -> int:
-        database = database_of(service.settings)
-        await database.open()
-        try:
+        async with opened(service.settings) as database:
             return int(
                 (await database.of_everyone().read("SELECT count(*) FROM loose_blobs"))[0][0]
             )
-        finally:
-            await database.close()
 
     return asyncio.run(count())
 
@@ -506,7 +502,7 @@ def test_a_file_that_no_output_names_is_collected(
 # --- size and names -----------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc")
+@PROC
 def test_memory_stays_flat_whatever_the_size(
     store: str, bucket_if: Bucket | None, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process import PROC
 from service import Client, Clock, Service
 from test_changes import DAY, until
 from test_outputs import output
@@ -212,7 +213,7 @@ def schema_processes() -> list[int]:
     return [p for p in children if b"schema_process" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+@PROC
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_schema_process_that_ends_of_something_else_harms_nobody(
     client: Client, number: int
@@ -225,7 +226,7 @@ def test_a_schema_process_that_ends_of_something_else_harms_nobody(
     assert client.store("group", output(2))["created"] == 1
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+@PROC
 def test_the_schema_process_is_told_no_credentials(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import fresh_settings
-from process import served
+from process import PROC, served
 from service import Client, Clock
 from test_changes import DAY, until
 from test_outputs import output
@@ -76,7 +76,7 @@ def resident_bytes(pid: int) -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc")
+@PROC
 def test_memory_stays_flat_whatever_the_length(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

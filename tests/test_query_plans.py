@@ -16,7 +16,7 @@ from test_outputs import output
 
 from gleanery.store import audit, outputs, pages
 from gleanery.store.database import PAGE_END, Engine
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 
 FILTERS = ("job_id", "url", "country", "region")
 PAGES = [
@@ -62,12 +62,8 @@ def plan(service: Service, sql: str, *values: Any) -> str:
         return json.dumps(json.loads(found), indent=1)
 
     async def run() -> str:
-        database = database_of(service.settings)
-        await database.open()
-        try:
+        async with opened(service.settings) as database:
             return await explain(database)
-        finally:
-            await database.close()
 
     return asyncio.run(run())
 

@@ -15,7 +15,7 @@ from conftest import fresh_settings
 from service import Client, Service
 from test_waiting import Holder
 
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 
 READERS = 8
 LOCK = "UPDATE audit_clocks SET clock = clock"
@@ -68,9 +68,9 @@ def test_no_value_leaves_before_its_reading_is_on_record(crowded: Service) -> No
         assert sorted(on_record(client)) == [f"reader-{n}" for n in range(READERS)]
 
 
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def test_readers_share_a_commit(crowded: Service) -> None:
-    if crowded.settings.database is None:
-        pytest.skip("SQLite's writer commits together whatever waits")
+    """On SQLite the writer commits together whatever waits."""
     with crowded.client() as client, ThreadPoolExecutor(READERS) as pool:
         assert client.post("/v1/cookies", json=[COOKIE]).status_code == 200
         with Holder(crowded, LOCK) as holder:
@@ -84,10 +84,6 @@ def test_readers_share_a_commit(crowded: Service) -> None:
 
 
 async def counted(service: Service) -> tuple[int, int]:
-    database = database_of(service.settings)
-    await database.open()
-    try:
+    async with opened(service.settings) as database:
         [[commits, entries]] = await database.of_everyone().read(COMMITS)
         return commits, entries
-    finally:
-        await database.close()

@@ -21,7 +21,7 @@ from gleanery.serve import prepare
 from gleanery.settings import Settings
 from gleanery.store import organizations
 from gleanery.store.database import Engine, Transaction
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 from gleanery.vault import SealBroken, Vault
 
 VALUE = "s3cret-value-that-nobody-may-find"
@@ -45,12 +45,8 @@ def stored_bytes(settings: Settings, request: pytest.FixtureRequest) -> bytes:
 
 
 async def _with(settings: Settings, work: object) -> bytes:
-    database = database_of(settings)
-    await database.open()
-    try:
+    async with opened(settings) as database:
         return await work(database)  # type: ignore[operator, no-any-return]
-    finally:
-        await database.close()
 
 
 def store_secrets(client: Client, value: str = VALUE) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from process import Running, environment, free_port, gleanery, write_certificate
+from process import PROC, Running, environment, free_port, gleanery, write_certificate
 from service import Client, Service
 
 HERE = "http://127.0.0.1"
@@ -153,6 +153,7 @@ def test_several_workers_serve_one_database_and_count_together(tmp_path: Path) -
     assert serving[0]["workers"] == 2
 
 
+@PROC
 def test_a_worker_that_is_held_up_for_seconds_is_not_replaced(tmp_path: Path) -> None:
     port = free_port()
     options = ("--data", str(tmp_path), "--port", str(port), "--workers", "2")

@@ -16,7 +16,7 @@ import pytest
 from conftest import fresh_settings
 from hypothesis import given
 from hypothesis import strategies as st
-from process import Running, gleanery, served
+from process import PROC, Running, gleanery, served
 from service import SECRET_KEY, Client, Service
 
 from gleanery import instants, tokens
@@ -198,6 +198,7 @@ def clients_of_each_worker(running: Running, url: str, token: str) -> dict[str, 
     return clients
 
 
+@PROC
 def test_a_revocation_holds_on_every_worker(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

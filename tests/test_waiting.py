@@ -13,7 +13,7 @@ from test_outputs import output
 
 from gleanery import instants
 from gleanery.store.database import Transaction
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 
 LOCK = "UPDATE groups SET name = name WHERE name = 'group'"
 
@@ -28,12 +28,8 @@ class Holder:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._hold()))
 
     async def _hold(self) -> None:
-        database = database_of(self._service.settings)
-        await database.open()
-        try:
+        async with opened(self._service.settings) as database:
             await database.of_everyone().write(self._wait)
-        finally:
-            await database.close()
 
     async def _wait(self, transaction: Transaction) -> None:
         await transaction.fetch(self._lock)

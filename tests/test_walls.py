@@ -25,7 +25,7 @@ from gleanery.serve import prepare
 from gleanery.settings import Settings
 from gleanery.store import catalogue, cookies, files, migrations, pages, reviews, walls
 from gleanery.store.database import Engine, Transaction
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 from gleanery.store.sessions import Statements
 
 T = TypeVar("T")
@@ -33,12 +33,9 @@ T = TypeVar("T")
 
 def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:
     async def run() -> T:
-        engine = database_of(replace(settings, pool_size=1))  # one connection, for all in turn
-        await engine.open()
-        try:
+        in_turn = replace(settings, pool_size=1)  # one connection for all
+        async with opened(in_turn) as engine:
             return await work(engine)
-        finally:
-            await engine.close()
 
     return asyncio.run(run())
 

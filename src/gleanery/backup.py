@@ -28,7 +28,7 @@ from gleanery.keys import fingerprint, keys_from_text
 from gleanery.progress import Begin
 from gleanery.settings import Settings
 from gleanery.store import restored, snapshot
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 from gleanery.store.snapshot import Snapshot
 from gleanery.store.sqlite import hold_folder
 
@@ -377,13 +377,9 @@ def _check(drafts: _Drafts, manifest: dict[str, Any], begin: Begin) -> None:
 
 
 async def _begin_anew(settings: Settings, begin: Begin) -> int:
-    database = database_of(settings)
-    await database.open()
-    try:
+    async with opened(settings) as database:
         await database.migrate()
         sent = await restored.begin_anew(database, instants.now, begin)
-    finally:
-        await database.close()
     Snapshot(settings.sqlite_file).close()
     return sent
 

@@ -23,7 +23,7 @@ from gleanery.settings import Settings
 from gleanery.store import cookies, facts, local_storage, organizations, outputs, reviews
 from gleanery.store.audit import COMMAND_LINE
 from gleanery.store.database import Engine
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 from gleanery.store.schemas import Schemas
 
 ORGANIZATION = "Harvest & Co"
@@ -163,9 +163,7 @@ def run(data: Path | None, port: int) -> None:
 
 async def _token(settings: Settings, is_new: bool) -> str:
     """A token for the sample, which is made first if the database is new."""
-    database = database_of(settings)
-    await database.open()
-    try:
+    async with opened(settings) as database:
         if not is_new and not await facts.is_sample(database):
             raise SettingsError(
                 f"{settings.data} holds a database that is not a finished sample: "
@@ -178,8 +176,6 @@ async def _token(settings: Settings, is_new: bool) -> str:
             await _store_sample(database, settings, token)
             await facts.mark_as_sample(database)
         return token
-    finally:
-        await database.close()
 
 
 async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:

@@ -29,7 +29,7 @@ from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.store import facts
-from gleanery.store.engines import database_of
+from gleanery.store.engines import database_of, opened
 
 _log = logging.getLogger("gleanery")
 _BACKLOG = 2048
@@ -79,9 +79,7 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
 async def prepare(settings: Settings) -> None:
     """The schema in its newest form, under the right key, and a place for files."""
     open_blobs(settings.blobs_place)
-    database = database_of(settings)
-    await database.open()
-    try:
+    async with opened(settings) as database:
         await database.migrate()
         await facts.refuse_half_restored(database)
         if await facts.knows_key(database) and not has_key(settings):
@@ -90,8 +88,6 @@ async def prepare(settings: Settings) -> None:
                 "gleanery keys forget removes what only it could open"
             )
         await facts.claim_key(database, vault_of(settings))
-    finally:
-        await database.close()
 
 
 def _check_tls(settings: Settings) -> None:

@@ -13,7 +13,7 @@ from gleanery.cli.options import secret_key
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.store.database import Engine
-from gleanery.store.engines import database_of
+from gleanery.store.engines import opened
 
 T = TypeVar("T")
 
@@ -35,13 +35,9 @@ def with_database(
         must_exist(settings)
 
     async def run() -> T:
-        database = database_of(settings)
-        await database.open()
-        try:
+        async with opened(settings) as database:
             await database.migrate()
             return await work(database)
-        finally:
-            await database.close()
 
     result = asyncio.run(run())
     if is_new:

@@ -1,6 +1,9 @@
-"""Chooses the engine that the settings name."""
+"""Chooses the engine that the settings name, and opens it for a piece of work."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from gleanery.settings import Settings
 from gleanery.store.database import Engine
@@ -14,3 +17,14 @@ def database_of(settings: Settings) -> Engine:
     from gleanery.store.postgres import PostgresDatabase
 
     return PostgresDatabase(settings.database, settings.pool_size)
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Engine]:
+    """The database for as long as the work with it takes."""
+    database = database_of(settings)
+    await database.open()
+    try:
+        yield database
+    finally:
+        await database.close()
