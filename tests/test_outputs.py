@@ -269,6 +269,15 @@ def test_pages_hold_everything_once_and_the_last_says_so(
     assert pages == -(-count // limit)
 
 
+def test_a_page_ends_between_items_whatever_they_hold(client: Client) -> None:
+    text = 'a,\n{"source_url":"b'  # looks like what stands between two items
+    stored = [output(n, source_url=text + str(n), data={text: [{text: text}]}) for n in range(3)]
+    client.store("group", *stored)
+    for limit in (1, 2, 3):
+        page = client.get("/v1/outputs/group", params={"limit": limit}).json()
+        assert [item["data"] for item in page["items"]] == [o["data"] for o in stored[:limit]]
+
+
 def test_a_page_holds_ten_unless_asked_otherwise(client: Client) -> None:
     client.store("group", *(output(number) for number in range(11)))
     page = client.get("/v1/outputs/group").json()

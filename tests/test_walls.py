@@ -68,12 +68,7 @@ WORKS_FOR_EVERYONE = {
 
 def statements() -> dict[str, str]:
     """Every statement that is written down in the store, and every form of a page's."""
-    searches = {filters: pages._search(filters) for filters in ((), ("job_id", "url"))}
-    found = {
-        f"pages {filters} {part}": sql
-        for filters, search in searches.items()
-        for part, sql in search._asdict().items()
-    }
+    found = {f"pages {filters}": pages._search(filters) for filters in ((), ("job_id", "url"))}
     for module in pkgutil.iter_modules(store.__path__):
         if module.name in ("row_security", "migrations", "schema_process"):
             continue

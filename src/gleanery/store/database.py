@@ -15,15 +15,15 @@ from gleanery.store.watching import Watch
 
 T = TypeVar("T")
 Row = Sequence[Any]
-PAGE_END = "page_end"
+BETWEEN_ITEMS = b",\n"
+"""A line for each item: as no item has a line break in its text, this is where one ends."""
 
 
-class Joined(NamedTuple):
-    """The items of some rows, joined by commas; the place of the last; whether there are more."""
+class Page(NamedTuple):
+    """Items as one JSON text without the brackets, and the place behind which there are more."""
 
     items: bytes
-    last: int | None
-    has_more: bool
+    next_cursor: int | None
 
 
 class Transaction(Protocol):
@@ -61,12 +61,10 @@ class Database(Protocol):
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         """Runs one reading statement: one snapshot of what is committed."""
 
-    async def read_joined(
-        self, found: str, beyond: str, limit: int, values: Sequence[Any]
-    ) -> Joined:
+    async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
         """The first items that ``found`` gives: a SELECT of seq and item, in order, without LIMIT.
 
-        ``beyond`` is the SELECT of what comes after the place PAGE_END.
+        It looks for one more than it gives, and so knows where the next page begins.
         """
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from gleanery import places
 from gleanery.records import OutputQuery
 from gleanery.store import groups
-from gleanery.store.database import PAGE_END, Database
+from gleanery.store.database import Database, Page
 from gleanery.store.drafts import url_key
-
-
-class Page(NamedTuple):
-    """The items as JSON text, joined by commas, and where the next page starts."""
-
-    items: bytes
-    next_cursor: int | None
-
-
-class _Search(NamedTuple):
-    """What finds a page, and what looks if there is more behind it."""
-
-    found: str
-    beyond: str
-
 
 _GROUP = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"
 _OF_GROUP = f"outputs.organization_id = $1 AND outputs.group_id = {_GROUP}"
@@ -39,21 +23,18 @@ _WANTED = {
 
 
 @lru_cache(maxsize=64)
-def _search(filters: tuple[str, ...]) -> _Search:
-    """Each filter is a seek in an index of its own."""
+def _search(filters: tuple[str, ...]) -> str:
+    """The statement that finds a page: each filter is a seek in an index of its own."""
     conditions = [
         f"{name} = {_WANTED[name].format(number)}" for number, name in enumerate(filters, 4)
     ]
     if len(conditions) > 1:
-        return _Search(_meeting("$3", conditions), _meeting(PAGE_END, conditions))
+        return _meeting(conditions)
     of_group = " AND ".join((_OF_GROUP, *conditions))
-    return _Search(
-        f"SELECT seq, item FROM outputs WHERE {of_group} AND seq > $3 ORDER BY seq",
-        f"SELECT 1 FROM outputs WHERE {of_group} AND seq > {PAGE_END}",
-    )
+    return f"SELECT seq, item FROM outputs WHERE {of_group} AND seq > $3 ORDER BY seq"
 
 
-def _meeting(after: str, conditions: Sequence[str]) -> str:
+def _meeting(conditions: Sequence[str]) -> str:
     """Finds what meets several conditions, by leaps: from a place of the first to the next of the
     second at or behind it, and so on; where all agree, there is one. However common one of them
     is, this takes no more leaps than the rarest has places. The items are in the order in which
@@ -66,7 +47,7 @@ def _meeting(after: str, conditions: Sequence[str]) -> str:
     reached = "CASE WHEN head = tail THEN head ELSE tail - 1 END"
     return f"""
 WITH RECURSIVE leaps (head, tail) AS (
-    SELECT {first.format(after)}, {last.format(after)}
+    SELECT {first.format("$3")}, {last.format("$3")}
     UNION ALL
     SELECT {first.format(reached)}, {last.format(reached)} FROM leaps WHERE tail IS NOT NULL)
 SELECT head AS seq, (SELECT item FROM outputs WHERE {_OF_GROUP} AND seq = head) AS item
@@ -87,18 +68,16 @@ async def read_page(
     after = cursor
     if query.created_after is not None:  # a moment is a place in the change order
         after = max(after, query.created_after - 1)
-    joined = await database.read_joined(
-        *search, query.limit, (organization_id, group, after, *values)
-    )
-    if not joined.items:
+    page = await database.read_page(search, query.limit, (organization_id, group, after, *values))
+    if not page.items:
         await groups.must_exist(database, organization_id, group)
-    return Page(joined.items, joined.last if joined.has_more else None)
+    return page
 
 
 @lru_cache(maxsize=1024)
 def _filtered(
     job_id: str | None, url: str | None, country: str | None, region: str | None
-) -> tuple[_Search, tuple[str | bytes, ...]]:
+) -> tuple[str, tuple[str | bytes, ...]]:
     """The search for these filters, and what they look for."""
     filters = {
         "job_id": job_id,

@@ -13,7 +13,7 @@ import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.store import migrations, row_security
-from gleanery.store.database import Database, Joined, Row, Transaction
+from gleanery.store.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
 from gleanery.store.walls import EVERYONE, NOBODY
 from gleanery.store.watching import Watch, Watches
 from gleanery.turns import Turns
@@ -260,10 +260,8 @@ class PostgresDatabase:
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return await self.read_for(NOBODY, sql, values)
 
-    async def read_joined(
-        self, found: str, beyond: str, limit: int, values: Sequence[Any]
-    ) -> Joined:
-        return await self.of(NOBODY).read_joined(found, beyond, limit, values)
+    async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
+        return await self.of(NOBODY).read_page(found, limit, values)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         return await self.write_for(NOBODY, work, line)
@@ -350,15 +348,12 @@ class _PostgresRows(NamedTuple):
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return await self.database.read_for(self.whose, sql, values)
 
-    async def read_joined(
-        self, found: str, beyond: str, limit: int, values: Sequence[Any]
-    ) -> Joined:
-        """Joined here: the server's own way takes three times as long."""
+    async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
+        """Page here: the server's own way takes three times as long."""
         sql = f"{found} LIMIT ${len(values) + 1}"
         rows = await self.database.read_for(self.whose, sql, (*values, limit + 1))
-        page = rows[:limit]
-        last = page[-1][0] if page else None
-        return Joined(b",".join([row[1] for row in page]), last, len(rows) > limit)
+        items = BETWEEN_ITEMS.join([row[1] for row in rows[:limit]])
+        return Page(items, rows[limit][0] - 1 if len(rows) > limit else None)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         return await self.database.write_for(self.whose, work, line)
