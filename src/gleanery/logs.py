@@ -66,8 +66,9 @@ def _is_text(settings: Settings) -> bool:
     return settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
 
 
-RequestLog = Callable[[str, str, str, int, float, str], None]
+RequestLog = Callable[[str, bytes, str, int, float, bytes], None]
 """Tells of a request: method, path, operation, status, seconds and id."""
+_LONGEST_PATH = 200
 
 
 def request_log(settings: Settings) -> RequestLog | None:
@@ -82,48 +83,67 @@ def request_log(settings: Settings) -> RequestLog | None:
 
 
 def _request_as_text(
-    method: str, path: str, operation: str, status: int, seconds: float, id_: str
+    method: str, path: bytes, operation: str, status: int, seconds: float, id_: bytes
 ) -> None:
     _log.info(
         "request",
         extra={
             "method": method,
-            "path": path,
+            "path": _readable(path),
             "operation": operation,
             "status": status,
             "milliseconds": round(seconds * 1000, 2),
-            "request_id": id_,
+            "request_id": id_.decode("ascii"),
         },
     )
+
+
+def _readable(path: bytes) -> str:
+    return path[:_LONGEST_PATH].decode("ascii", "replace")
 
 
 class _JsonLines:
     """Lines of requests that are answered in the same turn of the event loop go out together."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self._lines: list[bytes] = []
 
     def __call__(
-        self, method: str, path: str, operation: str, status: int, seconds: float, id_: str
+        self, method: str, path: bytes, operation: str, status: int, seconds: float, id_: bytes
     ) -> None:
         if not self._lines:
             asyncio.get_running_loop().call_soon(self._flush)
+        now = time.time()
         self._lines.append(
-            f'{{"method":{_quoted(method)},"path":{_quoted(path)},"operation":"{operation}",'
-            f'"status":{status},"milliseconds":{seconds * 1000:.2f},"request_id":"{id_}",'
-            f'"event":"request","level":"info",'
-            f'"timestamp":"{_timestamp(time.time())}"}}\n'
+            b'%s%d,"milliseconds":%.2f,"request_id":"%s","event":"request","level":"info",'
+            b'"timestamp":"%s.%06dZ"}\n'
+            % (
+                _line_start(method, path[:_LONGEST_PATH], operation),
+                status,
+                seconds * 1000,
+                id_,
+                _rendered(int(now)).encode(),
+                now % 1 * 1_000_000,
+            )
         )
 
     def _flush(self) -> None:
         lines, self._lines = self._lines, []  # first: the next ones get their turn, come what may
-        sys.stderr.write("".join(lines))
-        sys.stderr.flush()
+        sys.stderr.buffer.write(b"".join(lines))
+        sys.stderr.buffer.flush()
+
+
+@lru_cache(maxsize=1024)
+def _line_start(method: str, path: bytes, operation: str) -> bytes:
+    """Up to the status: the same for all requests of a client that pages."""
+    return (
+        f'{{"method":{_quoted(method)},"path":{_quoted(_readable(path))},'
+        f'"operation":"{operation}","status":'
+    ).encode()
 
 
 def _timestamp(seconds: float) -> str:
-    second, fraction = divmod(seconds, 1)
-    return f"{_rendered(int(second))}.{int(fraction * 1_000_000):06}Z"
+    return f"{_rendered(int(seconds))}.{int(seconds % 1 * 1_000_000):06}Z"
 
 
 @lru_cache(maxsize=4)

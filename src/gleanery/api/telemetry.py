@@ -42,8 +42,7 @@ class Telemetry:
         seconds = time.perf_counter() - started
         self._counts.add(operation, status, seconds)
         if self._log is not None:
-            path = request.path[:200].decode("ascii", "replace")
-            self._log(request.method, path, operation, status, seconds, id_.decode("ascii"))
+            self._log(request.method, request.path, operation, status, seconds, id_)
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
