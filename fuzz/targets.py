@@ -14,14 +14,25 @@ from tempfile import gettempdir
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import httptools
+
 from fuzz import connection
 from gleanery import fields, hosts, instants, jsontext, mediatypes, places, tokens
 from gleanery.api import auth, binding, links, partial
 from gleanery.api.file_links import FileLinks
+from gleanery.api.heads import Head
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
-from gleanery.errors import Fault, Invalid, MethodNotAllowed, NotFound, OutOfRange, Unauthenticated
+from gleanery.errors import (
+    BadRequest,
+    Fault,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    OutOfRange,
+    Unauthenticated,
+)
 from gleanery.records import OutputQuery
 from gleanery.vault import Vault
 
@@ -139,38 +150,71 @@ _ROUTER = Router(OPERATIONS)
 
 
 def read_query(data: bytes) -> None:
-    """Read in one go or with the help of memory is the same, and so is what a link repeats."""
+    """What is asked by a link that repeats the query is what was asked."""
     model, raw = _QUERIES[(data or b"\0")[0] % len(_QUERIES)], data[1:]
-    whole = asked(model, raw)
-    assert fields_of(whole) == fields_of(quickly_asked(model, raw))
-    if whole is not None:
-        repeated = dict(whole[0].repeated) | {"cursor": whole[1]}
+    found = asked(model, raw)
+    if found is not None and "cursor" in model.model_fields:
+        repeated = dict(found.repeated) | {"cursor": found.cursor}
         link = urlsplit(links.address("http://host", "outputs", query=repeated))
-        again = quickly_asked(model, link.query.encode("ascii"))
-        assert "cursor" not in model.model_fields or fields_of(again) == fields_of(whole)
+        assert asked(model, link.query.encode("ascii")) == found
 
 
-def asked(model: Any, raw: bytes) -> tuple[binding.Asked, int] | None:
-    try:
-        found = binding._asked(model, raw)
-    except Invalid:
-        return None
-    return found, getattr(found.query, "cursor", 0)
-
-
-def quickly_asked(model: Any, raw: bytes) -> tuple[binding.Asked, int] | None:
+def asked(model: Any, raw: bytes) -> binding.Asked | None:
     try:
         return binding.bind_query(model, raw)
     except Invalid:
         return None
 
 
-def fields_of(found: tuple[binding.Asked, int] | None) -> Any:
-    """All that is asked; the cursor stands beside it, where the operation has one."""
-    if found is None:
+def read_head(data: bytes) -> None:
+    """What is taken for the same from another cursor is just that."""
+    first, _, second = data.partition(b"\0")
+    head = parsed(first)
+    if head is None:
+        return
+    head.was(first)
+    head.meaning = asked(OutputQuery, head.query)
+    cursor = head.cursor_in(second)
+    if cursor is not None:
+        again = parsed(second)
+        assert again is not None
+        assert (again.method, again.path, again.headers) == (head.method, head.path, head.headers)
+        found = asked(OutputQuery, again.query)
+        assert found is not None
+        assert (found.repeated, found.cursor) == (head.meaning.repeated, cursor)
+
+
+def parsed(data: bytes) -> Head | None:
+    """The head of a request, if these bytes are just one that leaves the connection open."""
+    heard = _Heard()
+    parser = httptools.HttpRequestParser(heard)
+    try:
+        parser.feed_data(data)
+        is_one = len(heard.ends) == 1 and not heard.has_body and parser.should_keep_alive()
+        return Head(parser.get_method().decode(), heard.url, heard.headers) if is_one else None
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade, BadRequest):
         return None
-    (query, repeated), cursor = found
-    return query.model_dump(exclude={"cursor"}), repeated, cursor if hasattr(query, "cursor") else 0
+
+
+class _Heard:
+    """What the parser tells of."""
+
+    def __init__(self) -> None:
+        self.url, self.headers = b"", dict[bytes, bytes]()
+        self.ends: list[bool] = []
+        self.has_body = False
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.lower()] = self.headers.get(name.lower(), b"") + value
+
+    def on_body(self, body: bytes) -> None:
+        self.has_body = True
+
+    def on_message_complete(self) -> None:
+        self.ends.append(True)
 
 
 def read_path(data: bytes) -> None:
@@ -244,6 +288,7 @@ def read_media(data: bytes) -> None:
 # --- all of them ----------------------------------------------------------------------------------
 
 _ID = b"0123456789abcdef0123456789abcdef"
+_PAGED = b"GET /v1/outputs/shop?limit=10&cursor=%s HTTP/1.1\r\nHost: a\r\nAccept: cursor=1 \r\n\r\n"
 TARGETS = {
     "json": Target(
         read_json,
@@ -268,6 +313,14 @@ TARGETS = {
             _OUTPUTS + b"limit=10&cursor=17&job_id=a%20b&created_after=2026-01-01",
             _OUTPUTS + b"country=UK&region=GB-LND&url=https%3A%2F%2Fa.example%2F%3Fa%3D1&cursor=0",
             b"\x00domain=.a.example&cursor=1&cursor=2",
+        ),
+    ),
+    "head": Target(
+        read_head,
+        (
+            _PAGED % b"17" + b"\0" + _PAGED % b"123456789012345678",
+            _PAGED % b"1&cursor=2" + b"\0" + _PAGED % b"007",
+            _PAGED % b"17" + b"\0" + _PAGED % b"17 HTTP/1.1\r\nhost: a\r\n\r\n",
         ),
     ),
     "path": Target(

@@ -8,13 +8,17 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from http.client import HTTPResponse
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 import raw
 from conftest import fresh_settings
 from service import Client, Service
+
+from gleanery import instants
 
 STALL_SECONDS = 1
 JSON = "Content-Type: application/json"
@@ -187,6 +191,56 @@ def test_requests_sent_ahead_are_answered_in_their_order(strict: Service, caller
         connection.sendall(ahead)
         received = read_all(connection)
     assert statuses(received) == [b"200", b"200", b"404", b"200", b"200", b"200", b"200"]
+
+
+def answers(connection: socket.socket, *requests: bytes) -> list[tuple[int, Any]]:
+    """Status and body of each, sent when the one before it is answered."""
+    found = []
+    for request in requests:
+        connection.sendall(request)
+        answer = HTTPResponse(connection)
+        answer.begin()
+        found.append((answer.status, json.loads(answer.read())))
+    return found
+
+
+def test_the_same_from_another_cursor_is_just_that(strict: Service) -> None:
+    with strict.client() as client, strict.client() as other:
+        client.store("shop", *({"job_id": "j", "source_url": str(n), "data": {}} for n in range(4)))
+        path = "/v1/outputs/shop?limit=1&job_id=j&cursor={}"
+        [(_, first)] = answers(connected(strict), head(client, "GET", path.format(0)))
+        cursor = first["metadata"]["next_cursor"]
+        asked = [
+            head(client, "GET", path.format(cursor)),
+            head(client, "GET", path.format(cursor + 1)),
+            head(client, "GET", path.format(cursor)),
+            head(client, "GET", path.format("0")),
+            head(client, "GET", path.format(f"0{cursor}")),
+            head(client, "GET", path.format("1" * 30)),
+            head(client, "GET", path.format("")),
+            head(client, "GET", path.format("-1")),
+            head(client, "GET", path.format(f"{cursor}&cursor=1")),
+            head(client, "GET", path.format(f"{cursor}&limit=2").replace("limit=1&", "")),
+            head(client, "GET", path.format(cursor), "X-Request-Id: 17"),
+            head(other, "GET", path.format(cursor)),
+            head(client, "GET", path.format(cursor)),
+        ]
+        with connected(strict) as connection:
+            together = answers(connection, *asked)
+        alone = [answers(connected(strict), request)[0] for request in asked]
+        assert together == alone
+        assert [status for status, _ in together] == [200] * 4 + [422] * 5 + [200, 200, 404, 200]
+        urls = [[item["source_url"] for item in page.get("items", [])] for _, page in together]
+        assert urls == [["1"], ["2"], ["1"], ["0"], *[[]] * 5, ["1", "2"], ["1"], [], ["1"]]
+
+
+def test_a_token_ends_also_for_who_only_goes_on(strict: Service) -> None:
+    ends = instants.now() + instants.SECOND
+    with strict.client(expires=ends) as client, connected(strict) as connection:
+        page = head(client, "GET", "/v1/outputs/shop?cursor=17")
+        assert [status for status, _ in answers(connection, page, page)] == [404, 404]
+        time.sleep(1)
+        assert [status for status, _ in answers(connection, page, page)] == [401, 401]
 
 
 def test_rubbish_behind_a_request_is_refused_after_its_answer(

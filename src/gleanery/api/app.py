@@ -21,6 +21,7 @@ from gleanery.api.calls import Answer, AnyCall, Call, Services
 from gleanery.api.capacity import Beginnings, Places, Visit
 from gleanery.api.connection import Gate
 from gleanery.api.file_links import FileLinks
+from gleanery.api.heads import Head
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.request import ClientGone, Header, Request
 from gleanery.api.routing import Router
@@ -47,7 +48,7 @@ _UNMATCHED = "unmatched"
 _NOT_MODIFIED = 304
 _FULL = Busy()
 _FULL_ANSWER = problems.answer_to(_FULL)
-_ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+_ALWAYS = b"x-request-id: %s\r\nx-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 
 
 def build_app(
@@ -228,7 +229,7 @@ class App:
         started = time.perf_counter()
         id_ = telemetry.request_id(request.headers)
         answer = _FULL_ANSWER if fault is _FULL else problems.answer_to(fault)
-        request.write(answer.status, _headers(answer, id_, request.standing), (answer.body,))
+        request.respond(answer.status, _header_lines(answer, id_, request.standing), (answer.body,))
         self._services.telemetry.record(_UNMATCHED, request, id_, answer.status, started)
 
     async def serve(self, request: Request) -> None:
@@ -260,8 +261,9 @@ class App:
         self, request: Request, answer: Answer, name: str, id_: bytes, started: float
     ) -> None:
         try:
-            headers = _headers(answer, id_, request.standing)
-            await request.respond(answer.status, headers, (answer.body, *answer.more))
+            headers = _header_lines(answer, id_, request.standing)
+            request.respond(answer.status, headers, (answer.body, *answer.more))
+            await request.taken()
             if answer.rest is not None and request.method != "HEAD":
                 await _send_rest(request, answer.rest)
         except ClientGone:
@@ -283,12 +285,19 @@ class App:
                 request.visit.be_of(organization_id)
             if self._rates is not None:
                 await self._count(self._rates, grant.token_id, request)
-        binding.bind_path(path, operation.creates)
-        call: AnyCall = Call(self._services, organization_id, token_id, id_, request, path)
-        if operation.query is not None:
-            (call.query, call.repeated), call.cursor = binding.bind_query(
-                operation.query, request.query
-            )
+        asked = request.head.meaning or _asked(operation, path, request.head)
+        cursor = asked.cursor if request.cursor is None else request.cursor
+        call: AnyCall = Call(
+            self._services,
+            organization_id,
+            token_id,
+            id_,
+            request,
+            path,
+            asked.query,
+            cursor,
+            asked.repeated,
+        )
         handler = operation.handler
         if operation.body is not None:
             handler = await self._bind_body(operation, call)
@@ -321,20 +330,32 @@ class App:
         return operation.handler
 
 
-def _headers(answer: Answer, id_: bytes, standing: Iterable[Header]) -> list[Header]:
-    headers = [(b"x-request-id", id_), *_ALWAYS, *standing, *answer.headers]
+def _asked(operation: Operation, path: dict[str, str], head: Head) -> binding.Asked:
+    binding.bind_path(path, operation.creates)
+    asked = binding.Asked()
+    if operation.query is not None:
+        asked = binding.bind_query(operation.query, head.query)
+    head.meaning = asked
+    return asked
+
+
+def _header_lines(answer: Answer, id_: bytes, standing: Iterable[Header]) -> bytes:
+    lines = _ALWAYS % id_
+    for header in (*standing, *answer.headers):
+        lines += b"%s: %s\r\n" % header
     if answer.status != _NOT_MODIFIED:  # of which only what has changed is told
         length = answer.length
         if length is None:
             length = len(answer.body) + sum(map(len, answer.more))
-        headers += [(b"content-type", answer.content_type), (b"content-length", b"%d" % length)]
-    return headers
+        lines += b"content-type: %s\r\ncontent-length: %d\r\n" % (answer.content_type, length)
+    return lines
 
 
 async def _send_rest(request: Request, rest: AsyncGenerator[bytes]) -> None:
     """Sends what may be more than memory holds, as fast as the client takes it."""
     try:
         async for piece in rest:
-            await request.send((piece,))
+            request.send(piece)
+            await request.taken()
     finally:
         await rest.aclose()

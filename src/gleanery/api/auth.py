@@ -32,14 +32,16 @@ class Doorkeeper:
 
     def whose(self, request: Request) -> int | None:
         """The organization that the token was last known for; that proves nothing."""
-        header = request.headers.get(b"authorization", b"")
-        request.caller = hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
-        known = self._grants.get(request.caller)
+        head = request.head
+        if not head.caller:
+            header = head.headers.get(b"authorization", b"")
+            head.caller = hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
+        known = self._grants.get(head.caller)
         return None if known is None else known[1].organization_id
 
     def known_token(self, request: Request) -> int | None:
         """The token's number, if its grant is remembered and still believed."""
-        known = self._grants.get(request.caller)
+        known = self._grants.get(request.head.caller)
         return known[1].token_id if known is not None and time.monotonic() < known[0] else None
 
     async def admit(self, request: Request, scope: str) -> tokens.Grant:
@@ -53,17 +55,17 @@ class Doorkeeper:
 
     async def _grant(self, request: Request) -> tokens.Grant:
         now = time.monotonic()
-        until, grant = self._grants.get(request.caller, (0.0, None))
+        until, grant = self._grants.get(request.head.caller, (0.0, None))
         if grant is not None and now < until:
             return grant
         token = _bearer_token(request.headers.get(b"authorization", b""))
         grant = await find_grant(self._database, tokens.digest(token))
         if grant is None:
-            self._grants.pop(request.caller, None)
+            self._grants.pop(request.head.caller, None)
             raise Unauthenticated
         if len(self._grants) >= _REMEMBERED:
             self._grants.clear()
-        self._grants[request.caller] = (now + self._seconds, grant)
+        self._grants[request.head.caller] = (now + self._seconds, grant)
         return grant
 
 

@@ -19,9 +19,6 @@ from gleanery.fields import Name
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
-# A cursor that is surely valid, if the operation knows one: 18 digits are below the largest.
-_CURSOR = re.compile(rb"(?:^|&)cursor=(0|[1-9][0-9]{0,17})(?=&|$)")
-_REMEMBERED_BYTES = 512
 
 # In JSON's words, where pydantic's are Python's.
 _WORDS = {
@@ -59,36 +56,23 @@ def _checked_name(text: str) -> str:
 
 
 class Asked(NamedTuple):
-    """The query of a request but for its cursor."""
+    """The query of a request; parameters that the operation does not know are ignored."""
 
-    query: BaseModel
-    repeated: tuple[tuple[str, str], ...]
-    """The parameters that the operation knows, as they were written, for links that repeat them."""
-
-
-def bind_query(model: type[BaseModel], raw: bytes) -> tuple[Asked, int]:
-    """What is asked, and from which cursor on; parameters the operation does not know are ignored.
-
-    A client that pages asks the same again and again but for the cursor: that much is remembered.
-    """
-    found = _CURSOR.search(raw) if len(raw) <= _REMEMBERED_BYTES else None
-    if found is None:
-        asked = _asked(model, raw)
-        return asked, getattr(asked.query, "cursor", 0)
-    return _remembered(model, raw[: found.start(1)] + b"0" + raw[found.end(1) :]), int(found[1])
+    query: Any = None
+    repeated: tuple[tuple[str, str], ...] = ()
+    """The others as they were written, but for the cursor, for links that repeat them."""
+    cursor: int = 0
 
 
-def _asked(model: type[BaseModel], raw: bytes) -> Asked:
+def bind_query(model: type[BaseModel], raw: bytes) -> Asked:
     given = _parsed(raw)
     try:
         query = model.model_validate(given)
     except ValidationError as error:
         raise Invalid(*_faults(("query",), error)) from None
     known = model.model_fields.keys() & given.keys() - {"cursor"}
-    return Asked(query, tuple((name, given[name]) for name in sorted(known)))
-
-
-_remembered = lru_cache(maxsize=1024)(_asked)
+    repeated = tuple((name, given[name]) for name in sorted(known))
+    return Asked(query, repeated, getattr(query, "cursor", 0))
 
 
 def _parsed(raw: bytes) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 import httptools
 
+from gleanery.api.heads import Head
 from gleanery.api.request import HELD, ClientGone, Request
 from gleanery.errors import BadRequest, Busy, GleaneryError, HeadTooLarge, TooSlow
 
@@ -118,6 +119,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
+        self._head: Head | None = None  # the last one, which the client may send again
         # The requests
         self._arriving: Request | None = None  # of which the body is coming in
         self._current: Request | None = None  # which is being answered
@@ -143,6 +145,9 @@ class Connection(asyncio.Protocol):
             if self._current is None and self._moved > _LINGER_BYTES:
                 self._transport.abort()
             return
+        is_between = self._current is None and not self._in_message
+        if is_between and self._repeats(data):
+            return
         begun, self._has_moved_on = self._begun, False
         try:
             self._parser.feed_data(data)
@@ -156,6 +161,19 @@ class Connection(asyncio.Protocol):
         # Bytes that brought neither a request nor a body: a head that grows, or trailers.
         if self._in_message and self._begun == begun and not self._has_moved_on:
             self._grow_head(len(data))
+        elif is_between and not self._in_message and self._begun == begun + 1 and self._head:
+            self._head.was(data)
+
+    def _repeats(self, data: bytes) -> bool:
+        """Begins what is the last request again from another cursor; tells if this is such."""
+        cursor = None if self._head is None else self._head.cursor_in(data)
+        if self._head is None or cursor is None:
+            return False
+        self._begun += 1
+        request = Request(self, self._head, cursor)
+        request.keep_alive = not self._is_stopping
+        self._enter(request)
+        return True
 
     def _stay(self) -> None:
         """The client offers another protocol. Its request is answered all the same, in ours."""
@@ -222,12 +240,14 @@ class Connection(asyncio.Protocol):
         if len(self._queue) >= _LONGEST_QUEUE:
             raise BadRequest
         method = self._parser.get_method().decode("ascii")
-        request = self._arriving = Request(self, method, self._url, self._headers)
+        head = Head(method, self._url, self._headers)
+        request = self._arriving = Request(self, head)
         request.keep_alive = (
             self._parser.should_keep_alive()
             and self._parser.get_http_version() != "1.0"
             and not self._is_stopping
         )
+        self._head = head if request.keep_alive else None
         if self._is_deaf:  # since the request before this one, of which the same bytes told
             self._arriving = None
         elif self._current is None:
@@ -366,7 +386,7 @@ class Connection(asyncio.Protocol):
             self._tell(fault)
 
     def _tell(self, fault: GleaneryError) -> None:
-        request = Request(self, "GET", b"/", {})
+        request = Request(self, Head("GET", b"/", {}))
         request.keep_alive = False
         self._start(request, fault)
 

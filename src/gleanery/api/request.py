@@ -1,19 +1,17 @@
-"""One request of a client: its head, its body as it comes, and the bytes of its answer."""
+"""One request of a client: its body as it comes, and the bytes of its answer."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol
 
-import httptools
-
 from gleanery.api.capacity import Visit
-from gleanery.errors import BadRequest
+from gleanery.api.heads import Head
 
 Header = tuple[bytes, bytes]
 
@@ -55,33 +53,29 @@ class Request:
         "_held",
         "_news",
         "_pieces",
-        "caller",
+        "cursor",
+        "head",
         "headers",
         "is_whole",
         "keep_alive",
         "method",
         "path",
-        "query",
         "standing",
         "visit",
     )
 
-    def __init__(
-        self, connection: Wire, method: str, url: bytes, headers: dict[bytes, bytes]
-    ) -> None:
+    def __init__(self, connection: Wire, head: Head, cursor: int | None = None) -> None:
         self._connection = connection
-        self.method = method
-        self.path, self.query = _split(url)
-        self.headers = headers
-        """By their names in small letters; one that came twice has both values."""
-        self.caller = b""
-        """What the doorkeeper knows the client by."""
+        self.head = head
+        self.method, self.path, self.headers = head.method, head.path, head.headers
+        self.cursor = cursor
+        """If it is another than the head's, which was sent before."""
         self.visit: Visit | None = None
         self.standing: tuple[Header, ...] = ()
         """What every answer to it says of the client's standing."""
         self.keep_alive = True
-        self.is_whole = False
-        self._expects = b"expect" in headers  # a word from us before it sends the body
+        self.is_whole = cursor is not None
+        self._expects = b"expect" in head.headers  # a word from us before it sends the body
         self._pieces: list[bytes] = []
         self._held = 0
         self._fault: Exception | None = None  # why nothing more comes
@@ -112,27 +106,21 @@ class Request:
         if b"transfer-encoding" in self.headers or len(length) > 5 or int(length) > HELD:
             self.keep_alive = False
 
-    async def respond(self, status: int, headers: Iterable[Header], body: Sequence[bytes]) -> None:
-        """Writes an answer, or the beginning of one, and waits until the client takes it."""
-        self.write(status, headers, body)
-        if self._connection.is_full:
-            await self._connection.emptied()
-
-    def write(self, status: int, headers: Iterable[Header], body: Sequence[bytes]) -> None:
-        """The same without waiting."""
-        parts = [_STATUS_LINES[status], b"date: ", _date(int(time.time())), b"\r\n"]
-        for name, value in headers:
-            parts += (name, b": ", value, b"\r\n")
+    def respond(self, status: int, headers: bytes, body: Sequence[bytes]) -> None:
+        """Writes an answer, or the beginning of one; of the headers, whole lines."""
         if self._expects and not self._held and not self.is_whole:
             self.keep_alive = False  # what comes next may be the body or another request
-        parts.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
-        if self.method != "HEAD":
-            parts += body
-        self._connection.write(parts)
+        date = _date(int(time.time()))
+        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        head = b"%sdate: %s\r\n%s%s" % (_STATUS_LINES[status], date, headers, end)
+        self._connection.write((head,) if self.method == "HEAD" else (head, *body))
 
-    async def send(self, parts: Sequence[bytes]) -> None:
+    def send(self, piece: bytes) -> None:
         """Writes more of the answer."""
-        self._connection.write(parts)
+        self._connection.write((piece,))
+
+    async def taken(self) -> None:
+        """Returns when the client has taken enough of what was written."""
         if self._connection.is_full:
             await self._connection.emptied()
 
@@ -170,18 +158,6 @@ class Request:
     def _tell(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
-
-
-def _split(url: bytes) -> tuple[bytes, bytes]:
-    """Path and query as they were sent."""
-    if url[:1] != b"/" or b"#" in url:
-        try:
-            parsed = httptools.parse_url(url)
-        except httptools.HttpParserInvalidURLError:
-            raise BadRequest from None
-        return parsed.path or b"/", parsed.query or b""
-    path, _, query = url.partition(b"?")
-    return path, query
 
 
 @lru_cache(maxsize=2)

@@ -1,0 +1,65 @@
+"""The head of a request: what it says, and whether the next one says the same from another cursor.
+
+A client that pages sends the same bytes again and again but for the cursor. What was read, checked
+and bound of them once is not read, checked and bound again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httptools
+
+from gleanery.errors import BadRequest
+
+_LONGEST_KEPT = 4096
+# A cursor that is surely valid: 18 digits are below the largest.
+_CURSOR = re.compile(rb"GET [^ ]*[?&]cursor=([1-9][0-9]{0,17})(?=[& ])")
+_MOST_DIGITS = 18
+_OF_BODY = {b"content-length", b"transfer-encoding", b"expect"}
+
+
+class Head:
+    """Method, path, query and headers; names of headers in small letters."""
+
+    __slots__ = ("_after", "_before", "caller", "headers", "meaning", "method", "path", "query")
+
+    def __init__(self, method: str, url: bytes, headers: dict[bytes, bytes]) -> None:
+        self.method = method
+        self.path, self.query = _split(url)
+        self.headers = headers
+        """One that came twice has both values."""
+        self.caller = b""
+        """What the doorkeeper knows the client by."""
+        self.meaning: Any = None
+        """What the application makes of it, once all of it has been found to be well."""
+        self._before = self._after = b""
+
+    def was(self, data: bytes) -> None:
+        """Notes that these bytes were the whole of its request."""
+        cursor = _CURSOR.match(data) if len(data) <= _LONGEST_KEPT else None
+        if cursor is not None and self.headers.keys().isdisjoint(_OF_BODY):
+            self._before, self._after = data[: cursor.start(1)], data[cursor.end(1) :]
+
+    def cursor_in(self, data: bytes) -> int | None:
+        """The cursor in the bytes of a request that is the same otherwise, if this is one."""
+        before, after = self._before, self._after
+        if self.meaning is None or not (data.startswith(before) and data.endswith(after)):
+            return None
+        digits = data[len(before) : -len(after) or None]
+        if not digits.isdigit() or digits[:1] == b"0" or len(digits) > _MOST_DIGITS:
+            return None
+        return int(digits)
+
+
+def _split(url: bytes) -> tuple[bytes, bytes]:
+    """Path and query as they were sent."""
+    if url[:1] != b"/" or b"#" in url:
+        try:
+            parsed = httptools.parse_url(url)
+        except httptools.HttpParserInvalidURLError:
+            raise BadRequest from None
+        return parsed.path or b"/", parsed.query or b""
+    path, _, query = url.partition(b"?")
+    return path, query
