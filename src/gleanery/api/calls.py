@@ -87,12 +87,13 @@ class Call(Generic[Query, Body]):
         assert visit is not None
         return visit
 
-    async def with_links(self, text: bytes) -> bytes:
+    async def with_links(self, text: bytes | memoryview) -> bytes | memoryview:
         """The text of outputs with links to their files that work for the caller."""
-        if SIGNATURE not in text:
+        whole: Any = text.obj if isinstance(text, memoryview) else text  # as views can't search
+        if SIGNATURE not in whole:
             return text
         now = self.services.clock() // instants.SECOND
-        return await self.services.file_links.put_into(text, self.organization_id, now)
+        return await self.services.file_links.put_into(bytes(text), self.organization_id, now)
 
 
 class Answer(NamedTuple):
@@ -102,7 +103,7 @@ class Answer(NamedTuple):
     status: int = 200
     content_type: bytes = b"application/json"
     headers: tuple[Header, ...] = ()
-    more: tuple[bytes, ...] = ()
+    more: tuple[bytes | memoryview, ...] = ()
     """Further bytes that are at hand: to join a megabyte would be to copy it."""
     length: int | None = None
     """Of all bytes, where they are not just these."""

@@ -280,7 +280,7 @@ class Connection(asyncio.Protocol):
         if self._is_lost:
             raise ClientGone
 
-    def write(self, parts: Sequence[bytes]) -> None:
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """What is small goes out in one piece; what is large is not copied for that."""
         if self._is_lost:
             raise ClientGone

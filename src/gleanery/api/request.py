@@ -36,7 +36,7 @@ class Wire(Protocol):
     async def emptied(self) -> None:
         """Returns when it is not any more; raises ClientGone."""
 
-    def write(self, parts: Sequence[bytes]) -> None:
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Sends bytes; raises ClientGone."""
 
     def resume_reading(self) -> None:
@@ -106,7 +106,7 @@ class Request:
         if b"transfer-encoding" in self.headers or len(length) > 5 or int(length) > HELD:
             self.keep_alive = False
 
-    def respond(self, status: int, headers: bytes, body: Sequence[bytes]) -> None:
+    def respond(self, status: int, headers: bytes, body: Sequence[bytes | memoryview]) -> None:
         """Writes an answer, or the beginning of one; of the headers, whole lines."""
         if self._expects and not self._held and not self.is_whole:
             self.keep_alive = False  # what comes next may be the body or another request

@@ -22,7 +22,7 @@ BETWEEN_ITEMS = b",\n"
 class Page(NamedTuple):
     """Items as one JSON text without the brackets, and the place behind which there are more."""
 
-    items: bytes
+    items: bytes | memoryview
     next_cursor: int | None
 
 

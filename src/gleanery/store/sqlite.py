@@ -39,6 +39,7 @@ T = TypeVar("T")
 
 _PAGE_BYTES = 16 * 1024  # an item of 1 KB: a dozen to the page, no overflow chains
 _CACHE_KIB = 16 * 1024
+_MAPPED_BYTES = 2**40  # of the file; more than it ever has
 _BUSY_MS = 10_000  # how long another process's writer may keep ours waiting
 _LOOK_SECONDS = 0.03  # how often a watcher looks whether something was committed
 _TOGETHER = 128  # requests committed at once, at most
@@ -132,6 +133,8 @@ class SqliteDatabase:
             self._folder = hold_folder(self._path.parent)
             self._path.touch(mode=0o600)  # its companions get the same rights from SQLite
             self._reader = _connect(self._path)
+            # Read where the system holds it: a copy of each page takes a tenth of a request.
+            self._reader.pragma("mmap_size", _MAPPED_BYTES)
             self._writer = _Writer(_connect(self._path), self._path.parent)
         except (OSError, apsw.Error) as error:
             self._let_folder_go()
@@ -259,7 +262,8 @@ class _SqliteRows(NamedTuple):
         [(count, last, items)] = self.database.read_for(self.whose, sql, asked)
         if count <= limit:
             return Page(items or b"", None)
-        return Page(items[: items.rindex(BETWEEN_ITEMS)], last - 1)
+        without_the_last = memoryview(items)[: items.rindex(BETWEEN_ITEMS)]  # copies nothing
+        return Page(without_the_last, last - 1)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         return await self.database.write_for(self.whose, work)
