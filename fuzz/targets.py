@@ -173,7 +173,7 @@ def read_head(data: bytes) -> None:
     if head is None:
         return
     head.was(first)
-    head.meaning = asked(OutputQuery, head.query)
+    head.asked = asked(OutputQuery, head.query)
     cursor = head.cursor_in(second)
     if cursor is not None:
         again = parsed(second)
@@ -181,7 +181,7 @@ def read_head(data: bytes) -> None:
         assert (again.method, again.path, again.headers) == (head.method, head.path, head.headers)
         found = asked(OutputQuery, again.query)
         assert found is not None
-        assert (found.repeated, found.cursor) == (head.meaning.repeated, cursor)
+        assert (found.repeated, found.cursor) == (head.asked.repeated, cursor)
 
 
 def parsed(data: bytes) -> Head | None:

@@ -234,6 +234,21 @@ def test_the_same_from_another_cursor_is_just_that(strict: Service) -> None:
         assert urls == [["1"], ["2"], ["1"], ["0"], *[[]] * 5, ["1", "2"], ["1"], [], ["1"]]
 
 
+def test_who_goes_on_gets_pages_larger_than_the_network_holds(strict: Service) -> None:
+    text = "x" * 900_000
+    with strict.client() as client:
+        client.store(
+            "g", *({"job_id": "j", "source_url": str(n), "data": {"t": text}} for n in range(9))
+        )
+        pages = [head(client, "GET", f"/v1/outputs/g?cursor={n}") for n in (1, 2, 3)]
+        with connected(strict) as connection:
+            for _, page in answers(connection, *pages):
+                assert [item["data"]["t"] for item in page["items"]] == [text] * 9
+            connection.sendall(pages[0])
+            connection.recv(1)  # and goes away
+        assert client.get("/v1/outputs/g?limit=1").status_code == 200
+
+
 def test_a_token_ends_also_for_who_only_goes_on(strict: Service) -> None:
     ends = instants.now() + instants.SECOND
     with strict.client(expires=ends) as client, connected(strict) as connection:

@@ -125,6 +125,8 @@ class App:
         self.gate = Gate(
             self, settings.idle_seconds, settings.stall_seconds, settings.max_connections
         )
+        counts_elsewhere = rates is not None and settings.rate_limit_storage is not None
+        self._reads_at_once = services.database.reads_at_once and not counts_elsewhere
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -213,6 +215,10 @@ class App:
         else:
             self._services.beginnings.add(request.visit, start)
 
+    def is_prompt(self, request: Request) -> bool:
+        operation: Operation = request.head.match.operation
+        return self._reads_at_once and operation.only_reads
+
     def put_off(self, refusal: Callable[[], None]) -> None:
         self._services.beginnings.put_off(refusal)
 
@@ -237,7 +243,10 @@ class App:
         id_ = telemetry.request_id(request.headers)
         name = _UNMATCHED
         try:
-            operation, path = self._router.find(request.method, request.path)
+            head = request.head
+            if head.match is None:
+                head.match = self._router.find(request.method, request.path)
+            operation, path = head.match
             name = operation.name
             answer = await self._answer(operation, path, request, id_)
         except GleaneryError as error:
@@ -263,7 +272,8 @@ class App:
         try:
             headers = _header_lines(answer, id_, request.standing)
             request.respond(answer.status, headers, (answer.body, *answer.more))
-            await request.taken()
+            if request.is_behind:
+                await request.taken()
             if answer.rest is not None and request.method != "HEAD":
                 await _send_rest(request, answer.rest)
         except ClientGone:
@@ -285,7 +295,7 @@ class App:
                 request.visit.be_of(organization_id)
             if self._rates is not None:
                 await self._count(self._rates, grant.token_id, request)
-        asked = request.head.meaning or _asked(operation, path, request.head)
+        asked = request.head.asked or _asked(operation, path, request.head)
         cursor = asked.cursor if request.cursor is None else request.cursor
         call: AnyCall = Call(
             self._services,
@@ -335,7 +345,7 @@ def _asked(operation: Operation, path: dict[str, str], head: Head) -> binding.As
     asked = binding.Asked()
     if operation.query is not None:
         asked = binding.bind_query(operation.query, head.query)
-    head.meaning = asked
+    head.asked = asked
     return asked
 
 

@@ -46,18 +46,17 @@ class Doorkeeper:
 
     async def admit(self, request: Request, scope: str) -> tokens.Grant:
         """The grant of the request's token, if it has the scope."""
-        grant = await self._grant(request)
+        until, grant = self._grants.get(request.head.caller, (0.0, None))
+        if grant is None or time.monotonic() >= until:
+            grant = await self._find(request)
         if grant.expires is not None and grant.expires <= self._clock():
             raise Unauthenticated
         if scope not in grant.scopes:
             raise Forbidden(scope)
         return grant
 
-    async def _grant(self, request: Request) -> tokens.Grant:
+    async def _find(self, request: Request) -> tokens.Grant:
         now = time.monotonic()
-        until, grant = self._grants.get(request.head.caller, (0.0, None))
-        if grant is not None and now < until:
-            return grant
         token = _bearer_token(request.headers.get(b"authorization", b""))
         grant = await find_grant(self._database, tokens.digest(token))
         if grant is None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from types import coroutine
 from typing import Any, Protocol, cast
 
 import httptools
@@ -34,6 +35,9 @@ class Handler(Protocol):
 
     def begin(self, request: Request, start: Callable[[], None]) -> None:
         """Calls ``start`` when it is the turn of the request, which has its place."""
+
+    def is_prompt(self, request: Request) -> bool:
+        """Whether it can be answered without waiting for anyone, but perhaps for the client."""
 
     def put_off(self, refusal: Callable[[], None]) -> None:
         """Calls it when there is time for those who have no place."""
@@ -323,7 +327,14 @@ class Connection(asyncio.Protocol):
 
     def _start(self, request: Request, refusal: GleaneryError | None = None) -> None:
         self._current = request
-        task = self._loop.create_task(self._answer(request, refusal))
+        answering = self._answer(request, refusal)
+        if request.cursor is not None and refusal is None and self._gate.handler.is_prompt(request):
+            try:
+                awaited = answering.send(None)
+            except StopIteration:
+                return  # a task for it would have taken longer than all the rest but the reading
+            answering = _gone_on(answering, awaited)
+        task = self._loop.create_task(answering)
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)
 
@@ -462,3 +473,10 @@ class Connection(asyncio.Protocol):
     def _begin_window(self) -> None:
         self._waited, self._moved = 0, 0
         self._left = self._transport.get_write_buffer_size()
+
+
+@coroutine
+def _gone_on(begun: Coroutine[Any, None, None], awaited: Any) -> Any:
+    """The rest of what was begun outside of a task, and now waits."""
+    yield awaited
+    yield from begun

@@ -23,7 +23,17 @@ _OF_BODY = {b"content-length", b"transfer-encoding", b"expect"}
 class Head:
     """Method, path, query and headers; names of headers in small letters."""
 
-    __slots__ = ("_after", "_before", "caller", "headers", "meaning", "method", "path", "query")
+    __slots__ = (
+        "_after",
+        "_before",
+        "asked",
+        "caller",
+        "headers",
+        "match",
+        "method",
+        "path",
+        "query",
+    )
 
     def __init__(self, method: str, url: bytes, headers: dict[bytes, bytes]) -> None:
         self.method = method
@@ -32,8 +42,10 @@ class Head:
         """One that came twice has both values."""
         self.caller = b""
         """What the doorkeeper knows the client by."""
-        self.meaning: Any = None
-        """What the application makes of it, once all of it has been found to be well."""
+        self.match: Any = None
+        """Where it leads to, once that is found."""
+        self.asked: Any = None
+        """The path and the query as they are bound, once they are found to be well."""
         self._before = self._after = b""
 
     def was(self, data: bytes) -> None:
@@ -45,7 +57,7 @@ class Head:
     def cursor_in(self, data: bytes) -> int | None:
         """The cursor in the bytes of a request that is the same otherwise, if this is one."""
         before, after = self._before, self._after
-        if self.meaning is None or not (data.startswith(before) and data.endswith(after)):
+        if self.asked is None or not (data.startswith(before) and data.endswith(after)):
             return None
         digits = data[len(before) : -len(after) or None]
         if not digits.isdigit() or digits[:1] == b"0" or len(digits) > _MOST_DIGITS:

@@ -53,6 +53,8 @@ class Operation:
     media: str = "application/json"
     is_vital: bool = False
     """Whether it is answered however much else is under way."""
+    only_reads: bool = False
+    """Whether it reads the database once and waits for nothing else."""
 
     @property
     def name(self) -> str:
@@ -204,6 +206,7 @@ OPERATIONS = (
         scope="outputs:read",
         query=records.OutputQuery,
         answer=answers.OutputPage,
+        only_reads=True,
     ),
     Operation(
         method="POST",

@@ -119,8 +119,13 @@ class Request:
         """Writes more of the answer."""
         self._connection.write((piece,))
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the client has much of what was written still to take."""
+        return self._connection.is_full
+
     async def taken(self) -> None:
-        """Returns when the client has taken enough of what was written."""
+        """Returns when it has not any more."""
         if self._connection.is_full:
             await self._connection.emptied()
 

@@ -82,6 +82,10 @@ class Engine(Database, Protocol):
     def engine(self) -> str:
         """The folder of its migrations."""
 
+    @property
+    def reads_at_once(self) -> bool:
+        """Whether reading waits for nothing: what is begun is done."""
+
     async def open(self) -> None:
         """Connects; afterwards reads and writes work, if the schema is there."""
 

@@ -166,6 +166,7 @@ class PostgresDatabase:
     """A ``Database`` on a PostgreSQL server."""
 
     engine = "postgres"
+    reads_at_once = False
 
     def __init__(self, url: str, pool_size: int) -> None:
         self._url = url

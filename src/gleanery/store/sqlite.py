@@ -118,6 +118,7 @@ class SqliteDatabase:
     """A ``Database`` in one file."""
 
     engine = "sqlite"
+    reads_at_once = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
