@@ -257,7 +257,7 @@ class _SqliteRows(NamedTuple):
         return self.database.read_for(self.whose, sql, values)
 
     async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
-        """Page by SQLite: half the time of a row, an object and a call for each item."""
+        """Joined by SQLite: half the time of a row, an object and a call for each item."""
         sql = _joined(found, len(values) + 1)
         asked = (*values, limit + 1, BETWEEN_ITEMS)
         [(count, last, items)] = self.database.read_for(self.whose, sql, asked)
