@@ -70,6 +70,7 @@ class Database(Protocol):
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         """Runs the work in one transaction and returns when it is durable.
 
+        It may be run again after it was undone, and so has no effect but in the transaction.
         Works that name the same line would wait for each other's locks: they stand in line
         before they are given a connection, so that they keep none from others.
         """

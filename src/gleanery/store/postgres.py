@@ -350,7 +350,7 @@ class _PostgresRows(NamedTuple):
         return await self.database.read_for(self.whose, sql, values)
 
     async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
-        """Joined here: what the server spends on it, all nodes wait for; they are many, it is one."""
+        """Joined here: for what the server spends on it, all nodes would have to wait."""
         sql = f"{found} LIMIT ${len(values) + 1}"
         rows = await self.database.read_for(self.whose, sql, (*values, limit + 1))
         items = BETWEEN_ITEMS.join([row[1] for row in rows[:limit]])

@@ -342,35 +342,45 @@ class _Writer:
             requests.append(request)
         return requests, False
 
-    def _commit(self, requests: list[_Request]) -> list[Any]:
-        """The result or the exception of each request; all are durable or told of the failure."""
+    def _commit(self, requests: list[_Request], apart: bool = False) -> list[Any]:
+        """The result or the exception of each request; all are durable or told of the failure.
+
+        At first they are not kept apart: SQLite would copy every page that each of them changes,
+        and hardly one ever fails. If one does, all are done once more, so that it can be undone.
+        """
         try:
             self._roll_back()  # what an earlier failure may have left
             self._connection.execute("BEGIN IMMEDIATE")
-            results = [self._attempt(request) for request in requests]
-            self._connection.execute("COMMIT")
+            results = [self._attempt(request, apart) for request in requests]
+            if apart or not any(isinstance(result, Exception) for result in results):
+                self._connection.execute("COMMIT")
+                return results
+            self._roll_back()
         except Exception as error:
             with contextlib.suppress(apsw.Error):
                 self._roll_back()
             return [_told(error) for _ in requests]
-        return results
+        return results if len(requests) == 1 else self._commit(requests, apart=True)
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def _attempt(self, request: _Request) -> Any:
-        """One request's work; if it fails, only its own statements are undone."""
-        self._connection.execute("SAVEPOINT request")
+    def _attempt(self, request: _Request, apart: bool) -> Any:
+        """One request's work; if it fails, only its own statements are undone, if it is apart."""
+        if apart:
+            self._connection.execute("SAVEPOINT request")
         try:
             transaction = _SqliteTransaction(self._connection, request.whose)
             result = _run_through(request.work(transaction))
         except Exception as error:
             if isinstance(error, _BUSY) or not self._connection.in_transaction:
                 raise  # the disk's fault, not the request's: nothing of this commit can be kept
-            self._connection.execute("ROLLBACK TO request")
+            if apart:
+                self._connection.execute("ROLLBACK TO request")
             result = error
-        self._connection.execute("RELEASE request")
+        if apart:
+            self._connection.execute("RELEASE request")
         return result
 
     @staticmethod
