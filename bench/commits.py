@@ -1,4 +1,4 @@
-"""Many clients that post one cookie each, beside one commit for each cookie by the bare driver."""
+"""Many clients that post one cookie each, beside the same with one commit for each cookie."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from bench.measuring import Turns
 from bench.nodes import Service
 from bench.results import at_least
 
-_TOGETHER, _ALONE, _DRIVER = "16 connections", "1 connection", "the driver, one by one"
+_TOGETHER, _APART, _DRIVER = "commits shared", "one commit each", "the driver, one by one"
+_CLIENTS = 16
 _INSERT = """
 INSERT INTO cookies
     (organization_id, identity, sealed, updated, domain, host, name, path, secure, http_only)
@@ -30,24 +31,25 @@ _SEAL_BYTES = 32
 
 def measure(ground: Ground) -> None:
     connection = new_sqlite(ground, "commits-driver")
-    with ground.empty("commits").serving() as service:
+    one, other = ground.empty("commits"), ground.empty("commits-apart")
+    with one.serving() as together, other.serving(module="bench.apart") as apart:
         turns = Turns(
             {
-                _TOGETHER: partial(_posted, service, 16),
-                _ALONE: partial(_posted, service, 1),
+                _TOGETHER: partial(_posted, together),
+                _APART: partial(_posted, apart),
                 _DRIVER: partial(_one_by_one, connection),
             }
         ).run()
     connection.close()
-    more = "" if _ALONE in turns.gaps else f"; {turns.words(_ALONE)}"
-    work = "16 connections posting a cookie each, SQLite, of one commit a request"
-    ground.notes.ratio(work, at_least(4), turns, _TOGETHER, _DRIVER, more)
+    work = f"{_CLIENTS} connections posting a cookie each, SQLite, of"
+    ground.notes.ratio(f"{work} one commit a request", at_least(4), turns, _TOGETHER, _APART)
+    ground.notes.ratio(f"{work} the driver's single commits", None, turns, _TOGETHER, _DRIVER)
 
 
-def _posted(service: Service, connections: int) -> float:
+def _posted(service: Service) -> float:
     """No cookie twice, in no round."""
     cookie = {"domain": "a.com", "name": f"{uuid4().hex}-%d", "value": _VALUE}
-    return service.writes("/v1/cookies", json.dumps([cookie]), connections)
+    return service.writes("/v1/cookies", json.dumps([cookie]), _CLIENTS)
 
 
 def _one_by_one(connection: apsw.Connection) -> float:

@@ -59,8 +59,10 @@ class Node:
         self._token = ""
 
     @contextmanager
-    def serving(self, workers: int = 1, core: int | None = SERVER_CORE) -> Iterator[Service]:
-        with servers.gleanery(self.folder, self.database, workers, core) as (url, pid):
+    def serving(
+        self, workers: int = 1, core: int | None = SERVER_CORE, module: str = "gleanery"
+    ) -> Iterator[Service]:
+        with servers.gleanery(self.folder, self.database, workers, core, module) as (url, pid):
             self._token = self._token or servers.token(self.folder, self.database)
             yield Service(url, pid, self._token)
 

@@ -76,11 +76,12 @@ def gleanery(
     database: str | None = None,
     workers: int = 1,
     core: int | None = SERVER_CORE,
+    module: str = "gleanery",
 ) -> Iterator[tuple[str, int]]:
     """The address of the service, and the number of its process."""
     port = free_port()
     where = ["--data", str(data), *(["--database", database] if database else [])]
-    command = [sys.executable, "-m", "gleanery", "serve", *where, "--port", str(port)]
+    command = [sys.executable, "-m", module, "serve", *where, "--port", str(port)]
     command += ["--workers", str(workers)]
     url = f"http://127.0.0.1:{port}"
     key = {"GLEANERY_SECRET_KEY": SECRET_KEY}
