@@ -149,7 +149,7 @@ class SqliteDatabase:
         if self._lookout is not None:
             self._lookout.cancel()
         if self._writer is not None:
-            await asyncio.to_thread(self._writer.stop)
+            await self._writer.stop()
             self._writer = None
             self._reader.close()
         self._let_folder_go()
@@ -241,9 +241,8 @@ class SqliteDatabase:
 
     async def write_for(self, whose: int, work: Callable[[Transaction], Awaitable[T]]) -> T:
         assert self._writer is not None, "open() comes first"
-        loop = asyncio.get_running_loop()
-        request = _Request(work, whose, loop.create_future())
-        self._writer.queue.put(request)
+        request = _Request(work, whose, asyncio.get_running_loop().create_future())
+        self._writer.add(request)
         return cast(T, await request.outcome)
 
 
@@ -309,38 +308,43 @@ class _Request(NamedTuple):
 
 
 class _Writer:
-    """The thread that owns the writing connection and groups what waits into one commit."""
+    """The thread that owns the writing connection and groups what waits into one commit.
+
+    What comes in one turn of the event loop, or while a commit is under way, is handed over as a
+    whole: to call the thread for each request would take longer than to do what it asks for.
+    """
 
     def __init__(self, connection: apsw.Connection, folder: Path) -> None:
         self._connection = connection
-        self.queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._waiting: list[_Request] = []
+        self._is_busy = False
+        self._handed_over: queue.SimpleQueue[list[_Request] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"gleanery-writer {folder}")
         self._thread.start()
 
-    def stop(self) -> None:
-        """Returns when everything queued before is committed."""
-        self.queue.put(None)
-        self._thread.join()
+    def add(self, request: _Request) -> None:
+        self._waiting.append(request)
+        if len(self._waiting) == 1 and not self._is_busy:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        if self._waiting and not self._is_busy:
+            self._is_busy = True
+            self._handed_over.put(self._waiting[:_TOGETHER])
+            self._waiting = self._waiting[_TOGETHER:]
+
+    async def stop(self) -> None:
+        """Returns when everything that was waiting is committed."""
+        rest, self._waiting = self._waiting, []
+        self._handed_over.put(rest)
+        self._handed_over.put(None)
+        await asyncio.to_thread(self._thread.join)
         self._connection.close()
 
     def _run(self) -> None:
-        while (first := self.queue.get()) is not None:
-            requests, ended = self._waiting(first)
-            self._settle(requests, self._commit(requests))
-            if ended:
-                return
-
-    def _waiting(self, first: _Request) -> tuple[list[_Request], bool]:
-        requests = [first]
-        while len(requests) < _TOGETHER:
-            try:
-                request = self.queue.get_nowait()
-            except queue.Empty:
-                break
-            if request is None:
-                return requests, True
-            requests.append(request)
-        return requests, False
+        while (requests := self._handed_over.get()) is not None:
+            if requests:
+                self._settle(requests, self._commit(requests))
 
     def _commit(self, requests: list[_Request], apart: bool = False) -> list[Any]:
         """The result or the exception of each request; all are durable or told of the failure.
@@ -383,24 +387,23 @@ class _Writer:
             self._connection.execute("RELEASE request")
         return result
 
-    @staticmethod
-    def _settle(requests: list[_Request], results: list[Any]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-        for request, result in zip(requests, results, strict=True):
-            by_loop.setdefault(request.outcome.get_loop(), []).append((request.outcome, result))
-        for loop, outcomes in by_loop.items():
-            with contextlib.suppress(RuntimeError):  # that loop has ended: nobody is waiting
-                loop.call_soon_threadsafe(_tell, outcomes)
+    def _settle(self, requests: list[_Request], results: list[Any]) -> None:
+        try:
+            loop = requests[0].outcome.get_loop()
+            loop.call_soon_threadsafe(self._tell, requests, results)
+        except RuntimeError:  # the loop has ended: nobody is waiting
+            self._is_busy = False
 
-
-def _tell(outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
-    for outcome, result in outcomes:
-        if outcome.cancelled():
-            continue  # the client went away; what it sent is kept all the same
-        if isinstance(result, Exception):
-            outcome.set_exception(result)
-        else:
-            outcome.set_result(result)
+    def _tell(self, requests: list[_Request], results: list[Any]) -> None:
+        self._is_busy = False
+        self._hand_over()
+        for (_, _, outcome), result in zip(requests, results, strict=True):
+            if outcome.cancelled():
+                continue  # the client went away; what it sent is kept all the same
+            if isinstance(result, Exception):
+                outcome.set_exception(result)
+            else:
+                outcome.set_result(result)
 
 
 def _run_through(work: Awaitable[T]) -> T:
