@@ -15,6 +15,7 @@ from service import Service
 from test_outputs import output
 
 from gleanery.store import audit, outputs, pages
+from gleanery.store.arrays import over_arrays
 from gleanery.store.database import PAGE_END, Engine
 from gleanery.store.engines import opened
 
@@ -125,3 +126,25 @@ def test_an_output_is_changed_by_its_identity(
     found = plan(either, sql, 1, b"x" * 16)
     assert_seeks(found)
     assert "identity=" in found or "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("sql", "types"),
+    [
+        (outputs._KNOWN, ["int8", "bytea"]),
+        (outputs._TOUCH, ["int8", "bytea", "int8", "bytea"]),
+        (outputs._MOVE, ["int8", "bytea", "int8", "bool", "int8", "bytea"]),
+    ],
+    ids=["known", "touched", "moved"],
+)
+def test_many_outputs_are_found_each_by_its_identity(
+    either: Service, sql: str, types: list[str]
+) -> None:
+    if either.settings.database is None:
+        pytest.skip("SQLite runs a statement once for each")
+    whole = over_arrays(sql, types)
+    assert whole is not None
+    found = plan(either, whole, *([] for _ in types))
+    assert_seeks(found)
+    assert "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]
+    assert sql is outputs._KNOWN or "Tid Scan" in found

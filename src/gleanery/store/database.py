@@ -36,7 +36,7 @@ class Transaction(Protocol):
         """Runs one statement once per set of values and gives all rows, in that order."""
 
     async def run_each(self, sql: str, many: Iterable[Row]) -> None:
-        """The same for a statement without rows."""
+        """The same for a statement without rows, and in any order: no two sets mean one row."""
 
     async def run_script(self, sql: str) -> None:
         """Runs several statements that take no values."""
