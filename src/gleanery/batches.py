@@ -6,10 +6,10 @@ enough to know which output it is, and to hash its bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 from pydantic import ValidationError
@@ -99,25 +99,22 @@ def _chosen(outputs: Sequence[Output]) -> Callable[[Sequence[int]], Sequence[Out
 def _output(record: Any) -> Output:
     """The common form is seen at a glance; what is not of it, the model looks at."""
     if isinstance(record, dict):
-        fields: Iterable[Any] = map(record.get, Output._fields)
-        output = Output(*fields)
-        if _is_common(output):
-            return output
+        job_id, source_url, data, key, tags, files = map(record.get, Output._fields)
+        if (
+            isinstance(job_id, str)
+            and _is_name(job_id)
+            and _is_text(source_url)
+            and isinstance(data, dict)
+            and (key is None or _is_text(key))
+            and (tags is None or isinstance(tags, dict))
+            and files is None
+        ):
+            return Output(job_id, source_url, data, key, tags)
     return OutputIn.model_validate(record).checked()
 
 
-def _is_common(output: Output) -> bool:
-    job_id, source_url, data, key, tags, files = output
-    return (
-        type(job_id) is str
-        and _is_name(job_id)
-        and type(source_url) is str
-        and "\0" not in source_url
-        and type(data) is dict
-        and (key is None or (type(key) is str and "\0" not in key))
-        and (tags is None or type(tags) is dict)
-        and files is None
-    )
+def _is_text(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and "\0" not in value
 
 
 def _is_name(text: str) -> bool:

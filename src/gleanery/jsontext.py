@@ -15,6 +15,7 @@ import orjson
 DEEPEST = 100
 """How many arrays and objects may stand inside each other."""
 
+_CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _TOO_DEEP = f"nested deeper than {DEEPEST} levels"
 _EXACT_INTEGERS = 2**53  # below this every integer is a double
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -44,7 +45,7 @@ def decode_each(texts: Sequence[bytes], deepest: int = DEEPEST) -> list[Any]:
     may_lose_digits = _has_long_numbers(joined)
     values = [_decoded(text, may_lose_digits) for text in texts]
     brackets = joined.translate(None, _NO_BRACKETS_OR_NUL).split(b"\0")
-    for value, brackets_of_it in zip(values, brackets, strict=True):
+    for value, brackets_of_it in zip(values, brackets, strict=bool(texts)):
         if len(brackets_of_it) > 2 * deepest:
             _refuse_deep_nesting(value, deepest)
     return values
@@ -147,7 +148,7 @@ def canonical(value: Any) -> bytes:
     if isinstance(value, str):
         return encode(value)
     try:
-        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER)
+        text = orjson.dumps(value, option=_CANONICAL)
     except TypeError:  # an integer that a double may spell in another way
         return _sorted(_plain_numbers(value))
     if _INTEGRAL.search(text):  # or a text that looks like one

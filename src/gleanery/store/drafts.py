@@ -14,6 +14,7 @@ from gleanery.records import FileIn, Output
 from gleanery.store import files
 from gleanery.store.rules import Rules
 
+_AT_ONCE = 32  # outputs read before they are drafted: what they say is still in the cache then
 _NO_KEY = bytes(64)  # as long as the text of a key's hash
 
 
@@ -92,10 +93,12 @@ class Drafting:
 
     def read(self, numbers: Sequence[int]) -> None:
         """Drafts the outputs of these numbers. Raises Invalid with every fault of the batch."""
-        for number, output in zip(numbers, self._batch.read(numbers), strict=True):
-            sketch = self.drafts[number]
-            assert isinstance(sketch, Sketch)
-            self.drafts[number] = self._draft(sketch, output, self._batch.places[number])
+        for start in range(0, len(numbers), _AT_ONCE):
+            some = numbers[start : start + _AT_ONCE]
+            for number, output in zip(some, self._batch.read(some), strict=True):
+                sketch = self.drafts[number]
+                assert isinstance(sketch, Sketch)
+                self.drafts[number] = self._draft(sketch, output, self._batch.places[number])
 
     def _sketch(self, head: Head | Output, mark: bytes) -> Sketch:
         key_hash = self.rules.key_hash(head)
