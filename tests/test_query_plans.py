@@ -114,7 +114,7 @@ def test_an_output_is_found_by_its_identity(either: Service) -> None:
     ("sql", "values"),
     [
         (outputs._MOVE, {"$3": "1", "$4": "approved", "$5": "1", "$6": "item"}),
-        (outputs._TOUCH, {"$3": "1", "$4": "item", "$5": "item"}),
+        (outputs._TOUCH, {"$2": "1", "$3": "item", "$4": "$2"}),
     ],
     ids=["moved", "touched"],
 )
@@ -132,7 +132,7 @@ def test_an_output_is_changed_by_its_identity(
     ("sql", "types"),
     [
         (outputs._KNOWN, ["int8", "bytea"]),
-        (outputs._TOUCH, ["int8", "bytea", "int8", "bytea", "bytea"]),
+        (outputs._TOUCH, ["int8", "int8", "bytea", "bytea"]),
         (outputs._MOVE, ["int8", "bytea", "int8", "bool", "int8", "bytea"]),
     ],
     ids=["known", "touched", "moved"],

@@ -66,34 +66,43 @@ _NO_FILE = "Your organization has no such file"
 
 def _moving(seq: int, scraped: int, approved: bool) -> bytes:
     """The end of an item: what changes without a new value."""
-    return _rendered_end(seq // instants.SECOND, scraped // instants.SECOND, approved)
+    return _end(seq // instants.SECOND, scraped // instants.SECOND, approved)
 
 
-@lru_cache(maxsize=1024)  # the outputs of a batch have most of it in common
-def _rendered_end(updated: int, scraped: int, approved: bool) -> bytes:
-    return b',"update_date":"%b","last_scraped_date":"%b","is_approved":%b}' % (
+@lru_cache(maxsize=1024)  # the outputs of a batch have it in common, mostly
+def _end(updated: int, scraped: int, approved: bool) -> bytes:
+    return b',"update_date":"%b"%b,"is_approved":%b}' % (
         instants.render(updated).encode(),
-        instants.render(scraped).encode(),
+        _scraped(scraped),
         b"true" if approved else b"false",
     )
 
 
-def _with_end(end: str) -> str:
-    """The item with another end, in SQL."""
-    approved, not_approved = (len(_moving(0, 0, approved)) for approved in (True, False))
-    length = f"length(item) - CASE WHEN approved THEN {approved} ELSE {not_approved} END"
-    return f"CAST(substr(item, 1, {length}) || {end} AS BYTEA)"
+def _scraped(second: int) -> bytes:
+    return b',"last_scraped_date":"%b"' % instants.render(second).encode()
+
+
+def _length_from(beginning: bytes) -> str:
+    """How long an item is from there to its end, in SQL: that depends on the approval."""
+    ends = (_moving(0, 0, approved) for approved in (True, False))
+    return "CASE WHEN approved THEN {} ELSE {} END".format(
+        *(len(end) - end.index(beginning) for end in ends)
+    )
 
 
 _MOVE = f"""
-UPDATE outputs SET seq = $3, approved = $4, scraped = $5, item = {_with_end("$6")}
+UPDATE outputs SET seq = $3, approved = $4, scraped = $5, item = CAST(
+    substr(item, 1, length(item) - {_length_from(b',"update_date"')}) || $6 AS BYTEA)
 WHERE organization_id = $1 AND identity = $2
 """
 # What stays in its place is not written into any index, not even with the same values.
 _TOUCH = f"""
-UPDATE outputs SET scraped = $3, item = {_with_end("$4")}, sent = $5
-WHERE organization_id = $1 AND identity = $2
+UPDATE outputs SET scraped = $2, item = CAST(
+    substr(item, 1, length(item) - {_length_from(b',"last_scraped_date"')}) || $3
+    || substr(item, 1 + length(item) - {_length_from(b',"is_approved"')}) AS BYTEA)
+WHERE organization_id = $1 AND identity = $4
 """
+_MARK = "UPDATE outputs SET sent = $3 WHERE organization_id = $1 AND identity = $2"
 
 
 # --- storing ------------------------------------------------------------------------------------
@@ -116,6 +125,7 @@ class _Output:
     files: bytes = b""
     is_new: bool = False
     has_moved: bool = False
+    is_spelled_anew: bool = False
     new_value: Draft | None = None
 
     @property
@@ -267,9 +277,7 @@ async def _known_outputs(
     turn: groups.Turn, drafts: Sequence[Sketch | Draft]
 ) -> dict[bytes, _Output]:
     identities = {draft.identity for draft in drafts}
-    rows = await turn.transaction.fetch_each(
-        _KNOWN, [(turn.organization_id, identity) for identity in identities]
-    )
+    rows = await turn.transaction.fetch_for(identities, _KNOWN, turn.organization_id)
     return {row[0]: _Output(*row) for row in rows}
 
 
@@ -306,8 +314,10 @@ def _apply(
         output = _new(draft, jobs[draft.job], next(unused_ids), turn.next_sequence_number())
         outputs[draft.identity] = output
         return _stored(output, "created")
-    output.sent = draft.mark
-    if isinstance(draft, Sketch) or not output.differs(draft):
+    if isinstance(draft, Sketch):
+        return _stored(output, "unchanged")
+    output.sent, output.is_spelled_anew = draft.mark, output.sent != draft.mark
+    if not output.differs(draft):
         return _stored(output, "unchanged")
     if output.content[:16] != draft.content[:16] and output.approved:
         output.approved = False  # another value needs another approval
@@ -346,38 +356,31 @@ def _answer(results: list[StoredOutput]) -> IngestAnswer:
 
 
 async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
-    created: list[Row] = []
-    updated: list[Row] = []
-    moved: list[Row] = []
-    touched: list[Row] = []
+    created, updated, moved, marked, touched = [], [], [], [], []
     whose, now = turn.organization_id, turn.now
     for output in outputs:
-        identity, seq, approved, value = (
-            output.identity,
-            output.seq,
-            output.approved,
-            output.new_value,
-        )
-        moving = _moving(seq, now, approved)
-        if value is not None:
-            item = _item(output, value, moving)
-            row = (whose, identity, seq, approved, now, item, *value[1:6], output.file_ids)
-            if output.is_new:
-                created.append((*row, output.id, turn.group_id, output.job_id, output.created))
-            else:
-                updated.append(row)
-        elif output.has_moved:
-            moved.append((whose, identity, seq, approved, now, moving))
+        value = output.new_value
+        if value is None and not output.has_moved:
+            touched.append(output.identity)
+            if output.is_spelled_anew:
+                marked.append((whose, output.identity, output.sent))
+            continue
+        place = (whose, output.identity, output.seq, output.approved, now)
+        moving = _moving(output.seq, now, output.approved)
+        if value is None:
+            moved.append((*place, moving))
+            continue
+        row = (*place, _item(output, value, moving), *value[1:6], output.file_ids)
+        if output.is_new:
+            created.append((*row, output.id, turn.group_id, output.job_id, output.created))
         else:
-            touched.append((whose, identity, now, moving, output.sent))
-    for sql, rows in (
-        (_CREATE, created),
-        (_UPDATE, updated),
-        (_MOVE, moved),
-        (_TOUCH, touched),
-    ):
-        if rows:
-            await turn.transaction.run_each(sql, rows)
+            updated.append(row)
+    run_each = turn.transaction.run_each
+    await run_each(_CREATE, created)
+    await run_each(_UPDATE, updated)
+    await run_each(_MOVE, moved)
+    await run_each(_MARK, marked)
+    await turn.transaction.fetch_for(touched, _TOUCH, whose, now, _scraped(now // instants.SECOND))
 
 
 def _item(output: _Output, value: Draft, moving: bytes) -> bytes:

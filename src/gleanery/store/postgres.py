@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -453,9 +461,9 @@ class _PostgresTransaction:
     async def run_each(self, sql: str, many: Iterable[Row]) -> None:
         sets = list(many)
         whole = await self._over_arrays(sql, sets)
-        if whole is None:
+        if whole is None and sets:
             await self._connection.executemany(sql, sets)
-        else:
+        elif whole is not None:
             await self._connection.execute(whole, *zip(*sets, strict=True))
 
     async def _over_arrays(self, sql: str, sets: list[Row]) -> str | None:
@@ -467,6 +475,9 @@ class _PostgresTransaction:
             types = [type_.name for type_ in prepared.get_parameters()]
             self._whole[sql] = over_arrays(sql, types)
         return self._whole[sql]
+
+    async def fetch_for(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
+        return await self.fetch_each(sql, [(*values, key) for key in keys])
 
     async def run_script(self, sql: str) -> None:
         await self._connection.execute(sql, timeout=_NO_LIMIT)
