@@ -342,7 +342,7 @@ def _count_new(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
 
 
 def _stored(output: _Output, change: Literal["created", "updated", "unchanged"]) -> StoredOutput:
-    return StoredOutput(id=output.id, output_id=output.identity.hex(), change=change)
+    return {"id": output.id, "output_id": output.identity.hex(), "change": change}
 
 
 def _answer(results: list[StoredOutput]) -> IngestAnswer:
