@@ -61,6 +61,7 @@ _TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
+_FEW = 16  # outputs that are read sooner than it can be found out whether they must be
 _NO_FILE = "Your organization has no such file"
 
 
@@ -205,7 +206,9 @@ async def _drafting(
         batch = await asyncio.to_thread(batch.read_whole)
         await rules.check(schemas, batch)
     drafting = Drafting(organization_id, group, batch, rules)
-    must_be_read = await _begins_with_news(database, organization_id, drafting)
+    must_be_read = len(batch.heads) < _FEW or await _begins_with_news(
+        database, organization_id, drafting
+    )
     # Hashing and rendering is work: in a thread, so that other requests get their turns.
     await asyncio.to_thread(drafting.begin, must_be_read)
     return drafting
