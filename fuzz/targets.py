@@ -23,6 +23,7 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.heads import Head
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.routing import Router
+from gleanery.batches import Batch
 from gleanery.blobs import open_blobs
 from gleanery.errors import (
     BadRequest,
@@ -33,7 +34,7 @@ from gleanery.errors import (
     OutOfRange,
     Unauthenticated,
 )
-from gleanery.records import OutputQuery
+from gleanery.records import Output, OutputIn, OutputQuery
 from gleanery.vault import Vault
 
 
@@ -236,13 +237,34 @@ _BODIES = [operation.body for operation in OPERATIONS if operation.body not in (
 def read_body(data: bytes) -> None:
     """A body is bound, or its faults are told without a word of what it held."""
     try:
-        binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100)
+        bound = binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100)
+        if isinstance(bound, Batch):
+            bound.read_whole()
         faults: Sequence[Fault] = ()
     except Invalid as error:
         faults = error.faults
     for fault in faults:
         assert fault.msg
         assert all(isinstance(part, str) for part in fault.loc)
+
+
+def read_batch(text: bytes) -> None:
+    """Cut into texts, outputs say what they say to the model, or have the same faults."""
+    strict = _outcome(lambda: binding._outputs(text, 100))
+    cut = _outcome(lambda: binding.bind_body(list[OutputIn], text, 100).read_whole().heads)
+    assert cut == strict
+    if isinstance(cut, str):
+        heads = binding.bind_body(list[OutputIn], text, 100).heads
+        told = [(head.job_id, head.source_url, head.key) for head in heads]
+        assert told == [(o.job_id, o.source_url, o.key) for o in binding._outputs(text, 100)]
+
+
+def _outcome(read: Callable[[], Sequence[Output]]) -> str | Sequence[Fault]:
+    """Members in the same order, and numbers of one type: 1 and 1.0 are written apart."""
+    try:
+        return repr(list(read()))
+    except Invalid as error:
+        return error.faults
 
 
 def read_range(data: bytes) -> None:
@@ -335,6 +357,17 @@ TARGETS = {
             b'\x02{"job_id":"j","status":"approved","comment":"fine"}',
             b'\x03[{"job_id":"j","source_url":"u","data":{},"tags":{},"files":[{"field":"f"}]}]',
             b'\x04{"key_fields":["a"],"schema":{"type":"object"},"retain_days":30}',
+        ),
+    ),
+    "batch": Target(
+        read_batch,
+        (
+            b'[{"job_id":"j","source_url":"u","data":{"a":1.0},"key":null,"more":"\xc3\xa9"}]',
+            b'[ {"data":{},"data":{"a":[]},"source_url":"u","job_id":"\\u006a"} , {"job_id":"j"}]',
+            b'[{"job_id":".","source_url":"\\u0000","data":{"n":12345678901234567890},"tags":{}}]',
+            b'[{"job_id":"j","source_url":"u","data":{"a":' + b"[" * 98 + b"]" * 98 + b"}}]",
+            b'[{"job_id":"j","source_url":"u","data":{"a":' + b"[" * 97 + b"]" * 97 + b"}}]",
+            b'[{"job_id":"j","source_url":"u","data":{},"files":[{"field":"f","file_url":"u"}]}]',
         ),
     ),
     "range": Target(read_range, (b"bytes=0-9", b"bytes=-5", b"bytes=5-", b'W/"etag", *')),

@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import apsw
 import pytest
 from conftest import fresh_settings
 from service import Service
 from test_outputs import output
 
-from gleanery.store import audit, outputs, pages
+from gleanery.store import audit, outputs, pages, sqlite, walls
+from gleanery.store.arrays import over_arrays
 from gleanery.store.database import Engine
 from gleanery.store.engines import opened
 
@@ -108,7 +110,7 @@ def test_an_output_is_found_by_its_identity(either: Service) -> None:
     ("sql", "values"),
     [
         (outputs._MOVE, {"$3": "1", "$4": "approved", "$5": "1", "$6": "item"}),
-        (outputs._TOUCH, {"$3": "1", "$4": "item"}),
+        (outputs._TOUCH, {"$2": "1", "$3": "item", "$4": "$2"}),
     ],
     ids=["moved", "touched"],
 )
@@ -120,3 +122,35 @@ def test_an_output_is_changed_by_its_identity(
     found = plan(either, sql, 1, b"x" * 16)
     assert_seeks(found)
     assert "identity=" in found or "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]
+
+
+MANY = [
+    (outputs._KNOWN, ["int8", "bytea"]),
+    (outputs._TOUCH, ["int8", "int8", "bytea", "bytea"]),
+    (outputs._MOVE, ["int8", "bytea", "int8", "bool", "int8", "bytea"]),
+]
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+@pytest.mark.parametrize(("sql", "types"), MANY, ids=["known", "touched", "moved"])
+def test_many_outputs_are_found_each_by_its_identity(
+    either: Service, sql: str, types: list[str]
+) -> None:
+    whole = over_arrays(sql, types)
+    assert whole is not None
+    found = plan(either, whole, *([] for _ in types))
+    assert_seeks(found)
+    assert "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]
+    assert sql is outputs._KNOWN or "Tid Scan" in found
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(("sql", "types"), MANY[:2], ids=["known", "touched"])
+def test_an_array_of_keys_is_looked_up_key_by_key(
+    either: Service, sql: str, types: list[str]
+) -> None:
+    whole = sqlite._for_any(sql, len(types), walls.ANYBODY).replace("?", "$")
+    keys = apsw.carray((b"x" * 16, b"y" * 16))
+    found = plan(either, whole, *([1] * (len(types) - 1)), keys)
+    assert re.match(r"SEARCH outputs USING .*\(identity=\? AND organization_id=\?\)", found)
+    assert found.count("outputs USING") == 1

@@ -16,8 +16,9 @@ from rich.progress import track
 
 from gleanery import instants, tokens
 from gleanery.api.app import vault_of
+from gleanery.batches import of_outputs
 from gleanery.errors import SettingsError
-from gleanery.records import CookieIn, LocalStorageIn, OutputIn, ReviewIn
+from gleanery.records import CookieIn, LocalStorageIn, Output, ReviewIn
 from gleanery.serve import bound, prepare, serve_on
 from gleanery.settings import Settings
 from gleanery.store import cookies, facts, local_storage, organizations, outputs, reviews
@@ -50,7 +51,7 @@ class Sample:
     def __init__(self) -> None:
         self._random = random.Random(7)
 
-    def batches(self) -> Iterator[tuple[str, list[OutputIn], int]]:
+    def batches(self) -> Iterator[tuple[str, list[Output], int]]:
         """Group, outputs and how many days ago they were scraped, oldest first."""
         shops = [self._product(number) for number in range(2400)]
         homes = [self._listing(number) for number in range(900)]
@@ -61,11 +62,11 @@ class Sample:
         changed = self._random.sample(shops, 150)
         yield "shop-prices", [self._repriced(output) for output in changed], 1
 
-    def _product(self, number: int) -> OutputIn:
+    def _product(self, number: int) -> Output:
         pick = self._random.choice
         country, region, domain, currency = pick(_MARKETS)
         maker, thing, colour = pick(_MAKERS), pick(_THINGS), pick(_COLOURS)
-        return OutputIn(
+        return Output(
             job_id=f"catalogue-{domain}",
             source_url=f"https://www.{maker.lower()}.example/{domain}/p/{10_000 + number}",
             key=f"sku-{10_000 + number}",
@@ -82,14 +83,14 @@ class Sample:
             tags={"country": country, "region": region, "category": thing},
         )
 
-    def _repriced(self, output: OutputIn) -> OutputIn:
+    def _repriced(self, output: Output) -> Output:
         price = round(output.data["price"] * self._random.uniform(0.8, 1.1), 2)
-        return output.model_copy(update={"data": output.data | {"price": price}})
+        return output._replace(data=output.data | {"price": price})
 
-    def _listing(self, number: int) -> OutputIn:
+    def _listing(self, number: int) -> Output:
         country, region, domain, currency = self._random.choice(_MARKETS)
         street = self._random.choice(_STREETS)
-        return OutputIn(
+        return Output(
             job_id=self._random.choice(("rentals", "sales")),
             source_url=f"https://homes.example/{domain}/{500_000 + number}",
             data={
@@ -103,11 +104,11 @@ class Sample:
             tags={"country": country, "region": region},
         )
 
-    def _article(self, number: int) -> OutputIn:
+    def _article(self, number: int) -> Output:
         country, _, domain, _ = self._random.choice(_MARKETS)
         maker, thing = self._random.choice(_MAKERS), self._random.choice(_THINGS)
         day = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=13 * number)
-        return OutputIn(
+        return Output(
             job_id="front-pages",
             source_url=f"https://news.example/{domain}/{number}",
             data={
@@ -187,7 +188,7 @@ async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
         moment = now - days_ago * _DAY
         await outputs.store_outputs(
-            database, schemas, organization_id, group, found, partial(int, moment)
+            database, schemas, organization_id, group, of_outputs(found), partial(int, moment)
         )
     for group, review in _REVIEWS:
         await reviews.add_review(database, organization_id, group, review, instants.now, by)

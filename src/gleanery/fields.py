@@ -83,6 +83,7 @@ _HEADER_TEXT = r"^[^\x00\r\n]*$"
 # A group or job is also a path segment: no slash, no control character, not "." or "..".
 _NAME = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/]{1,200}$"
 FILE_ID = r"^[0-9a-f]{32}$"
+check_name = _matching(_NAME, "expected 1 to 200 characters, no slash or control, not . or ..")
 
 Text = Annotated[
     str,
@@ -96,12 +97,7 @@ HeaderText = Annotated[
 ]
 Name = Annotated[
     str,
-    AfterValidator(
-        told(
-            "name",
-            _matching(_NAME, "expected 1 to 200 characters, no slash or control, not . or .."),
-        )
-    ),
+    AfterValidator(told("name", check_name)),
     _schema(pattern=_NAME),
 ]
 FileId = Annotated[

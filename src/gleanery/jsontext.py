@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +15,7 @@ import orjson
 DEEPEST = 100
 """How many arrays and objects may stand inside each other."""
 
+_CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _TOO_DEEP = f"nested deeper than {DEEPEST} levels"
 _EXACT_INTEGERS = 2**53  # below this every integer is a double
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -22,23 +24,40 @@ _INTEGRAL = re.compile(rb"\.0(?![0-9])")
 _AS_ZEROS = bytes.maketrans(b"123456789.", b"0" * 10)
 _MANY_DIGITS = b"0" * 16
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_NO_BRACKETS_OR_NUL = _NO_BRACKETS.replace(b"\0", b"")
 
 
 class BadJson(ValueError):
     """The text is not JSON that can be kept and given back; says why in one sentence."""
 
 
-def decode(text: bytes) -> Any:
+def decode(text: bytes, deepest: int = DEEPEST) -> Any:
     """The value of a UTF-8 JSON text. Integers of any spelling keep every digit."""
-    value = _decoded(text)
-    if len(text) > 2 * DEEPEST:
-        _refuse_deep_nesting(value)
+    value = _decoded(text, may_lose_digits=_has_long_numbers(text))
+    if len(text.translate(None, _NO_BRACKETS)) > 2 * deepest:
+        _refuse_deep_nesting(value, deepest)
     return value
 
 
-def _decoded(text: bytes) -> Any:
+def decode_each(texts: Sequence[bytes], deepest: int = DEEPEST) -> list[Any]:
+    """The same of many texts: what each is looked through for, is looked for in all at once."""
+    joined = b"\0".join(texts)  # which is no part of any JSON
+    may_lose_digits = _has_long_numbers(joined)
+    values = [_decoded(text, may_lose_digits) for text in texts]
+    brackets = joined.translate(None, _NO_BRACKETS_OR_NUL).split(b"\0")
+    for value, brackets_of_it in zip(values, brackets, strict=bool(texts)):
+        if len(brackets_of_it) > 2 * deepest:
+            _refuse_deep_nesting(value, deepest)
+    return values
+
+
+def _has_long_numbers(text: bytes) -> bool:
+    return _MANY_DIGITS in text.translate(_AS_ZEROS)
+
+
+def _decoded(text: bytes, may_lose_digits: bool) -> Any:
     """By the fast way, if it can't lose a digit; what that refuses, the exact way explains."""
-    if _MANY_DIGITS not in text.translate(_AS_ZEROS):
+    if not may_lose_digits:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
@@ -65,22 +84,10 @@ def _decoded_exactly(text: bytes) -> Any:
     return value
 
 
-def _refuse_deep_nesting(value: Any) -> None:
-    """Of a batch, few elements have as many brackets as would be too many: only they are walked."""
-    is_batch = isinstance(value, list)
-    suspects = [one for one in (value if is_batch else [value]) if _has_many_brackets(one)]
-    if _is_deeper(suspects, DEEPEST - is_batch):
+def _refuse_deep_nesting(value: Any, deepest: int) -> None:
+    """For what has as many brackets as could be too many."""
+    if _is_deeper([value], deepest):
         raise BadJson(_TOO_DEEP)
-
-
-def _has_many_brackets(value: Any) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    try:
-        text = orjson.dumps(value)
-    except TypeError:  # an integer beyond 64 bits, or far too deep
-        return True
-    return len(text.translate(None, _NO_BRACKETS)) >= 2 * DEEPEST
 
 
 def _is_deeper(level: list[Any], deepest: int) -> bool:
@@ -138,11 +145,13 @@ def canonical(value: Any) -> bytes:
     2^53 of integral value as its digits, any other that a double holds as the shortest decimal of
     that double, and an integer that no double holds as its digits.
     """
+    if isinstance(value, str):
+        return encode(value)
     try:
-        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER)
+        text = orjson.dumps(value, option=_CANONICAL)
     except TypeError:  # an integer that a double may spell in another way
         return _sorted(_plain_numbers(value))
-    if b".0" in text and _INTEGRAL.search(text):  # or a number that looks like one
+    if _INTEGRAL.search(text):  # or a text that looks like one
         return _sorted(_plain_numbers(value))
     return text
 

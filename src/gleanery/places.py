@@ -10,6 +10,7 @@ REGION_FORM = r"^[A-Za-z]{2}-[A-Za-z0-9]{1,3}$"
 """ISO 3166-2: a country's two letters, a hyphen, one to three letters or digits."""
 
 LONGEST_COUNTRY = 100
+_LONGEST_REGION = len("XX-XXX")
 
 _REGION = re.compile(REGION_FORM.removeprefix("^").removesuffix("$"), re.ASCII)
 
@@ -55,19 +56,28 @@ _ALIASES = {
 }
 
 
-@lru_cache(maxsize=4096)
 def country_key(name: str) -> str | None:
     """The ISO code of a country under any of its names; an unknown name stands for itself.
 
     None for what could never be asked for: an empty, overlong or NUL-bearing name.
     """
-    if not name or len(name) > LONGEST_COUNTRY or "\0" in name:
+    return _country_key(name) if len(name) <= LONGEST_COUNTRY else None
+
+
+@lru_cache(maxsize=4096)  # of short names only
+def _country_key(name: str) -> str | None:
+    if not name or "\0" in name:
         return None
     return _codes().get(_folded(name)) or name.casefold()
 
 
 def region_key(code: str) -> str | None:
     """The code in upper case; None if it is not of the form of ISO 3166-2."""
+    return _region_key(code) if len(code) <= _LONGEST_REGION else None
+
+
+@lru_cache(maxsize=4096)
+def _region_key(code: str) -> str | None:
     return code.upper() if _REGION.fullmatch(code) else None
 
 

@@ -5,7 +5,8 @@ They are pydantic models, strict, so that every fault has its place and name.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -216,6 +217,20 @@ class OutputIn(Input):
     files: Annotated[list[NamedFile], Field(max_length=200)] | None = Field(
         default=None, description="The files that belong to it."
     )
+
+    def checked(self) -> Output:
+        return Output(self.job_id, self.source_url, self.data, self.key, self.tags, self.files)
+
+
+class Output(NamedTuple):
+    """The same, known to be in order."""
+
+    job_id: str
+    source_url: str
+    data: dict[str, Any]
+    key: str | None = None
+    tags: dict[str, Any] | None = None
+    files: Sequence[FileIn] | None = None
 
 
 class FileUpload(Input):

@@ -6,16 +6,17 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from gleanery import jsontext
+from gleanery import batches, jsontext
 from gleanery.api.request import Request
 from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
 from gleanery.fields import Name
+from gleanery.records import Output, OutputIn
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
@@ -192,7 +193,19 @@ def _validator(type_: Any) -> TypeAdapter[Any]:
 
 
 def bind_body(type_: Any, text: bytes, max_records: int) -> Any:
-    """The body's value; of an array, every element's every fault is told."""
+    """The body's value; outputs are bound as a batch, of which nothing may have been read yet."""
+    if type_ == list[OutputIn]:
+        return batches.of_array(text, max_records, partial(_outputs, text, max_records))
+    return bind_strictly(type_, text, max_records)
+
+
+def _outputs(text: bytes, max_records: int) -> list[Output]:
+    bound: list[OutputIn] = bind_strictly(list[OutputIn], text, max_records)
+    return [output.checked() for output in bound]
+
+
+def bind_strictly(type_: Any, text: bytes, max_records: int) -> Any:
+    """By the model; of an array, every element's every fault is told."""
     if not text:
         raise Invalid(Fault(("body",), "The body is empty", "json"))
     try:

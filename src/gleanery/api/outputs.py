@@ -6,15 +6,16 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from gleanery import jsontext
+from gleanery import batches, jsontext
 from gleanery.api import links
-from gleanery.api.binding import bind_body
+from gleanery.api.binding import bind_strictly
 from gleanery.api.calls import Answer, Call
+from gleanery.batches import Batch
 from gleanery.errors import Fault, GleaneryError, Invalid
 from gleanery.jsontext import encode
-from gleanery.records import OutputIn, OutputQuery
+from gleanery.records import Output, OutputIn, OutputQuery
 from gleanery.store import outputs, pages
 
 _LINES_AT_ONCE = 1000
@@ -51,7 +52,7 @@ async def delete_output(call: Call[None, None]) -> Answer:
     return Answer(b'{"deleted":%d}' % deleted)
 
 
-async def store_outputs(call: Call[None, list[OutputIn]]) -> Answer:
+async def store_outputs(call: Call[None, Batch]) -> Answer:
     s = call.services
     answer = await outputs.store_outputs(
         call.database,
@@ -91,30 +92,31 @@ async def _store_lines(
     call: Call[None, AsyncIterator[bytes]], batch: list[bytes], first: int
 ) -> Counter[str]:
     s = call.services
-    bound = await asyncio.to_thread(_bind_lines, batch, first)
-    places, found = [place for place, _ in bound], [output for _, output in bound]
     answer = await outputs.store_outputs(
         call.database,
         s.schemas,
         call.organization_id,
         call.path["group_id"],
-        found,
+        await asyncio.to_thread(_bind_lines, batch, first),
         s.clock,
-        places=places,
         idempotency_key=call.idempotency_key,
     )
     return Counter(result["change"] for result in answer["results"])
 
 
-def _bind_lines(batch: list[bytes], first: int) -> list[tuple[int, OutputIn]]:
-    """The outputs with their lines' numbers, or every fault of every line."""
-    bound: list[tuple[int, OutputIn]] = []
+def _bind_lines(lines: list[bytes], first: int) -> Batch:
+    numbered = {place: line for place, line in enumerate(lines, first) if line.strip()}
+    in_full = partial(_bind_strictly, numbered)
+    return batches.of_texts([*numbered.values()], [*numbered], jsontext.DEEPEST, in_full)
+
+
+def _bind_strictly(lines: dict[int, bytes]) -> list[Output]:
+    """The outputs, or every fault of every line."""
+    bound: list[Output] = []
     faults: list[Fault] = []
-    for place, line in enumerate(batch, first):
-        if not line.strip():
-            continue
+    for place, line in lines.items():
         try:
-            bound.append((place, bind_body(OutputIn, line, 1)))
+            bound.append(bind_strictly(OutputIn, line, 1).checked())
         except Invalid as error:
             faults += [replace(f, loc=("body", str(place), *f.loc[1:])) for f in error.faults]
     if faults:

@@ -7,7 +7,7 @@ on an event loop (PostgreSQL) and straight through in a writer thread (SQLite).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -36,7 +36,10 @@ class Transaction(Protocol):
         """Runs one statement once per set of values and gives all rows, in that order."""
 
     async def run_each(self, sql: str, many: Iterable[Row]) -> None:
-        """The same for a statement without rows."""
+        """The same for a statement without rows, and in any order: no two sets mean one row."""
+
+    async def fetch_for(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
+        """Runs one statement for each key, its last value; gives all rows, in any order."""
 
     async def run_script(self, sql: str) -> None:
         """Runs several statements that take no values."""

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+from binascii import hexlify
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from gleanery import jsontext, places
-from gleanery.fingerprints import Beginning, fingerprint
-from gleanery.records import FileIn, OutputIn
+from gleanery.batches import Batch, Head
+from gleanery.fingerprints import fingerprint, measured
+from gleanery.records import FileIn, Output
 from gleanery.store import files
 from gleanery.store.rules import Rules
+
+_AT_ONCE = 32  # outputs read before they are drafted: what they say is still in the cache then
+_NO_KEY = bytes(64)  # as long as the text of a key's hash
+
+
+class Sketch(NamedTuple):
+    """Which output it is, and in which bytes it was sent: enough, if those are stored already."""
+
+    identity: bytes
+    mark: bytes
+    key_hash: bytes
 
 
 class Draft(NamedTuple):
     """An output as it came in, with all that can be worked out before the database is asked."""
 
-    job: str
     identity: bytes
+    mark: bytes
     content: bytes
     """Half a hash of the value, half of the rest that a client could see change."""
     url: bytes
     country: str | None
     region: str | None
+    job: str
     before_id: bytes
     after_id: bytes
     files: Sequence[files.Named]
@@ -29,23 +44,16 @@ class Draft(NamedTuple):
     """Where it stands in what the client sent."""
 
 
-def drafts_of(
-    organization_id: int,
-    group: str,
-    batch: Sequence[OutputIn],
-    rules: Rules,
-    places: Sequence[int],
-) -> list[Draft]:
-    """Under the rules of their group; ``places`` is where each stands in what the client sent."""
-    drafting = _Drafting(organization_id, group, rules)
-    return [drafting.draft(output, place) for place, output in zip(places, batch, strict=True)]
-
-
-def content_of(batch: Sequence[OutputIn]) -> bytes:
+def content_of(outputs: Sequence[Output]) -> bytes:
     """A hash of all that the client has said."""
-    return fingerprint(
-        *(jsontext.canonical(output.model_dump(exclude_none=True)) for output in batch)
-    )
+    return fingerprint(*map(_said, outputs))
+
+
+def _said(output: Output) -> bytes:
+    said = {name: value for name, value in output._asdict().items() if value is not None}
+    if output.files is not None:
+        said["files"] = [file.model_dump(exclude_none=True) for file in output.files]
+    return jsontext.canonical(said)
 
 
 def url_key(url: str) -> bytes:
@@ -55,56 +63,88 @@ def url_key(url: str) -> bytes:
 class _Job(NamedTuple):
     """What the outputs of a job have in common."""
 
-    beginning: Beginning
-    """Of their identities."""
+    beginning: bytes
+    """Of what their identities are hashed from: all but the text of the key's hash."""
     text: bytes
 
 
-class _Drafting:
-    """Hashes and renders outputs under the rules of their group."""
+class Drafting:
+    """Hashes and renders the outputs of a batch under the rules of their group."""
 
-    def __init__(self, organization_id: int, group: str, rules: Rules) -> None:
-        self._of_group = (organization_id, group)
-        self._rules = rules
+    def __init__(self, organization_id: int, group: str, batch: Batch, rules: Rules) -> None:
+        self.rules = rules
+        self.drafts: list[Sketch | Draft] = []
+        self._of_group = measured(organization_id) + measured(group)
+        self._batch = batch
         self._jobs: dict[str, _Job] = {}
 
-    def draft(self, output: OutputIn, place: int) -> Draft:
-        job = self._jobs.get(output.job_id) or self._job(output.job_id)
-        key_hash = self._rules.key_hash(output).hex()
-        value_hash = jsontext.canonical_hash(output.data)
-        identity = job.beginning.with_end(key_hash)[:16]
-        tags, named = output.tags or {}, output.files or ()
-        tags_text = jsontext.encode(tags)
-        rest = fingerprint(output.source_url, jsontext.canonical(tags), *map(_file_text, named))
+    def first(self) -> Sketch:
+        return self._sketch(self._batch.heads[0], self._batch.marks[0])
+
+    def begin(self, must_be_read: bool) -> None:
+        """Sketches what need not be read if it is stored already.
+
+        Of one that is there twice, who comes second finds what the first has made of it.
+        """
+        heads_and_marks = zip(self._batch.heads, self._batch.marks, strict=True)
+        self.drafts = [self._sketch(head, mark) for head, mark in heads_and_marks]
+        if must_be_read or len({draft.identity for draft in self.drafts}) < len(self.drafts):
+            self.read(range(len(self.drafts)))
+
+    def read(self, numbers: Sequence[int]) -> None:
+        """Drafts the outputs of these numbers. Raises Invalid with every fault of the batch."""
+        for start in range(0, len(numbers), _AT_ONCE):
+            some = numbers[start : start + _AT_ONCE]
+            for number, output in zip(some, self._batch.read(some), strict=True):
+                sketch = self.drafts[number]
+                assert isinstance(sketch, Sketch)
+                self.drafts[number] = self._draft(sketch, output, self._batch.places[number])
+
+    def _sketch(self, head: Head | Output, mark: bytes) -> Sketch:
+        key_hash = self.rules.key_hash(head)
+        job = self._jobs.get(head.job_id) or self._job(head.job_id)
+        identity = sha256(job.beginning + hexlify(key_hash)).digest()[:16]
+        return Sketch(identity, mark, key_hash)
+
+    def _draft(self, sketch: Sketch, output: Output, place: int) -> Draft:
+        identity, mark, key_hash = sketch
+        job_id, source_url, data, _, tags, named = output
+        tags, named = tags or {}, named or ()
+        value_hash = jsontext.canonical_hash(data)
+        url = measured(source_url)
+        rest = url + measured(jsontext.canonical(tags))
+        if named:
+            rest += b"".join(map(_file_text, named))
         return Draft(
-            output.job_id,
             identity,
-            value_hash[:16] + rest[:16],
-            url_key(output.source_url),
+            mark,
+            value_hash[:16] + sha256(rest).digest()[:16],
+            sha256(url).digest()[:16],
             _tag(tags, "country", places.country_key),
             _tag(tags, "region", places.region_key),
-            b'{"source_url":%s,"data":%s,"id":'
-            % (jsontext.encode(output.source_url), jsontext.encode(output.data)),
-            b',"output_id":"%s","root_job_id":%s,"key_hash":"%s","value_hash":"%s","tags":%s'
+            job_id,
+            b'{"source_url":%b,"data":%b,"id":'
+            % (jsontext.encode(source_url), jsontext.encode(data)),
+            b',"output_id":"%b","root_job_id":%b,"key_hash":"%b","value_hash":"%b","tags":%b'
             % (
-                identity.hex().encode(),
-                job.text,
-                key_hash.encode(),
-                value_hash.hex().encode(),
-                tags_text,
+                hexlify(identity),
+                self._jobs[job_id].text,
+                hexlify(key_hash),
+                hexlify(value_hash),
+                jsontext.encode(tags),
             ),
-            [files.named(file) for file in named],
+            [files.named(file) for file in named] if named else (),
             place,
         )
 
     def _job(self, name: str) -> _Job:
-        job = _Job(Beginning(*self._of_group, name), jsontext.encode(name))
-        self._jobs[name] = job
+        beginning = self._of_group + measured(name) + measured(_NO_KEY)[: -len(_NO_KEY)]
+        job = self._jobs[name] = _Job(beginning, jsontext.encode(name))
         return job
 
 
 def _file_text(file: FileIn) -> bytes:
-    return jsontext.canonical(file.model_dump(exclude_none=True))
+    return measured(jsontext.canonical(file.model_dump(exclude_none=True)))
 
 
 def _tag(tags: dict[str, Any], name: str, key: Callable[[str], str | None]) -> str | None:

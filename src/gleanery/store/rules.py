@@ -8,8 +8,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gleanery import jsontext
+from gleanery.batches import Batch, Head
 from gleanery.errors import Fault, Invalid
-from gleanery.records import OutputIn
+from gleanery.records import Output
 from gleanery.store.database import Database
 from gleanery.store.schemas import NotASchema, SchemaFault, Schemas, TooCostly
 
@@ -35,26 +36,32 @@ class Rules(NamedTuple):
     key_fields: str | None = None
     schema: str | None = None
 
-    def key_hash(self, output: OutputIn) -> bytes:
+    def key_hash(self, output: Head | Output) -> bytes:
         """The key is ``key``, else the group's key fields if all are there, else ``source_url``."""
         if output.key is not None:
             return jsontext.canonical_hash(output.key)
-        names = () if self.key_fields is None else _names(self.key_fields)
-        if names and all(name in output.data for name in names):
-            return jsontext.canonical_hash([output.data[name] for name in names])
+        if self.key_fields is not None:
+            assert isinstance(output, Output)
+            names = _names(self.key_fields)
+            if all(name in output.data for name in names):
+                return jsontext.canonical_hash([output.data[name] for name in names])
         return jsontext.canonical_hash(output.source_url)
 
-    async def check(
-        self, schemas: Schemas, batch: Sequence[OutputIn], places: Sequence[int]
-    ) -> None:
+    @property
+    def look_into_data(self) -> bool:
+        """Whether an output's head tells too little."""
+        return self != Rules()
+
+    async def check(self, schemas: Schemas, batch: Batch) -> None:
         """Raises Invalid with what in the batch breaks the schema. Values are not repeated."""
         if self.schema is None:
             return
         faults: list[Fault] = []
-        for start in range(0, len(batch), _AT_ONCE):
-            values = [output.data for output in batch[start : start + _AT_ONCE]]
+        for start in range(0, len(batch.heads), _AT_ONCE):
+            some = range(start, min(start + _AT_ONCE, len(batch.heads)))
+            values = [output.data for output in batch.read(some)]
             for fault in await self._broken(schemas, values):
-                place = str(places[start + fault.place])
+                place = str(batch.places[start + fault.place])
                 where = "/".join(fault.schema_path)
                 faults.append(
                     Fault(

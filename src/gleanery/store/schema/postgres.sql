@@ -110,8 +110,12 @@ CREATE TABLE outputs (
     created         BIGINT  NOT NULL,
     file_ids        BYTEA   NOT NULL DEFAULT '', -- which of them are ours, 16 bytes each
     item            BYTEA   NOT NULL,             -- its JSON text, with marks for the links of files
+    sent            BYTEA   NOT NULL DEFAULT '',  -- the bytes it was last sent in, hashed
     PRIMARY KEY (identity, organization_id)
-) WITH (toast_tuple_target = 8160);
+) WITH (toast_tuple_target = 8160, fillfactor = 50);
+
+-- Half of a page is left for the versions that another scrape makes of what is on it: these then go
+-- into no index, and a group does not grow to several times its size between two vacuums.
 
 -- A text of some kilobytes is read as it is: to unpack it would take longer than to read it.
 ALTER TABLE outputs ALTER COLUMN item SET STORAGE EXTERNAL;
