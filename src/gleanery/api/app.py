@@ -62,11 +62,12 @@ def build_app(
     """
     contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
     vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
+    database = database_of(settings)
     work = Places(settings.max_requests)
     services = Services(
         settings=settings,
         address=settings.address,
-        database=database_of(settings),
+        database=database,
         schemas=Schemas(),
         blobs=blobs,
         vault=vault,
@@ -74,7 +75,7 @@ def build_app(
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
         work=work,
-        beginnings=Beginnings(work),
+        beginnings=Beginnings(work, database.one_moment),
         waits=Places(settings.max_connections),
         transfers=Places(settings.max_transfers),
         telemetry=telemetry.Telemetry(
@@ -213,11 +214,11 @@ class App:
         if request.visit is None:
             start()
         else:
-            self._services.beginnings.add(request.visit, start)
+            self._services.beginnings.add(request.visit, start, self.is_prompt(request))
 
     def is_prompt(self, request: Request) -> bool:
-        operation: Operation = request.head.match.operation
-        return self._reads_at_once and operation.only_reads
+        match = request.head.match  # known of who has asked the same before
+        return self._reads_at_once and match is not None and match.operation.only_reads
 
     def put_off(self, refusal: Callable[[], None]) -> None:
         self._services.beginnings.put_off(refusal)

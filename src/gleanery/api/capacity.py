@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from gleanery.errors import Busy
 from gleanery.turns import Turns
@@ -102,16 +102,22 @@ class Beginnings:
     As few are refused each time. To refuse a request takes a quarter of the time of answering it:
     done at once, the refusals of a flood would leave no time for those who were let in. Who waits
     to be refused sends nothing more meanwhile, and so a flood is held to the pace of its answers.
+
+    What is answered as soon as it is begun is begun together with others of its kind, and reads the
+    database with them: ``one_moment`` is a reading that several share.
     """
 
-    def __init__(self, work: Places) -> None:
+    def __init__(
+        self, work: Places, one_moment: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self._work = work
+        self._one_moment = one_moment
         self._turns = Turns[Callable[[], None]]()
         self._refusals = deque[Callable[[], None]]()
         self._is_called = False
 
-    def add(self, visit: Visit, begin: Callable[[], None]) -> None:
-        if self._turns or self._work.are_many_taken:
+    def add(self, visit: Visit, begin: Callable[[], None], is_prompt: bool = False) -> None:
+        if is_prompt or self._turns or self._work.are_many_taken:
             self._turns.add(visit.organization_id, begin)
             self._call()
         else:
@@ -141,5 +147,8 @@ class Beginnings:
         refused = [self._refusals.popleft() for _ in range(_FEW) if self._refusals]
         if self._turns or self._refusals:
             self._call()
-        for settle in (*begun, *refused):
-            settle()
+        with self._one_moment() if len(begun) > 1 else nullcontext():
+            for begin in begun:
+                begin()
+        for refuse in refused:
+            refuse()

@@ -328,7 +328,7 @@ class Connection(asyncio.Protocol):
     def _start(self, request: Request, refusal: GleaneryError | None = None) -> None:
         self._current = request
         answering = self._answer(request, refusal)
-        if request.cursor is not None and refusal is None and self._gate.handler.is_prompt(request):
+        if refusal is None and self._gate.handler.is_prompt(request):
             try:
                 awaited = answering.send(None)
             except StopIteration:

@@ -8,7 +8,7 @@ on an event loop (PostgreSQL) and straight through in a writer thread (SQLite).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from gleanery.store.watching import Watch
@@ -89,6 +89,9 @@ class Engine(Database, Protocol):
     @property
     def reads_at_once(self) -> bool:
         """Whether reading waits for nothing: what is begun is done."""
+
+    def one_moment(self) -> AbstractContextManager[None]:
+        """What is read at once in here is read as of one moment; reads may share some work."""
 
     async def open(self) -> None:
         """Connects; afterwards reads and writes work, if the schema is there."""

@@ -13,7 +13,12 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+)
 from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -262,6 +267,9 @@ class PostgresDatabase:
 
     def of_everyone(self) -> Database:
         return _PostgresRows(self, EVERYONE)
+
+    def one_moment(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def schema_number(self) -> int:
         [[listed]] = await self.read("SELECT to_regclass('migrations') IS NOT NULL")
