@@ -87,7 +87,8 @@ def _fill_once(
 
 
 def _newest_status(under_way: Load) -> str:
-    return max(writer.tally.moments[-1] for writer in under_way.writers).status
+    tallies = [writer.tally for writer in under_way.writers]
+    return max(tally.moments[-1] for tally in tallies if tally.moments).status
 
 
 def _sqlite_on_a_small_disk(ground: Ground) -> tuple[Service, Disk]:
