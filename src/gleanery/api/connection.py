@@ -333,6 +333,8 @@ class Connection(asyncio.Protocol):
                 awaited = answering.send(None)
             except StopIteration:
                 return  # a task for it would have taken longer than all the rest but the reading
+            except Exception:
+                return  # which is in the log, and the connection cut; others are still to be begun
             answering = _gone_on(answering, awaited)
         task = self._loop.create_task(answering)
         self._state.tasks.add(task)
