@@ -430,6 +430,20 @@ def test_a_link_of_ours_can_not_be_changed(timed_service: Service, clock: Clock)
         assert httpx2.get(link).status_code == 403
 
 
+def test_a_page_whose_next_output_has_the_first_file(scraper: Client) -> None:
+    file_id = upload(scraper, source_url="https://a/x.pdf")["id"]
+    scraper.store("lone", output(0), output(1), with_file(2, file_id), output(3))
+    cursor, files = 1, []
+    for _ in range(4):  # on one connection, so that the same is asked for from another cursor
+        page = scraper.get(f"/v1/outputs/lone?limit=1&cursor={cursor}")
+        assert page.status_code == 200, page.text
+        files += [item["files"] for item in page.json()["items"]]
+        cursor = page.json()["metadata"]["next_cursor"]
+    assert [len(some) for some in files] == [0, 0, 1, 0]
+    assert cursor is None
+    assert httpx2.get(files[2][0]["blob_url"]).content == PDF
+
+
 # --- when the store fails -----------------------------------------------------------------------
 
 
