@@ -10,6 +10,7 @@ import random
 import re
 import socket
 import string
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,7 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import httpx2
 import pytest
-from bucket import BUCKET, PLACE, Bucket
+from bucket import BUCKET, PLACE, Bucket, Credentials
 from conftest import fresh_settings
 from process import PROC, served
 from service import Client, Clock, Service
@@ -467,6 +468,38 @@ def test_a_store_that_fails_for_a_while(scraper: Client, bucket: Bucket) -> None
         assert answer.headers["retry-after"]
     assert scraper.get("/v1/outputs/none").status_code == 404  # the rest goes on
     assert upload(scraper, b"refused")["size"] == 7
+
+
+@pytest.fixture
+def credentials(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Credentials]:
+    asked = Credentials()
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", asked.url)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    yield asked
+    asked.stop()
+
+
+@pytest.fixture
+def unsure(
+    engine: str, credentials: Credentials, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Service]:
+    """A service whose bucket is opened with keys that end soon."""
+    service = Service(settings_with(fresh_settings(engine, request, tmp_path), "s3"))
+    yield service
+    service.stop()
+
+
+def test_links_that_nobody_can_sign(unsure: Service, credentials: Credentials) -> None:
+    with unsure.client() as client:
+        client.store("group", with_file(0, upload(client)["id"]))
+        pages = [f"/v1/outputs/group?cursor={n}" for n in (1, 2, 3)]
+        assert [client.get(page).status_code for page in pages] == [200] * 3
+        credentials.are_known = False
+        time.sleep(0.2)  # for so long those of before are taken without asking
+        assert [client.get(page).status_code for page in pages] == [503] * 3
+        credentials.are_known = True
+        assert client.get(pages[0]).status_code == 200
 
 
 # --- collecting ---------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ import httptools
 from gleanery.errors import BadRequest
 
 _LONGEST_KEPT = 4096
-# A cursor that is surely valid: 18 digits are below the largest. A query begins at the first question
-# mark: behind another there is only a part of some value, which may well look like a cursor.
+# A cursor that is surely valid: 18 digits are below the largest. A query begins at the first
+# question mark: behind another there is a part of some value, which may well look like a cursor.
 _CURSOR = re.compile(rb"GET [^\s?#]*\?(?:[^\s#]*&)?cursor=([1-9][0-9]{0,17})(?=[& ])")
 _MOST_DIGITS = 18
 _OF_BODY = {b"content-length", b"transfer-encoding", b"expect"}
