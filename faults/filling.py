@@ -87,8 +87,8 @@ def _fill_once(
 
 
 def _newest_status(under_way: Load) -> str:
-    tallies = [writer.tally for writer in under_way.writers]
-    return max(tally.moments[-1] for tally in tallies if tally.moments).status
+    newest = [moment for writer in under_way.writers for moment in writer.tally.moments[-1:]]
+    return max(newest).status  # of those who have been answered at all
 
 
 def _sqlite_on_a_small_disk(ground: Ground) -> tuple[Service, Disk]:

@@ -343,6 +343,8 @@ TARGETS = {
             _PAGED % b"17" + b"\0" + _PAGED % b"123456789012345678",
             _PAGED % b"1&cursor=2" + b"\0" + _PAGED % b"007",
             _PAGED % b"17" + b"\0" + _PAGED % b"17 HTTP/1.1\r\nhost: a\r\n\r\n",
+            _PAGED % b"1&url=/?cursor=7" + b"\0" + _PAGED % b"1&url=/?cursor=8",
+            _PAGED.replace(b"&cursor=%s", b"") + b"\0" + b"17",
         ),
     ),
     "path": Target(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import boto3
@@ -47,6 +49,28 @@ class Bucket:
         listed = self.client.list_objects_v2(Bucket=BUCKET).get("Contents", [])
         pending = self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
         return [one["Key"] for one in (*listed, *pending)]
+
+    def stop(self) -> None:
+        self._server.shutdown()
+
+
+class Credentials:
+    """What a machine in the cloud asks for its keys, which hold for a minute; may know none."""
+
+    def __init__(self) -> None:
+        self.are_known = True
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def _answer(self, environ: Any, start_response: Any) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        start_response("200 OK" if self.are_known else "404 Not Found", [])
+        if not path.endswith("/role"):
+            return [b"token" if path.endswith("/token") else b"role"]
+        ends = datetime.now(UTC) + timedelta(minutes=1)
+        keys = {"AccessKeyId": "test", "SecretAccessKey": "test", "Token": "test"}
+        return [json.dumps(keys | {"Expiration": f"{ends:%Y-%m-%dT%H:%M:%SZ}"}).encode()]
 
     def stop(self) -> None:
         self._server.shutdown()

@@ -234,6 +234,30 @@ def test_the_same_from_another_cursor_is_just_that(strict: Service) -> None:
         assert urls == [["1"], ["2"], ["1"], ["0"], *[[]] * 5, ["1", "2"], ["1"], [], ["1"]]
 
 
+def test_what_only_looks_like_a_cursor_is_none(strict: Service) -> None:
+    with strict.client() as client, connected(strict) as connection:
+        urls = [f"http://a/?cursor={n}" for n in (7, 8)]
+        client.store("shop", *({"job_id": "j", "source_url": url, "data": {}} for url in urls))
+        for query in ("url=", "cursor=1&url="):
+            asked = [head(client, "GET", f"/v1/outputs/shop?{query}{url}") for url in urls]
+            pages = [page for _, page in answers(connection, *asked)]
+            assert [[item["source_url"] for item in page["items"]] for page in pages] == [
+                [url] for url in urls
+            ]
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_digits_alone_are_no_request(strict: Service, method: str) -> None:
+    with strict.client() as client, connected(strict) as connection:
+        path = "/v1/groups/shop" if method == "PUT" else "/v1/outputs/shop"
+        body = b"{}" if method == "PUT" else b""
+        client.store("shop", {"job_id": "j", "source_url": "u", "data": {}})
+        length = f"Content-Length: {len(body)}"
+        asked = head(client, method, path, JSON, length) + body
+        statuses = [status for status, _ in answers(connection, asked, b"17")]
+        assert statuses == [200, 400]
+
+
 def test_who_goes_on_gets_pages_larger_than_the_network_holds(strict: Service) -> None:
     text = "x" * 900_000
     with strict.client() as client:

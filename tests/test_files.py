@@ -10,6 +10,7 @@ import random
 import re
 import socket
 import string
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,7 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import httpx2
 import pytest
-from bucket import BUCKET, PLACE, Bucket
+from bucket import BUCKET, PLACE, Bucket, Credentials
 from conftest import fresh_settings
 from process import PROC, served
 from service import Client, Clock, Service
@@ -430,6 +431,20 @@ def test_a_link_of_ours_can_not_be_changed(timed_service: Service, clock: Clock)
         assert httpx2.get(link).status_code == 403
 
 
+def test_a_page_whose_next_output_has_the_first_file(scraper: Client) -> None:
+    file_id = upload(scraper, source_url="https://a/x.pdf")["id"]
+    scraper.store("lone", output(0), output(1), with_file(2, file_id), output(3))
+    cursor, files = 1, []
+    for _ in range(4):  # on one connection, so that the same is asked for from another cursor
+        page = scraper.get(f"/v1/outputs/lone?limit=1&cursor={cursor}")
+        assert page.status_code == 200, page.text
+        files += [item["files"] for item in page.json()["items"]]
+        cursor = page.json()["metadata"]["next_cursor"]
+    assert [len(some) for some in files] == [0, 0, 1, 0]
+    assert cursor is None
+    assert httpx2.get(files[2][0]["blob_url"]).content == PDF
+
+
 # --- when the store fails -----------------------------------------------------------------------
 
 
@@ -453,6 +468,38 @@ def test_a_store_that_fails_for_a_while(scraper: Client, bucket: Bucket) -> None
         assert answer.headers["retry-after"]
     assert scraper.get("/v1/outputs/none").status_code == 404  # the rest goes on
     assert upload(scraper, b"refused")["size"] == 7
+
+
+@pytest.fixture
+def credentials(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Credentials]:
+    asked = Credentials()
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", asked.url)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    yield asked
+    asked.stop()
+
+
+@pytest.fixture
+def unsure(
+    engine: str, credentials: Credentials, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Service]:
+    """A service whose bucket is opened with keys that end soon."""
+    service = Service(settings_with(fresh_settings(engine, request, tmp_path), "s3"))
+    yield service
+    service.stop()
+
+
+def test_links_that_nobody_can_sign(unsure: Service, credentials: Credentials) -> None:
+    with unsure.client() as client:
+        client.store("group", with_file(0, upload(client)["id"]))
+        pages = [f"/v1/outputs/group?cursor={n}" for n in (1, 2, 3)]
+        assert [client.get(page).status_code for page in pages] == [200] * 3
+        credentials.are_known = False
+        time.sleep(0.2)  # for so long those of before are taken without asking
+        assert [client.get(page).status_code for page in pages] == [503] * 3
+        credentials.are_known = True
+        assert client.get(pages[0]).status_code == 200
 
 
 # --- collecting ---------------------------------------------------------------------------------

@@ -144,6 +144,21 @@ def test_what_was_stored_before_bytes_were_known(service: Service, client: Clien
     assert told(client.store("group", *batch(at_2={"data": {}}))) == (0, 0, MANY)
 
 
+def test_what_was_changed_by_one_who_knows_no_bytes(service: Service, client: Client) -> None:
+    """Such as a node of an older version, while a newer one is already at work."""
+
+    async def change() -> None:
+        async with opened(service.settings) as database:
+            await database.of_everyone().write(
+                lambda transaction: transaction.fetch("UPDATE outputs SET content = $1", bytes(32))
+            )
+
+    client.store("group", *batch())
+    asyncio.run(change())
+    assert told(client.store("group", *batch())) == (0, MANY, 0)
+    assert told(client.store("group", *batch())) == (0, 0, MANY)
+
+
 # --- both ways of reading -------------------------------------------------------------------------
 
 names = st.sampled_from(["job_id", "source_url", "data", "key", "tags", "files", "more"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from types import coroutine
 from typing import Any, Protocol, cast
@@ -477,8 +478,18 @@ class Connection(asyncio.Protocol):
         self._left = self._transport.get_write_buffer_size()
 
 
-@coroutine
-def _gone_on(begun: Coroutine[Any, None, None], awaited: Any) -> Any:
+async def _gone_on(begun: Coroutine[Any, None, None], awaited: Any) -> None:
     """The rest of what was begun outside of a task, and now waits."""
-    yield awaited
-    yield from begun
+    await _resumed(begun, awaited)
+
+
+@coroutine
+def _resumed(begun: Coroutine[Any, None, None], awaited: Any) -> Any:
+    with suppress(StopIteration):
+        while True:
+            try:
+                yield awaited
+            except BaseException as error:  # for what was begun: it may know what to do
+                awaited = begun.throw(error)
+            else:
+                awaited = begun.send(None)

@@ -14,8 +14,9 @@ import httptools
 from gleanery.errors import BadRequest
 
 _LONGEST_KEPT = 4096
-# A cursor that is surely valid: 18 digits are below the largest.
-_CURSOR = re.compile(rb"GET [^ ]*[?&]cursor=([1-9][0-9]{0,17})(?=[& ])")
+# A cursor that is surely valid: 18 digits are below the largest. A query begins at the first
+# question mark: behind another there is a part of some value, which may well look like a cursor.
+_CURSOR = re.compile(rb"GET [^\s?#]*\?(?:[^\s#]*&)?cursor=([1-9][0-9]{0,17})(?=[& ])")
 _MOST_DIGITS = 18
 _OF_BODY = {b"content-length", b"transfer-encoding", b"expect"}
 
@@ -57,9 +58,11 @@ class Head:
     def cursor_in(self, data: bytes) -> int | None:
         """The cursor in the bytes of a request that is the same otherwise, if this is one."""
         before, after = self._before, self._after
-        if self.asked is None or not (data.startswith(before) and data.endswith(after)):
+        if self.asked is None or not before:
             return None
-        digits = data[len(before) : -len(after) or None]
+        if not (data.startswith(before) and data.endswith(after)):
+            return None
+        digits = data[len(before) : -len(after)]
         if not digits.isdigit() or digits[:1] == b"0" or len(digits) > _MOST_DIGITS:
             return None
         return int(digits)

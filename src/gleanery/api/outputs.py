@@ -37,7 +37,7 @@ async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
     return Answer(start, more=(await call.with_links(page.items), b"]}"))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)  # of values of any length
 def _next_url(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> bytes:
     """What ``next_url`` has before the cursor, as it stands inside a JSON string."""
     query = dict(repeated) | {"cursor": ""}

@@ -30,7 +30,8 @@ class Draft(NamedTuple):
     """An output as it came in, with all that can be worked out before the database is asked."""
 
     identity: bytes
-    mark: bytes
+    sent: bytes
+    """What it is known by when it is sent again in the same bytes."""
     content: bytes
     """Half a hash of the value, half of the rest that a client could see change."""
     url: bytes
@@ -54,6 +55,15 @@ def _said(output: Output) -> bytes:
     if output.files is not None:
         said["files"] = [file.model_dump(exclude_none=True) for file in output.files]
     return jsontext.canonical(said)
+
+
+def known_by(mark: bytes, content: bytes) -> bytes:
+    """What an output is known by that was sent in the bytes of this mark.
+
+    It stands for its content, too: whoever changes that and knows of no marks, such as a node of an
+    older version, leaves none that stands for something else.
+    """
+    return sha256(mark + content).digest()[:16] if mark else b""
 
 
 def url_key(url: str) -> bytes:
@@ -115,10 +125,11 @@ class Drafting:
         rest = url + measured(jsontext.canonical(tags))
         if named:
             rest += b"".join(map(_file_text, named))
+        content = value_hash[:16] + sha256(rest).digest()[:16]
         return Draft(
             identity,
-            mark,
-            value_hash[:16] + sha256(rest).digest()[:16],
+            known_by(mark, content),
+            content,
             sha256(url).digest()[:16],
             _tag(tags, "country", places.country_key),
             _tag(tags, "region", places.region_key),

@@ -20,7 +20,7 @@ from gleanery.errors import Fault, Missing, NotFound
 from gleanery.fingerprints import fingerprint
 from gleanery.store import files, groups, requests
 from gleanery.store.database import Database, Row, Transaction
-from gleanery.store.drafts import Draft, Drafting, Sketch, content_of
+from gleanery.store.drafts import Draft, Drafting, Sketch, content_of, known_by
 from gleanery.store.rules import rules_of
 from gleanery.store.schemas import Schemas
 
@@ -30,7 +30,7 @@ _KNOWN = """
 SELECT identity, sent, id, content, seq, approved, created, job_id, country, file_ids
 FROM outputs WHERE organization_id = $1 AND identity = $2
 """
-_SENT = "SELECT sent FROM outputs WHERE organization_id = $1 AND identity = $2"
+_SENT = "SELECT sent, content FROM outputs WHERE organization_id = $1 AND identity = $2"
 _CREATE = """
 INSERT INTO outputs
     (organization_id, identity, seq, approved, scraped, item,
@@ -134,6 +134,10 @@ class _Output:
         """Whether its new value names files, or the one before did."""
         return self.new_value is not None and bool(self.new_value.files or self.file_ids)
 
+    def was_sent_in(self, mark: bytes) -> bool:
+        """Whether what it says came in just the bytes of this mark."""
+        return bool(mark) and self.sent == known_by(mark, self.content)
+
     def differs(self, draft: Draft) -> bool:
         """Whether a client could see a difference."""
         return self.content != draft.content
@@ -218,7 +222,7 @@ async def _begins_with_news(database: Database, organization_id: int, drafting: 
     """Whether the first output is not what it was; then the others hardly are."""
     identity, mark, _ = drafting.first()
     rows = await database.read(_SENT, organization_id, identity)
-    return not mark or not rows or rows[0][0] != mark
+    return not mark or not rows or rows[0][0] != known_by(mark, rows[0][1])
 
 
 async def _store(turn: groups.Turn, drafts: Sequence[Sketch | Draft]) -> IngestAnswer:
@@ -242,7 +246,7 @@ def _refuse_unread(outputs: dict[bytes, _Output], drafts: Sequence[Sketch | Draf
         number
         for number, draft in enumerate(drafts)
         if isinstance(draft, Sketch)
-        and (draft.identity not in outputs or outputs[draft.identity].sent != draft.mark)
+        and not (draft.identity in outputs and outputs[draft.identity].was_sent_in(draft.mark))
     ]
     if unread:
         raise _Unread(unread)
@@ -319,7 +323,7 @@ def _apply(
         return _stored(output, "created")
     if isinstance(draft, Sketch):
         return _stored(output, "unchanged")
-    output.sent, output.is_spelled_anew = draft.mark, output.sent != draft.mark
+    output.sent, output.is_spelled_anew = draft.sent, output.sent != draft.sent
     if not output.differs(draft):
         return _stored(output, "unchanged")
     if output.content[:16] != draft.content[:16] and output.approved:
@@ -334,7 +338,7 @@ def _apply(
 
 
 def _new(draft: Draft, job_id: int, id_: int, seq: int) -> _Output:
-    what = (draft.identity, draft.mark, id_, draft.content, seq, False, seq, job_id, draft.country)
+    what = (draft.identity, draft.sent, id_, draft.content, seq, False, seq, job_id, draft.country)
     return _Output(*what, is_new=True, new_value=draft)
 
 

@@ -74,7 +74,7 @@ async def read_page(
     return page
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)  # of values of any length
 def _filtered(
     job_id: str | None, url: str | None, country: str | None, region: str | None
 ) -> tuple[str, tuple[str | bytes, ...]]:

@@ -110,7 +110,7 @@ CREATE TABLE outputs (
     created         BIGINT  NOT NULL,
     file_ids        BYTEA   NOT NULL DEFAULT '', -- which of them are ours, 16 bytes each
     item            BYTEA   NOT NULL,             -- its JSON text, with marks for the links of files
-    sent            BYTEA   NOT NULL DEFAULT '',  -- the bytes it was last sent in, hashed
+    sent            BYTEA   NOT NULL DEFAULT '',  -- the bytes of last time and the content, hashed
     PRIMARY KEY (identity, organization_id)
 ) WITH (toast_tuple_target = 8160, fillfactor = 50);
 

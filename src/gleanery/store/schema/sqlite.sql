@@ -112,7 +112,7 @@ CREATE TABLE outputs (
     created         INTEGER NOT NULL,
     file_ids        BLOB    NOT NULL DEFAULT x'', -- which of them are ours, 16 bytes each
     item            BLOB    NOT NULL DEFAULT x'', -- its JSON text, with marks for the links of files
-    sent            BLOB    NOT NULL DEFAULT x'', -- the bytes it was last sent in, hashed
+    sent            BLOB    NOT NULL DEFAULT x'', -- the bytes of last time and the content, hashed
     UNIQUE (identity, organization_id)
 ) STRICT;
 
