@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gleanery.cli import main
-from gleanery.store import sqlite
+from gleanery.store import sqlite_writer
 
-sqlite._TOGETHER = 1
+sqlite_writer._TOGETHER = 1
 main()

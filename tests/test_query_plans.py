@@ -15,7 +15,7 @@ from conftest import fresh_settings
 from service import Service
 from test_outputs import output
 
-from gleanery.store import audit, outputs, pages, sqlite, walls
+from gleanery.store import audit, ingest, items, pages, sqlite_writer, walls
 from gleanery.store.arrays import over_arrays
 from gleanery.store.database import Engine
 from gleanery.store.engines import opened
@@ -101,7 +101,7 @@ def test_a_page_of_the_audit_log_is_a_seek(either: Service) -> None:
 
 
 def test_an_output_is_found_by_its_identity(either: Service) -> None:
-    found = plan(either, outputs._KNOWN, 1, b"x" * 16)
+    found = plan(either, ingest._KNOWN, 1, b"x" * 16)
     assert_seeks(found)
     assert "identity=" in found or "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]
 
@@ -109,8 +109,8 @@ def test_an_output_is_found_by_its_identity(either: Service) -> None:
 @pytest.mark.parametrize(
     ("sql", "values"),
     [
-        (outputs._MOVE, {"$3": "1", "$4": "approved", "$5": "1", "$6": "item"}),
-        (outputs._TOUCH, {"$2": "1", "$3": "item", "$4": "$2"}),
+        (items.MOVE, {"$3": "1", "$4": "approved", "$5": "1", "$6": "item"}),
+        (items.TOUCH, {"$2": "1", "$3": "item", "$4": "$2"}),
     ],
     ids=["moved", "touched"],
 )
@@ -125,9 +125,9 @@ def test_an_output_is_changed_by_its_identity(
 
 
 MANY = [
-    (outputs._KNOWN, ["int8", "bytea"]),
-    (outputs._TOUCH, ["int8", "int8", "bytea", "bytea"]),
-    (outputs._MOVE, ["int8", "bytea", "int8", "bool", "int8", "bytea"]),
+    (ingest._KNOWN, ["int8", "bytea"]),
+    (items.TOUCH, ["int8", "int8", "bytea", "bytea"]),
+    (items.MOVE, ["int8", "bytea", "int8", "bool", "int8", "bytea"]),
 ]
 
 
@@ -141,7 +141,7 @@ def test_many_outputs_are_found_each_by_its_identity(
     found = plan(either, whole, *([] for _ in types))
     assert_seeks(found)
     assert "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]
-    assert sql is outputs._KNOWN or "Tid Scan" in found
+    assert sql is ingest._KNOWN or "Tid Scan" in found
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -149,7 +149,7 @@ def test_many_outputs_are_found_each_by_its_identity(
 def test_an_array_of_keys_is_looked_up_key_by_key(
     either: Service, sql: str, types: list[str]
 ) -> None:
-    whole = sqlite._for_any(sql, len(types), walls.ANYBODY).replace("?", "$")
+    whole = sqlite_writer._for_any(sql, len(types), walls.ANYBODY).replace("?", "$")
     keys = apsw.carray((b"x" * 16, b"y" * 16))
     found = plan(either, whole, *([1] * (len(types) - 1)), keys)
     assert re.match(r"SEARCH outputs USING .*\(identity=\? AND organization_id=\?\)", found)

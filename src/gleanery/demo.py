@@ -21,7 +21,7 @@ from gleanery.errors import SettingsError
 from gleanery.records import CookieIn, LocalStorageIn, Output, ReviewIn
 from gleanery.serve import bound, prepare, serve_on
 from gleanery.settings import Settings
-from gleanery.store import cookies, facts, local_storage, organizations, outputs, reviews
+from gleanery.store import cookies, facts, ingest, local_storage, organizations, reviews
 from gleanery.store.audit import COMMAND_LINE
 from gleanery.store.database import Engine
 from gleanery.store.engines import opened
@@ -187,7 +187,7 @@ async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
     schemas = Schemas()  # the sample has none, so that nothing is started
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
         moment = now - days_ago * _DAY
-        await outputs.store_outputs(
+        await ingest.store_outputs(
             database, schemas, organization_id, group, of_outputs(found), partial(int, moment)
         )
     for group, review in _REVIEWS:

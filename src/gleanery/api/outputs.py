@@ -16,7 +16,7 @@ from gleanery.batches import Batch
 from gleanery.errors import Fault, GleaneryError, Invalid
 from gleanery.jsontext import encode
 from gleanery.records import Output, OutputIn, OutputQuery
-from gleanery.store import outputs, pages
+from gleanery.store import ingest, outputs, pages
 
 _LINES_AT_ONCE = 1000
 _BYTES_AT_ONCE = 1024 * 1024
@@ -54,7 +54,7 @@ async def delete_output(call: Call[None, None]) -> Answer:
 
 async def store_outputs(call: Call[None, Batch]) -> Answer:
     s = call.services
-    answer = await outputs.store_outputs(
+    answer = await ingest.store_outputs(
         call.database,
         s.schemas,
         call.organization_id,
@@ -92,7 +92,7 @@ async def _store_lines(
     call: Call[None, AsyncIterator[bytes]], batch: list[bytes], first: int
 ) -> Counter[str]:
     s = call.services
-    answer = await outputs.store_outputs(
+    answer = await ingest.store_outputs(
         call.database,
         s.schemas,
         call.organization_id,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from gleanery.progress import Begin
-from gleanery.store.sqlite import dialect
+from gleanery.store.sqlite_writer import dialect
 from gleanery.store.walls import ANYBODY
 
 _BLOBS = "SELECT organization_id, checksum, key FROM blobs ORDER BY key"

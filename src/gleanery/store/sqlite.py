@@ -1,27 +1,19 @@
 """The embedded engine: one SQLite file, read in the event loop, written by one thread.
 
-Reads never wait for writes (WAL). The writer takes every request that is waiting and commits
-them together, so that many small writes share one wait for the disk.
+Reads never wait for writes (WAL).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
-import queue
-import re
-import threading
 import time
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
-    Coroutine,
     Hashable,
-    Iterable,
     Iterator,
     Sequence,
 )
@@ -35,6 +27,7 @@ import apsw
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.store import migrations, walls
 from gleanery.store.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
+from gleanery.store.sqlite_writer import BUSY, Request, Writer, dialect
 from gleanery.store.watching import Watch, Watches
 
 T = TypeVar("T")
@@ -44,32 +37,8 @@ _CACHE_KIB = 16 * 1024
 _MAPPED_BYTES = 2**40  # of the file; more than it ever has
 _BUSY_MS = 10_000  # how long another process's writer may keep ours waiting
 _LOOK_SECONDS = 0.03  # how often a watcher looks whether something was committed
-_TOGETHER = 128  # requests committed at once, at most
 
 _GROUP_CLOCK = "SELECT clock, deleted FROM groups WHERE organization_id = $1 AND name = $2"
-_SKIP_IDS = (
-    "UPDATE output_ids SET last = last + $1",
-    "UPDATE sqlite_sequence SET seq = seq + $1",
-    """
-INSERT INTO sqlite_sequence (name, seq) SELECT name, $1 FROM sqlite_schema
-WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'
-    AND name NOT IN (SELECT name FROM sqlite_sequence)
-""",
-)
-_BUSY = (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError, apsw.CantOpenError)
-
-
-@lru_cache(maxsize=1024)
-def dialect(sql: str, whose: int) -> str:
-    """``$1`` of the shared SQL is ``?1`` here. Refused is what could touch another's rows."""
-    walls.check(sql, whose)
-    return re.sub(r"\$(\d+)", r"?\1", sql.replace("BYTEA", "BLOB"))
-
-
-@lru_cache(maxsize=128)
-def _for_any(sql: str, key: int, whose: int) -> str:
-    """The statement for an array of keys: to run it once for each would take twice as long."""
-    return re.sub(rf"= \?{key}\b", f"IN carray(?{key})", dialect(sql, whose))
 
 
 @lru_cache(maxsize=128)
@@ -130,7 +99,7 @@ class SqliteDatabase:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._writer: _Writer | None = None
+        self._writer: Writer | None = None
         self._folder: int | None = None  # held for as long as the database is used
         self._watches = Watches()
         self._seen: dict[str, Any] = {}  # the clocks of the groups that are watched
@@ -144,7 +113,7 @@ class SqliteDatabase:
             self._reader = _connect(self._path)
             # Read where the system holds it: a copy of each page takes a tenth of a request.
             self._reader.pragma("mmap_size", _MAPPED_BYTES)
-            self._writer = _Writer(_connect(self._path), self._path.parent)
+            self._writer = Writer(_connect(self._path), self._path.parent)
         except (OSError, apsw.Error) as error:
             self._let_folder_go()
             reason = getattr(error, "strerror", None) or error
@@ -207,7 +176,7 @@ class SqliteDatabase:
     def read_for(self, whose: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
         try:
             return self._reader.execute(dialect(sql, whose), values).fetchall()
-        except _BUSY as error:
+        except BUSY as error:
             raise Unavailable from error
 
     @asynccontextmanager
@@ -215,7 +184,7 @@ class SqliteDatabase:
         with self._watches.adding(line, Watch()) as watch:
             try:
                 self._seen.setdefault(line, self._clock(line))
-            except _BUSY as error:
+            except BUSY as error:
                 raise Unavailable from error
             if self._lookout is None:
                 self._lookout = asyncio.create_task(self._look_out())
@@ -258,7 +227,7 @@ class SqliteDatabase:
 
     async def write_for(self, whose: int, work: Callable[[Transaction], Awaitable[T]]) -> T:
         assert self._writer is not None, "open() comes first"
-        request = _Request(work, whose, asyncio.get_running_loop().create_future())
+        request = Request(work, whose, asyncio.get_running_loop().create_future())
         self._writer.add(request)
         return cast(T, await request.outcome)
 
@@ -284,162 +253,3 @@ class _SqliteRows(NamedTuple):
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         return await self.database.write_for(self.whose, work)
-
-
-class _SqliteTransaction:
-    """Statements on the writer's connection. Nothing in here ever waits."""
-
-    def __init__(self, connection: apsw.Connection, whose: int) -> None:
-        self._connection = connection
-        self._whose = whose
-
-    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
-        return self._connection.execute(dialect(sql, self._whose), values).fetchall()
-
-    async def fetch_each(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
-        return self._connection.executemany(dialect(sql, self._whose), many).fetchall()
-
-    async def run_each(self, sql: str, many: Iterable[Row]) -> None:
-        self._connection.executemany(dialect(sql, self._whose), many)
-
-    async def fetch_for(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
-        if not keys:
-            return []
-        for_any = _for_any(sql, len(values) + 1, self._whose)
-        return self._connection.execute(for_any, (*values, apsw.carray(tuple(keys)))).fetchall()
-
-    async def run_script(self, sql: str) -> None:
-        walls.check(sql, self._whose)
-        self._connection.execute(sql)
-
-    async def announce(self, line: str) -> None:
-        """Nothing to do: a watcher sees that the file has changed."""
-
-    async def new_output_ids(self, count: int) -> Sequence[int]:
-        [[last]] = await self.fetch("UPDATE output_ids SET last = last + $1 RETURNING last", count)
-        return range(last - count + 1, last + 1)
-
-    async def skip_ids(self, count: int) -> None:
-        for sql in _SKIP_IDS:
-            await self.fetch(sql, count)
-
-
-class _Request(NamedTuple):
-    work: Callable[[Transaction], Awaitable[Any]]
-    whose: int
-    outcome: asyncio.Future[Any]
-
-
-class _Writer:
-    """The thread that owns the writing connection and groups what waits into one commit.
-
-    What comes in one turn of the event loop, or while a commit is under way, is handed over as a
-    whole: to call the thread for each request would take longer than to do what it asks for.
-    """
-
-    def __init__(self, connection: apsw.Connection, folder: Path) -> None:
-        self._connection = connection
-        self._waiting: list[_Request] = []
-        self._is_busy = False
-        self._handed_over: queue.SimpleQueue[list[_Request] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"gleanery-writer {folder}")
-        self._thread.start()
-
-    def add(self, request: _Request) -> None:
-        self._waiting.append(request)
-        if len(self._waiting) == 1 and not self._is_busy:
-            asyncio.get_running_loop().call_soon(self._hand_over)
-
-    def _hand_over(self) -> None:
-        if self._waiting and not self._is_busy:
-            self._is_busy = True
-            self._handed_over.put(self._waiting[:_TOGETHER])
-            self._waiting = self._waiting[_TOGETHER:]
-
-    async def stop(self) -> None:
-        """Returns when everything that was waiting is committed."""
-        rest, self._waiting = self._waiting, []
-        self._handed_over.put(rest)
-        self._handed_over.put(None)
-        await asyncio.to_thread(self._thread.join)
-        self._connection.close()
-
-    def _run(self) -> None:
-        while (requests := self._handed_over.get()) is not None:
-            if requests:
-                self._settle(requests, self._commit(requests))
-
-    def _commit(self, requests: list[_Request], apart: bool = False) -> list[Any]:
-        """The result or the exception of each request; all are durable or told of the failure.
-
-        At first they are not kept apart: SQLite would copy every page that each of them changes,
-        and hardly one ever fails. If one does, all are done once more, so that it can be undone.
-        """
-        try:
-            self._roll_back()  # what an earlier failure may have left
-            self._connection.execute("BEGIN IMMEDIATE")
-            results = [self._attempt(request, apart) for request in requests]
-            if apart or not any(isinstance(result, Exception) for result in results):
-                self._connection.execute("COMMIT")
-                return results
-            self._roll_back()
-        except Exception as error:
-            with contextlib.suppress(apsw.Error):
-                self._roll_back()
-            return [_told(error) for _ in requests]
-        return results if len(requests) == 1 else self._commit(requests, apart=True)
-
-    def _roll_back(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-
-    def _attempt(self, request: _Request, apart: bool) -> Any:
-        """One request's work; if it fails, only its own statements are undone, if it is apart."""
-        if apart:
-            self._connection.execute("SAVEPOINT request")
-        try:
-            transaction = _SqliteTransaction(self._connection, request.whose)
-            result = _run_through(request.work(transaction))
-        except Exception as error:
-            if isinstance(error, _BUSY) or not self._connection.in_transaction:
-                raise  # the disk's fault, not the request's: nothing of this commit can be kept
-            if apart:
-                self._connection.execute("ROLLBACK TO request")
-            result = error
-        if apart:
-            self._connection.execute("RELEASE request")
-        return result
-
-    def _settle(self, requests: list[_Request], results: list[Any]) -> None:
-        try:
-            loop = requests[0].outcome.get_loop()
-            loop.call_soon_threadsafe(self._tell, requests, results)
-        except RuntimeError:  # the loop has ended: nobody is waiting
-            self._is_busy = False
-
-    def _tell(self, requests: list[_Request], results: list[Any]) -> None:
-        self._is_busy = False
-        self._hand_over()
-        for (_, _, outcome), result in zip(requests, results, strict=True):
-            if outcome.cancelled():
-                continue  # the client went away; what it sent is kept all the same
-            if isinstance(result, Exception):
-                outcome.set_exception(result)
-            else:
-                outcome.set_result(result)
-
-
-def _run_through(work: Awaitable[T]) -> T:
-    """Runs a coroutine that never waits, without an event loop."""
-    try:
-        cast(Coroutine[Any, Any, T], work).send(None)
-    except StopIteration as end:
-        return cast(T, end.value)
-    raise RuntimeError("work inside a SQLite transaction may await nothing but the transaction")
-
-
-def _told(error: Exception) -> Exception:
-    """What each request of a failed commit is told: an exception of its own."""
-    unavailable = Unavailable()
-    unavailable.__cause__ = error
-    return unavailable
