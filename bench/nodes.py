@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -67,9 +68,11 @@ class Node:
             yield Service(url, pid, self._token)
 
     def settle(self) -> None:
-        """As PostgreSQL does by itself, some time after a large load."""
+        """As some time after a large load: or it is still written out while others are measured."""
         if self.database:
             self._execute("VACUUM ANALYZE")
+            self._execute("CHECKPOINT")
+        os.sync()
 
     def order(self, group: str) -> list[int]:
         """The place of each output in the change order."""

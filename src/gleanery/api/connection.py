@@ -1,8 +1,9 @@
 """A client's connection: HTTP/1.1 on a socket, one request after the other, within limits.
 
-httptools reads the bytes. What it finds becomes a ``Request``, which is answered in a task of its
-own. ``Gate`` has all connections of a worker, so many and no more, and gives up clients that keep
-it waiting.
+httptools reads the bytes; what only asks the same from another cursor needs no reading. What is
+found becomes a ``Request``, which is answered in a task of its own, if it has to wait for anything.
+``Gate`` has all connections of a worker, so many and no more, and gives up clients that keep it
+waiting.
 """
 
 from __future__ import annotations
