@@ -99,7 +99,7 @@ class Beginnings:
     who has sent one request waits for few others, however many somebody else has sent. It bounds
     nothing: what was begun and waits, for its client or the database, keeps nobody back.
 
-    As few are refused each time. To refuse a request takes a quarter of the time of answering it:
+    As few are refused each time. To refuse a request takes a third of the time of answering it:
     done at once, the refusals of a flood would leave no time for those who were let in. Who waits
     to be refused sends nothing more meanwhile, and so a flood is held to the pace of its answers.
 

@@ -28,13 +28,14 @@ from gleanery.errors import SettingsError, Unavailable
 from gleanery.store import migrations, row_security
 from gleanery.store.arrays import over_arrays
 from gleanery.store.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
+from gleanery.store.postgres_errors import AWAY, LEAVING, passes
+from gleanery.store.postgres_listener import CHANNEL, Listener
 from gleanery.store.walls import EVERYONE, NOBODY
-from gleanery.store.watching import Watch, Watches
+from gleanery.store.watching import Watch
 from gleanery.turns import Turns
 
 T = TypeVar("T")
 
-_CHANNEL = "gleanery"
 _MIGRATION_LOCK = 0x676C65616E  # "glean": an advisory lock that only migrating takes
 _REST_SECONDS = 300  # after which a connection may have been dropped on the way, unsaid
 _ACQUIRE_SECONDS = 5.0
@@ -44,25 +45,6 @@ _LOCK_SECONDS = 10  # how long another node's writer may keep ours waiting
 _ROLLBACK_SECONDS = 2.0
 _MANY = 8  # sets of values, for which a statement over arrays takes less time
 _LINE_SECONDS = 20.0  # how long those before it in line may keep a writer waiting
-
-# The driver's word for a connection whose server has taken its leave, but is not closed yet.
-_LEAVING = asyncpg.InternalClientError
-_AWAY = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresError, _LEAVING)
-# Of the server's own errors, those that pass: connection, rollback, resources, intervention, a
-# read-only standby, a lock not had in time, a disk that fails, a schema that another node has just
-# changed.
-_PASSING_CLASSES = ("08", "40", "53", "57")
-_PASSING = ("25006", "55P03", "58030")
-
-
-def _passes(error: Exception) -> bool:
-    if isinstance(error, asyncpg.InvalidCachedStatementError):
-        return True
-    if isinstance(error, asyncpg.PostgresError):
-        state = error.sqlstate or ""
-        return state[:2] in _PASSING_CLASSES or state in _PASSING
-    return not isinstance(error, ValueError)  # asyncpg's word for arguments of the wrong type
-
 
 # Every statement of ours is a seek in an index. A plan made while a table was still empty would
 # scan it, and be kept while the table grows. One plan serves all values: to make one anew for each
@@ -188,7 +170,7 @@ class PostgresDatabase:
         self._pool_size = pool_size
         self._turns = _Connections(pool_size)
         self._lines: WeakValueDictionary[Hashable, _Line] = WeakValueDictionary()
-        self._listener = _Listener(url)
+        self._listener = Listener(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         # Out of the pool but not in use: to take one from there and to give it back costs two
         # tasks, as much as half a small page.
@@ -212,7 +194,7 @@ class PostgresDatabase:
             raise SettingsError(
                 "--database is not a valid URL: percent-encode special characters in the password"
             ) from None
-        except _AWAY as error:
+        except AWAY as error:
             raise SettingsError(f"Can't reach the PostgreSQL database: {error}") from None
 
     async def close(self) -> None:
@@ -324,15 +306,15 @@ class PostgresDatabase:
                     await connection.work_for(whose)
                     yield connection
                     is_well = True
-                except _LEAVING:
+                except LEAVING:
                     connection.terminate()
                     raise
                 finally:
                     await self._give_back(connection, is_well)
             finally:
                 self._turns.give_back()
-        except _AWAY as error:
-            if not _passes(error):
+        except AWAY as error:
+            if not passes(error):
                 raise
             raise Unavailable from error
 
@@ -377,68 +359,6 @@ class _PostgresRows(NamedTuple):
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         return await self.database.write_for(self.whose, work, line)
-
-
-class _Listener:
-    """One connection that hears what every node announces, and wakes this process's watchers."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._connection: Any = None
-        self._opening = asyncio.Lock()
-        self.watches = Watches()
-
-    @asynccontextmanager
-    async def watch(self, line: str) -> AsyncIterator[Watch]:
-        with self.watches.adding(line, _PostgresWatch(self)) as watch:
-            await self.listen()
-            yield watch
-
-    async def listen(self) -> None:
-        """Sees to it that the connection stands; one that was lost is made anew."""
-        async with self._opening:
-            if self._connection is not None and not self._connection.is_closed():
-                return
-            try:
-                connection: Any = await asyncpg.connect(
-                    self._url, timeout=_ACQUIRE_SECONDS, command_timeout=_ACQUIRE_SECONDS
-                )
-                self._connection = connection
-                await row_security.take_role(connection)
-                await connection.add_listener(_CHANNEL, self._heard)
-                connection.add_termination_listener(self._lost)
-            except _AWAY as error:
-                self._drop()
-                raise Unavailable from error
-
-    def _heard(self, connection: Any, pid: int, channel: str, line: str) -> None:
-        self.watches.wake(line)
-
-    def _lost(self, connection: Any) -> None:
-        """Something may have been announced that nobody heard: let everyone look."""
-        self.watches.wake_all()
-
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
-
-    async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
-
-
-class _PostgresWatch(Watch):
-    """Sees to it, before it waits, that somebody is listening."""
-
-    def __init__(self, listener: _Listener) -> None:
-        super().__init__()
-        self._listener = listener
-
-    async def wait(self, seconds: float) -> bool:
-        await self._listener.listen()
-        return await super().wait(seconds)
 
 
 class _PostgresTransaction:
@@ -487,7 +407,7 @@ class _PostgresTransaction:
         await self._connection.execute(sql, timeout=_NO_LIMIT)
 
     async def announce(self, line: str) -> None:
-        await self._connection.execute("SELECT pg_notify($1, $2)", _CHANNEL, line)
+        await self._connection.execute("SELECT pg_notify($1, $2)", CHANNEL, line)
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
         rows = await self.fetch("SELECT nextval('output_ids') FROM generate_series(1, $1)", count)
