@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from process import PROC
 from service import Client, Clock, Service
 from test_changes import DAY, until
 from test_outputs import output
+
+from gleanery.store.schemas import Schemas
 
 
 def put(client: Client, **settings: Any) -> Any:
@@ -211,6 +215,23 @@ def schema_processes() -> list[int]:
         for pid in (task / "children").read_text().split()
     ]
     return [p for p in children if b"schema_process" in Path(f"/proc/{p}/cmdline").read_bytes()]
+
+
+def test_a_schema_process_that_hears_nothing_more_is_replaced() -> None:
+    """As one that was killed a moment ago, of which nobody has heard yet."""
+
+    async def ask_twice() -> tuple[int, int]:
+        schemas = Schemas()
+        first = await schemas.faults('{"required":["a"]}', [{}])
+        assert schemas._process is not None
+        assert schemas._process.stdin is not None
+        schemas._process.stdin.transport.abort()
+        await asyncio.sleep(0.01)
+        second = await schemas.faults('{"required":["a"]}', [{}, {}])
+        await schemas.close()
+        return len(first), len(second)
+
+    assert uvloop.run(ask_twice()) == (1, 2)
 
 
 @PROC

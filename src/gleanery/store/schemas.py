@@ -92,8 +92,8 @@ class Schemas:
                 process.stdin.write(question)
                 await process.stdin.drain()
                 answer = await process.stdout.readline()
-        except (OSError, ValueError):  # it has ended, or takes too long, or says too much
-            pass
+        except (OSError, ValueError, RuntimeError):
+            pass  # it has ended, which uvloop may say first, or takes too long, or says too much
         finally:
             if not answer.endswith(b"\n"):  # the next question must not get the rest of this answer
                 await self.close()
