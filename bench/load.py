@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
@@ -16,6 +17,8 @@ SECONDS = int(os.environ.get("GLEANERY_BENCH_SECONDS", "2"))
 ROUNDS = int(os.environ.get("GLEANERY_BENCH_ROUNDS", "5"))
 _ANSWERS, _LONGER = 10, 10
 """How many answers a connection should get, and how many times as long that may take."""
+_LOOK_SECONDS, _QUIET, _PATIENCE = 0.2, 0.9, 60
+"""Quiet is a core that is idle for so much of a moment; we wait for that so many seconds."""
 
 # Each request asks for another of the paths, so that no cache of answers makes the figure.
 _GET = """
@@ -70,14 +73,36 @@ def posts_per_second(url: str, path: str, body: str, token: str, connections: in
 
 def _settled(url: str, script: str, token: str | None, connections: int) -> float:
     """What is under way when the time is up counts for nothing, so the slow get longer."""
+    _wait_for_quiet()
     rate = _wrk(url, script, token, connections, SECONDS)
     wanted = _ANSWERS * connections
     if rate * SECONDS < wanted:
         enough = ceil(wanted / max(rate, 0.1))
+        _wait_for_quiet()
         rate = _wrk(url, script, token, connections, min(enough, _LONGER * SECONDS))
     if not rate:
         raise NotMeasured(f"no answer within {_LONGER * SECONDS} s")
     return rate
+
+
+def _wait_for_quiet() -> None:
+    """Who was measured before may still answer what nobody waits for any more, on the same core."""
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        idle, all_of_it = _times()
+        time.sleep(_LOOK_SECONDS)
+        still_idle, still_all = _times()
+        if still_idle - idle >= _QUIET * (still_all - all_of_it):
+            return
+    raise NotMeasured(f"the core was busy with something else for {_PATIENCE} s")
+
+
+def _times() -> tuple[int, int]:
+    """How long the server's core was idle, and all of its time, since the system started."""
+    lines = Path("/proc/stat").read_text().splitlines()
+    [times] = [line.split()[1:] for line in lines if line.startswith(f"cpu{SERVER_CORE} ")]
+    _, _, _, idle, waiting, *_ = map(int, times)
+    return idle + waiting, sum(map(int, times))
 
 
 def _wrk(url: str, script: str, token: str | None, connections: int, seconds: int) -> float:
