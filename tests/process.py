@@ -204,6 +204,16 @@ def served(
         yield Served(running, url, token)
 
 
+@contextmanager
+def stopped(service: Served) -> Iterator[None]:
+    """All that it is sent meanwhile, it finds at once when it goes on."""
+    service.running.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        service.running.process.send_signal(signal.SIGCONT)
+
+
 def join_readers_after_writers(
     writers: Sequence[threading.Thread],
     readers: Sequence[threading.Thread],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from conftest import fresh_settings
 from long_overload import new_token
-from process import Served, served
+from process import Served, served, stopped
 from service import Client, Service
 from test_connections import read_all
 from test_outputs import output
@@ -73,13 +72,10 @@ def test_one_request_is_begun_before_a_crowd_of_another_organization(process: Se
         with Client(process.url, token) as client:
             client.store("group", output(0))
     with connections(process.url, MANY + 1) as (*crowd, one):
-        process.running.process.send_signal(signal.SIGSTOP)  # so that it finds all of them at once
-        try:
+        with stopped(process):
             for number, connection in enumerate(crowd, 1):
                 connection.sendall(storing(crowds_token, "group", number))
             one.sendall(storing(other_token, "group", 1))
-        finally:
-            process.running.process.send_signal(signal.SIGCONT)
         assert_soon(crowd, one)
 
 

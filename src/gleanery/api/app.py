@@ -75,7 +75,7 @@ def build_app(
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
         work=work,
-        beginnings=Beginnings(work, database.one_moment),
+        beginnings=Beginnings(work, database.together),
         waits=Places(settings.max_connections),
         transfers=Places(settings.max_transfers),
         telemetry=telemetry.Telemetry(

@@ -104,14 +104,12 @@ class Beginnings:
     to be refused sends nothing more meanwhile, and so a flood is held to the pace of its answers.
 
     What is answered as soon as it is begun is begun together with others of its kind, and reads the
-    database with them: ``one_moment`` is a reading that several share.
+    database with them, inside of ``together``.
     """
 
-    def __init__(
-        self, work: Places, one_moment: Callable[[], AbstractContextManager[None]]
-    ) -> None:
+    def __init__(self, work: Places, together: Callable[[], AbstractContextManager[None]]) -> None:
         self._work = work
-        self._one_moment = one_moment
+        self._together = together
         self._turns = Turns[Callable[[], None]]()
         self._refusals = deque[Callable[[], None]]()
         self._is_called = False
@@ -147,7 +145,7 @@ class Beginnings:
         refused = [self._refusals.popleft() for _ in range(_FEW) if self._refusals]
         if self._turns or self._refusals:
             self._call()
-        with self._one_moment() if len(begun) > 1 else nullcontext():
+        with self._together() if len(begun) > 1 else nullcontext():
             for begin in begun:
                 begin()
         for refuse in refused:

@@ -21,6 +21,7 @@ import httptools
 from gleanery.api.heads import Head
 from gleanery.api.request import HELD, ClientGone, Request
 from gleanery.errors import BadRequest, Busy, GleaneryError, HeadTooLarge, TooSlow
+from gleanery.together import Later
 
 _LONGEST_HEAD = 64 * 1024
 _SLOWEST = 1024  # bytes a second; who is slower for a while is given up
@@ -331,13 +332,24 @@ class Connection(asyncio.Protocol):
         self._current = request
         answering = self._answer(request, refusal)
         if refusal is None and self._gate.handler.is_prompt(request):
-            try:
-                awaited = answering.send(None)
-            except StopIteration:
-                return  # a task for it would have taken longer than all the rest but the reading
-            except Exception:
-                return  # which is in the log, and the connection cut; others are still to be begun
-            answering = _gone_on(answering, awaited)
+            self._go_on(answering)
+        else:
+            self._make_task(answering)
+
+    def _go_on(self, answering: Coroutine[Any, None, None]) -> None:
+        """Without a task, which would take longer than all the rest but the reading."""
+        try:
+            awaited = answering.send(None)
+        except StopIteration:
+            return
+        except Exception:
+            return  # which is in the log, and the connection cut; others are still to be begun
+        if isinstance(awaited, Later):
+            awaited.go_on = partial(self._go_on, answering)
+        else:
+            self._make_task(_gone_on(answering, awaited))
+
+    def _make_task(self, answering: Coroutine[Any, None, None]) -> None:
         task = self._loop.create_task(answering)
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)

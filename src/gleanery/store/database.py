@@ -90,8 +90,11 @@ class Engine(Database, Protocol):
     def reads_at_once(self) -> bool:
         """Whether reading waits for nothing: what is begun is done."""
 
-    def one_moment(self) -> AbstractContextManager[None]:
-        """What is read at once in here is read as of one moment; reads may share some work."""
+    def together(self) -> AbstractContextManager[None]:
+        """Small pages that are asked for in here are read at its end, in a row, as of one moment.
+
+        Only what reads at once knows such a thing: who asks is given a ``Later``.
+        """
 
     async def open(self) -> None:
         """Connects; afterwards reads and writes work, if the schema is there."""

@@ -250,7 +250,7 @@ class PostgresDatabase:
     def of_everyone(self) -> Database:
         return _PostgresRows(self, EVERYONE)
 
-    def one_moment(self) -> AbstractContextManager[None]:
+    def together(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     async def schema_number(self) -> int:
