@@ -29,6 +29,7 @@ from test_changes import DAY, until
 from test_ingest import resident_bytes
 from test_outputs import output
 
+from gleanery.settings import Settings
 from gleanery.store.engines import opened
 
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 40
@@ -553,8 +554,13 @@ def test_a_file_that_no_output_names_is_collected(
 def test_memory_stays_flat_whatever_the_size(
     store: str, bucket_if: Bucket | None, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    size, piece = 200 * 1024 * 1024, os.urandom(1024 * 1024)
     settings = settings_with(fresh_settings("sqlite", request, tmp_path), store)
+    assert memory_growth(settings, store, bucket_if, mebibytes=100) < 60 * 2**20
+
+
+def memory_growth(settings: Settings, store: str, bucket_if: Bucket | None, mebibytes: int) -> int:
+    """By how many bytes a service grows that takes a file in and gives it out again."""
+    size, piece = mebibytes * 2**20, os.urandom(2**20)
     variables = bucket_if.variables if bucket_if else {}
     options = ["--blobs", PLACE] if store == "s3" else []
     with served(settings, *options, **variables) as service:
@@ -562,7 +568,7 @@ def test_memory_stays_flat_whatever_the_size(
         upload(client, b"first")
         pid = service.running.process.pid
         before = resident_bytes(pid)
-        answer = client.post("/v1/files", content=(piece for _ in range(200)), timeout=120)
+        answer = client.post("/v1/files", content=(piece for _ in range(mebibytes)), timeout=120)
         assert answer.json()["size"] == size
         up = resident_bytes(pid) - before
         digest, read = hashlib.sha256(), 0
@@ -573,14 +579,14 @@ def test_memory_stays_flat_whatever_the_size(
         both = resident_bytes(pid) - before
     print(f"{store}: memory grew by {up / 2**20:.0f} MiB going in, {both / 2**20:.0f} in all")
     assert (read, digest.hexdigest()) == (size, answer.json()["file_checksum"])
-    assert both < 80_000_000
+    return both
 
 
-def hostile_names() -> Iterator[str]:
+def hostile_names(count: int) -> Iterator[str]:
     choice = random.Random(4)
     dots = ["..", ".", "../", "..\\", "/", "//", "\\", "%2e%2e%2f", "..%00", "~", "C:", "aux"]
     letters = [*string.printable, "é", "世", "\u202e", "\u0000", "\ud7ff", "🜁", "\x7f", "#1"]
-    for number in range(10_000):
+    for number in range(count):
         match number % 4:
             case 0:
                 yield "".join(choice.choices(dots, k=choice.randrange(1, 12))) + "etc/passwd"
@@ -620,15 +626,19 @@ def attack(number: int, name: str) -> tuple[str, str, bytes]:
 def test_nothing_that_a_client_sends_becomes_a_path(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Ten thousand names, sent by the quickest client there is: the standard library's."""
-    service = Service(fresh_settings("sqlite", request, tmp_path / "data"))
+    assert_harmless(hostile_names(3000), fresh_settings("sqlite", request, tmp_path / "data"))
+
+
+def assert_harmless(names: Iterator[str], settings: Settings) -> None:
+    """Sends each name by the quickest client there is: the standard library's."""
+    service = Service(settings)
     connection = HTTPConnection("127.0.0.1", service.settings.port)
     headers = {
         "Authorization": f"Bearer {service.token('hostile')}",
         "Content-Type": "application/json",
     }
     statuses = []
-    for number, name in enumerate(hostile_names()):
+    for number, name in enumerate(names):
         connection.request(*attack(number, name), headers)
         with connection.getresponse() as answer:
             answer.read()
@@ -636,13 +646,14 @@ def test_nothing_that_a_client_sends_becomes_a_path(
     connection.close()
     service.stop()
     assert set(statuses) <= {200, 403, 404, 422}, set(statuses)
-    assert statuses.count(200) > 2000
-    found = [p.relative_to(tmp_path) for p in tmp_path.rglob("*") if p.is_file()]
+    assert statuses.count(200) > len(statuses) // 5
+    folder = settings.data.parent
+    found = [p.relative_to(folder) for p in folder.rglob("*") if p.is_file()]
     ours = re.compile(
         r"data/(blobs/[0-9]+/([0-9a-f]{2})/\2[0-9a-f]{30}|gleanery\.sqlite|secret\.key)"
     )
     assert [str(p) for p in found if not ours.fullmatch(str(p))] == []
-    assert len(found) > 500
+    assert len(found) > len(statuses) // 20
 
 
 def test_a_link_with_endless_digits_is_just_wrong(service: Service) -> None:
