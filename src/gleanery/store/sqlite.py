@@ -17,7 +17,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -168,10 +168,13 @@ class SqliteDatabase:
 
     def _read_in_a_row(self, readings: Sequence[Later[Sequence[Row]]]) -> None:
         """In one transaction: to lock the file and let it go takes a fifth of a small reading."""
-        if readings:
+        if not readings:
+            return
+        with suppress(apsw.Error):  # then each is read by itself, and told what is wrong
             self._reader.execute("BEGIN")
-            for reading in readings:
-                reading.do()
+        for reading in readings:
+            reading.do()
+        if self._reader.in_transaction:  # one that the disk fails is ended by SQLite
             self._reader.execute("COMMIT")
 
     def put_off(self, whose: int, sql: str, values: Sequence[Any]) -> Later[Sequence[Row]] | None:
