@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from http.client import HTTPResponse
@@ -101,4 +102,31 @@ def test_a_database_that_fails_keeps_nobody_waiting(
             for connection, request in zip(held, requests, strict=True):
                 connection.sendall(request)
         assert [answer(connection) for connection in held] == well
+    database.close()
+
+
+def test_a_disk_that_fails_keeps_nobody_waiting(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Neither those whose pages are read nor those who are turned away in the same turn."""
+    settings = fresh_settings("sqlite", request, tmp_path)
+    limit, many = 20, 30
+    with served(settings, "--max-requests", str(limit)) as service:
+        with Client(service.url, service.token) as client:
+            client.store("shop", *(output(n) for n in range(OUTPUTS)))
+            asked_for = page(client, "limit=2&cursor=1")
+        with connections(service.url, many) as held:
+            assert [asked(connection, asked_for)[0] for connection in held] == [200] * many
+            with stopped(service):
+                spoil(tmp_path / "gleanery.sqlite")
+                for connection in held:
+                    connection.sendall(asked_for)
+            assert [answer(connection)[0] for connection in held] == [503] * many
+
+
+def spoil(file: Path) -> None:
+    """Lets the log of what was changed end before what was changed last."""
+    database = apsw.Connection(str(file))
+    database.execute("UPDATE outputs SET scraped = scraped + 1")
+    os.truncate(f"{file}-wal", 0)
     database.close()

@@ -145,8 +145,10 @@ class Beginnings:
         refused = [self._refusals.popleft() for _ in range(_FEW) if self._refusals]
         if self._turns or self._refusals:
             self._call()
-        with self._together() if len(begun) > 1 else nullcontext():
-            for begin in begun:
-                begin()
-        for refuse in refused:
-            refuse()
+        try:
+            with self._together() if len(begun) > 1 else nullcontext():
+                for begin in begun:
+                    begin()
+        finally:  # nobody else knows of them any more
+            for refuse in refused:
+                refuse()

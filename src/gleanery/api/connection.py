@@ -1,7 +1,7 @@
 """A client's connection: HTTP/1.1 on a socket, one request after the other, within limits.
 
 httptools reads the bytes; what only asks the same from another cursor needs no reading. What is
-found becomes a ``Request``, which is answered in a task of its own, if it has to wait for anything.
+found becomes a ``Request``, which is answered in a task of its own, unless it hardly ever waits.
 ``Gate`` has all connections of a worker, so many and no more, and gives up clients that keep it
 waiting.
 """
@@ -40,7 +40,7 @@ class Handler(Protocol):
         """Calls ``start`` when it is the turn of the request, which has its place."""
 
     def is_prompt(self, request: Request) -> bool:
-        """Whether it can be answered without waiting for anyone, but perhaps for the client."""
+        """Whether it is answered as soon as it is begun, unless its client or a store is slow."""
 
     def put_off(self, refusal: Callable[[], None]) -> None:
         """Calls it when there is time for those who have no place."""

@@ -93,7 +93,8 @@ class Engine(Database, Protocol):
     def together(self) -> AbstractContextManager[None]:
         """Small pages that are asked for in here are read at its end, in a row, as of one moment.
 
-        Only what reads at once knows such a thing: who asks is given a ``Later``.
+        Who asks in here is run by hand, as no task knows what to do with a ``Later``. Where
+        reading has to wait, this does nothing.
         """
 
     async def open(self) -> None:

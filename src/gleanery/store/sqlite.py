@@ -9,15 +9,8 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Hashable,
-    Iterator,
-    Sequence,
-)
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -106,7 +99,7 @@ class SqliteDatabase:
         self._watches = Watches()
         self._seen: dict[str, Any] = {}  # the clocks of the groups that are watched
         self._lookout: asyncio.Task[None] | None = None
-        self._put_off: list[Later[Sequence[Row]]] | None = None
+        self._readings: list[Later[Sequence[Row]]] | None = None
 
     async def open(self) -> None:
         try:
@@ -155,11 +148,11 @@ class SqliteDatabase:
     @contextmanager
     def together(self) -> Iterator[None]:
         readings: list[Later[Sequence[Row]]] = []
-        self._put_off = readings
+        self._readings = readings
         try:
             yield
         finally:
-            self._put_off = None
+            self._readings = None
             try:
                 self._read_in_a_row(readings)
             finally:
@@ -168,18 +161,21 @@ class SqliteDatabase:
 
     def _read_in_a_row(self, readings: Sequence[Later[Sequence[Row]]]) -> None:
         """In one transaction: to lock the file and let it go takes a fifth of a small reading."""
-        if readings:
+        if not readings:
+            return
+        with suppress(apsw.Error):  # then each is read by itself, and told what is wrong
             self._reader.execute("BEGIN")
-            for reading in readings:
-                reading.do()
+        for reading in readings:
+            reading.do()
+        if self._reader.in_transaction:  # one that the disk fails is ended by SQLite
             self._reader.execute("COMMIT")
 
-    def put_off(self, whose: int, sql: str, values: Sequence[Any]) -> Later[Sequence[Row]] | None:
+    def later(self, whose: int, sql: str, values: Sequence[Any]) -> Later[Sequence[Row]] | None:
         """A reading for the end of what is done together, if something is."""
-        if self._put_off is None:
+        if self._readings is None:
             return None
         later = Later(partial(self.read_for, whose, sql, values))
-        self._put_off.append(later)
+        self._readings.append(later)
         return later
 
     async def schema_number(self) -> int:
@@ -269,7 +265,7 @@ class _SqliteRows(NamedTuple):
         """Joined by SQLite: half the time of a row, an object and a call for each item."""
         sql = _joined(found, len(values) + 1)
         asked = (*values, limit + 1, BETWEEN_ITEMS)
-        later = self.database.put_off(self.whose, sql, asked) if limit <= _SMALL_PAGE else None
+        later = self.database.later(self.whose, sql, asked) if limit <= _SMALL_PAGE else None
         rows = await later if later else self.database.read_for(self.whose, sql, asked)
         [(count, last, items)] = rows
         if count <= limit:
