@@ -47,26 +47,41 @@ def _any(node: Node, service: Service) -> Turns:
 def _filters(places: list[int]) -> dict[str, list[str]]:
     """Each finds ten outputs at least: the rare ones lie far apart in the group.
 
-    A moment before the first of them leaves them all, and the longest way to search in vain.
+    A place before the first of them leaves them all, and the longest way to search in vain.
     """
-    moments = [f"created_after={moment(place)}" for place in places]
-    single = {name: [_said(name, value)] for name, value in _RARE.items()}
-    early = {"created_after": moments[: len(places) // (4 * data.RARE)]}
-    pairs = {
-        f"{one} and {two}": [f"{a}&{b}" for a in of_one for b in of_two]
-        for (one, of_one), (two, of_two) in combinations((single | early).items(), 2)
+    before = _before_the_rare(places)
+    early = [f"created_after={moment(place)}" for place in before]
+    single = {name: _said(name, value) for name, value in _RARE.items()}
+    double = {f"{a} and {b}": f"{single[a]}&{single[b]}" for a, b in combinations(single, 2)}
+    return {
+        **{name: _from(before, query) for name, query in (single | double).items()},
+        "created_after": [f"created_after={moment(place)}" for place in places],
+        **{
+            f"{name} and created_after": [f"{query}&{since}" for since in early]
+            for name, query in single.items()
+        },
     }
-    return single | {"created_after": moments} | pairs
+
+
+def _before_the_rare(places: list[int]) -> list[int]:
+    return places[: len(places) // (4 * data.RARE)]
+
+
+def _from(places: list[int], query: str) -> list[str]:
+    """The same from different cursors, as a client that pages would ask."""
+    return [f"{query}&cursor={place}" for place in places]
 
 
 def _in_vain(node: Node, service: Service) -> Turns:
     """The common value is the wrong one to search by. One connection: it may take long."""
+    places = node.places(data.GROUP, 10)
     turns = Turns({_NONE: partial(service.reads, node.pages(data.GROUP, 10), 1)})
     for one, two in permutations(_RARE, 2):
         if one in _COMMON:
             query = f"{_said(one, _COMMON[one])}&{_said(two, _RARE[two])}"
             name = f"common {one} and rare {two}"
-            turns.add(name, partial(_filtered, service, [query], 10, found=0, connections=1))
+            queries = _from(_before_the_rare(places), query)
+            turns.add(name, partial(_filtered, service, queries, 10, found=0, connections=1))
     return turns.run()
 
 

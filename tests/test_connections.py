@@ -234,6 +234,29 @@ def test_the_same_from_another_cursor_is_just_that(strict: Service) -> None:
         assert urls == [["1"], ["2"], ["1"], ["0"], *[[]] * 5, ["1", "2"], ["1"], [], ["1"]]
 
 
+def test_the_same_again_is_answered_anew(strict: Service) -> None:
+    with strict.client() as client, connected(strict) as connection:
+        cookie = {"domain": "a.com", "name": "n", "value": "v"}
+        client.post("/v1/cookies", json=[cookie])
+        found = []
+        for number in range(3):
+            client.store("shop", {"job_id": "j", "source_url": str(number), "data": {}})
+            page = head(client, "GET", "/v1/outputs/shop?job_id=j&limit=9")
+            for status, answer in answers(connection, page, page):
+                found.append((status, [item["source_url"] for item in answer["items"]]))
+        assert found == [(200, urls) for urls in (["0"], ["0", "1"], ["0", "1", "2"]) for _ in "12"]
+        removal = head(client, "DELETE", "/v1/cookies?domain=a.com")
+        removed = answers(connection, removal, removal, removal)
+        assert removed == [(200, {"deleted": 1}), (200, {"deleted": 0}), (200, {"deleted": 0})]
+        listing = head(client, "GET", "/v1/cookies")
+        assert answers(connection, listing, listing) == [(200, []), (200, [])]
+        client.post("/v1/cookies", json=[cookie])
+        [(_, [listed])] = answers(connection, listing)
+        assert listed["value"] == "v"
+        bad = head(client, "GET", "/v1/outputs/shop?limit=x")
+        assert [status for status, _ in answers(connection, bad, bad, listing)] == [422, 422, 200]
+
+
 def test_what_only_looks_like_a_cursor_is_none(strict: Service) -> None:
     with strict.client() as client, connected(strict) as connection:
         urls = [f"http://a/?cursor={n}" for n in (7, 8)]

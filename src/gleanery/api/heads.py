@@ -1,7 +1,7 @@
 """The head of a request: what it says, and whether the next one says the same from another cursor.
 
-A client that pages sends the same bytes again and again but for the cursor. What was read, checked
-and bound of them once is not read, checked and bound again.
+A client that pages sends the same bytes again and again but for the cursor, one that waits for news
+just the same. What was read, checked and bound of them once is not read, checked and bound again.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Head:
     __slots__ = (
         "_after",
         "_before",
+        "_data",
         "asked",
         "caller",
         "headers",
@@ -47,20 +48,25 @@ class Head:
         """Where it leads to, once that is found."""
         self.asked: Any = None
         """The path and the query as they are bound, once they are found to be well."""
-        self._before = self._after = b""
+        self._data = self._before = self._after = b""
 
     def was(self, data: bytes) -> None:
         """Notes that these bytes were the whole of its request."""
-        cursor = _CURSOR.match(data) if len(data) <= _LONGEST_KEPT else None
-        if cursor is not None and self.headers.keys().isdisjoint(_OF_BODY):
+        if len(data) > _LONGEST_KEPT or not self.headers.keys().isdisjoint(_OF_BODY):
+            return
+        self._data = data
+        cursor = _CURSOR.match(data)
+        if cursor is not None:
             self._before, self._after = data[: cursor.start(1)], data[cursor.end(1) :]
 
     def cursor_in(self, data: bytes) -> int | None:
         """The cursor in the bytes of a request that is the same otherwise, if this is one."""
-        before, after = self._before, self._after
-        if self.asked is None or not before:
+        if self.asked is None:
             return None
-        if not (data.startswith(before) and data.endswith(after)):
+        if data == self._data:
+            return int(self.asked.cursor)
+        before, after = self._before, self._after
+        if not (before and data.startswith(before) and data.endswith(after)):
             return None
         digits = data[len(before) : -len(after)]
         if not digits.isdigit() or digits[:1] == b"0" or len(digits) > _MOST_DIGITS:
