@@ -110,7 +110,7 @@ class FolderBlobs(Blobs):
         except OSError as error:
             raise SettingsError(
                 f"Can't keep files in {folder.absolute()}: {error.strerror}; choose another place "
-                "with --blobs, or change its owner"
+                "with --blobs, or with --data for everything, or change its owner"
             ) from None
 
     async def put(self, key: str, media_type: str, chunks: AsyncIterator[bytes]) -> None:

@@ -42,7 +42,7 @@ def _matching(pattern: str, reason: str) -> Callable[[str], str]:
 def _whole_number(value: str) -> int:
     """ASCII digits only: Python's int() also takes signs, underscores and other scripts."""
     if not re.fullmatch(r"0|[1-9][0-9]{0,18}", value):
-        raise ValueError("expected a whole number in plain digits, from 0 to 2^63-1")
+        raise ValueError("expected a whole number in plain digits, not above 2^63-1")
     return int(value)
 
 
