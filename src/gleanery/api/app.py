@@ -19,8 +19,8 @@ from gleanery.api import binding, openapi, problems, reference, telemetry
 from gleanery.api.auth import Doorkeeper
 from gleanery.api.calls import Answer, AnyCall, Call, Services
 from gleanery.api.capacity import Beginnings, Places, Visit
-from gleanery.api.connection import Gate
 from gleanery.api.file_links import FileLinks
+from gleanery.api.gate import Gate
 from gleanery.api.heads import Head
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.request import ClientGone, Header, Request

@@ -2,15 +2,14 @@
 
 httptools reads the bytes; what only asks the same from another cursor needs no reading. What is
 found becomes a ``Request``, which is answered in a task of its own, unless it hardly ever waits.
-``Gate`` has all connections of a worker, so many and no more, and gives up clients that keep it
-waiting.
+A client that keeps us waiting for too long is given up.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from types import coroutine
@@ -18,44 +17,16 @@ from typing import Any, Protocol, cast
 
 import httptools
 
+from gleanery.api.gate import Gate
 from gleanery.api.heads import Head
 from gleanery.api.request import HELD, ClientGone, Request
-from gleanery.errors import BadRequest, Busy, GleaneryError, HeadTooLarge, TooSlow
+from gleanery.errors import BadRequest, GleaneryError, HeadTooLarge, TooSlow
 from gleanery.together import Later
 
 _LONGEST_HEAD = 64 * 1024
 _SLOWEST = 1024  # bytes a second; who is slower for a while is given up
-_TOLD = 100  # connections beyond the limit that are told so; further ones are cut off
 _LINGER_SECONDS, _LINGER_BYTES = 5, 4 * 1024 * 1024  # for a client to see that it is refused
 _LONGEST_QUEUE = 64  # requests sent ahead of the answers
-
-
-class Handler(Protocol):
-    """What answers requests."""
-
-    def enter(self, request: Request) -> GleaneryError | None:
-        """Gives the request its place, before anything is done for it; or tells why it has none."""
-
-    def begin(self, request: Request, start: Callable[[], None]) -> None:
-        """Calls ``start`` when it is the turn of the request, which has its place."""
-
-    def is_prompt(self, request: Request) -> bool:
-        """Whether it is answered as soon as it is begun, unless its client or a store is slow."""
-
-    def put_off(self, refusal: Callable[[], None]) -> None:
-        """Calls it when there is time for those who have no place."""
-
-    def turn_away(self, request: Request, fault: GleaneryError) -> None:
-        """Answers who has no place, without waiting for anything."""
-
-    async def serve(self, request: Request) -> None:
-        """Answers. An exception cuts the connection, so that half an answer looks like one."""
-
-    async def refuse(self, request: Request, fault: GleaneryError) -> None:
-        """Answers what can't be read."""
-
-    def stop_waiting(self) -> None:
-        """Lets the requests that only wait for something to happen come to their end."""
 
 
 class ServerState(Protocol):
@@ -63,43 +34,6 @@ class ServerState(Protocol):
 
     connections: set[Any]
     tasks: set[asyncio.Task[None]]
-
-
-class Gate:
-    """All connections of a worker, and the limits they are held to."""
-
-    def __init__(
-        self, handler: Handler, idle_seconds: int, stall_seconds: int, max_connections: int
-    ) -> None:
-        self.handler = handler
-        self.idle_seconds = idle_seconds
-        self.stall_seconds = stall_seconds
-        self._max_connections = max_connections
-        self._connections: dict[Connection, None] = {}  # the oldest first
-
-    def open(self, connection: Connection) -> None:
-        """One too many takes the room of one that is idle; if none is, it is not served."""
-        self._connections[connection] = None
-        if len(self._connections) <= self._max_connections:
-            return
-        idle = next((one for one in self._connections if one.is_idle), None)
-        if idle is not None:
-            self.forget(idle)
-            idle.close()
-        elif len(self._connections) <= self._max_connections + _TOLD:
-            connection.refuse(Busy())
-        else:
-            connection.abort()
-
-    def forget(self, connection: Connection) -> None:
-        self._connections.pop(connection, None)
-
-    async def patrol(self) -> None:
-        """Looks after all connections, once a second."""
-        while True:
-            await asyncio.sleep(1)
-            for connection in tuple(self._connections):
-                connection.look_after()
 
 
 class Connection(asyncio.Protocol):
