@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from fuzz import connection
-from gleanery import fields, hosts, instants, jsontext, mediatypes, places, tokens
+from gleanery import fields, tokens
 from gleanery.api import auth, binding, links, partial
 from gleanery.api.file_links import FileLinks
 from gleanery.api.heads import Head
@@ -35,6 +35,7 @@ from gleanery.errors import (
     Unauthenticated,
 )
 from gleanery.records import Output, OutputIn, OutputQuery
+from gleanery.values import countries, hostnames, json_text, media_types, timestamps
 from gleanery.vault import Vault
 
 
@@ -51,14 +52,14 @@ class Target(NamedTuple):
 def read_json(text: bytes) -> None:
     """Both ways of reading agree, no digit is lost, and what is written is read back."""
     try:
-        value = jsontext.decode(text)
-    except jsontext.BadJson:
+        value = json_text.decode(text)
+    except json_text.BadJson:
         return
-    assert alike(value, jsontext._decoded_exactly(text))
+    assert alike(value, json_text._decoded_exactly(text))
     assert_keeps_digits(value, json.loads(text, parse_float=Decimal))
-    assert alike(jsontext.decode(jsontext.encode(value)), value)
-    canonical = jsontext.canonical(value)
-    assert jsontext.canonical(jsontext.decode(canonical)) == canonical
+    assert alike(json_text.decode(json_text.encode(value)), value)
+    canonical = json_text.canonical(value)
+    assert json_text.canonical(json_text.decode(canonical)) == canonical
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -89,27 +90,27 @@ def read_date(data: bytes) -> None:
     """What is taken is what datetime reads too, and one value however often it is written."""
     text = data.decode("utf-8", "replace")
     try:
-        moment = instants.parse(text)
+        moment = timestamps.parse(text)
     except ValueError:
         return
-    written = instants.render_moment(moment)
-    assert instants.parse(written) == moment // instants.SECOND * instants.SECOND
-    assert instants.parse(text.lower()) == moment
+    written = timestamps.render_moment(moment)
+    assert timestamps.parse(written) == moment // timestamps.SECOND * timestamps.SECOND
+    assert timestamps.parse(text.lower()) == moment
     read = datetime.fromisoformat(text.upper())
     read = read if read.tzinfo else read.replace(tzinfo=UTC)
     microseconds = (read - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    if instants.parse("0001-01-01") <= microseconds <= instants.LAST * instants.SECOND:
+    if timestamps.parse("0001-01-01") <= microseconds <= timestamps.LAST * timestamps.SECOND:
         assert moment == microseconds
 
 
 def read_expiry(data: bytes) -> None:
     """An expiry of any JSON type; what a list gives back is taken as it is."""
     try:
-        seconds = fields._expiry(jsontext.decode(data))
+        seconds = fields._expiry(json_text.decode(data))
     except ValueError:
         return
     if seconds is not None:
-        assert fields._expiry(instants.render(seconds)) == seconds
+        assert fields._expiry(timestamps.render(seconds)) == seconds
         assert seconds < 0 or fields._expiry(seconds) == seconds
 
 
@@ -117,29 +118,29 @@ def read_host(data: bytes) -> None:
     """One form for all spellings, in which nobody finds a scheme, a port or a path."""
     text = data.decode("utf-8", "replace")
     try:
-        host = hosts.normalize(text)
+        host = hostnames.normalize(text)
     except ValueError:
         return
-    assert hosts.normalize(host) == host == host.lower()
-    assert len(host) <= hosts.LONGEST
+    assert hostnames.normalize(host) == host == host.lower()
+    assert len(host) <= hostnames.LONGEST
     if "[" not in host:  # what stands in brackets is taken by its form alone
         bare = host.removeprefix(".")
         assert urlsplit(f"http://{bare}/")[:3] == ("http", bare, "/")
     if text.isascii():
-        assert hosts.normalize(text.upper()) == host == text.lower()
+        assert hostnames.normalize(text.upper()) == host == text.lower()
 
 
 def read_place(data: bytes) -> None:
     """A country's code stands for itself; a region has one spelling."""
     text = data.decode("utf-8", "replace")
-    key = places.country_key(text)
+    key = countries.country_key(text)
     assert key is None or "\0" not in key
     if key is not None and re.fullmatch("[A-Z]{2}", key):
-        assert places.country_key(key) == key
+        assert countries.country_key(key) == key
     if text.isascii():
-        assert places.country_key(text.upper()) == places.country_key(text.lower()) == key
-    region = places.region_key(text)
-    assert region is None or places.region_key(text.lower()) == region == text.upper()
+        assert countries.country_key(text.upper()) == countries.country_key(text.lower()) == key
+    region = countries.region_key(text)
+    assert region is None or countries.region_key(text.lower()) == region == text.upper()
 
 
 # --- the parts of a request -----------------------------------------------------------------------
@@ -303,7 +304,7 @@ def read_link(data: bytes) -> None:
 def read_media(data: bytes) -> None:
     """A type that may stand in a header, whatever the bytes and whatever was said of them."""
     declared, _, head = data.partition(b"\n")
-    found = mediatypes.media_type(head[: mediatypes.HEAD_BYTES], declared.decode("latin-1"))
+    found = media_types.media_type(head[: media_types.HEAD_BYTES], declared.decode("latin-1"))
     assert re.fullmatch(r"[!-~]+/[!-~]+", found)
 
 

@@ -12,13 +12,14 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from gleanery import instants, tokens
+from gleanery import tokens
 from gleanery.api.app import build_app
 from gleanery.blobs import open_blobs
 from gleanery.serve import bound, config, prepare
 from gleanery.settings import Settings
 from gleanery.store import organizations, retention
 from gleanery.store.engines import opened
+from gleanery.values import timestamps
 
 EVERY_SCOPE = frozenset(tokens.SCOPES)
 SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -39,10 +40,10 @@ class Clock:
         self.offset = 0
 
     def __call__(self) -> int:
-        return instants.now() + self.offset
+        return timestamps.now() + self.offset
 
     def move(self, *, seconds: float) -> None:
-        self.offset += int(seconds * instants.SECOND)
+        self.offset += int(seconds * timestamps.SECOND)
 
 
 class Client(httpx2.Client):
@@ -77,7 +78,7 @@ class Client(httpx2.Client):
 class Service:
     """The application on one engine, started once for many tests."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], int] = instants.now) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], int] = timestamps.now) -> None:
         asyncio.run(prepare(settings))
         listener, self.settings = bound(settings)
         make_app = partial(build_app, self.settings, clock)
@@ -112,7 +113,7 @@ class Service:
             async with opened(self.settings) as database:
                 return [
                     await organizations.create_token(
-                        database, name, scopes, instants.now(), expires
+                        database, name, scopes, timestamps.now(), expires
                     )
                     for name in organization_names
                 ]

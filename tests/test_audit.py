@@ -18,15 +18,15 @@ from service import SECRET_KEY, Client, Clock, Service
 from test_keys import new_key, succeed
 from test_outputs import output
 
-from gleanery import instants
 from gleanery.settings import Settings
 from gleanery.store import audit, postgres, sqlite
 from gleanery.store.database import Engine, Transaction
 from gleanery.store.engines import opened
 from gleanery.tokens import DEFAULT_SCOPES, SCOPES
+from gleanery.values import timestamps
 
 T = TypeVar("T")
-DAY = 86_400 * instants.SECOND
+DAY = 86_400 * timestamps.SECOND
 COOKIE = {"domain": "shop.example", "name": "a-cookie-name", "value": "a-cookie-value"}
 ENTRY = {"domain": ".shop.example", "key": "an-entry-key", "value": "an-entry-value"}
 
@@ -88,8 +88,8 @@ def test_an_entry_says_who_when_and_in_which_request(client: Client, service: Se
     [entry] = log(client, made["id"])["entries"]
     assert entry["token_id"] == made["about"]["token_id"]
     assert entry["request_id"] == answer.headers["x-request-id"]
-    assert entry["date"] == instants.render_moment(entry["id"])
-    assert abs(entry["id"] - instants.now()) < 60 * instants.SECOND
+    assert entry["date"] == timestamps.render_moment(entry["id"])
+    assert abs(entry["id"] - timestamps.now()) < 60 * timestamps.SECOND
 
 
 def test_no_entry_holds_a_value_a_name_or_a_key(client: Client) -> None:
@@ -296,7 +296,7 @@ async def _as_owner(url: str, sql: str, organization_id: int) -> None:
 
 
 def test_entries_are_forgotten_when_they_are_old(service: Service) -> None:
-    old, young, count = instants.now() - 401 * DAY, instants.now() - 399 * DAY, 2500
+    old, young, count = timestamps.now() - 401 * DAY, timestamps.now() - 399 * DAY, 2500
     with service.client() as client:
         organization_id = organization_of(client)
         of_today = log(client)["entries"]
@@ -312,9 +312,9 @@ def test_entries_are_forgotten_when_they_are_old(service: Service) -> None:
 
         on_engine(service.settings, lambda e: e.of(organization_id).write(note))
         assert {entry["date"][:10] for entry in log(client)["entries"]} == (
-            {instants.render_moment(old)[:10]}
+            {timestamps.render_moment(old)[:10]}
         )
-        service.sweep(instants.now)
+        service.sweep(timestamps.now)
         [kept, *rest] = log(client)["entries"]
         assert (kept["id"], kept["token_id"]) == (young, 7)
         assert rest == of_today != []

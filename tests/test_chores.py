@@ -17,11 +17,12 @@ from service import Client, Clock, Service
 from test_changes import DAY, until
 from test_outputs import output
 
-from gleanery import instants, tokens
+from gleanery import tokens
 from gleanery.store import chores, groups
 from gleanery.store.database import Transaction
 from gleanery.store.engines import opened
 from gleanery.store.organizations import find_grant
+from gleanery.values import timestamps
 
 OUTPUTS = 12_000
 
@@ -92,7 +93,9 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
             assert grant is not None
 
             async def work(transaction: Transaction) -> None:
-                turn = await groups.enter(transaction, grant.organization_id, "group", instants.now)
+                turn = await groups.enter(
+                    transaction, grant.organization_id, "group", timestamps.now
+                )
                 await chores.note(turn, kind, None if job is None else await turn.find_job(job))
 
             await database.of(grant.organization_id).write(work)

@@ -18,7 +18,7 @@ import raw
 from conftest import fresh_settings
 from service import Client, Service
 
-from gleanery import instants
+from gleanery.values import timestamps
 
 STALL_SECONDS = 1
 JSON = "Content-Type: application/json"
@@ -297,7 +297,7 @@ def test_who_goes_on_gets_pages_larger_than_the_network_holds(strict: Service) -
 
 
 def test_a_token_ends_also_for_who_only_goes_on(strict: Service) -> None:
-    ends = instants.now() + instants.SECOND
+    ends = timestamps.now() + timestamps.SECOND
     with strict.client(expires=ends) as client, connected(strict) as connection:
         page = head(client, "GET", "/v1/outputs/shop?cursor=17")
         assert [status for status, _ in answers(connection, page, page)] == [404, 404]

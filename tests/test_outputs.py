@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from service import Client, Clock, Service
 
-from gleanery import instants
+from gleanery.values import timestamps
 
 
 def output(number: int, **members: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def test_an_output_comes_back_in_the_shape_of_the_contract(client: Client) -> No
     assert item["files"] == []
     assert item["is_approved"] is False
     assert item["create_date"] == item["update_date"] == item["last_scraped_date"]
-    assert instants.parse(item["create_date"]) // instants.SECOND <= instants.now()
+    assert timestamps.parse(item["create_date"]) // timestamps.SECOND <= timestamps.now()
     assert stored["results"] == [
         {"id": item["id"], "output_id": item["output_id"], "change": "created"}
     ]
@@ -407,7 +407,7 @@ def test_created_after_keeps_what_was_created_or_updated_since(timed: Client, cl
     since = timed.items("group")[-1]["update_date"]
     assert numbers(timed, created_after=since) == [3, 11]
     assert numbers(timed, created_after=since, limit=1) == [3, 11]
-    later = instants.render_moment(clock() + 5 * instants.SECOND)
+    later = timestamps.render_moment(clock() + 5 * timestamps.SECOND)
     assert numbers(timed, created_after=later) == []
     assert numbers(timed, created_after="2001-01-01") == [2, 3, 11]
     assert numbers(timed, created_after="0001-01-01T00:00:00.5-23:59") == [2, 3, 11]

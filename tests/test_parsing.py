@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gleanery import fingerprints, hosts, instants, jsontext, places
+from gleanery.values import countries, hashing, hostnames, json_text, timestamps
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -36,20 +36,20 @@ ZONES = st.timedeltas(timedelta(hours=-23, minutes=-59), timedelta(hours=23, min
 @given(st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31), timezones=ZONES))
 def test_every_iso_date_time_is_read_as_datetime_reads_it(moment: datetime) -> None:
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    assert instants.parse(moment.isoformat()) == (moment - epoch) // timedelta(microseconds=1)
+    assert timestamps.parse(moment.isoformat()) == (moment - epoch) // timedelta(microseconds=1)
 
 
 @given(st.integers(-62_135_596_800, 253_402_300_799))
 def test_what_is_written_is_read_back(seconds: int) -> None:
-    text = instants.render(seconds)
+    text = timestamps.render(seconds)
     assert len(text) == 20
-    assert instants.parse(text) == seconds * instants.SECOND
+    assert timestamps.parse(text) == seconds * timestamps.SECOND
 
 
 @given(st.text())
 def test_any_other_text_is_a_plain_refusal(text: str) -> None:
     with contextlib.suppress(ValueError):
-        instants.parse(text)
+        timestamps.parse(text)
 
 
 # --- JSON ---------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def test_any_other_text_is_a_plain_refusal(text: str) -> None:
 
 @given(JSON_VALUES)
 def test_what_is_encoded_is_decoded(value: Any) -> None:
-    assert jsontext.decode(jsontext.encode(value)) == value
+    assert json_text.decode(json_text.encode(value)) == value
 
 
 @given(JSON_VALUES)
@@ -68,15 +68,15 @@ def test_the_canonical_form_does_not_depend_on_the_spelling(value: Any) -> None:
         return [turned(element) for element in inner] if isinstance(inner, list) else inner
 
     respelled = json.dumps(turned(value), indent=2, ensure_ascii=True).encode()
-    canonical = jsontext.canonical(value)
-    assert jsontext.canonical(jsontext.decode(respelled)) == canonical
-    assert jsontext.canonical(jsontext.decode(canonical)) == canonical
+    canonical = json_text.canonical(value)
+    assert json_text.canonical(json_text.decode(respelled)) == canonical
+    assert json_text.canonical(json_text.decode(canonical)) == canonical
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_decoded_or_refused(text: bytes) -> None:
-    with contextlib.suppress(jsontext.BadJson):
-        jsontext.encode(jsontext.decode(text))
+    with contextlib.suppress(json_text.BadJson):
+        json_text.encode(json_text.decode(text))
 
 
 @pytest.mark.parametrize(
@@ -92,22 +92,20 @@ def test_any_bytes_are_decoded_or_refused(text: bytes) -> None:
     ],
 )
 def test_numbers_keep_their_value(text: str, value: float) -> None:
-    assert jsontext.decode(text.encode()) == value
+    assert json_text.decode(text.encode()) == value
 
 
 def test_depth_is_bounded() -> None:
-    deepest = b"[" * jsontext.DEEPEST + b"]" * jsontext.DEEPEST
-    jsontext.decode(deepest)
-    with pytest.raises(jsontext.BadJson):
-        jsontext.decode(b"[" + deepest + b"]")
+    deepest = b"[" * json_text.DEEPEST + b"]" * json_text.DEEPEST
+    json_text.decode(deepest)
+    with pytest.raises(json_text.BadJson):
+        json_text.decode(b"[" + deepest + b"]")
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
 def test_a_fingerprint_knows_where_its_parts_end(parts: list[str]) -> None:
-    joined = fingerprints.fingerprint("".join(parts), *[""] * (len(parts) - 1)) if parts else b""
-    assert (fingerprints.fingerprint(*parts) == joined) == (
-        "".join(parts[1:]) == "" and bool(parts)
-    )
+    joined = hashing.fingerprint("".join(parts), *[""] * (len(parts) - 1)) if parts else b""
+    assert (hashing.fingerprint(*parts) == joined) == ("".join(parts[1:]) == "" and bool(parts))
 
 
 # --- hosts --------------------------------------------------------------------------------------
@@ -116,11 +114,11 @@ def test_a_fingerprint_knows_where_its_parts_end(parts: list[str]) -> None:
 @given(st.text(max_size=80))
 def test_any_host_is_refused_or_settles(text: str) -> None:
     try:
-        once = hosts.normalize(text)
+        once = hostnames.normalize(text)
     except ValueError:
         return
     assert once.isascii()
-    assert hosts.normalize(once) == once
+    assert hostnames.normalize(once) == once
 
 
 # --- places -------------------------------------------------------------------------------------
@@ -146,19 +144,19 @@ def test_any_host_is_refused_or_settles(text: str) -> None:
     ids=lambda names: names[0],
 )
 def test_the_names_of_a_country_meet_each_other(names: tuple[str, ...]) -> None:
-    assert {places.country_key(name) for name in names} == {names[0]}
+    assert {countries.country_key(name) for name in names} == {names[0]}
 
 
 def test_every_alias_names_one_country_only() -> None:
-    spellings = [alias for aliases in places._ALIASES.values() for alias in aliases]
+    spellings = [alias for aliases in countries._ALIASES.values() for alias in aliases]
     assert len(spellings) == len(set(spellings))
-    for code, aliases in places._ALIASES.items():
-        assert {places.country_key(alias) for alias in aliases} == {code}
+    for code, aliases in countries._ALIASES.items():
+        assert {countries.country_key(alias) for alias in aliases} == {code}
 
 
 @given(st.text(max_size=120))
 def test_any_country_has_a_stable_key(name: str) -> None:
-    key = places.country_key(name)
+    key = countries.country_key(name)
     if key is not None:
-        assert places.country_key(name.swapcase().swapcase()) is not None
+        assert countries.country_key(name.swapcase().swapcase()) is not None
         assert "\0" not in key

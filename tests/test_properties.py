@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from service import Client, Service
 
-from gleanery import hosts, instants, jsontext
 from gleanery.store.changes import Position
+from gleanery.values import hostnames, json_text, timestamps
 
 EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "10"))
 FEW = settings(
@@ -68,19 +68,19 @@ def test_all_spellings_of_a_moment_are_one_value(
 ) -> None:
     epoch = datetime(1970, 1, 1)
     expected = (moment - epoch) // timedelta(microseconds=1)
-    assert instants.parse(spelled(moment, offset, colon, t, digits)) == expected
-    whole_seconds = instants.render_moment(expected)
-    assert instants.render_moment(instants.parse(whole_seconds)) == whole_seconds
+    assert timestamps.parse(spelled(moment, offset, colon, t, digits)) == expected
+    whole_seconds = timestamps.render_moment(expected)
+    assert timestamps.render_moment(timestamps.parse(whole_seconds)) == whole_seconds
 
 
 @FEW
-@given(st.integers(0, instants.LAST), OFFSETS)
+@given(st.integers(0, timestamps.LAST), OFFSETS)
 def test_an_expiry_comes_back_as_the_moment_it_was(own: Client, seconds: int, offset: int) -> None:
     moment = datetime(1970, 1, 1) + timedelta(seconds=seconds)
     try:
         written = spelled(moment, offset, ":", "T", 0)
     except OverflowError:  # there it is not yet, or no more, a year of four digits
-        written = instants.render(seconds)
+        written = timestamps.render(seconds)
     domain = f"h{next(numbers)}.example"
     cookie = {"domain": domain, "name": "n", "value": "v", "expires": written}
     assert own.post("/v1/cookies", json=[cookie]).status_code == 200
@@ -104,8 +104,11 @@ DOMAINS = st.builds(
 
 def is_seen(domain: str, host: str) -> bool:
     """RFC 6265, 5.1.3, in plain words."""
-    of, at = hosts.normalize(domain).removeprefix("."), hosts.normalize(host).removeprefix(".")
-    return of == at or (at.endswith(f".{of}") and not hosts.is_address(at))
+    of, at = (
+        hostnames.normalize(domain).removeprefix("."),
+        hostnames.normalize(host).removeprefix("."),
+    )
+    return of == at or (at.endswith(f".{of}") and not hostnames.is_address(at))
 
 
 @FEW
@@ -118,14 +121,14 @@ def test_a_cookie_is_shown_to_its_hosts_and_to_no_other(
     assert own.post("/v1/cookies", json=cookies).status_code == 200
     listed = own.get("/v1/cookies", params={"domain": host}).json()
     shown = {cookie["domain"] for cookie in listed if cookie["name"] == name}
-    assert shown == {hosts.normalize(domain) for domain in domains if is_seen(domain, host)}
+    assert shown == {hostnames.normalize(domain) for domain in domains if is_seen(domain, host)}
 
 
 @FEW
 @given(DOMAINS)
 def test_all_spellings_of_a_host_are_one_record(own: Client, domain: str) -> None:
     name = f"key {next(numbers)}"
-    spellings = (domain, domain.upper(), domain.replace(".", "。"), hosts.normalize(domain))
+    spellings = (domain, domain.upper(), domain.replace(".", "。"), hostnames.normalize(domain))
     for number, spelling in enumerate(spellings):
         entry = {"domain": spelling, "key": name, "value": "v"}
         answer = own.post("/v1/local-storage", json=[entry])
@@ -187,7 +190,7 @@ def test_a_cursor_of_one_who_catches_up_is_read_as_it_was_written(
     after_2020: int, started_day: int, days: int
 ) -> None:
     """Until 2089, by clients that rest for less than 5.6 years."""
-    day, year_2020 = 86_400 * instants.SECOND, 1_577_836_800 * instants.SECOND
+    day, year_2020 = 86_400 * timestamps.SECOND, 1_577_836_800 * timestamps.SECOND
     seq, started = year_2020 + after_2020, year_2020 + started_day * day
     position = Position(seq, started)
     read = Position.of(position.cursor, started + days * day)
@@ -229,9 +232,9 @@ def meaning(value: Any) -> Any:
 @given(VALUES, VALUES)
 def test_values_have_one_hash_if_they_say_the_same_and_only_then(one: Any, other: Any) -> None:
     are_same = meaning(one) == meaning(other)
-    assert (jsontext.canonical_hash(one) == jsontext.canonical_hash(other)) == are_same
+    assert (json_text.canonical_hash(one) == json_text.canonical_hash(other)) == are_same
     padded = json.dumps({"z": one, "a": [one]}, indent=1)
-    assert jsontext.canonical(jsontext.decode(padded.encode())) == jsontext.canonical(
+    assert json_text.canonical(json_text.decode(padded.encode())) == json_text.canonical(
         {"a": [one], "z": one}
     )
 

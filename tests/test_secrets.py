@@ -14,7 +14,7 @@ from conftest import PostgresServer, fresh_settings
 from process import Running, free_port, gleanery
 from service import SECRET_KEY, Client, Service
 
-from gleanery import instants, tokens
+from gleanery import tokens
 from gleanery.errors import SettingsError
 from gleanery.keys import KeyFile, keys_from_text
 from gleanery.serve import prepare
@@ -22,6 +22,7 @@ from gleanery.settings import Settings
 from gleanery.store import organizations
 from gleanery.store.database import Engine, Transaction
 from gleanery.store.engines import opened
+from gleanery.values import timestamps
 from gleanery.vault import SealBroken, Vault
 
 VALUE = "s3cret-value-that-nobody-may-find"
@@ -78,7 +79,7 @@ def test_a_stolen_database_holds_no_value_and_no_token(
 
 async def _revoke_all(database: Engine) -> bytes:
     for token in await organizations.list_tokens(database):
-        await organizations.revoke_token(database, token.id, instants.now())
+        await organizations.revoke_token(database, token.id, timestamps.now())
     return b""
 
 

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from process import PROC, Running, gleanery, served
 from service import SECRET_KEY, Client, Service
 
-from gleanery import instants, tokens
+from gleanery import tokens
 from gleanery.api.operations import OPERATIONS, Operation
+from gleanery.values import timestamps
 
 GUARDED = [operation for operation in OPERATIONS if operation.scope is not None]
 OPEN = [operation for operation in OPERATIONS if operation.scope is None]
@@ -142,7 +143,7 @@ def test_two_tokens_of_one_organization_see_the_same(service: Service) -> None:
 
 
 def test_an_expired_token_is_worth_nothing(service: Service) -> None:
-    soon = instants.now() + instants.SECOND
+    soon = timestamps.now() + timestamps.SECOND
     with service.client(expires=soon) as client:
         assert client.get("/v1/cookies").status_code == 200
         time.sleep(1.1)

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from service import Clock, Service
 from test_outputs import output
 
-from gleanery import instants
 from gleanery.store.database import Transaction
 from gleanery.store.engines import opened
+from gleanery.values import timestamps
 
 LOCK = "UPDATE groups SET name = name WHERE name = 'group'"
 
@@ -65,7 +65,7 @@ def test_a_write_that_waited_is_dated_when_it_got_the_lock(
         with Holder(timed_service) as holder:
             waiting = in_background(lambda: client.store("group", output(2)))
             clock.move(seconds=3600)
-            synced = instants.render_moment(clock())
+            synced = timestamps.render_moment(clock())
             holder.release()
             waiting.join()
         items = client.items("group", created_after=synced)

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import apsw
 
-from gleanery import __version__, instants
+from gleanery import __version__
 from gleanery.errors import SettingsError
 from gleanery.keys import fingerprint, keys_from_text
 from gleanery.progress import Begin
@@ -31,6 +31,7 @@ from gleanery.store import restored, snapshot
 from gleanery.store.engines import opened
 from gleanery.store.snapshot import Snapshot
 from gleanery.store.sqlite import hold_folder
+from gleanery.values import timestamps
 
 _FORMAT = 1
 _READ_BYTES = 1024 * 1024
@@ -129,7 +130,7 @@ def _write(settings: Settings, file: BinaryIO, copied: Path, keys: str, begin: B
             _add_text(archive, _KEY, keys)
         with copied.open("rb") as database:
             checksum = _add_file(archive, _DATABASE, database)
-        about = {"format": _FORMAT, "program": __version__, "made": instants.now()}
+        about = {"format": _FORMAT, "program": __version__, "made": timestamps.now()}
         manifest = {**about, "database": checksum.hex(), **made._asdict()}
         _add_text(archive, _MANIFEST, json.dumps(manifest))
     return made
@@ -184,7 +185,7 @@ def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
 
 def _about(name: str, size: int) -> tarfile.TarInfo:
     about = tarfile.TarInfo(name)
-    about.size, about.mode, about.mtime = size, 0o600, instants.now() // instants.SECOND
+    about.size, about.mode, about.mtime = size, 0o600, timestamps.now() // timestamps.SECOND
     return about
 
 
@@ -329,7 +330,7 @@ def _unpack(path: Path, drafts: _Drafts, begin: Begin) -> dict[str, Any]:
         raise SettingsError(f"{path} was made by a newer Gleanery: upgrade the program")
     if _checksum(drafts.database) != manifest["database"]:
         raise _damaged(path, "the checksum of the database is another")
-    if manifest["made"] > instants.now():
+    if manifest["made"] > timestamps.now():
         raise SettingsError(
             "By this machine's clock the backup is yet to be made: set the clock right first"
         )
@@ -379,7 +380,7 @@ def _check(drafts: _Drafts, manifest: dict[str, Any], begin: Begin) -> None:
 async def _begin_anew(settings: Settings, begin: Begin) -> int:
     async with opened(settings) as database:
         await database.migrate()
-        sent = await restored.begin_anew(database, instants.now, begin)
+        sent = await restored.begin_anew(database, timestamps.now, begin)
     Snapshot(settings.sqlite_file).close()
     return sent
 

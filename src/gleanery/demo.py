@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 from rich.progress import track
 
-from gleanery import instants, tokens
+from gleanery import tokens
 from gleanery.api.app import vault_of
 from gleanery.batches import of_outputs
 from gleanery.errors import SettingsError
@@ -26,10 +26,11 @@ from gleanery.store.audit import COMMAND_LINE
 from gleanery.store.database import Engine
 from gleanery.store.engines import opened
 from gleanery.store.schemas import Schemas
+from gleanery.values import timestamps
 
 ORGANIZATION = "Harvest & Co"
 _BATCH = 200
-_DAY = 86_400 * instants.SECOND
+_DAY = 86_400 * timestamps.SECOND
 
 _MARKETS = (
     ("Germany", "DE-BY", "de", "EUR"),
@@ -171,7 +172,7 @@ async def _token(settings: Settings, is_new: bool) -> str:
                 "give --data an empty folder, or none"
             )
         token = await organizations.create_token(
-            database, ORGANIZATION, frozenset(tokens.SCOPES), instants.now(), None
+            database, ORGANIZATION, frozenset(tokens.SCOPES), timestamps.now(), None
         )
         if is_new:
             await _store_sample(database, settings, token)
@@ -182,7 +183,7 @@ async def _token(settings: Settings, is_new: bool) -> str:
 async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    organization_id, vault, now = grant.organization_id, vault_of(settings), instants.now()
+    organization_id, vault, now = grant.organization_id, vault_of(settings), timestamps.now()
     database, by = engine.of(organization_id), COMMAND_LINE
     schemas = Schemas()  # the sample has none, so that nothing is started
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
@@ -191,7 +192,7 @@ async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
             database, schemas, organization_id, group, of_outputs(found), partial(int, moment)
         )
     for group, review in _REVIEWS:
-        await reviews.add_review(database, organization_id, group, review, instants.now, by)
+        await reviews.add_review(database, organization_id, group, review, timestamps.now, by)
     await cookies.store_cookies(database, vault, organization_id, _COOKIES, now, by)
     await local_storage.store_entries(database, vault, organization_id, _ENTRIES, now, by)
 

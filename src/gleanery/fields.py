@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from gleanery import hosts, instants, places
+from gleanery.values import countries, hostnames, timestamps
 
 LARGEST_CURSOR = 2**63 - 1
 LONGEST_NAME = 200
@@ -57,16 +57,16 @@ def _expiry(value: Any) -> int | None:
     if isinstance(value, str):
         if len(value) < len("YYYY-MM-DDTHH:MM:SS"):
             raise ValueError("expected a date-time such as 2030-01-01T00:00:00Z")
-        return instants.parse(value) // instants.SECOND
+        return timestamps.parse(value) // timestamps.SECOND
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise ValueError("expected an ISO 8601 date-time or whole seconds since 1970")
-    if not _NO_EXPIRY <= value <= instants.LAST:
+    if not _NO_EXPIRY <= value <= timestamps.LAST:
         raise ValueError("expected seconds since 1970, or -1 for no expiry")
     return None if value == _NO_EXPIRY else int(value)
 
 
 def _region(code: str) -> str:
-    key = places.region_key(code)
+    key = countries.region_key(code)
     if key is None:
         raise ValueError("expected an ISO 3166-2 code such as DE-BY")
     return key
@@ -107,12 +107,12 @@ FileId = Annotated[
 ]
 Domain = Annotated[
     str,
-    AfterValidator(told("domain", hosts.normalize)),
+    AfterValidator(told("domain", hostnames.normalize)),
     WithJsonSchema(
         {
             "type": "string",
-            "maxLength": hosts.LONGEST,
-            "anyOf": [{"pattern": hosts.DOMAIN}, {"format": "idn-hostname"}],
+            "maxLength": hostnames.LONGEST,
+            "anyOf": [{"pattern": hostnames.DOMAIN}, {"format": "idn-hostname"}],
         }
     ),
 ]
@@ -123,7 +123,7 @@ Expiry = Annotated[
         {
             "anyOf": [
                 {"type": "string", "format": "date-time"},
-                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": instants.LAST},
+                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": timestamps.LAST},
                 {"type": "null"},
             ]
         }
@@ -131,7 +131,7 @@ Expiry = Annotated[
 ]
 Moment = Annotated[
     int,
-    BeforeValidator(told("date_time", instants.parse)),
+    BeforeValidator(told("date_time", timestamps.parse)),
     WithJsonSchema(
         {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
     ),
@@ -146,5 +146,5 @@ AskedGroupNumber = Annotated[
 ]
 WholeNumber = Annotated[int, BeforeValidator(told("whole_number", _whole_number))]
 Region = Annotated[
-    str, AfterValidator(told("region", _region)), _schema(pattern=places.REGION_FORM)
+    str, AfterValidator(told("region", _region)), _schema(pattern=countries.REGION_FORM)
 ]

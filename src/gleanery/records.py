@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gleanery import places
 from gleanery.answers import ReviewStatus
 from gleanery.fields import (
     LARGEST_CURSOR,
@@ -29,6 +28,7 @@ from gleanery.fields import (
     WholeNumber,
     told,
 )
+from gleanery.values import countries
 
 
 class Input(BaseModel):
@@ -305,7 +305,7 @@ class OutputQuery(Input):
     )
     country: Text | None = Field(
         default=None,
-        max_length=places.LONGEST_COUNTRY,
+        max_length=countries.LONGEST_COUNTRY,
         description="Only outputs of this country: its name, ISO code or everyday alias.",
     )
     region: Region | None = Field(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gleanery import instants
 from gleanery.api.app import has_key, vault_of
 from gleanery.errors import SettingsError
 from gleanery.keys import KeyFile
@@ -12,6 +11,7 @@ from gleanery.progress import Begin
 from gleanery.settings import Settings
 from gleanery.store import facts, rotation
 from gleanery.store.database import Engine
+from gleanery.values import timestamps
 from gleanery.vault import Vault
 
 
@@ -46,7 +46,7 @@ async def rotate(settings: Settings, database: Engine, begin: Begin) -> Rotated:
     sealed = await rotation.census(database)
     to_do = sealed.total() - sealed[key]
     tell = begin("Sealing values anew", to_do)
-    broken = await rotation.reseal(database, vault, key, tell, instants.now())
+    broken = await rotation.reseal(database, vault, key, tell, timestamps.now())
     if file is not None:
         await rotation.end(database, key, file.keep_only)
     return Rotated(key, to_do - broken, broken, file is not None)
@@ -87,7 +87,7 @@ async def count_lost(settings: Settings, database: Engine) -> int:
 
 async def forget_lost(settings: Settings, database: Engine) -> int:
     """Removes them, and lets the first key at hand seal from now on; it is made if need be."""
-    return await rotation.forget_unopenable(database, vault_of(settings), instants.now())
+    return await rotation.forget_unopenable(database, vault_of(settings), timestamps.now())
 
 
 def _at_hand(settings: Settings) -> Vault:

@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gleanery import instants, logs
+from gleanery import logs
 from gleanery.api import binding, openapi, problems, reference, telemetry
 from gleanery.api.auth import Doorkeeper
 from gleanery.api.calls import Answer, AnyCall, Call, Services
@@ -33,6 +33,7 @@ from gleanery.store import facts, retention
 from gleanery.store.audit import Readings
 from gleanery.store.engines import database_of
 from gleanery.store.schemas import Schemas
+from gleanery.values import timestamps
 from gleanery.vault import Vault
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ _ALWAYS = b"x-request-id: %s\r\nx-content-type-options: nosniff\r\ncache-control
 
 def build_app(
     settings: Settings,
-    clock: Callable[[], int] = instants.now,
+    clock: Callable[[], int] = timestamps.now,
     counts_folder: Path | None = None,
 ) -> App:
     """The whole service on these settings.

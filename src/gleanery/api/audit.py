@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gleanery.api.calls import Answer, Call
-from gleanery.jsontext import encode
 from gleanery.records import AuditQuery
 from gleanery.store import audit
+from gleanery.values.json_text import encode
 
 
 async def get_audit(call: Call[AuditQuery, None]) -> Answer:

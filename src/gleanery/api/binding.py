@@ -12,11 +12,12 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from gleanery import batches, jsontext
+from gleanery import batches
 from gleanery.api.request import Request
 from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
 from gleanery.fields import Name
 from gleanery.records import Output, OutputIn
+from gleanery.values import json_text
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
@@ -209,13 +210,13 @@ def bind_strictly(type_: Any, text: bytes, max_records: int) -> Any:
     if not text:
         raise Invalid(Fault(("body",), "The body is empty", "json"))
     try:
-        value = jsontext.decode(text)
+        value = json_text.decode(text)
         if isinstance(value, list) and len(value) > max_records:
             raise Invalid(
                 Fault(("body",), f"The array may hold {max_records} records at most", "too_long")
             )
         return _validator(type_).validate_python(value)
-    except jsontext.BadJson as error:
+    except json_text.BadJson as error:
         raise Invalid(Fault(("body",), str(error), "json")) from None
     except ValidationError as error:
         raise Invalid(*_faults(("body",), error)) from None

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gleanery import instants
 from gleanery.api.capacity import Beginnings, Places, Visit
 from gleanery.api.file_links import FileLinks
 from gleanery.api.request import Header, Request
@@ -17,6 +16,7 @@ from gleanery.store.audit import By, Readings
 from gleanery.store.database import Database, Engine
 from gleanery.store.files import SIGNATURE
 from gleanery.store.schemas import Schemas
+from gleanery.values import timestamps
 from gleanery.vault import Vault
 
 Query = TypeVar("Query")
@@ -92,7 +92,7 @@ class Call(Generic[Query, Body]):
         whole: Any = text.obj if isinstance(text, memoryview) else text  # as views can't search
         if SIGNATURE not in whole:
             return text
-        now = self.services.clock() // instants.SECOND
+        now = self.services.clock() // timestamps.SECOND
         return await self.services.file_links.put_into(bytes(text), self.organization_id, now)
 
 

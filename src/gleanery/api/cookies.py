@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gleanery.api.calls import Answer, Call
-from gleanery.jsontext import encode
 from gleanery.records import CookieDeletion, CookieIn, DomainQuery
 from gleanery.store import cookies
+from gleanery.values.json_text import encode
 
 
 async def set_cookies(call: Call[None, list[CookieIn]]) -> Answer:

@@ -8,14 +8,14 @@ import logging
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
-from gleanery import instants, mediatypes
 from gleanery.api import partial
 from gleanery.api.calls import Answer, Call, Services
 from gleanery.blobs import NoBlob
 from gleanery.errors import BadLink, NotFound
-from gleanery.jsontext import encode
 from gleanery.records import BlobQuery, FileQuery, FileUpload
 from gleanery.store import files
+from gleanery.values import media_types, timestamps
+from gleanery.values.json_text import encode
 
 _log = logging.getLogger("gleanery")
 _FILE_POLICY = b"default-src 'none'; sandbox"  # if a browser should show it all the same
@@ -36,9 +36,9 @@ class _Upload:
         async for chunk in self._body:
             self._held.append(chunk)
             size += len(chunk)
-            if size >= mediatypes.HEAD_BYTES:
+            if size >= media_types.HEAD_BYTES:
                 break
-        return b"".join(self._held)[: mediatypes.HEAD_BYTES]
+        return b"".join(self._held)[: media_types.HEAD_BYTES]
 
     async def chunks(self) -> AsyncIterator[bytes]:
         for chunk in self._held:
@@ -62,7 +62,7 @@ async def store_file(call: Call[FileUpload, AsyncIterator[bytes]]) -> Answer:
     call.visit.move(s.transfers)
     upload = _Upload(call.body)
     declared = call.request.headers.get(b"content-type", b"").decode("latin-1")
-    file_type = await asyncio.to_thread(mediatypes.media_type, await upload.head(), declared)
+    file_type = await asyncio.to_thread(media_types.media_type, await upload.head(), declared)
     key = await files.begin_upload(call.database, organization_id, s.clock())
     file = None
     try:
@@ -103,7 +103,7 @@ async def get_file(call: Call[None, None]) -> Answer:
 async def get_blob(call: Call[BlobQuery, None]) -> Answer:
     s, query = call.services, call.query
     parts = (call.path["id"], query.organization, query.expires, query.signature)
-    if not s.file_links.is_valid(*parts, now=s.clock() // instants.SECOND):
+    if not s.file_links.is_valid(*parts, now=s.clock() // timestamps.SECOND):
         raise BadLink
     organization_id = int(query.organization)  # which the link has proved
     call.visit.be_of(organization_id)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gleanery.api import links
 from gleanery.api.calls import Answer, Call
-from gleanery.jsontext import encode
 from gleanery.records import GroupSettings, GroupsQuery
 from gleanery.store import catalogue
+from gleanery.values.json_text import encode
 
 
 async def get_groups(call: Call[GroupsQuery, None]) -> Answer:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gleanery.api.calls import Answer, Call
-from gleanery.jsontext import encode
 from gleanery.records import LocalStorageDeletion, LocalStorageIn, LocalStorageQuery
 from gleanery.store import local_storage
+from gleanery.values.json_text import encode
 
 
 async def set_local_storage(call: Call[None, list[LocalStorageIn]]) -> Answer:

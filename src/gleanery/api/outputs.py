@@ -8,15 +8,16 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from gleanery import batches, jsontext
+from gleanery import batches
 from gleanery.api import links
 from gleanery.api.binding import bind_strictly
 from gleanery.api.calls import Answer, Call
 from gleanery.batches import Batch
 from gleanery.errors import Fault, GleaneryError, Invalid
-from gleanery.jsontext import encode
 from gleanery.records import Output, OutputIn, OutputQuery
 from gleanery.store import ingest, outputs, pages
+from gleanery.values import json_text
+from gleanery.values.json_text import encode
 
 _LINES_AT_ONCE = 1000
 _BYTES_AT_ONCE = 1024 * 1024
@@ -41,7 +42,7 @@ async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
 def _next_url(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> bytes:
     """What ``next_url`` has before the cursor, as it stands inside a JSON string."""
     query = dict(repeated) | {"cursor": ""}
-    return jsontext.encode(links.address(base, "outputs", group, query=query))[1:-1]
+    return json_text.encode(links.address(base, "outputs", group, query=query))[1:-1]
 
 
 async def delete_output(call: Call[None, None]) -> Answer:
@@ -85,7 +86,7 @@ async def store_lines(call: Call[None, AsyncIterator[bytes]]) -> Answer:
         error.faults = (*error.faults, Fault(("body", str(first)), reached, "stopped"))
         raise
     counts = {name: tally[name] for name in ("created", "updated", "unchanged")}
-    return Answer(jsontext.encode(counts | {"lines": count}))
+    return Answer(json_text.encode(counts | {"lines": count}))
 
 
 async def _store_lines(
@@ -107,7 +108,7 @@ async def _store_lines(
 def _bind_lines(lines: list[bytes], first: int) -> Batch:
     numbered = {place: line for place, line in enumerate(lines, first) if line.strip()}
     in_full = partial(_bind_strictly, numbered)
-    return batches.of_texts([*numbered.values()], [*numbered], jsontext.DEEPEST, in_full)
+    return batches.of_texts([*numbered.values()], [*numbered], json_text.DEEPEST, in_full)
 
 
 def _bind_strictly(lines: dict[int, bytes]) -> list[Output]:

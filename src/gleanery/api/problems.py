@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gleanery import errors, jsontext
+from gleanery import errors
 from gleanery.api.calls import Answer
+from gleanery.values import json_text
 
 STATUS: dict[type[errors.GleaneryError], int] = {
     errors.BadRequest: 400,
@@ -60,7 +61,7 @@ def internal_error() -> Answer:
 
 
 def _detail(*faults: errors.Fault) -> bytes:
-    return jsontext.encode(
+    return json_text.encode(
         {"detail": [{"loc": list(f.loc), "msg": f.msg, "type": f.type} for f in faults]}
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gleanery.api import links
 from gleanery.api.calls import Answer, Call
-from gleanery.jsontext import encode
 from gleanery.records import ReviewIn, ReviewQuery
 from gleanery.store import reviews
+from gleanery.values.json_text import encode
 
 
 async def get_latest_reviews(call: Call[ReviewQuery, None]) -> Answer:

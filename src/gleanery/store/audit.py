@@ -17,9 +17,9 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from gleanery import instants
 from gleanery.answers import AuditAbout, AuditAction, AuditEntry, AuditPage
 from gleanery.store.database import Database, Engine, Row, Transaction
+from gleanery.values import timestamps
 
 _NUMBER = """
 INSERT INTO audit_clocks (organization_id, clock) VALUES ($1, $2)
@@ -131,7 +131,7 @@ def _shown(row: Row) -> AuditEntry:
     id_, token_id, request_id, action, about = row
     return AuditEntry(
         id=id_,
-        date=instants.render_moment(id_),
+        date=timestamps.render_moment(id_),
         token_id=token_id,
         request_id=request_id,
         action=action,

@@ -6,13 +6,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 
-from gleanery import instants, jsontext
 from gleanery.answers import GroupOut, JobOut
 from gleanery.errors import NotFound
 from gleanery.records import GroupSettings
 from gleanery.store import chores, groups, removal, reviews, rules
 from gleanery.store.database import Database, Row
 from gleanery.store.schemas import Schemas
+from gleanery.values import json_text, timestamps
 
 _GROUPS = """
 SELECT id, name, display_name, outputs, clock, key_fields, schema, retain_days FROM groups
@@ -84,10 +84,10 @@ def _shown(row: Row, jobs: Iterable[Row], countries: Iterable[Row]) -> GroupOut:
         display_name=display_name,
         outputs=outputs,
         countries={country: count for _, country, count in countries},
-        last_change=instants.render_moment(clock) if clock else None,
+        last_change=timestamps.render_moment(clock) if clock else None,
         cursor=clock,
-        key_fields=None if key_fields is None else jsontext.decode(key_fields.encode()),
-        schema=None if schema is None else jsontext.decode(schema.encode()),
+        key_fields=None if key_fields is None else json_text.decode(key_fields.encode()),
+        schema=None if schema is None else json_text.decode(schema.encode()),
         retain_days=retain_days,
         jobs=[_job(job) for job in jobs],
     )

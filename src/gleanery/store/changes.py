@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from gleanery import instants, jsontext
 from gleanery.errors import Gone, NotFound
 from gleanery.store import facts, groups
 from gleanery.store.database import Database, Engine, Row, Transaction
+from gleanery.values import json_text, timestamps
 
 _GROUP = f"""
 SELECT id, purged, clock, {facts.RESTORED} FROM groups WHERE organization_id = $1 AND name = $2
@@ -57,8 +57,8 @@ _AT_ONCE = 1000
 _CATCHING_UP = 2**52  # and above; plain positions stay below until the year 2112
 _START_DAYS = 2**11  # the day is kept modulo this: a client that rests for 5.6 years fools it
 _MILLISECONDS = 2**41
-_DAY = 86_400 * instants.SECOND
-_EPOCH = 1_577_836_800 * instants.SECOND  # 2020-01-01
+_DAY = 86_400 * timestamps.SECOND
+_EPOCH = 1_577_836_800 * timestamps.SECOND  # 2020-01-01
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _rendered(row: Row) -> bytes:
         return b'{"change":"delete","output":{"id":%d,"output_id":"%s","root_job_id":%s}}' % (
             id_,
             identity.hex().encode(),
-            jsontext.encode(job),
+            json_text.encode(job),
         )
     change = b"create" if seq == created else b"update"
     return b'{"change":"%s","output":%s}' % (change, item)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gleanery.answers import AuditAbout, CookieOut, Tally
-from gleanery.fingerprints import fingerprint
 from gleanery.records import CookieIn
 from gleanery.store import audit, sessions
 from gleanery.store.database import Database
+from gleanery.values.hashing import fingerprint
 from gleanery.vault import Vault
 
 _LIST = """

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from gleanery import jsontext, places
 from gleanery.batches import Batch, Head
-from gleanery.fingerprints import fingerprint, measured
 from gleanery.records import FileIn, Output
 from gleanery.store import files
 from gleanery.store.rules import Rules
+from gleanery.values import countries, json_text
+from gleanery.values.hashing import fingerprint, measured
 
 _AT_ONCE = 32  # outputs read before they are drafted: what they say is still in the cache then
 _NO_KEY = bytes(64)  # as long as the text of a key's hash
@@ -54,7 +54,7 @@ def _said(output: Output) -> bytes:
     said = {name: value for name, value in output._asdict().items() if value is not None}
     if output.files is not None:
         said["files"] = [file.model_dump(exclude_none=True) for file in output.files]
-    return jsontext.canonical(said)
+    return json_text.canonical(said)
 
 
 def known_by(mark: bytes, content: bytes) -> bytes:
@@ -120,9 +120,9 @@ class Drafting:
         identity, mark, key_hash = sketch
         job_id, source_url, data, _, tags, named = output
         tags, named = tags or {}, named or ()
-        value_hash = jsontext.canonical_hash(data)
+        value_hash = json_text.canonical_hash(data)
         url = measured(source_url)
-        rest = url + measured(jsontext.canonical(tags))
+        rest = url + measured(json_text.canonical(tags))
         if named:
             rest += b"".join(map(_file_text, named))
         content = value_hash[:16] + sha256(rest).digest()[:16]
@@ -131,18 +131,18 @@ class Drafting:
             known_by(mark, content),
             content,
             sha256(url).digest()[:16],
-            _tag(tags, "country", places.country_key),
-            _tag(tags, "region", places.region_key),
+            _tag(tags, "country", countries.country_key),
+            _tag(tags, "region", countries.region_key),
             job_id,
             b'{"source_url":%b,"data":%b,"id":'
-            % (jsontext.encode(source_url), jsontext.encode(data)),
+            % (json_text.encode(source_url), json_text.encode(data)),
             b',"output_id":"%b","root_job_id":%b,"key_hash":"%b","value_hash":"%b","tags":%b'
             % (
                 hexlify(identity),
                 self._jobs[job_id].text,
                 hexlify(key_hash),
                 hexlify(value_hash),
-                jsontext.encode(tags),
+                json_text.encode(tags),
             ),
             [files.named(file) for file in named] if named else (),
             place,
@@ -150,12 +150,12 @@ class Drafting:
 
     def _job(self, name: str) -> _Job:
         beginning = self._of_group + measured(name) + measured(_NO_KEY)[: -len(_NO_KEY)]
-        job = self._jobs[name] = _Job(beginning, jsontext.encode(name))
+        job = self._jobs[name] = _Job(beginning, json_text.encode(name))
         return job
 
 
 def _file_text(file: FileIn) -> bytes:
-    return measured(jsontext.canonical(file.model_dump(exclude_none=True)))
+    return measured(json_text.canonical(file.model_dump(exclude_none=True)))
 
 
 def _tag(tags: dict[str, Any], name: str, key: Callable[[str], str | None]) -> str | None:

@@ -14,14 +14,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from gleanery import blobs, instants, jsontext
+from gleanery import blobs
 from gleanery.answers import FileOut, StoredFile
 from gleanery.errors import NotFound, Unavailable
 from gleanery.fields import FILE_ID
-from gleanery.fingerprints import fingerprint
 from gleanery.records import FileIn
 from gleanery.store import groups
 from gleanery.store.database import Database, Engine, Row, Transaction
+from gleanery.values import json_text, timestamps
+from gleanery.values.hashing import fingerprint
 
 _COLUMNS = "id, checksum, size, file_type, source, source_url, filename, created"
 _LOOSEN = "INSERT INTO loose_blobs (organization_id, key, since) VALUES ($1, $2, $3)"
@@ -69,7 +70,7 @@ _LOOSE = "SELECT organization_id, key FROM loose_blobs WHERE since < $1 ORDER BY
 _DROP = "DELETE FROM loose_blobs WHERE organization_id = $1 AND key = $2"
 _AT_ONCE = 500
 ID_BYTES = 16
-_DAY = 86_400 * instants.SECOND
+_DAY = 86_400 * timestamps.SECOND
 _DOOMED = 0  # since when a blob is loose that is being removed
 
 
@@ -228,8 +229,10 @@ def named(file: FileIn) -> Named:
     if file.id is None:
         return Named(None, b"", b"", partial(_theirs, file))
     given = file.file_metadata or {}
-    about = jsontext.encode({k: v for k, v in given.items() if k not in ("size", "filename")})[1:-1]
-    return Named(bytes.fromhex(file.id), jsontext.encode(file.field), about, None)
+    about = json_text.encode({k: v for k, v in given.items() if k not in ("size", "filename")})[
+        1:-1
+    ]
+    return Named(bytes.fromhex(file.id), json_text.encode(file.field), about, None)
 
 
 class Texts:
@@ -263,19 +266,19 @@ def _ours(file: File) -> tuple[bytes, bytes]:
         f',"url_etag_hash":"{file.source.hex()}","blob_key":"{file.key}",'
         f'"blob_url":"\x02{id_}\x01","source_url":'
     ).encode()
-    end += jsontext.encode(file.source_url)
+    end += json_text.encode(file.source_url)
     end += (
         f',"create_date":"{instants.render_moment(file.created)}","file_url":"\x03{id_}",'
         f'"file_type":"{file.file_type}","file_checksum":"{file.checksum.hex()}",'
         f'"file_metadata":{{"size":{file.size},"filename":'
     ).encode()
-    return start, end + jsontext.encode(file.filename)
+    return start, end + json_text.encode(file.filename)
 
 
 def _theirs(named: FileIn, now: int) -> bytes:
     """A file whose bytes the scraper keeps elsewhere."""
     source_url, file_url = named.source_url or "", named.file_url or named.source_url or ""
-    return jsontext.encode(
+    return json_text.encode(
         FileOut(
             id=fingerprint(named.field, source_url, file_url)[:ID_BYTES].hex(),
             field=named.field,
@@ -283,7 +286,7 @@ def _theirs(named: FileIn, now: int) -> bytes:
             blob_key="",
             blob_url="",
             source_url=source_url,
-            create_date=instants.render_moment(now),
+            create_date=timestamps.render_moment(now),
             file_url=file_url,
             file_type=named.file_type or "",
             file_checksum=named.file_checksum or "",

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gleanery import instants
 from gleanery.answers import IngestAnswer, StoredOutput
 from gleanery.batches import Batch
 from gleanery.errors import Fault, Missing
-from gleanery.fingerprints import fingerprint
 from gleanery.store import files, groups, requests
 from gleanery.store.database import Database, Transaction
 from gleanery.store.drafts import Draft, Drafting, Sketch, content_of, known_by
@@ -20,6 +18,8 @@ from gleanery.store.items import MOVE, TOUCH, item, moving_end, scraped_date
 from gleanery.store.outputs import delete
 from gleanery.store.rules import rules_of
 from gleanery.store.schemas import Schemas
+from gleanery.values import timestamps
+from gleanery.values.hashing import fingerprint
 
 # An identity is looked up without its group, which it was hashed from: an index that begins with
 # the group would look as good to a planner without statistics, and be a scan.
@@ -325,5 +325,5 @@ async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
     await run_each(MOVE, moved)
     await run_each(_MARK, marked)
     await turn.transaction.fetch_for(
-        touched, TOUCH, whose, now, scraped_date(now // instants.SECOND)
+        touched, TOUCH, whose, now, scraped_date(now // timestamps.SECOND)
     )

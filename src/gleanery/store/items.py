@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from gleanery import instants
 from gleanery.store.drafts import Draft
+from gleanery.values import timestamps
 
 
 def item(value: Draft, id_: int, created: int, files: bytes, end: bytes) -> bytes:
@@ -17,7 +17,7 @@ def item(value: Draft, id_: int, created: int, files: bytes, end: bytes) -> byte
         value.before_id,
         id_,
         value.after_id,
-        instants.render_moment(created).encode(),
+        timestamps.render_moment(created).encode(),
         files,
         end,
     )
@@ -25,20 +25,20 @@ def item(value: Draft, id_: int, created: int, files: bytes, end: bytes) -> byte
 
 def moving_end(seq: int, scraped: int, approved: bool) -> bytes:
     """The end of an item: what changes without a new value."""
-    return _end(seq // instants.SECOND, scraped // instants.SECOND, approved)
+    return _end(seq // timestamps.SECOND, scraped // timestamps.SECOND, approved)
 
 
 @lru_cache(maxsize=1024)  # the outputs of a batch have it in common, mostly
 def _end(updated: int, scraped: int, approved: bool) -> bytes:
     return b',"update_date":"%b"%b,"is_approved":%b}' % (
-        instants.render(updated).encode(),
+        timestamps.render(updated).encode(),
         scraped_date(scraped),
         b"true" if approved else b"false",
     )
 
 
 def scraped_date(second: int) -> bytes:
-    return b',"last_scraped_date":"%b"' % instants.render(second).encode()
+    return b',"last_scraped_date":"%b"' % timestamps.render(second).encode()
 
 
 def _length_from(beginning: bytes) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gleanery import instants
 from gleanery.answers import AuditAbout, LocalStorageOut, Tally
 from gleanery.errors import NotFound
-from gleanery.fingerprints import fingerprint
 from gleanery.records import LocalStorageIn
 from gleanery.store import audit, groups, sessions
 from gleanery.store.database import Database
+from gleanery.values import timestamps
+from gleanery.values.hashing import fingerprint
 from gleanery.vault import Vault
 
 _LIST = """
@@ -98,12 +98,12 @@ async def list_entries(
             value=sessions.opened(
                 vault, sealed, identity_of(organization_id, group_id, of, path, key)
             ),
-            expires=None if expires is None else instants.render(expires),
+            expires=None if expires is None else timestamps.render(expires),
             id=id_,
             group_id=group_id,
             path=path,
-            create_date=instants.render_moment(created),
-            update_date=instants.render_moment(updated),
+            create_date=timestamps.render_moment(created),
+            update_date=timestamps.render_moment(updated),
         )
         async for (
             _, sealed, group_id, of, key, path, expires, id_, created, updated,

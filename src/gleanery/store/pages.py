@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from gleanery import places
 from gleanery.records import OutputQuery
 from gleanery.store import groups
 from gleanery.store.database import Database, Page
 from gleanery.store.drafts import url_key
+from gleanery.values import countries
 
 _GROUP = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"
 _OF_GROUP = f"outputs.organization_id = $1 AND outputs.group_id = {_GROUP}"
@@ -82,7 +82,7 @@ def _filtered(
     filters = {
         "job_id": job_id,
         "url": None if url is None else url_key(url),
-        "country": None if country is None else places.country_key(country) or "",
+        "country": None if country is None else countries.country_key(country) or "",
         "region": region,
     }
     asked = {name: value for name, value in filters.items() if value is not None}

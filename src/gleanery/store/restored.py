@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from gleanery import instants
 from gleanery.answers import AuditAbout
 from gleanery.progress import Begin
 from gleanery.store import audit, chores, facts, groups, organizations, outputs
 from gleanery.store.database import Engine, Transaction
+from gleanery.values import timestamps
 
 _MADE = "SELECT min(applied) FROM migrations"
 _LAST_CHANGE = "SELECT coalesce(max(clock), 0) FROM groups WHERE organization_id = $1"
@@ -25,7 +25,7 @@ WHERE organization_id = $1 AND NOT deleted ORDER BY id
 _MOVE_CLOCKS = "UPDATE groups SET clock = $2 WHERE organization_id = $1 AND clock < $2"
 _FORGET_DELETIONS = "DELETE FROM tombstones WHERE organization_id = $1"  # nobody may ask for them
 _AT_ONCE = 1000
-_LEAST_SKIPPED = 3600 * instants.SECOND
+_LEAST_SKIPPED = 3600 * timestamps.SECOND
 
 
 async def begin_anew(engine: Engine, clock: groups.Clock, begin: Begin) -> int:

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from gleanery import instants
 from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
 from gleanery.store import audit, changes, chores, files, groups, outputs, requests
 from gleanery.store.database import Database, Engine, Transaction
+from gleanery.values import timestamps
 
 _EXPIRING = """
 SELECT organization_id, name, id, retain_days FROM groups
@@ -30,7 +30,7 @@ _LOOK_AGAIN = """
 UPDATE groups SET next_expiry = $4 WHERE organization_id = $1 AND id = $2 AND retain_days = $3
 """
 _AT_ONCE = 1000
-_HOUR = 3600 * instants.SECOND
+_HOUR = 3600 * timestamps.SECOND
 _DAY = 24 * _HOUR
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-from gleanery import instants
 from gleanery.answers import AuditAbout, ReviewOut, ReviewStatus
 from gleanery.errors import NotFound
 from gleanery.records import ReviewIn
 from gleanery.store import audit, chores, groups
 from gleanery.store.database import Database
+from gleanery.values import timestamps
 
 _APPEND = """
 INSERT INTO reviews (organization_id, group_id, job_id, review_id, status, comment, created)
@@ -102,7 +102,7 @@ def shown(job: str, review_id: str, created: int, status: ReviewStatus, comment:
     return ReviewOut(
         job_id=job,
         review_id=review_id,
-        review_date=instants.render_moment(created),
+        review_date=timestamps.render_moment(created),
         status=status,
         comment=comment,
     )

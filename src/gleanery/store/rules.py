@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gleanery import jsontext
 from gleanery.batches import Batch, Head
 from gleanery.errors import Fault, Invalid
 from gleanery.records import Output
 from gleanery.store.database import Database
 from gleanery.store.schemas import NotASchema, SchemaFault, Schemas, TooCostly
+from gleanery.values import json_text
 
 _RULES = """
 SELECT key_fields, schema FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted
@@ -39,13 +39,13 @@ class Rules(NamedTuple):
     def key_hash(self, output: Head | Output) -> bytes:
         """The key is ``key``, else the group's key fields if all are there, else ``source_url``."""
         if output.key is not None:
-            return jsontext.canonical_hash(output.key)
+            return json_text.canonical_hash(output.key)
         if self.key_fields is not None:
             assert isinstance(output, Output)
             names = _names(self.key_fields)
             if all(name in output.data for name in names):
-                return jsontext.canonical_hash([output.data[name] for name in names])
-        return jsontext.canonical_hash(output.source_url)
+                return json_text.canonical_hash([output.data[name] for name in names])
+        return json_text.canonical_hash(output.source_url)
 
     @property
     def look_into_data(self) -> bool:

@@ -11,8 +11,8 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gleanery import jsontext
 from gleanery.errors import Unavailable
+from gleanery.values import json_text
 
 _log = logging.getLogger("gleanery")
 
@@ -48,7 +48,7 @@ class Schemas:
 
     async def faults(self, schema: str, values: Sequence[Any]) -> list[SchemaFault]:
         """How the values break the schema. Raises ``NotASchema`` or ``TooCostly``."""
-        question = await asyncio.to_thread(jsontext.encode, {"schema": schema, "values": values})
+        question = await asyncio.to_thread(json_text.encode, {"schema": schema, "values": values})
         try:
             await asyncio.wait_for(self._turn.acquire(), _LINE_SECONDS)
         except TimeoutError:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from gleanery.answers import AuditAbout, AuditAction, Tally
 from gleanery.errors import Unavailable
-from gleanery.hosts import is_address
 from gleanery.store import audit, facts
 from gleanery.store.database import Database, Row, Transaction
+from gleanery.values.hostnames import is_address
 from gleanery.vault import Key, SealBroken, UnknownKey, Vault
 
 _log = logging.getLogger("gleanery")

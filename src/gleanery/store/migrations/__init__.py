@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from gleanery import instants
 from gleanery.errors import SettingsError
 from gleanery.store.database import Transaction
+from gleanery.values import timestamps
 
 NEWEST_APPLIED = "SELECT coalesce(max(number), 0) FROM migrations"
 
@@ -59,4 +59,4 @@ async def apply(engine: str, transaction: Transaction) -> None:
     refuse_newer(engine, applied)
     for migration in known(engine)[applied:]:
         await transaction.run_script(migration.sql)
-        await transaction.fetch(_NOTE, migration.number, migration.name, instants.now())
+        await transaction.fetch(_NOTE, migration.number, migration.name, timestamps.now())
