@@ -17,13 +17,12 @@ from urllib.parse import urlsplit
 import httptools
 
 from fuzz import connection
-from gleanery import fields, tokens
+from gleanery import tokens
 from gleanery.api import auth, binding, links, partial
 from gleanery.api.file_links import FileLinks
 from gleanery.api.heads import Head
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.routing import Router
-from gleanery.batches import Batch
 from gleanery.blobs import open_blobs
 from gleanery.errors import (
     BadRequest,
@@ -34,7 +33,9 @@ from gleanery.errors import (
     OutOfRange,
     Unauthenticated,
 )
-from gleanery.records import Output, OutputIn, OutputQuery
+from gleanery.models import fields
+from gleanery.models.batches import Batch
+from gleanery.models.requests import Output, OutputIn, OutputQuery
 from gleanery.values import countries, hostnames, json_text, media_types, timestamps
 from gleanery.vault import Vault
 

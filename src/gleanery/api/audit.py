@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gleanery.api.calls import Answer, Call
-from gleanery.records import AuditQuery
+from gleanery.models.requests import AuditQuery
 from gleanery.store import audit
 from gleanery.values.json_text import encode
 

@@ -12,11 +12,11 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from gleanery import batches
 from gleanery.api.request import Request
 from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
-from gleanery.fields import Name
-from gleanery.records import Output, OutputIn
+from gleanery.models import batches
+from gleanery.models.fields import Name
+from gleanery.models.requests import Output, OutputIn
 from gleanery.values import json_text
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gleanery.api.calls import Answer, Call
-from gleanery.records import ChangeQuery
+from gleanery.models.requests import ChangeQuery
 from gleanery.store import changes, groups
 from gleanery.store.watching import Watch
 

@@ -12,7 +12,7 @@ from gleanery.api import partial
 from gleanery.api.calls import Answer, Call, Services
 from gleanery.blobs import NoBlob
 from gleanery.errors import BadLink, NotFound
-from gleanery.records import BlobQuery, FileQuery, FileUpload
+from gleanery.models.requests import BlobQuery, FileQuery, FileUpload
 from gleanery.store import files
 from gleanery.values import media_types, timestamps
 from gleanery.values.json_text import encode

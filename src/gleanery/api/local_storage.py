@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gleanery.api.calls import Answer, Call
-from gleanery.records import LocalStorageDeletion, LocalStorageIn, LocalStorageQuery
+from gleanery.models.requests import LocalStorageDeletion, LocalStorageIn, LocalStorageQuery
 from gleanery.store import local_storage
 from gleanery.values.json_text import encode
 

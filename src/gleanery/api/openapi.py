@@ -13,7 +13,7 @@ from gleanery import __version__, tokens
 from gleanery.api import problems
 from gleanery.api.binding import IDEMPOTENCY_KEY
 from gleanery.api.operations import Operation
-from gleanery.fields import Name
+from gleanery.models.fields import Name
 from gleanery.settings import Settings
 
 Document = dict[str, Any]

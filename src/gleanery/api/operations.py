@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from gleanery import answers, records
 from gleanery.api import (
     audit,
     changes,
@@ -22,6 +21,7 @@ from gleanery.api import (
     system,
 )
 from gleanery.api.calls import Answer
+from gleanery.models import requests, responses
 
 Handler = Callable[[Any], Awaitable[Answer]]
 
@@ -103,8 +103,8 @@ OPERATIONS = (
         words="Stores cookies that the organization's scrapers use. A cookie with the domain, path "
         "and name of a stored one replaces it; the array is stored whole or not at all.",
         scope="session:write",
-        body=list[records.CookieIn],
-        answer=answers.Tally,
+        body=list[requests.CookieIn],
+        answer=responses.Tally,
     ),
     Operation(
         method="GET",
@@ -114,8 +114,8 @@ OPERATIONS = (
         words="Lists the organization's cookies in the order of their first insertion, the expired "
         "ones too.",
         scope="session:read",
-        query=records.DomainQuery,
-        answer=list[answers.CookieOut],
+        query=requests.DomainQuery,
+        answer=list[responses.CookieOut],
     ),
     Operation(
         method="DELETE",
@@ -124,8 +124,8 @@ OPERATIONS = (
         title="Remove cookies",
         words="Removes the cookies of a domain, or those of one name there.",
         scope="session:write",
-        query=records.CookieDeletion,
-        answer=answers.Deleted,
+        query=requests.CookieDeletion,
+        answer=responses.Deleted,
     ),
     Operation(
         method="POST",
@@ -136,8 +136,8 @@ OPERATIONS = (
         "the domain, path and key of a stored one replaces it; the array is stored whole or not "
         "at all.",
         scope="session:write",
-        body=list[records.LocalStorageIn],
-        answer=answers.Tally,
+        body=list[requests.LocalStorageIn],
+        answer=responses.Tally,
     ),
     Operation(
         method="GET",
@@ -147,8 +147,8 @@ OPERATIONS = (
         words="Lists the organization's entries in the order of their first insertion, the expired "
         "ones too.",
         scope="session:read",
-        query=records.LocalStorageQuery,
-        answer=list[answers.LocalStorageOut],
+        query=requests.LocalStorageQuery,
+        answer=list[responses.LocalStorageOut],
     ),
     Operation(
         method="DELETE",
@@ -157,8 +157,8 @@ OPERATIONS = (
         title="Remove local storage",
         words="Removes the entries of a domain, or those of one key there.",
         scope="session:write",
-        query=records.LocalStorageDeletion,
-        answer=answers.Deleted,
+        query=requests.LocalStorageDeletion,
+        answer=responses.Deleted,
     ),
     Operation(
         method="GET",
@@ -168,8 +168,8 @@ OPERATIONS = (
         words="The newest review of each reviewed job of the group, the newest of them first; with "
         "`history=true` every review that there ever was.",
         scope="reviews:read",
-        query=records.ReviewQuery,
-        answer=list[answers.ReviewOut],
+        query=requests.ReviewQuery,
+        answer=list[responses.ReviewOut],
     ),
     Operation(
         method="POST",
@@ -180,8 +180,8 @@ OPERATIONS = (
         "`changes_requested` and `rejected` take the approval back; `pending` and `in_review` "
         "leave it. Every output whose approval changes moves in the change order.",
         scope="reviews:write",
-        body=records.ReviewIn,
-        answer=answers.ReviewOut,
+        body=requests.ReviewIn,
+        answer=responses.ReviewOut,
     ),
     Operation(
         method="GET",
@@ -192,8 +192,8 @@ OPERATIONS = (
         "tokens, or changed the secret key: oldest first, in the order of commit. `cursor` is "
         "always there to go on from. Entries are never changed.",
         scope="audit:read",
-        query=records.AuditQuery,
-        answer=answers.AuditPage,
+        query=requests.AuditQuery,
+        answer=responses.AuditPage,
     ),
     Operation(
         method="GET",
@@ -204,8 +204,8 @@ OPERATIONS = (
         "`next_cursor` as `cursor` or follow `next_url`; both are null on the last page, and only "
         "there. An output that changes while a client pages is met again later, never missed.",
         scope="outputs:read",
-        query=records.OutputQuery,
-        answer=answers.OutputPage,
+        query=requests.OutputQuery,
+        answer=responses.OutputPage,
         only_reads=True,
     ),
     Operation(
@@ -223,9 +223,9 @@ OPERATIONS = (
         "request, repeated within a day, is answered as the first time.",
         scope="outputs:write",
         creates=True,
-        body=list[records.OutputIn],
+        body=list[requests.OutputIn],
         lines=outputs.store_lines,
-        answer=answers.IngestAnswer,
+        answer=responses.IngestAnswer,
     ),
     Operation(
         method="DELETE",
@@ -234,7 +234,7 @@ OPERATIONS = (
         title="Remove an output",
         words="Removes one output; the change order keeps a tombstone of it.",
         scope="outputs:write",
-        answer=answers.Deleted,
+        answer=responses.Deleted,
     ),
     Operation(
         method="GET",
@@ -246,8 +246,8 @@ OPERATIONS = (
         "moment of the next change. A cursor from before deletions that are no longer known, or "
         "from before a restore, gets 410: start again with cursor 0.",
         scope="outputs:read",
-        query=records.ChangeQuery,
-        answer=answers.ChangePage,
+        query=requests.ChangeQuery,
+        answer=responses.ChangePage,
     ),
     Operation(
         method="GET",
@@ -258,8 +258,8 @@ OPERATIONS = (
         "the order in which they came into being. The `Link` header has the next page, if there is "
         "one.",
         scope="outputs:read",
-        query=records.GroupsQuery,
-        answer=list[answers.GroupOut],
+        query=requests.GroupsQuery,
+        answer=list[responses.GroupOut],
     ),
     Operation(
         method="GET",
@@ -268,7 +268,7 @@ OPERATIONS = (
         title="Get a group",
         words="One group with its jobs, counts, latest reviews and settings.",
         scope="outputs:read",
-        answer=answers.GroupOut,
+        answer=responses.GroupOut,
     ),
     Operation(
         method="PUT",
@@ -279,8 +279,8 @@ OPERATIONS = (
         "A new key or schema is for outputs stored from then on.",
         scope="outputs:write",
         creates=True,
-        body=records.GroupSettings,
-        answer=answers.GroupOut,
+        body=requests.GroupSettings,
+        answer=responses.GroupOut,
     ),
     Operation(
         method="DELETE",
@@ -290,7 +290,7 @@ OPERATIONS = (
         words="Removes the group with all its jobs, outputs, reviews and settings. Every output "
         "gets its tombstone in the change order, and the change feed stays.",
         scope="outputs:write",
-        answer=answers.Deleted,
+        answer=responses.Deleted,
     ),
     Operation(
         method="DELETE",
@@ -299,7 +299,7 @@ OPERATIONS = (
         title="Remove a job",
         words="Removes the job with its outputs and reviews, through the change order.",
         scope="outputs:write",
-        answer=answers.Deleted,
+        answer=responses.Deleted,
     ),
     Operation(
         method="POST",
@@ -311,9 +311,9 @@ OPERATIONS = (
         "the same file. `file_type` is told by the bytes, where they tell it. An output names the "
         "file by its `id`; one that no output names is removed after some days.",
         scope="outputs:write",
-        query=records.FileUpload,
+        query=requests.FileUpload,
         body=bytes,
-        answer=answers.StoredFile,
+        answer=responses.StoredFile,
     ),
     Operation(
         method="GET",
@@ -323,8 +323,8 @@ OPERATIONS = (
         words="The newest file that is held from this URL and ETag, so that a scraper need not "
         "fetch it again.",
         scope="outputs:read",
-        query=records.FileQuery,
-        answer=answers.StoredFile,
+        query=requests.FileQuery,
+        answer=responses.StoredFile,
     ),
     Operation(
         method="GET",
@@ -344,7 +344,7 @@ OPERATIONS = (
         title="Follow a link to a file",
         words="The same without a token, by a link that an output has as `blob_url` where files "
         "are kept in a folder. Its parts are as they are in the link; it works for some minutes.",
-        query=records.BlobQuery,
+        query=requests.BlobQuery,
         answer=bytes,
         media="*/*",
     ),

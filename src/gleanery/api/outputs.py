@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from gleanery import batches
 from gleanery.api import links
 from gleanery.api.binding import bind_strictly
 from gleanery.api.calls import Answer, Call
-from gleanery.batches import Batch
 from gleanery.errors import Fault, GleaneryError, Invalid
-from gleanery.records import Output, OutputIn, OutputQuery
+from gleanery.models import batches
+from gleanery.models.batches import Batch
+from gleanery.models.requests import Output, OutputIn, OutputQuery
 from gleanery.store import ingest, outputs, pages
 from gleanery.values import json_text
 from gleanery.values.json_text import encode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gleanery.api import links
 from gleanery.api.calls import Answer, Call
-from gleanery.records import ReviewIn, ReviewQuery
+from gleanery.models.requests import ReviewIn, ReviewQuery
 from gleanery.store import reviews
 from gleanery.values.json_text import encode
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from gleanery.answers import AuditAbout, AuditAction, AuditEntry, AuditPage
+from gleanery.models.responses import AuditAbout, AuditAction, AuditEntry, AuditPage
 from gleanery.store.database import Database, Engine, Row, Transaction
 from gleanery.values import timestamps
 

@@ -6,9 +6,9 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 
-from gleanery.answers import GroupOut, JobOut
 from gleanery.errors import NotFound
-from gleanery.records import GroupSettings
+from gleanery.models.requests import GroupSettings
+from gleanery.models.responses import GroupOut, JobOut
 from gleanery.store import chores, groups, removal, reviews, rules
 from gleanery.store.database import Database, Row
 from gleanery.store.schemas import Schemas

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gleanery.answers import AuditAbout, CookieOut, Tally
-from gleanery.records import CookieIn
+from gleanery.models.requests import CookieIn
+from gleanery.models.responses import AuditAbout, CookieOut, Tally
 from gleanery.store import audit, sessions
 from gleanery.store.database import Database
 from gleanery.values.hashing import fingerprint

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from gleanery.batches import Batch, Head
-from gleanery.records import FileIn, Output
+from gleanery.models.batches import Batch, Head
+from gleanery.models.requests import FileIn, Output
 from gleanery.store import files
 from gleanery.store.rules import Rules
 from gleanery.values import countries, json_text

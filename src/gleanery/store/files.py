@@ -15,10 +15,10 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery import blobs
-from gleanery.answers import FileOut, StoredFile
 from gleanery.errors import NotFound, Unavailable
-from gleanery.fields import FILE_ID
-from gleanery.records import FileIn
+from gleanery.models.fields import FILE_ID
+from gleanery.models.requests import FileIn
+from gleanery.models.responses import FileOut, StoredFile
 from gleanery.store import groups
 from gleanery.store.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps

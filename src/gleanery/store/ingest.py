@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gleanery.answers import IngestAnswer, StoredOutput
-from gleanery.batches import Batch
 from gleanery.errors import Fault, Missing
+from gleanery.models.batches import Batch
+from gleanery.models.responses import IngestAnswer, StoredOutput
 from gleanery.store import files, groups, requests
 from gleanery.store.database import Database, Transaction
 from gleanery.store.drafts import Draft, Drafting, Sketch, content_of, known_by

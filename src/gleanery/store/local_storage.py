@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gleanery.answers import AuditAbout, LocalStorageOut, Tally
 from gleanery.errors import NotFound
-from gleanery.records import LocalStorageIn
+from gleanery.models.requests import LocalStorageIn
+from gleanery.models.responses import AuditAbout, LocalStorageOut, Tally
 from gleanery.store import audit, groups, sessions
 from gleanery.store.database import Database
 from gleanery.values import timestamps

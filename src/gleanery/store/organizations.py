@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from gleanery import tokens
-from gleanery.answers import AuditAbout
 from gleanery.errors import NotFound
+from gleanery.models.responses import AuditAbout
 from gleanery.store import audit
 from gleanery.store.database import Database, Engine, Transaction
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from gleanery.records import OutputQuery
+from gleanery.models.requests import OutputQuery
 from gleanery.store import groups
 from gleanery.store.database import Database, Page
 from gleanery.store.drafts import url_key

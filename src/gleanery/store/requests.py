@@ -6,8 +6,8 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from gleanery.answers import IngestAnswer
 from gleanery.errors import Conflict
+from gleanery.models.responses import IngestAnswer
 from gleanery.store.database import Engine, Row, Transaction
 
 _KNOWN = "SELECT content, answer FROM requests WHERE organization_id = $1 AND identity = $2"

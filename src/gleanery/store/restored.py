@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from gleanery.answers import AuditAbout
+from gleanery.models.responses import AuditAbout
 from gleanery.progress import Begin
 from gleanery.store import audit, chores, facts, groups, organizations, outputs
 from gleanery.store.database import Engine, Transaction

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import uuid
 
-from gleanery.answers import AuditAbout, ReviewOut, ReviewStatus
 from gleanery.errors import NotFound
-from gleanery.records import ReviewIn
+from gleanery.models.requests import ReviewIn
+from gleanery.models.responses import AuditAbout, ReviewOut, ReviewStatus
 from gleanery.store import audit, chores, groups
 from gleanery.store.database import Database
 from gleanery.values import timestamps

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from gleanery.answers import AuditAbout
 from gleanery.keys import FINGERPRINT_BYTES
+from gleanery.models.responses import AuditAbout
 from gleanery.progress import Tell
 from gleanery.store import audit, cookies, facts, local_storage, organizations, sessions
 from gleanery.store.database import Database, Engine, Row, Transaction

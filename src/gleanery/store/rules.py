@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gleanery.batches import Batch, Head
 from gleanery.errors import Fault, Invalid
-from gleanery.records import Output
+from gleanery.models.batches import Batch, Head
+from gleanery.models.requests import Output
 from gleanery.store.database import Database
 from gleanery.store.schemas import NotASchema, SchemaFault, Schemas, TooCostly
 from gleanery.values import json_text

@@ -7,8 +7,8 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from gleanery.answers import AuditAbout, AuditAction, Tally
 from gleanery.errors import Unavailable
+from gleanery.models.responses import AuditAbout, AuditAction, Tally
 from gleanery.store import audit, facts
 from gleanery.store.database import Database, Row, Transaction
 from gleanery.values.hostnames import is_address

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeGuard
 import msgspec
 from pydantic import ValidationError
 
-from gleanery.fields import check_name
-from gleanery.records import Output, OutputIn
+from gleanery.models.fields import check_name
+from gleanery.models.requests import Output, OutputIn
 from gleanery.values import json_text
 
 _MARK_BYTES = 16

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gleanery.answers import ReviewStatus
-from gleanery.fields import (
+from gleanery.models.fields import (
     LARGEST_CURSOR,
     LONGEST_NAME,
     AskedGroupNumber,
@@ -28,6 +27,7 @@ from gleanery.fields import (
     WholeNumber,
     told,
 )
+from gleanery.models.responses import ReviewStatus
 from gleanery.values import countries
 
 
