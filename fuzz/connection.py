@@ -16,9 +16,9 @@ from typing import Any
 
 import uvloop
 
-from gleanery import tokens
 from gleanery.api.app import App, build_app
 from gleanery.api.connection import Connection
+from gleanery.security import tokens
 from gleanery.serve import prepare
 from gleanery.settings import Settings
 from gleanery.store import organizations

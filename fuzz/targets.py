@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 import httptools
 
 from fuzz import connection
-from gleanery import tokens
 from gleanery.api import auth, binding, links, partial
 from gleanery.api.file_links import FileLinks
 from gleanery.api.heads import Head
@@ -36,8 +35,9 @@ from gleanery.errors import (
 from gleanery.models import fields
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output, OutputIn, OutputQuery
+from gleanery.security import tokens
+from gleanery.security.vault import Vault
 from gleanery.values import countries, hostnames, json_text, media_types, timestamps
-from gleanery.vault import Vault
 
 
 class Target(NamedTuple):

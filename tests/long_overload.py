@@ -20,8 +20,8 @@ from service import Client
 from storm import Crowd, Tally, storm
 from test_outputs import output
 
+from gleanery.security.tokens import SCOPES
 from gleanery.settings import Settings
-from gleanery.tokens import SCOPES
 
 SECONDS = float(os.environ.get("GLEANERY_LONG_SECONDS", "5"))
 ROUNDS = 7

@@ -21,8 +21,8 @@ import pytest
 from service import NO_TLS, SECRET_KEY
 
 from gleanery.cli import main
+from gleanery.security.tokens import SCOPES
 from gleanery.settings import Settings
-from gleanery.tokens import SCOPES
 
 SECONDS = 30
 PROC = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into Linux's /proc")

@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from gleanery import tokens
 from gleanery.api.app import build_app
 from gleanery.blobs import open_blobs
+from gleanery.security import tokens
 from gleanery.serve import bound, config, prepare
 from gleanery.settings import Settings
 from gleanery.store import organizations, retention

@@ -18,11 +18,11 @@ from service import SECRET_KEY, Client, Clock, Service
 from test_keys import new_key, succeed
 from test_outputs import output
 
+from gleanery.security.tokens import DEFAULT_SCOPES, SCOPES
 from gleanery.settings import Settings
 from gleanery.store import audit, postgres, sqlite
 from gleanery.store.database import Engine, Transaction
 from gleanery.store.engines import opened
-from gleanery.tokens import DEFAULT_SCOPES, SCOPES
 from gleanery.values import timestamps
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from service import Client, Clock, Service
 from test_changes import DAY, until
 from test_outputs import output
 
-from gleanery import tokens
+from gleanery.security import tokens
 from gleanery.store import chores, groups
 from gleanery.store.database import Transaction
 from gleanery.store.engines import opened

@@ -23,12 +23,12 @@ from process import Running, die_before_a_rename, free_port, gleanery, gleanery_
 from service import NO_TLS, Client, Service
 from test_outputs import output
 
-from gleanery import keys
+from gleanery.security import key_files
+from gleanery.security.tokens import SCOPES
 from gleanery.settings import Settings
 from gleanery.store import rotation
 from gleanery.store.database import Transaction
 from gleanery.store.engines import database_of
-from gleanery.tokens import SCOPES
 
 KINDS = ("/v1/cookies", "/v1/local-storage")
 
@@ -241,7 +241,7 @@ def test_nodes_with_both_keys_change_under_load_without_an_error(
 
 def resealed(data: Path) -> int:
     """How many values are already under the first key of the file."""
-    first = keys.fingerprint(keys.KeyFile(data / "secret.key").read()[0])
+    first = key_files.fingerprint(key_files.KeyFile(data / "secret.key").read()[0])
     with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
         kinds = ("cookies", "local_storage")
         counts = " + ".join(

@@ -14,8 +14,9 @@ from service import Client
 from typer import Context
 from typer.main import get_group
 
-from gleanery import __version__, tokens
+from gleanery import __version__
 from gleanery.cli import app
+from gleanery.security import tokens
 from gleanery.settings import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -66,7 +67,7 @@ def test_the_threat_model_names_what_is_there() -> None:
     page = (ROOT / "SECURITY.md").read_text()
     named = set(re.findall(r"`([\w./-]+/[\w./-]*|[\w-]+\.txt|Makefile)`", page))
     files = {name for name in named if not name.startswith("/")}  # those are routes
-    assert {"src/gleanery/vault.py", "tests/test_secrets.py"} <= files
+    assert {"src/gleanery/security/vault.py", "tests/test_secrets.py"} <= files
     assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
 
 

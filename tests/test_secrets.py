@@ -14,16 +14,16 @@ from conftest import PostgresServer, fresh_settings
 from process import Running, free_port, gleanery
 from service import SECRET_KEY, Client, Service
 
-from gleanery import tokens
 from gleanery.errors import SettingsError
-from gleanery.keys import KeyFile, keys_from_text
+from gleanery.security import tokens
+from gleanery.security.key_files import KeyFile, keys_from_text
+from gleanery.security.vault import SealBroken, Vault
 from gleanery.serve import prepare
 from gleanery.settings import Settings
 from gleanery.store import organizations
 from gleanery.store.database import Engine, Transaction
 from gleanery.store.engines import opened
 from gleanery.values import timestamps
-from gleanery.vault import SealBroken, Vault
 
 VALUE = "s3cret-value-that-nobody-may-find"
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from process import PROC, Running, gleanery, served
 from service import SECRET_KEY, Client, Service
 
-from gleanery import tokens
 from gleanery.api.operations import OPERATIONS, Operation
+from gleanery.security import tokens
 from gleanery.values import timestamps
 
 GUARDED = [operation for operation in OPERATIONS if operation.scope is not None]

@@ -14,11 +14,11 @@ from pathlib import Path
 import typer
 from rich.progress import track
 
-from gleanery import tokens
 from gleanery.api.app import vault_of
 from gleanery.errors import SettingsError
 from gleanery.models.batches import of_outputs
 from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
+from gleanery.security import tokens
 from gleanery.serve import bound, prepare, serve_on
 from gleanery.settings import Settings
 from gleanery.store import cookies, facts, ingest, local_storage, organizations, reviews

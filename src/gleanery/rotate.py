@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from gleanery.api.app import has_key, vault_of
 from gleanery.errors import SettingsError
-from gleanery.keys import KeyFile
 from gleanery.progress import Begin
+from gleanery.security.key_files import KeyFile
+from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.store import facts, rotation
 from gleanery.store.database import Engine
 from gleanery.values import timestamps
-from gleanery.vault import Vault
 
 
 class Rotated(NamedTuple):

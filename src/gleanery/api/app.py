@@ -27,14 +27,14 @@ from gleanery.api.request import ClientGone, Header, Request
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
 from gleanery.errors import Busy, GleaneryError, TooOften, Unavailable
-from gleanery.keys import KeyFile, keys_from_text
+from gleanery.security.key_files import KeyFile, keys_from_text
+from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.store import facts, retention
 from gleanery.store.audit import Readings
 from gleanery.store.engines import database_of
 from gleanery.store.schemas import Schemas
 from gleanery.values import timestamps
-from gleanery.vault import Vault
 
 if TYPE_CHECKING:
     from gleanery.api.rates import Rates

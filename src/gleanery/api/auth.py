@@ -7,9 +7,9 @@ import secrets
 import time
 from collections.abc import Callable
 
-from gleanery import tokens
 from gleanery.api.request import Request
 from gleanery.errors import Forbidden, Unauthenticated
+from gleanery.security import tokens
 from gleanery.store.database import Database
 from gleanery.store.organizations import find_grant
 

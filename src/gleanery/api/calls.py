@@ -11,13 +11,13 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.request import Header, Request
 from gleanery.api.telemetry import Telemetry
 from gleanery.blobs import Blobs
+from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.store.audit import By, Readings
 from gleanery.store.database import Database, Engine
 from gleanery.store.files import SIGNATURE
 from gleanery.store.schemas import Schemas
 from gleanery.values import timestamps
-from gleanery.vault import Vault
 
 Query = TypeVar("Query")
 Body = TypeVar("Body")

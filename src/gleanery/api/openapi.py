@@ -9,11 +9,12 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
 
-from gleanery import __version__, tokens
+from gleanery import __version__
 from gleanery.api import problems
 from gleanery.api.binding import IDEMPOTENCY_KEY
 from gleanery.api.operations import Operation
 from gleanery.models.fields import Name
+from gleanery.security import tokens
 from gleanery.settings import Settings
 
 Document = dict[str, Any]

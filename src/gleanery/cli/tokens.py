@@ -9,11 +9,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gleanery import tokens
 from gleanery.cli.opened import with_database
 from gleanery.cli.options import DEFAULT, Data, DatabaseUrl, option
 from gleanery.cli.screen import show
 from gleanery.errors import SettingsError
+from gleanery.security import tokens
 from gleanery.store import organizations
 from gleanery.store.database import Engine
 from gleanery.values import timestamps

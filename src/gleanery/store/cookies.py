@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from gleanery.models.requests import CookieIn
 from gleanery.models.responses import AuditAbout, CookieOut, Tally
+from gleanery.security.vault import Vault
 from gleanery.store import audit, sessions
 from gleanery.store.database import Database
 from gleanery.values.hashing import fingerprint
-from gleanery.vault import Vault
 
 _LIST = """
 SELECT identity, sealed, domain, host, name, path, secure, http_only, expires

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gleanery.errors import SettingsError
+from gleanery.security.vault import Vault
 from gleanery.store.database import Database, Transaction
-from gleanery.vault import Vault
 
 _NOTE = "INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
 _READ = "SELECT value FROM facts WHERE name = $1"

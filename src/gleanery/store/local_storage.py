@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from gleanery.errors import NotFound
 from gleanery.models.requests import LocalStorageIn
 from gleanery.models.responses import AuditAbout, LocalStorageOut, Tally
+from gleanery.security.vault import Vault
 from gleanery.store import audit, groups, sessions
 from gleanery.store.database import Database
 from gleanery.values import timestamps
 from gleanery.values.hashing import fingerprint
-from gleanery.vault import Vault
 
 _LIST = """
 SELECT identity, sealed, group_id, domain, key, path, expires, id, created, updated

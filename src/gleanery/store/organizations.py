@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from gleanery import tokens
 from gleanery.errors import NotFound
 from gleanery.models.responses import AuditAbout
+from gleanery.security import tokens
 from gleanery.store import audit
 from gleanery.store.database import Database, Engine, Transaction
 

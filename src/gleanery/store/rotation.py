@@ -15,12 +15,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from gleanery.keys import FINGERPRINT_BYTES
 from gleanery.models.responses import AuditAbout
 from gleanery.progress import Tell
+from gleanery.security.key_files import FINGERPRINT_BYTES
+from gleanery.security.vault import SealBroken, Vault
 from gleanery.store import audit, cookies, facts, local_storage, organizations, sessions
 from gleanery.store.database import Database, Engine, Row, Transaction
-from gleanery.vault import SealBroken, Vault
 
 _KINDS = ("cookies", "local_storage")
 _IDENTITY_OF: dict[str, Callable[..., bytes]] = {

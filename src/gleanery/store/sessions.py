@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout, AuditAction, Tally
+from gleanery.security.vault import Key, SealBroken, UnknownKey, Vault
 from gleanery.store import audit, facts
 from gleanery.store.database import Database, Row, Transaction
 from gleanery.values.hostnames import is_address
-from gleanery.vault import Key, SealBroken, UnknownKey, Vault
 
 _log = logging.getLogger("gleanery")
 

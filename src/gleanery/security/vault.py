@@ -11,7 +11,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gleanery.errors import SettingsError
-from gleanery.keys import FINGERPRINT_BYTES, fingerprint
+from gleanery.security.key_files import FINGERPRINT_BYTES, fingerprint
 
 _NONCE_BYTES = 12
 
