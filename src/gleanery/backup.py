@@ -24,7 +24,7 @@ import apsw
 
 from gleanery import __version__
 from gleanery.errors import SettingsError
-from gleanery.progress import Begin
+from gleanery.observability.progress import Begin
 from gleanery.security.key_files import fingerprint, keys_from_text
 from gleanery.settings import Settings
 from gleanery.store import restored, snapshot

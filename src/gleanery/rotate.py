@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gleanery.api.app import has_key, vault_of
 from gleanery.errors import SettingsError
-from gleanery.progress import Begin
+from gleanery.observability.progress import Begin
 from gleanery.security.key_files import KeyFile
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings

@@ -22,11 +22,11 @@ from typing import cast
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from gleanery import logs
 from gleanery.api.app import App, build_app, has_key, vault_of
 from gleanery.api.connection import Connection, ServerState
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
+from gleanery.observability import logs
 from gleanery.settings import Settings
 from gleanery.store import facts
 from gleanery.store.engines import database_of, opened

@@ -14,8 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gleanery import logs
-from gleanery.api import binding, openapi, problems, reference, telemetry
+from gleanery.api import binding, openapi, problems, reference
 from gleanery.api.auth import Doorkeeper
 from gleanery.api.calls import Answer, AnyCall, Call, Services
 from gleanery.api.capacity import Beginnings, Places, Visit
@@ -27,6 +26,7 @@ from gleanery.api.request import ClientGone, Header, Request
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
 from gleanery.errors import Busy, GleaneryError, TooOften, Unavailable
+from gleanery.observability import logs, telemetry
 from gleanery.security.key_files import KeyFile, keys_from_text
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings

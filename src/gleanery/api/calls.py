@@ -9,8 +9,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from gleanery.api.capacity import Beginnings, Places, Visit
 from gleanery.api.file_links import FileLinks
 from gleanery.api.request import Header, Request
-from gleanery.api.telemetry import Telemetry
 from gleanery.blobs import Blobs
+from gleanery.observability.telemetry import Telemetry
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.store.audit import By, Readings

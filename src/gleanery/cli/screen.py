@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gleanery.progress import Begin, Tell
+from gleanery.observability.progress import Begin, Tell
 
 
 @contextmanager

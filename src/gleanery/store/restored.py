@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from gleanery.models.responses import AuditAbout
-from gleanery.progress import Begin
+from gleanery.observability.progress import Begin
 from gleanery.store import audit, chores, facts, groups, organizations, outputs
 from gleanery.store.database import Engine, Transaction
 from gleanery.values import timestamps

@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery.models.responses import AuditAbout
-from gleanery.progress import Tell
+from gleanery.observability.progress import Tell
 from gleanery.security.key_files import FINGERPRINT_BYTES
 from gleanery.security.vault import SealBroken, Vault
 from gleanery.store import audit, cookies, facts, local_storage, organizations, sessions

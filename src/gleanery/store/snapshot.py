@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from gleanery.progress import Begin
+from gleanery.observability.progress import Begin
 from gleanery.store.sqlite_writer import dialect
 from gleanery.store.walls import ANYBODY
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from gleanery.api.counts import Counts
 from gleanery.api.request import Request
-from gleanery.logs import RequestLog
+from gleanery.observability.logs import RequestLog
+from gleanery.observability.metrics import Counts
 
 _PROCESS = secrets.token_hex(6).encode()  # no other process has the same ids
 _numbers = itertools.count(secrets.randbits(31))
