@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gleanery import backup
+from gleanery.admin import backup
 from gleanery.cli.opened import must_exist, with_database
 from gleanery.cli.options import DEFAULT, Blobs, Data, DatabaseUrl, option, secret_key
 from gleanery.cli.screen import bars, counted

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.table import Table
 
-from gleanery import rotate
+from gleanery.admin import key_rotation
 from gleanery.cli.opened import where, with_database
 from gleanery.cli.options import DEFAULT, Data, DatabaseUrl, option
 from gleanery.cli.screen import bars, show
@@ -31,7 +31,7 @@ T = TypeVar("T")
 def list_keys(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None:
     """List the keys by their fingerprints, with how many values each has sealed."""
     table = Table("Key", "Values", "State", box=None)
-    for key in _with_keys(data, database, rotate.list_keys):
+    for key in _with_keys(data, database, key_rotation.list_keys):
         states = ["missing", "at hand"][key.is_at_hand] + (", seals" if key.seals else "")
         table.add_row(key.fingerprint, str(key.values), states)
     show(table)
@@ -45,7 +45,7 @@ def rotate_keys(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None
     key, put a new one in front of it on every node first, and take the old one away afterwards.
     """
     with bars() as begin:
-        done = _with_keys(data, database, partial(rotate.rotate, begin=begin))
+        done = _with_keys(data, database, partial(key_rotation.rotate, begin=begin))
     typer.echo(f"{done.values} values are sealed anew; all that opens is under the key {done.key}.")
     if done.broken:
         typer.echo(
@@ -63,11 +63,11 @@ def forget_keys(
     database: DatabaseUrl = None,
 ) -> None:
     """Give up keys that are lost: remove the values that no key at hand opens."""
-    count = _with_keys(data, database, rotate.count_lost)
+    count = _with_keys(data, database, key_rotation.count_lost)
     typer.echo(f"{count} cookie and local-storage values open with no key at hand.", err=True)
     if not yes:
         typer.confirm("Remove them and go on with the key at hand, or a new one?", abort=True)
-    forgotten = _with_keys(data, database, rotate.forget_lost)
+    forgotten = _with_keys(data, database, key_rotation.forget_lost)
     typer.echo(f"{forgotten} values are removed; everything that is left opens.")
 
 

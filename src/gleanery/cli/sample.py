@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gleanery import demo
+from gleanery.admin import demo
 from gleanery.cli.options import DEFAULT, Port, option
 
 app = typer.Typer()
