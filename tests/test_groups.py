@@ -18,7 +18,7 @@ from service import Client, Clock, Service
 from test_changes import DAY, until
 from test_outputs import output
 
-from gleanery.store.schemas import Schemas
+from gleanery.json_schema.validator import Schemas
 
 
 def put(client: Client, **settings: Any) -> Any:

@@ -16,6 +16,7 @@ from rich.progress import track
 
 from gleanery.api.app import vault_of
 from gleanery.errors import SettingsError
+from gleanery.json_schema.validator import Schemas
 from gleanery.models.batches import of_outputs
 from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
 from gleanery.security import tokens
@@ -25,7 +26,6 @@ from gleanery.store import cookies, facts, ingest, local_storage, organizations,
 from gleanery.store.audit import COMMAND_LINE
 from gleanery.store.database import Engine
 from gleanery.store.engines import opened
-from gleanery.store.schemas import Schemas
 from gleanery.values import timestamps
 
 ORGANIZATION = "Harvest & Co"

@@ -26,6 +26,7 @@ from gleanery.api.request import ClientGone, Header, Request
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
 from gleanery.errors import Busy, GleaneryError, TooOften, Unavailable
+from gleanery.json_schema.validator import Schemas
 from gleanery.observability import logs, telemetry
 from gleanery.security.key_files import KeyFile, keys_from_text
 from gleanery.security.vault import Vault
@@ -33,7 +34,6 @@ from gleanery.settings import Settings
 from gleanery.store import facts, retention
 from gleanery.store.audit import Readings
 from gleanery.store.engines import database_of
-from gleanery.store.schemas import Schemas
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:

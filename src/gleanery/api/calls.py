@@ -10,13 +10,13 @@ from gleanery.api.capacity import Beginnings, Places, Visit
 from gleanery.api.file_links import FileLinks
 from gleanery.api.request import Header, Request
 from gleanery.blobs import Blobs
+from gleanery.json_schema.validator import Schemas
 from gleanery.observability.telemetry import Telemetry
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.store.audit import By, Readings
 from gleanery.store.database import Database, Engine
 from gleanery.store.files import SIGNATURE
-from gleanery.store.schemas import Schemas
 from gleanery.values import timestamps
 
 Query = TypeVar("Query")

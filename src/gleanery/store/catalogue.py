@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from gleanery.errors import NotFound
+from gleanery.json_schema.validator import Schemas
 from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupOut, JobOut
 from gleanery.store import chores, groups, removal, reviews, rules
 from gleanery.store.database import Database, Row
-from gleanery.store.schemas import Schemas
 from gleanery.values import json_text, timestamps
 
 _GROUPS = """

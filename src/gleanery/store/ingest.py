@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gleanery.errors import Fault, Missing
+from gleanery.json_schema.validator import Schemas
 from gleanery.models.batches import Batch
 from gleanery.models.responses import IngestAnswer, StoredOutput
 from gleanery.store import files, groups, requests
@@ -17,7 +18,6 @@ from gleanery.store.drafts import Draft, Drafting, Sketch, content_of, known_by
 from gleanery.store.items import MOVE, TOUCH, item, moving_end, scraped_date
 from gleanery.store.outputs import delete
 from gleanery.store.rules import rules_of
-from gleanery.store.schemas import Schemas
 from gleanery.values import timestamps
 from gleanery.values.hashing import fingerprint
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gleanery.errors import Fault, Invalid
+from gleanery.json_schema.validator import NotASchema, SchemaFault, Schemas, TooCostly
 from gleanery.models.batches import Batch, Head
 from gleanery.models.requests import Output
 from gleanery.store.database import Database
-from gleanery.store.schemas import NotASchema, SchemaFault, Schemas, TooCostly
 from gleanery.values import json_text
 
 _RULES = """

@@ -109,7 +109,7 @@ async def _start() -> Process:
     """A new process, which has said that it is ready."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "gleanery.store.schema_process"),
+            *(sys.executable, "-P", "-m", "gleanery.json_schema.process"),
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,  # what it might say could hold values

@@ -1,0 +1,1 @@
+"""Validation of data against JSON Schemas, in a separate process with limits."""
