@@ -21,8 +21,8 @@ from gleanery.api.connection import Connection
 from gleanery.security import tokens
 from gleanery.serve import prepare
 from gleanery.settings import Settings
-from gleanery.store import organizations
-from gleanery.store.engines import database_of
+from gleanery.storage import organizations
+from gleanery.storage.engines import database_of
 from gleanery.values import timestamps
 
 TOKEN = b"TOKEN"

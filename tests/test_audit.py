@@ -20,9 +20,9 @@ from test_outputs import output
 
 from gleanery.security.tokens import DEFAULT_SCOPES, SCOPES
 from gleanery.settings import Settings
-from gleanery.store import audit, postgres, sqlite
-from gleanery.store.database import Engine, Transaction
-from gleanery.store.engines import opened
+from gleanery.storage import audit, postgres, sqlite
+from gleanery.storage.database import Engine, Transaction
+from gleanery.storage.engines import opened
 from gleanery.values import timestamps
 
 T = TypeVar("T")

@@ -33,7 +33,7 @@ from test_outputs import output
 
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
-from gleanery.store import outputs, restored
+from gleanery.storage import outputs, restored
 
 
 def store_file(client: Client, number: int, content: bytes | None = None) -> str:

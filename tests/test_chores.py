@@ -18,10 +18,10 @@ from test_changes import DAY, until
 from test_outputs import output
 
 from gleanery.security import tokens
-from gleanery.store import chores, groups
-from gleanery.store.database import Transaction
-from gleanery.store.engines import opened
-from gleanery.store.organizations import find_grant
+from gleanery.storage import chores, groups
+from gleanery.storage.database import Transaction
+from gleanery.storage.engines import opened
+from gleanery.storage.organizations import find_grant
 from gleanery.values import timestamps
 
 OUTPUTS = 12_000

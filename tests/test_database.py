@@ -18,9 +18,9 @@ from conftest import fresh_settings
 from gleanery.api.app import build_app
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.settings import Settings
-from gleanery.store import migrations
-from gleanery.store.database import Engine, Transaction
-from gleanery.store.engines import database_of, opened
+from gleanery.storage import migrations
+from gleanery.storage.database import Engine, Transaction
+from gleanery.storage.engines import database_of, opened
 
 SCHEMA = {
     "sqlite": """
@@ -80,7 +80,7 @@ def test_the_sum_of_the_migrations_is_the_schema(
         return await schema_of(database)
 
     async def written_down(database: Engine) -> list[tuple[Any, ...]]:
-        sql = files("gleanery.store").joinpath("schema", f"{engine}.sql").read_text()
+        sql = files("gleanery.storage").joinpath("schema", f"{engine}.sql").read_text()
 
         async def work(transaction: Transaction) -> None:
             await transaction.run_script(sql)
@@ -281,7 +281,7 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
 ) -> None:
     import apsw
 
-    from gleanery.store import sqlite
+    from gleanery.storage import sqlite
 
     monkeypatch.setattr(sqlite, "_BUSY_MS", 100)
     settings = Settings(data=tmp_path)
@@ -307,7 +307,7 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
 def test_nobody_stands_in_line_for_ever(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gleanery.store import postgres
+    from gleanery.storage import postgres
 
     monkeypatch.setattr(postgres, "_LINE_SECONDS", 0.1)
     settings = fresh_settings("postgres", request, tmp_path)
@@ -397,7 +397,7 @@ def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced_unnoticed(
     monkeypatch: pytest.MonkeyPatch,
     has_rested_too_long: bool,
 ) -> None:
-    from gleanery.store import postgres
+    from gleanery.storage import postgres
 
     settings = fresh_settings("postgres", request, tmp_path)
     if has_rested_too_long:

@@ -30,7 +30,7 @@ from test_ingest import resident_bytes
 from test_outputs import output
 
 from gleanery.settings import Settings
-from gleanery.store.engines import opened
+from gleanery.storage.engines import opened
 
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 40
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"

@@ -26,9 +26,9 @@ from test_outputs import output
 from gleanery.security import key_files
 from gleanery.security.tokens import SCOPES
 from gleanery.settings import Settings
-from gleanery.store import rotation
-from gleanery.store.database import Transaction
-from gleanery.store.engines import database_of
+from gleanery.storage import rotation
+from gleanery.storage.database import Transaction
+from gleanery.storage.engines import database_of
 
 KINDS = ("/v1/cookies", "/v1/local-storage")
 

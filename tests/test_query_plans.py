@@ -15,10 +15,10 @@ from conftest import fresh_settings
 from service import Service
 from test_outputs import output
 
-from gleanery.store import audit, ingest, items, pages, sqlite_writer, walls
-from gleanery.store.arrays import over_arrays
-from gleanery.store.database import Engine
-from gleanery.store.engines import opened
+from gleanery.storage import audit, ingest, items, pages, sqlite_writer, walls
+from gleanery.storage.arrays import over_arrays
+from gleanery.storage.database import Engine
+from gleanery.storage.engines import opened
 
 FILTERS = ("job_id", "url", "country", "region")
 PAGES = [

@@ -15,7 +15,7 @@ from conftest import fresh_settings
 from service import Client, Service
 from test_waiting import Holder
 
-from gleanery.store.engines import opened
+from gleanery.storage.engines import opened
 
 READERS = 8
 LOCK = "UPDATE audit_clocks SET clock = clock"

@@ -20,9 +20,9 @@ from gleanery.security.key_files import KeyFile, keys_from_text
 from gleanery.security.vault import SealBroken, Vault
 from gleanery.serve import prepare
 from gleanery.settings import Settings
-from gleanery.store import organizations
-from gleanery.store.database import Engine, Transaction
-from gleanery.store.engines import opened
+from gleanery.storage import organizations
+from gleanery.storage.database import Engine, Transaction
+from gleanery.storage.engines import opened
 from gleanery.values import timestamps
 
 VALUE = "s3cret-value-that-nobody-may-find"

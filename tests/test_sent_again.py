@@ -13,7 +13,7 @@ from service import Client, Clock, Service
 from test_outputs import output
 
 from fuzz.targets import read_batch
-from gleanery.store.engines import opened
+from gleanery.storage.engines import opened
 
 MANY = 30
 

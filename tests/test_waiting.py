@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from service import Clock, Service
 from test_outputs import output
 
-from gleanery.store.database import Transaction
-from gleanery.store.engines import opened
+from gleanery.storage.database import Transaction
+from gleanery.storage.engines import opened
 from gleanery.values import timestamps
 
 LOCK = "UPDATE groups SET name = name WHERE name = 'group'"

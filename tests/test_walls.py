@@ -19,14 +19,14 @@ from conftest import PostgresServer
 from service import SECRET_KEY, Client, Service
 from test_isolation import Names, settle
 
-from gleanery import store
+from gleanery import storage
 from gleanery.errors import SettingsError
 from gleanery.serve import prepare
 from gleanery.settings import Settings
-from gleanery.store import catalogue, cookies, files, migrations, pages, reviews, walls
-from gleanery.store.database import Engine, Transaction
-from gleanery.store.engines import opened
-from gleanery.store.sessions import Statements
+from gleanery.storage import catalogue, cookies, files, migrations, pages, reviews, walls
+from gleanery.storage.database import Engine, Transaction
+from gleanery.storage.engines import opened
+from gleanery.storage.sessions import Statements
 
 T = TypeVar("T")
 
@@ -69,10 +69,10 @@ WORKS_FOR_EVERYONE = {
 def statements() -> dict[str, str]:
     """Every statement that is written down in the store, and every form of a page's."""
     found = {f"pages {filters}": pages._search(filters) for filters in ((), ("job_id", "url"))}
-    for module in pkgutil.iter_modules(store.__path__):
+    for module in pkgutil.iter_modules(storage.__path__):
         if module.name in ("row_security", "migrations", "schema_process"):
             continue
-        for name, value in vars(importlib.import_module(f"gleanery.store.{module.name}")).items():
+        for name, value in vars(importlib.import_module(f"gleanery.storage.{module.name}")).items():
             for part, text in _parts(value).items():
                 if isinstance(text, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", text):
                     found[f"{module.name}.{name}{part}"] = text
@@ -103,8 +103,8 @@ def test_every_statement_names_the_organization_but_these() -> None:
 
 def test_only_the_sweep_works_for_everyone() -> None:
     calls = {}
-    for module in pkgutil.iter_modules(store.__path__):
-        text = inspect.getsource(importlib.import_module(f"gleanery.store.{module.name}"))
+    for module in pkgutil.iter_modules(storage.__path__):
+        text = inspect.getsource(importlib.import_module(f"gleanery.storage.{module.name}"))
         if module.name not in ("sqlite", "postgres", "database") and "of_everyone(" in text:
             calls[module.name] = text.count("of_everyone(")
     assert calls == WORKS_FOR_EVERYONE

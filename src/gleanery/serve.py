@@ -28,8 +28,8 @@ from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.observability import logs
 from gleanery.settings import Settings
-from gleanery.store import facts
-from gleanery.store.engines import database_of, opened
+from gleanery.storage import facts
+from gleanery.storage.engines import database_of, opened
 
 _log = logging.getLogger("gleanery")
 _BACKLOG = 2048

@@ -27,10 +27,10 @@ from gleanery.errors import SettingsError
 from gleanery.observability.progress import Begin
 from gleanery.security.key_files import fingerprint, keys_from_text
 from gleanery.settings import Settings
-from gleanery.store import restored, snapshot
-from gleanery.store.engines import opened
-from gleanery.store.snapshot import Snapshot
-from gleanery.store.sqlite import hold_folder
+from gleanery.storage import restored, snapshot
+from gleanery.storage.engines import opened
+from gleanery.storage.snapshot import Snapshot
+from gleanery.storage.sqlite import hold_folder
 from gleanery.values import timestamps
 
 _FORMAT = 1

@@ -22,10 +22,10 @@ from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
 from gleanery.security import tokens
 from gleanery.serve import bound, prepare, serve_on
 from gleanery.settings import Settings
-from gleanery.store import cookies, facts, ingest, local_storage, organizations, reviews
-from gleanery.store.audit import COMMAND_LINE
-from gleanery.store.database import Engine
-from gleanery.store.engines import opened
+from gleanery.storage import cookies, facts, ingest, local_storage, organizations, reviews
+from gleanery.storage.audit import COMMAND_LINE
+from gleanery.storage.database import Engine
+from gleanery.storage.engines import opened
 from gleanery.values import timestamps
 
 ORGANIZATION = "Harvest & Co"

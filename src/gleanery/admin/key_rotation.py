@@ -10,8 +10,8 @@ from gleanery.observability.progress import Begin
 from gleanery.security.key_files import KeyFile
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.store import facts, rotation
-from gleanery.store.database import Engine
+from gleanery.storage import facts, rotation
+from gleanery.storage.database import Engine
 from gleanery.values import timestamps
 
 

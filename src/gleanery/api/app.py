@@ -31,9 +31,9 @@ from gleanery.observability import logs, telemetry
 from gleanery.security.key_files import KeyFile, keys_from_text
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.store import facts, retention
-from gleanery.store.audit import Readings
-from gleanery.store.engines import database_of
+from gleanery.storage import facts, retention
+from gleanery.storage.audit import Readings
+from gleanery.storage.engines import database_of
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gleanery.api.calls import Answer, Call
 from gleanery.models.requests import AuditQuery
-from gleanery.store import audit
+from gleanery.storage import audit
 from gleanery.values.json_text import encode
 
 

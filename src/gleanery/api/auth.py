@@ -10,8 +10,8 @@ from collections.abc import Callable
 from gleanery.api.request import Request
 from gleanery.errors import Forbidden, Unauthenticated
 from gleanery.security import tokens
-from gleanery.store.database import Database
-from gleanery.store.organizations import find_grant
+from gleanery.storage.database import Database
+from gleanery.storage.organizations import find_grant
 
 _REMEMBERED = 10_000
 

@@ -14,9 +14,9 @@ from gleanery.json_schema.validator import Schemas
 from gleanery.observability.telemetry import Telemetry
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.store.audit import By, Readings
-from gleanery.store.database import Database, Engine
-from gleanery.store.files import SIGNATURE
+from gleanery.storage.audit import By, Readings
+from gleanery.storage.database import Database, Engine
+from gleanery.storage.files import SIGNATURE
 from gleanery.values import timestamps
 
 Query = TypeVar("Query")

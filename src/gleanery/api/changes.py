@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 from gleanery.api.calls import Answer, Call
 from gleanery.models.requests import ChangeQuery
-from gleanery.store import changes, groups
-from gleanery.store.watching import Watch
+from gleanery.storage import changes, groups
+from gleanery.storage.watching import Watch
 
 
 async def get_changes(call: Call[ChangeQuery, None]) -> Answer:

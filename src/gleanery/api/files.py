@@ -13,7 +13,7 @@ from gleanery.api.calls import Answer, Call, Services
 from gleanery.blobs import NoBlob
 from gleanery.errors import BadLink, NotFound
 from gleanery.models.requests import BlobQuery, FileQuery, FileUpload
-from gleanery.store import files
+from gleanery.storage import files
 from gleanery.values import media_types, timestamps
 from gleanery.values.json_text import encode
 

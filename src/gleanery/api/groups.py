@@ -5,7 +5,7 @@ from __future__ import annotations
 from gleanery.api import links
 from gleanery.api.calls import Answer, Call
 from gleanery.models.requests import GroupSettings, GroupsQuery
-from gleanery.store import catalogue
+from gleanery.storage import catalogue
 from gleanery.values.json_text import encode
 
 

@@ -15,7 +15,7 @@ from gleanery.errors import Fault, GleaneryError, Invalid
 from gleanery.models import batches
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output, OutputIn, OutputQuery
-from gleanery.store import ingest, outputs, pages
+from gleanery.storage import ingest, outputs, pages
 from gleanery.values import json_text
 from gleanery.values.json_text import encode
 

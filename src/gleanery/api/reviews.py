@@ -5,7 +5,7 @@ from __future__ import annotations
 from gleanery.api import links
 from gleanery.api.calls import Answer, Call
 from gleanery.models.requests import ReviewIn, ReviewQuery
-from gleanery.store import reviews
+from gleanery.storage import reviews
 from gleanery.values.json_text import encode
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gleanery.api.calls import Answer, AnyCall
 from gleanery.errors import Unavailable
-from gleanery.store import migrations
+from gleanery.storage import migrations
 
 _PAGE_POLICY = b"default-src 'none'; style-src 'unsafe-inline'"
 

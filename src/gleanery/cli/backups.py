@@ -13,7 +13,7 @@ from gleanery.cli.options import DEFAULT, Blobs, Data, DatabaseUrl, option, secr
 from gleanery.cli.screen import bars, counted
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
-from gleanery.store import restored
+from gleanery.storage import restored
 from gleanery.values import timestamps
 
 app = typer.Typer()

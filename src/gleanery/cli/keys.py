@@ -15,7 +15,7 @@ from gleanery.cli.opened import where, with_database
 from gleanery.cli.options import DEFAULT, Data, DatabaseUrl, option
 from gleanery.cli.screen import bars, show
 from gleanery.settings import Settings
-from gleanery.store.database import Engine
+from gleanery.storage.database import Engine
 
 app = typer.Typer()
 keys_app = typer.Typer(

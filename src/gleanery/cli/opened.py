@@ -12,8 +12,8 @@ import typer
 from gleanery.cli.options import secret_key
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
-from gleanery.store.database import Engine
-from gleanery.store.engines import opened
+from gleanery.storage.database import Engine
+from gleanery.storage.engines import opened
 
 T = TypeVar("T")
 

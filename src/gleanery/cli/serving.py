@@ -20,7 +20,7 @@ from gleanery.cli.options import (
 )
 from gleanery.serve import serve
 from gleanery.settings import Settings
-from gleanery.store.database import Engine
+from gleanery.storage.database import Engine
 
 app = typer.Typer()
 

@@ -14,8 +14,8 @@ from gleanery.cli.options import DEFAULT, Data, DatabaseUrl, option
 from gleanery.cli.screen import show
 from gleanery.errors import SettingsError
 from gleanery.security import tokens
-from gleanery.store import organizations
-from gleanery.store.database import Engine
+from gleanery.storage import organizations
+from gleanery.storage.database import Engine
 from gleanery.values import timestamps
 
 app = typer.Typer()

@@ -1,0 +1,86 @@
+"""What a removed job or group leaves behind when its outputs are gone: taken away in steps.
+
+Rows are found first and then removed by their keys, one by one: a plan for both at once that was
+made while a table was small would be kept while it grows. No review comes into being during a
+removal, because a review waits for the group's chore to end.
+"""
+
+from __future__ import annotations
+
+from gleanery.storage import groups
+
+_REVIEWS_OF_GROUP = """
+SELECT job_id, id FROM reviews WHERE organization_id = $1 AND group_id = $2 LIMIT $3
+"""
+_REVIEWS_OF_JOB = """
+SELECT job_id, id FROM reviews
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $4 LIMIT $3
+"""
+_NO_LATEST = """
+UPDATE jobs SET latest_review = NULL WHERE organization_id = $1 AND id = $2 AND latest_review = $3
+"""
+_DELETE_REVIEW = "DELETE FROM reviews WHERE organization_id = $1 AND id = $2"
+_EMPTY_JOBS = """
+SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND outputs = 0 LIMIT $3
+"""
+_DELETE_JOB = "DELETE FROM jobs WHERE organization_id = $1 AND id = $2 AND outputs = 0"
+_NO_COUNTRIES = """
+SELECT country FROM countries WHERE organization_id = $1 AND group_id = $2 AND outputs = 0 LIMIT $3
+"""
+_DELETE_COUNTRY = """
+DELETE FROM countries WHERE organization_id = $1 AND group_id = $2 AND country = $3
+"""
+_CLEAR = """
+UPDATE groups SET display_name = NULL, key_fields = NULL, schema = NULL, retain_days = NULL
+WHERE organization_id = $1 AND id = $2
+"""
+_DELETE_GROUP = """
+UPDATE groups SET deleted = TRUE WHERE organization_id = $1 AND id = $2 AND outputs = 0
+"""
+
+
+async def clear_settings(turn: groups.Turn) -> None:
+    """What is stored from now on goes into a new group under the old name."""
+    await turn.transaction.fetch(_CLEAR, turn.organization_id, turn.group_id)
+
+
+async def forget(turn: groups.Turn, job_id: int | None, limit: int) -> bool:
+    """Takes away at most ``limit`` of each kind; tells whether that was all."""
+    await turn.keep_counts()
+    if job_id is None:
+        return await _forget_group(turn, limit)
+    if not await _forget_reviews(turn, _REVIEWS_OF_JOB, limit, job_id):
+        return False
+    await turn.transaction.fetch(_DELETE_JOB, turn.organization_id, job_id)
+    return await _forget_countries(turn, limit)
+
+
+async def _forget_group(turn: groups.Turn, limit: int) -> bool:
+    of_group = (turn.organization_id, turn.group_id)
+    if not await _forget_reviews(turn, _REVIEWS_OF_GROUP, limit):
+        return False
+    jobs = await turn.transaction.fetch(_EMPTY_JOBS, *of_group, limit)
+    await turn.transaction.run_each(_DELETE_JOB, [(turn.organization_id, *row) for row in jobs])
+    if len(jobs) == limit or not await _forget_countries(turn, limit):
+        return False
+    await turn.transaction.fetch(_DELETE_GROUP, *of_group)
+    return True
+
+
+async def _forget_reviews(turn: groups.Turn, found_by: str, limit: int, *job_id: int) -> bool:
+    rows = await turn.transaction.fetch(
+        found_by, turn.organization_id, turn.group_id, limit, *job_id
+    )
+    of_organization = [(turn.organization_id, *row) for row in rows]
+    await turn.transaction.run_each(_NO_LATEST, of_organization)
+    await turn.transaction.run_each(
+        _DELETE_REVIEW, [(organization_id, id_) for organization_id, _, id_ in of_organization]
+    )
+    return len(rows) < limit
+
+
+async def _forget_countries(turn: groups.Turn, limit: int) -> bool:
+    of_group = (turn.organization_id, turn.group_id)
+    rows = await turn.transaction.fetch(_NO_COUNTRIES, *of_group, limit)
+    await turn.transaction.run_each(_DELETE_COUNTRY, [(*of_group, *row) for row in rows])
+    return len(rows) < limit
