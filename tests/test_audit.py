@@ -20,9 +20,11 @@ from test_outputs import output
 
 from gleanery.security.tokens import DEFAULT_SCOPES, SCOPES
 from gleanery.settings import Settings
-from gleanery.storage import audit, postgres, sqlite
+from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import opened
+from gleanery.storage.postgres import database
+from gleanery.storage.sqlite import database
 from gleanery.values import timestamps
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from gleanery.settings import Settings
 from gleanery.storage import restored, snapshot
 from gleanery.storage.engines import opened
 from gleanery.storage.snapshot import Snapshot
-from gleanery.storage.sqlite import hold_folder
+from gleanery.storage.sqlite.database import hold_folder
 from gleanery.values import timestamps
 
 _FORMAT = 1

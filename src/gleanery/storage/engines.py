@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine
-from gleanery.storage.sqlite import SqliteDatabase
+from gleanery.storage.sqlite.database import SqliteDatabase
 
 
 def database_of(settings: Settings) -> Engine:
     if settings.database is None:
         return SqliteDatabase(settings.sqlite_file)
     # Only where it is asked for: its driver takes a tenth of the whole start to load.
-    from gleanery.storage.postgres import PostgresDatabase
+    from gleanery.storage.postgres.database import PostgresDatabase
 
     return PostgresDatabase(settings.database, settings.pool_size)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from gleanery.observability.progress import Begin
-from gleanery.storage.sqlite_writer import dialect
+from gleanery.storage.sqlite.writer import dialect
 from gleanery.storage.walls import ANYBODY
 
 _BLOBS = "SELECT organization_id, checksum, key FROM blobs ORDER BY key"

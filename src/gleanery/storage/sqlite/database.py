@@ -20,7 +20,7 @@ import apsw
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.storage import migrations, walls
 from gleanery.storage.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
-from gleanery.storage.sqlite_writer import BUSY, Request, Writer, dialect
+from gleanery.storage.sqlite.writer import BUSY, Request, Writer, dialect
 from gleanery.storage.watching import Watch, Watches
 from gleanery.together import Later
 

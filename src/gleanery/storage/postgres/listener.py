@@ -10,8 +10,8 @@ from typing import Any
 import asyncpg
 
 from gleanery.errors import Unavailable
-from gleanery.storage import row_security
-from gleanery.storage.postgres_errors import AWAY
+from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres.errors import AWAY
 from gleanery.storage.watching import Watch, Watches
 
 CHANNEL = "gleanery"
