@@ -18,7 +18,7 @@ from test_changes import DAY, until
 from test_outputs import output
 
 from gleanery.security import tokens
-from gleanery.storage import chores, groups
+from gleanery.storage import chores, group_lock
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import opened
 from gleanery.storage.organizations import find_grant
@@ -93,7 +93,7 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
             assert grant is not None
 
             async def work(transaction: Transaction) -> None:
-                turn = await groups.enter(
+                turn = await group_lock.enter(
                     transaction, grant.organization_id, "group", timestamps.now
                 )
                 await chores.note(turn, kind, None if job is None else await turn.find_job(job))

@@ -15,7 +15,7 @@ from conftest import fresh_settings
 from service import Service
 from test_outputs import output
 
-from gleanery.storage import audit, ingest, items, pages, walls
+from gleanery.storage import audit, ingest, items, pages, tenancy
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import opened
 from gleanery.storage.postgres.array_statements import over_arrays
@@ -150,7 +150,7 @@ def test_many_outputs_are_found_each_by_its_identity(
 def test_an_array_of_keys_is_looked_up_key_by_key(
     either: Service, sql: str, types: list[str]
 ) -> None:
-    whole = writer._for_any(sql, len(types), walls.ANYBODY).replace("?", "$")
+    whole = writer._for_any(sql, len(types), tenancy.ANYBODY).replace("?", "$")
     keys = apsw.carray((b"x" * 16, b"y" * 16))
     found = plan(either, whole, *([1] * (len(types) - 1)), keys)
     assert re.match(r"SEARCH outputs USING .*\(identity=\? AND organization_id=\?\)", found)

@@ -23,7 +23,7 @@ from gleanery import storage
 from gleanery.errors import SettingsError
 from gleanery.serve import prepare
 from gleanery.settings import Settings
-from gleanery.storage import catalogue, cookies, files, migrations, pages, reviews, walls
+from gleanery.storage import catalogue, cookies, files, migrations, pages, reviews, tenancy
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import opened
 from gleanery.storage.sessions import Statements
@@ -89,10 +89,10 @@ def _parts(value: Any) -> dict[str, Any]:
     return {"": value}
 
 
-def is_refused(sql: str, whose: int = walls.ANYBODY) -> bool:
+def is_refused(sql: str, whose: int = tenancy.ANYBODY) -> bool:
     try:
-        walls.check(sql, whose)
-    except walls.Forgetful:
+        tenancy.check(sql, whose)
+    except tenancy.Forgetful:
         return True
     return False
 
@@ -215,8 +215,8 @@ def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
 def test_what_is_refused_on_sqlite(tmp_path: Path, sql: str, refused: bool) -> None:
     assert is_refused(sql) == refused
     if "group" in sql or "jobs" in sql:
-        assert is_refused(sql, walls.NOBODY)
-    assert not is_refused(sql, walls.EVERYONE)
+        assert is_refused(sql, tenancy.NOBODY)
+    assert not is_refused(sql, tenancy.EVERYONE)
 
 
 # --- which tables -------------------------------------------------------------------------------
@@ -233,8 +233,10 @@ def test_every_table_with_an_organization_is_known_as_one(service: Service, engi
     rows = with_engine(service.settings, lambda e: e.of_everyone().read(COLUMNS[engine]))
     tables = {row[0] for row in rows}
     owned = {row[0] for row in rows if row[1] == "organization_id"} - {"tokens"}
-    assert owned == set(walls.OWNED), "a new table: one line in walls.OWNED"
-    assert tables - owned - {"output_ids"} == set(walls.SHARED), "or in walls.SHARED, with a reason"
+    assert owned == set(tenancy.OWNED), "a new table: one line in walls.OWNED"
+    assert tables - owned - {"output_ids"} == set(tenancy.SHARED), (
+        "or in walls.SHARED, with a reason"
+    )
 
 
 # --- through the connection that serves ---------------------------------------------------------
@@ -260,14 +262,14 @@ SELECT relname, relrowsecurity AND relforcerowsecurity AND EXISTS
     (SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polcmd = '*')
 FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
     found = {row[0]: row[1] for row in with_engine(settings, lambda e: e.read(sql))}
-    assert {table for table, behind in found.items() if behind} == set(walls.OWNED)
+    assert {table for table, behind in found.items() if behind} == set(tenancy.OWNED)
 
 
 def test_without_its_organization_a_statement_shows_nothing_foreign(kept_apart: Any) -> None:
     settings, [one, two] = kept_apart
 
     async def look(engine: Engine) -> None:
-        for table in walls.OWNED:
+        for table in tenancy.OWNED:
             sql = f"SELECT DISTINCT organization_id FROM {table}"
             everything = {row[0] for row in await engine.of_everyone().read(sql)}
             if table not in ("chores", "tombstones", "loose_blobs"):  # which are empty here
@@ -398,8 +400,8 @@ def test_after_a_dump_is_loaded_both_walls_stand(
         assert await engine.weakness() is None
         found = {table: tuple(has) for table, *has in await engine.read(RIGHTS)}
         assert found == {
-            **{table: (True, True, table != "audit", False) for table in walls.OWNED},
-            **dict.fromkeys(walls.SHARED, (False, True, True, False)),
+            **{table: (True, True, table != "audit", False) for table in tenancy.OWNED},
+            **dict.fromkeys(tenancy.SHARED, (False, True, True, False)),
         }
         assert await engine.read("SELECT nextval('output_ids')")
         for table in ("groups", "cookies"):

@@ -28,7 +28,7 @@ from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.observability import logs
 from gleanery.settings import Settings
-from gleanery.storage import facts
+from gleanery.storage import metadata
 from gleanery.storage.engines import database_of, opened
 
 _log = logging.getLogger("gleanery")
@@ -81,13 +81,13 @@ async def prepare(settings: Settings) -> None:
     open_blobs(settings.blobs_place)
     async with opened(settings) as database:
         await database.migrate()
-        await facts.refuse_half_restored(database)
-        if await facts.knows_key(database) and not has_key(settings):
+        await metadata.refuse_half_restored(database)
+        if await metadata.knows_key(database) and not has_key(settings):
             raise SettingsError(
                 f"The secret key {settings.key_file} is missing: put it back; if it is lost, "
                 "gleanery keys forget removes what only it could open"
             )
-        await facts.claim_key(database, vault_of(settings))
+        await metadata.claim_key(database, vault_of(settings))
 
 
 def _check_tls(settings: Settings) -> None:

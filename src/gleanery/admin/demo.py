@@ -22,7 +22,7 @@ from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
 from gleanery.security import tokens
 from gleanery.serve import bound, prepare, serve_on
 from gleanery.settings import Settings
-from gleanery.storage import cookies, facts, ingest, local_storage, organizations, reviews
+from gleanery.storage import cookies, ingest, local_storage, metadata, organizations, reviews
 from gleanery.storage.audit import COMMAND_LINE
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import opened
@@ -166,7 +166,7 @@ def run(data: Path | None, port: int) -> None:
 async def _token(settings: Settings, is_new: bool) -> str:
     """A token for the sample, which is made first if the database is new."""
     async with opened(settings) as database:
-        if not is_new and not await facts.is_sample(database):
+        if not is_new and not await metadata.is_sample(database):
             raise SettingsError(
                 f"{settings.data} holds a database that is not a finished sample: "
                 "give --data an empty folder, or none"
@@ -176,7 +176,7 @@ async def _token(settings: Settings, is_new: bool) -> str:
         )
         if is_new:
             await _store_sample(database, settings, token)
-            await facts.mark_as_sample(database)
+            await metadata.mark_as_sample(database)
         return token
 
 

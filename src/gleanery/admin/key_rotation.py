@@ -10,7 +10,7 @@ from gleanery.observability.progress import Begin
 from gleanery.security.key_files import KeyFile
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.storage import facts, rotation
+from gleanery.storage import metadata, rotation
 from gleanery.storage.database import Engine
 from gleanery.values import timestamps
 
@@ -54,10 +54,10 @@ async def rotate(settings: Settings, database: Engine, begin: Begin) -> Rotated:
 
 async def _vault(settings: Settings, database: Engine) -> Vault:
     """The keys at hand, among which is the one that seals now."""
-    if await facts.knows_key(database) and not has_key(settings):
+    if await metadata.knows_key(database) and not has_key(settings):
         raise SettingsError(f"The secret key {settings.key_file} is missing: put it back first")
     vault = vault_of(settings)
-    await facts.claim_key(database, vault)
+    await metadata.claim_key(database, vault)
     return vault
 
 
@@ -72,7 +72,7 @@ class ListedKey(NamedTuple):
 
 async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
     vault = _at_hand(settings)
-    sealing = await facts.known_key(database)
+    sealing = await metadata.known_key(database)
     values = await rotation.census(database)
     names = dict.fromkeys([*vault.fingerprints, *([sealing] if sealing else []), *values])
     return [

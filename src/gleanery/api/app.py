@@ -31,7 +31,7 @@ from gleanery.observability import logs, telemetry
 from gleanery.security.key_files import KeyFile, keys_from_text
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.storage import facts, retention
+from gleanery.storage import metadata, retention
 from gleanery.storage.audit import Readings
 from gleanery.storage.engines import database_of
 from gleanery.values import timestamps
@@ -134,7 +134,7 @@ class App:
     async def start(self) -> None:
         await self._services.database.open()
         try:
-            await facts.claim_key(self._services.database, self._services.vault)
+            await metadata.claim_key(self._services.database, self._services.vault)
             if weakness := await self._services.database.weakness():
                 _log.warning(
                     "the organizations are kept apart only once", extra={"because": weakness}
@@ -164,7 +164,7 @@ class App:
         s = self._services
         while True:
             try:
-                await facts.follow_key(s.database, s.vault)
+                await metadata.follow_key(s.database, s.vault)
                 await retention.sweep(
                     s.database,
                     s.blobs,

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 from gleanery.api.calls import Answer, Call
 from gleanery.models.requests import ChangeQuery
-from gleanery.storage import changes, groups
-from gleanery.storage.watching import Watch
+from gleanery.storage import changes, group_lock
+from gleanery.storage.notifications import Watch
 
 
 async def get_changes(call: Call[ChangeQuery, None]) -> Answer:
@@ -24,7 +24,7 @@ async def get_changes(call: Call[ChangeQuery, None]) -> Answer:
 async def _wait(call: Call[ChangeQuery, None]) -> changes.Feed:
     seconds = min(call.query.wait, call.services.settings.longest_wait)
     deadline = time.monotonic() + seconds
-    line = groups.line(call.organization_id, call.path["group_id"])
+    line = group_lock.line(call.organization_id, call.path["group_id"])
     async with call.services.database.watch(line) as watch, _stopped_when_gone(call, watch):
         while True:
             feed = await _read(call)

@@ -10,7 +10,7 @@ from gleanery.errors import NotFound
 from gleanery.json_schema.validator import Schemas
 from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupOut, JobOut
-from gleanery.storage import chores, groups, removal, reviews, rules
+from gleanery.storage import chores, group_lock, removal, reviews, rules
 from gleanery.storage.database import Database, Row
 from gleanery.values import json_text, timestamps
 
@@ -105,14 +105,14 @@ async def set_group(
     organization_id: int,
     group: str,
     settings: GroupSettings,
-    clock: groups.Clock,
+    clock: group_lock.Clock,
 ) -> GroupOut:
     """Sets what is given and unsets what is not; the group comes into being if it is new."""
     key_fields = None if settings.key_fields is None else _text(settings.key_fields)
     schema = None if settings.schema_ is None else _text(settings.schema_)
     await rules.check_schema(schemas, schema)
 
-    async def decide(turn: groups.Turn) -> bool:
+    async def decide(turn: group_lock.Turn) -> bool:
         await turn.transaction.fetch(
             _SET,
             organization_id,
@@ -126,7 +126,7 @@ async def set_group(
 
     # As a chore is decided on: in the middle of a removal, it would be lost with the old group.
     await chores.decide_and_carry_out(
-        database, organization_id, group, clock, decide, groups.enter_or_create
+        database, organization_id, group, clock, decide, group_lock.enter_or_create
     )
     return await show_group(database, organization_id, group)
 
@@ -140,14 +140,14 @@ def _text(value: object) -> str:
 
 
 async def delete_job(
-    database: Database, organization_id: int, group: str, job: str, clock: groups.Clock
+    database: Database, organization_id: int, group: str, job: str, clock: group_lock.Clock
 ) -> int:
     """Removes a job: its outputs one by one through the change order, then its reviews.
 
     Tells how many outputs it held.
     """
 
-    async def decide(turn: groups.Turn) -> int:
+    async def decide(turn: group_lock.Turn) -> int:
         found = await turn.transaction.fetch(_JOB, organization_id, turn.group_id, job)
         if not found:
             raise NotFound
@@ -159,11 +159,11 @@ async def delete_job(
 
 
 async def delete_group(
-    database: Database, organization_id: int, group: str, clock: groups.Clock
+    database: Database, organization_id: int, group: str, clock: group_lock.Clock
 ) -> int:
     """Removes a group likewise; its change feed stays, so that clients hear of it."""
 
-    async def decide(turn: groups.Turn) -> int:
+    async def decide(turn: group_lock.Turn) -> int:
         await removal.clear_settings(turn)
         await chores.note(turn, "delete", None)
         return turn.outputs

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from gleanery.errors import NotFound
-from gleanery.storage import groups, outputs, removal
+from gleanery.storage import group_lock, outputs, removal
 from gleanery.storage.database import Database, Engine, Transaction
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ ORDER BY chores.id
 _AT_ONCE = 1000
 
 
-async def note(turn: groups.Turn, kind: groups.ChoreKind, job_id: int | None) -> None:
+async def note(turn: group_lock.Turn, kind: group_lock.ChoreKind, job_id: int | None) -> None:
     """Decides on a chore for all that the job, or the whole group, holds at this moment."""
     await turn.transaction.fetch(
         _NOTE, turn.organization_id, turn.group_id, job_id, kind, turn.clock
@@ -45,16 +45,16 @@ async def decide_and_carry_out(
     database: Database,
     organization_id: int,
     group: str,
-    clock: groups.Clock,
-    decide: Callable[[groups.Turn], Awaitable[T]],
-    enter: groups.Enter = groups.enter,
+    clock: group_lock.Clock,
+    decide: Callable[[group_lock.Turn], Awaitable[T]],
+    enter: group_lock.Enter = group_lock.enter,
 ) -> T:
     """Lets ``decide`` note a chore as soon as no other is under way, and carries it out.
 
     Once it is decided, it is done sooner or later: if this fails on the way, the sweep goes on.
     """
 
-    async def work(transaction: Transaction) -> tuple[groups.Chore | None, T | None]:
+    async def work(transaction: Transaction) -> tuple[group_lock.Chore | None, T | None]:
         turn = await enter(transaction, organization_id, group, clock)
         under_way = await turn.chore()
         if under_way is not None:
@@ -63,7 +63,7 @@ async def decide_and_carry_out(
         await turn.end()
         return await turn.chore(), decided
 
-    line = groups.line(organization_id, group)
+    line = group_lock.line(organization_id, group)
     while True:
         chore, decided = await database.write(work, line=line)
         try:
@@ -77,7 +77,7 @@ async def decide_and_carry_out(
             return decided
 
 
-async def left_over(engine: Engine, clock: groups.Clock) -> list[Callable[[], Awaitable[None]]]:
+async def left_over(engine: Engine, clock: group_lock.Clock) -> list[Callable[[], Awaitable[None]]]:
     """What a crash has interrupted, each to be carried out on its own."""
     return [
         partial(_carry_out, engine.of(organization_id), organization_id, group, clock, chore_id)
@@ -86,13 +86,13 @@ async def left_over(engine: Engine, clock: groups.Clock) -> list[Callable[[], Aw
 
 
 async def _carry_out(
-    database: Database, organization_id: int, group: str, clock: groups.Clock, chore_id: int
+    database: Database, organization_id: int, group: str, clock: group_lock.Clock, chore_id: int
 ) -> None:
     """Takes steps until this chore is done, by whomever."""
 
     async def step(transaction: Transaction) -> bool:
         try:
-            turn = await groups.enter(transaction, organization_id, group, clock)
+            turn = await group_lock.enter(transaction, organization_id, group, clock)
         except NotFound:  # the chore was to remove it
             return False
         chore = await turn.chore()
@@ -104,11 +104,11 @@ async def _carry_out(
         await turn.end()
         return not last
 
-    while await database.write(step, line=groups.line(organization_id, group)):
+    while await database.write(step, line=group_lock.line(organization_id, group)):
         pass
 
 
-async def _take_step(turn: groups.Turn, chore: groups.Chore) -> bool:
+async def _take_step(turn: group_lock.Turn, chore: group_lock.Chore) -> bool:
     """Works on the next of the chore's outputs; tells whether nothing is left to do."""
     span = outputs.Span(chore.done, chore.until, _AT_ONCE)
     if chore.kind == "delete":

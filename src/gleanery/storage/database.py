@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from gleanery.storage.watching import Watch
+from gleanery.storage.notifications import Watch
 
 T = TypeVar("T")
 Row = Sequence[Any]

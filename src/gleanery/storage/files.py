@@ -19,7 +19,7 @@ from gleanery.errors import NotFound, Unavailable
 from gleanery.models.fields import FILE_ID
 from gleanery.models.requests import FileIn
 from gleanery.models.responses import FileOut, StoredFile
-from gleanery.storage import groups
+from gleanery.storage import group_lock
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
 from gleanery.values.hashing import fingerprint
@@ -190,7 +190,7 @@ _KEY_AND_LINK = re.compile(
 )
 
 
-async def name(turn: groups.Turn, changes: Counter[bytes]) -> dict[bytes, File]:
+async def name(turn: group_lock.Turn, changes: Counter[bytes]) -> dict[bytes, File]:
     """Notes by how many outputs more or fewer each file is named, and gives those that exist."""
     rows = await turn.transaction.fetch_each(
         _NAME,

@@ -12,7 +12,7 @@ from gleanery.errors import Fault, Missing
 from gleanery.json_schema.validator import Schemas
 from gleanery.models.batches import Batch
 from gleanery.models.responses import IngestAnswer, StoredOutput
-from gleanery.storage import files, groups, requests
+from gleanery.storage import files, group_lock, requests
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.drafts import Draft, Drafting, Sketch, content_of, known_by
 from gleanery.storage.items import MOVE, TOUCH, item, moving_end, scraped_date
@@ -92,7 +92,7 @@ async def store_outputs(
     organization_id: int,
     group: str,
     batch: Batch,
-    clock: groups.Clock,
+    clock: group_lock.Clock,
     idempotency_key: str | None = None,
 ) -> IngestAnswer:
     """Stores the batch whole or not at all; an output met before moves only if it changed.
@@ -101,7 +101,7 @@ async def store_outputs(
     """
 
     async def work(transaction: Transaction) -> IngestAnswer | None:
-        turn = await groups.enter_or_create(transaction, organization_id, group, clock)
+        turn = await group_lock.enter_or_create(transaction, organization_id, group, clock)
         earlier = request and await request.earlier_answer(transaction.fetch)
         if earlier is not None:  # from a repetition that was faster
             return earlier
@@ -128,7 +128,7 @@ async def store_outputs(
     drafting = await _drafting(database, schemas, organization_id, group, batch)
     while True:
         try:
-            answer = await database.write(work, line=groups.line(organization_id, group))
+            answer = await database.write(work, line=group_lock.line(organization_id, group))
         except _Unread as unread:
             await asyncio.to_thread(drafting.read, unread.numbers)
             continue
@@ -161,7 +161,7 @@ async def _begins_with_news(database: Database, organization_id: int, drafting: 
     return not mark or not rows or rows[0][0] != known_by(mark, rows[0][1])
 
 
-async def _store(turn: groups.Turn, drafts: Sequence[Sketch | Draft]) -> IngestAnswer:
+async def _store(turn: group_lock.Turn, drafts: Sequence[Sketch | Draft]) -> IngestAnswer:
     outputs = await _known_outputs(turn, drafts)
     await _hasten_chore(turn, outputs)
     _refuse_unread(outputs, drafts)
@@ -189,7 +189,7 @@ def _refuse_unread(outputs: dict[bytes, _Output], drafts: Sequence[Sketch | Draf
 
 
 async def _name_files(
-    turn: groups.Turn, outputs: Iterable[_Output], changed: Sequence[Draft]
+    turn: group_lock.Turn, outputs: Iterable[_Output], changed: Sequence[Draft]
 ) -> None:
     """Puts the files that the new values name into the outputs, and counts who names them."""
     asked = {file.id for draft in changed for file in draft.files if file.id is not None}
@@ -217,14 +217,14 @@ async def _name_files(
 
 
 async def _known_outputs(
-    turn: groups.Turn, drafts: Sequence[Sketch | Draft]
+    turn: group_lock.Turn, drafts: Sequence[Sketch | Draft]
 ) -> dict[bytes, _Output]:
     identities = {draft.identity for draft in drafts}
     rows = await turn.transaction.fetch_for(identities, _KNOWN, turn.organization_id)
     return {row[0]: _Output(*row) for row in rows}
 
 
-async def _hasten_chore(turn: groups.Turn, outputs: dict[bytes, _Output]) -> None:
+async def _hasten_chore(turn: group_lock.Turn, outputs: dict[bytes, _Output]) -> None:
     """Does now what a chore under way would do to these outputs later: they are about to move."""
     chore = await turn.chore()
     if chore is None:
@@ -244,7 +244,7 @@ async def _hasten_chore(turn: groups.Turn, outputs: dict[bytes, _Output]) -> Non
 
 
 def _apply(
-    turn: groups.Turn,
+    turn: group_lock.Turn,
     outputs: dict[bytes, _Output],
     draft: Sketch | Draft,
     jobs: dict[str, int],
@@ -278,7 +278,7 @@ def _new(draft: Draft, job_id: int, id_: int, seq: int) -> _Output:
     return _Output(*what, is_new=True, new_value=draft)
 
 
-def _count_new(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
+def _count_new(turn: group_lock.Turn, outputs: Iterable[_Output]) -> None:
     new = Counter((output.job_id, output.country) for output in outputs if output.is_new)
     for (job_id, country), count in new.items():
         turn.count(job_id, outputs=count, country=country)
@@ -298,7 +298,7 @@ def _answer(results: list[StoredOutput]) -> IngestAnswer:
     )
 
 
-async def _write(turn: groups.Turn, outputs: Iterable[_Output]) -> None:
+async def _write(turn: group_lock.Turn, outputs: Iterable[_Output]) -> None:
     created, updated, moved, marked, touched = [], [], [], [], []
     whose, now = turn.organization_id, turn.now
     for output in outputs:

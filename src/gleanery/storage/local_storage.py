@@ -8,7 +8,7 @@ from gleanery.errors import NotFound
 from gleanery.models.requests import LocalStorageIn
 from gleanery.models.responses import AuditAbout, LocalStorageOut, Tally
 from gleanery.security.vault import Vault
-from gleanery.storage import audit, groups, sessions
+from gleanery.storage import audit, group_lock, sessions
 from gleanery.storage.database import Database
 from gleanery.values import timestamps
 from gleanery.values.hashing import fingerprint
@@ -56,7 +56,7 @@ async def store_entries(
 ) -> Tally:
     """Stores the array whole or not at all; an entry for a group needs that group to exist."""
     for number, entry in enumerate(entries):
-        if entry.group_id and not await groups.exists_by_number(
+        if entry.group_id and not await group_lock.exists_by_number(
             database, organization_id, entry.group_id
         ):
             raise NotFound(("body", str(number), "group_id"), "There is no group of this number")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.storage import files, groups
+from gleanery.storage import files, group_lock
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.storage.items import MOVE, moving_end
 
@@ -31,7 +31,7 @@ SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
 
 
-def _moved(turn: groups.Turn, identity: bytes, seq: int, approved: bool, scraped: int) -> Row:
+def _moved(turn: group_lock.Turn, identity: bytes, seq: int, approved: bool, scraped: int) -> Row:
     moving = moving_end(seq, scraped, approved)
     return (turn.organization_id, identity, seq, approved, scraped, moving)
 
@@ -44,7 +44,7 @@ class Span(NamedTuple):
     limit: int
 
 
-async def approve_some(turn: groups.Turn, job_id: int, approved: bool, span: Span) -> list[int]:
+async def approve_some(turn: group_lock.Turn, job_id: int, approved: bool, span: Span) -> list[int]:
     """Approves the job's next outputs, or takes the approval back.
 
     Each output whose approval changes moves in the change order; told are the places of all that
@@ -62,7 +62,7 @@ async def approve_some(turn: groups.Turn, job_id: int, approved: bool, span: Spa
     return [row[1] for row in rows]
 
 
-async def send_some_again(turn: groups.Turn, span: Span) -> int:
+async def send_some_again(turn: group_lock.Turn, span: Span) -> int:
     """Gives the group's next outputs new places in the change order; tells how many there were."""
     rows = await turn.transaction.fetch(_OF_GROUP, turn.organization_id, turn.group_id, *span)
     await turn.transaction.run_each(
@@ -75,7 +75,7 @@ async def send_some_again(turn: groups.Turn, span: Span) -> int:
     return len(rows)
 
 
-async def delete_some(turn: groups.Turn, job_id: int | None, span: Span) -> list[int]:
+async def delete_some(turn: group_lock.Turn, job_id: int | None, span: Span) -> list[int]:
     """Removes the next outputs of the job, or of the group; told are the places they left."""
     of_group = (turn.organization_id, turn.group_id)
     if job_id is None:
@@ -86,7 +86,7 @@ async def delete_some(turn: groups.Turn, job_id: int | None, span: Span) -> list
     return [row[1] for row in rows]
 
 
-async def delete(turn: groups.Turn, identities: Iterable[bytes]) -> int:
+async def delete(turn: group_lock.Turn, identities: Iterable[bytes]) -> int:
     """Removes outputs of the group; the change order keeps a tombstone of each."""
     gone = await turn.transaction.fetch_each(
         _DELETE, [(turn.organization_id, identity, turn.group_id) for identity in identities]
@@ -105,7 +105,7 @@ async def delete(turn: groups.Turn, identities: Iterable[bytes]) -> int:
 
 
 async def delete_output(
-    database: Database, organization_id: int, group: str, output_id: str, clock: groups.Clock
+    database: Database, organization_id: int, group: str, output_id: str, clock: group_lock.Clock
 ) -> int:
     """Removes one output."""
     try:
@@ -114,11 +114,11 @@ async def delete_output(
         raise NotFound from None
 
     async def work(transaction: Transaction) -> int:
-        turn = await groups.enter(transaction, organization_id, group, clock)
+        turn = await group_lock.enter(transaction, organization_id, group, clock)
         gone = await delete(turn, [identity])
         if not gone:
             raise NotFound
         await turn.end()
         return gone
 
-    return await database.write(work, line=groups.line(organization_id, group))
+    return await database.write(work, line=group_lock.line(organization_id, group))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from gleanery.models.requests import OutputQuery
-from gleanery.storage import groups
+from gleanery.storage import group_lock
 from gleanery.storage.database import Database, Page
 from gleanery.storage.drafts import url_key
 from gleanery.values import countries
@@ -70,7 +70,7 @@ async def read_page(
         after = max(after, query.created_after - 1)
     page = await database.read_page(search, query.limit, (organization_id, group, after, *values))
     if not page.items:
-        await groups.must_exist(database, organization_id, group)
+        await group_lock.must_exist(database, organization_id, group)
     return page
 
 

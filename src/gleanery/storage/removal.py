@@ -7,7 +7,7 @@ removal, because a review waits for the group's chore to end.
 
 from __future__ import annotations
 
-from gleanery.storage import groups
+from gleanery.storage import group_lock
 
 _REVIEWS_OF_GROUP = """
 SELECT job_id, id FROM reviews WHERE organization_id = $1 AND group_id = $2 LIMIT $3
@@ -39,12 +39,12 @@ UPDATE groups SET deleted = TRUE WHERE organization_id = $1 AND id = $2 AND outp
 """
 
 
-async def clear_settings(turn: groups.Turn) -> None:
+async def clear_settings(turn: group_lock.Turn) -> None:
     """What is stored from now on goes into a new group under the old name."""
     await turn.transaction.fetch(_CLEAR, turn.organization_id, turn.group_id)
 
 
-async def forget(turn: groups.Turn, job_id: int | None, limit: int) -> bool:
+async def forget(turn: group_lock.Turn, job_id: int | None, limit: int) -> bool:
     """Takes away at most ``limit`` of each kind; tells whether that was all."""
     await turn.keep_counts()
     if job_id is None:
@@ -55,7 +55,7 @@ async def forget(turn: groups.Turn, job_id: int | None, limit: int) -> bool:
     return await _forget_countries(turn, limit)
 
 
-async def _forget_group(turn: groups.Turn, limit: int) -> bool:
+async def _forget_group(turn: group_lock.Turn, limit: int) -> bool:
     of_group = (turn.organization_id, turn.group_id)
     if not await _forget_reviews(turn, _REVIEWS_OF_GROUP, limit):
         return False
@@ -67,7 +67,7 @@ async def _forget_group(turn: groups.Turn, limit: int) -> bool:
     return True
 
 
-async def _forget_reviews(turn: groups.Turn, found_by: str, limit: int, *job_id: int) -> bool:
+async def _forget_reviews(turn: group_lock.Turn, found_by: str, limit: int, *job_id: int) -> bool:
     rows = await turn.transaction.fetch(
         found_by, turn.organization_id, turn.group_id, limit, *job_id
     )
@@ -79,7 +79,7 @@ async def _forget_reviews(turn: groups.Turn, found_by: str, limit: int, *job_id:
     return len(rows) < limit
 
 
-async def _forget_countries(turn: groups.Turn, limit: int) -> bool:
+async def _forget_countries(turn: group_lock.Turn, limit: int) -> bool:
     of_group = (turn.organization_id, turn.group_id)
     rows = await turn.transaction.fetch(_NO_COUNTRIES, *of_group, limit)
     await turn.transaction.run_each(_DELETE_COUNTRY, [(*of_group, *row) for row in rows])

@@ -12,7 +12,7 @@ from functools import partial
 
 from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import Begin
-from gleanery.storage import audit, chores, facts, groups, organizations, outputs
+from gleanery.storage import audit, chores, group_lock, metadata, organizations, outputs
 from gleanery.storage.database import Engine, Transaction
 from gleanery.values import timestamps
 
@@ -28,7 +28,7 @@ _AT_ONCE = 1000
 _LEAST_SKIPPED = 3600 * timestamps.SECOND
 
 
-async def begin_anew(engine: Engine, clock: groups.Clock, begin: Begin) -> int:
+async def begin_anew(engine: Engine, clock: group_lock.Clock, begin: Begin) -> int:
     """Does all of it, in short steps; if it is interrupted, it is to be done again before serving.
 
     Gives the number of outputs that are sent again.
@@ -45,14 +45,16 @@ async def begin_anew(engine: Engine, clock: groups.Clock, begin: Begin) -> int:
     tell, sent = begin("Sending outputs again", sum(row[2] for row in found)), 0
     for id_, name, _ in found:
         step = partial(_send_some_again, id_, name, moment, clock)
-        while count := await engine.of(id_).write(step, line=groups.line(id_, name)):
+        while count := await engine.of(id_).write(step, line=group_lock.line(id_, name)):
             sent += count
             tell(count)
-    await engine.write(facts.end_restore)
+    await engine.write(metadata.end_restore)
     return sent
 
 
-async def _refuse_cursors(last_change: int, clock: groups.Clock, transaction: Transaction) -> int:
+async def _refuse_cursors(
+    last_change: int, clock: group_lock.Clock, transaction: Transaction
+) -> int:
     """Notes the moment before which every cursor is refused, and leaves out ids.
 
     No more than one id can have been given out in a microsecond.
@@ -60,7 +62,7 @@ async def _refuse_cursors(last_change: int, clock: groups.Clock, transaction: Tr
     now = clock()
     moment = max(now, last_change + 1)
     await transaction.skip_ids(max(now - last_change, _LEAST_SKIPPED))
-    await facts.note_restore(transaction, moment)
+    await metadata.note_restore(transaction, moment)
     return moment
 
 
@@ -72,9 +74,9 @@ async def _move_on(organization_id: int, moment: int, transaction: Transaction) 
 
 
 async def _send_some_again(
-    organization_id: int, name: str, until: int, clock: groups.Clock, transaction: Transaction
+    organization_id: int, name: str, until: int, clock: group_lock.Clock, transaction: Transaction
 ) -> int:
-    turn = await groups.enter(transaction, organization_id, name, clock)
+    turn = await group_lock.enter(transaction, organization_id, name, clock)
     count = await outputs.send_some_again(turn, outputs.Span(0, until, _AT_ONCE))
     await turn.end()
     return count

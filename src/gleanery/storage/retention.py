@@ -8,7 +8,7 @@ from functools import partial
 
 from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
-from gleanery.storage import audit, changes, chores, files, groups, outputs, requests
+from gleanery.storage import audit, changes, chores, files, group_lock, outputs, requests
 from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.values import timestamps
 
@@ -37,7 +37,7 @@ _DAY = 24 * _HOUR
 async def sweep(
     engine: Engine,
     blobs: Blobs,
-    clock: groups.Clock,
+    clock: group_lock.Clock,
     *,
     tombstone_days: int,
     unnamed_file_days: int,
@@ -76,12 +76,12 @@ async def _expire(
     name: str,
     group_id: int,
     days: int,
-    clock: groups.Clock,
+    clock: group_lock.Clock,
 ) -> None:
     """Removes the outputs that no scraper has seen for so many days."""
     now = clock()
     before = now - days * _DAY
-    of_group, line = (organization_id, group_id), groups.line(organization_id, name)
+    of_group, line = (organization_id, group_id), group_lock.line(organization_id, name)
     oldest, after = now, 0
     while rows := await database.read(_SCRAPED, *of_group, after, _AT_ONCE):
         after = rows[-1][1]
@@ -90,7 +90,7 @@ async def _expire(
         oldest = min([oldest, *(row[2] for row in rows if row[2] >= before)])
 
         async def remove(transaction: Transaction, old: list[tuple[int, bytes, int]] = old) -> None:
-            turn = await groups.enter(transaction, organization_id, name, clock)
+            turn = await group_lock.enter(transaction, organization_id, name, clock)
             if not await transaction.fetch(_STILL_EXPIRES, *of_group, days):
                 raise NotFound  # what was set has changed meanwhile
             still_old = await transaction.fetch_each(_STILL_OLD, old)

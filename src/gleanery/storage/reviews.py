@@ -7,7 +7,7 @@ import uuid
 from gleanery.errors import NotFound
 from gleanery.models.requests import ReviewIn
 from gleanery.models.responses import AuditAbout, ReviewOut, ReviewStatus
-from gleanery.storage import audit, chores, groups
+from gleanery.storage import audit, chores, group_lock
 from gleanery.storage.database import Database
 from gleanery.values import timestamps
 
@@ -35,7 +35,7 @@ WHERE reviews.organization_id = $1
 ORDER BY reviews.id DESC LIMIT $4
 """
 # What a status says of the job's outputs; a status not listed says nothing.
-_MEANS: dict[str, groups.ChoreKind] = {
+_MEANS: dict[str, group_lock.ChoreKind] = {
     "approved": "approve",
     "changes_requested": "withdraw",
     "rejected": "withdraw",
@@ -46,7 +46,7 @@ async def latest_reviews(database: Database, organization_id: int, group: str) -
     """The newest review of each reviewed job, the newest of them first."""
     rows = await database.read(_LATEST, organization_id, group)
     if not rows:
-        await groups.must_exist(database, organization_id, group)
+        await group_lock.must_exist(database, organization_id, group)
     return [shown(*row) for row in rows]
 
 
@@ -56,7 +56,7 @@ async def review_history(
     """Every review of the group, the newest first, and where the next page starts."""
     rows = await database.read(_HISTORY, organization_id, group, before, limit + 1)
     if not rows:
-        await groups.must_exist(database, organization_id, group)
+        await group_lock.must_exist(database, organization_id, group)
     more = rows[limit - 1][5] if len(rows) > limit else None
     return [shown(*row[:5]) for row in rows[:limit]], more
 
@@ -66,7 +66,7 @@ async def add_review(
     organization_id: int,
     group: str,
     review: ReviewIn,
-    clock: groups.Clock,
+    clock: group_lock.Clock,
     by: audit.By,
 ) -> ReviewOut:
     """Appends the review and carries out what it says of the outputs as they are at its moment."""
@@ -75,7 +75,7 @@ async def add_review(
     )
 
 
-async def _append(turn: groups.Turn, review: ReviewIn, by: audit.By) -> ReviewOut:
+async def _append(turn: group_lock.Turn, review: ReviewIn, by: audit.By) -> ReviewOut:
     job_id = await turn.find_job(review.job_id)
     if job_id is None:
         raise NotFound(("body", "job_id"), "This group has no such job")

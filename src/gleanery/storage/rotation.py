@@ -19,7 +19,7 @@ from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import Tell
 from gleanery.security.key_files import FINGERPRINT_BYTES
 from gleanery.security.vault import SealBroken, Vault
-from gleanery.storage import audit, cookies, facts, local_storage, organizations, sessions
+from gleanery.storage import audit, cookies, local_storage, metadata, organizations, sessions
 from gleanery.storage.database import Database, Engine, Row, Transaction
 
 _KINDS = ("cookies", "local_storage")
@@ -82,7 +82,7 @@ async def begin(database: Database, choose: Callable[[], str]) -> str:
 
     async def work(transaction: Transaction) -> str:
         fingerprint = choose()
-        await facts.use_key(transaction, fingerprint)
+        await metadata.use_key(transaction, fingerprint)
         return fingerprint
 
     return await database.write(work)
@@ -92,7 +92,7 @@ async def end(database: Database, fingerprint: str, keep_only: Callable[[str], N
     """Drops the keys before, unless yet another change has begun; tells whether it did."""
 
     async def work(transaction: Transaction) -> bool:
-        is_last = await facts.sealing_key(transaction) == fingerprint
+        is_last = await metadata.sealing_key(transaction) == fingerprint
         if is_last:
             keep_only(fingerprint)
         return is_last
@@ -168,7 +168,7 @@ async def forget_unopenable(engine: Engine, vault: Vault, now: int) -> int:
 
     Another process may still have a lost key; it must not seal with it meanwhile.
     """
-    if not await facts.follow_key(engine, vault):
+    if not await metadata.follow_key(engine, vault):
         await begin(engine, lambda: vault.fingerprints[0])
         for organization_id in await organizations.every_id(engine):
             await _let_writers_end(engine.of(organization_id), vault, organization_id, now)

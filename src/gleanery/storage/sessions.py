@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout, AuditAction, Tally
 from gleanery.security.vault import Key, SealBroken, UnknownKey, Vault
-from gleanery.storage import audit, facts
+from gleanery.storage import audit, metadata
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.values.hostnames import is_address
 
@@ -109,7 +109,7 @@ async def take_turn(transaction: Transaction, vault: Vault, organization_id: int
     """
     await transaction.fetch(_TAKE_TURN, organization_id)
     try:
-        return vault.key(await facts.sealing_key(transaction))
+        return vault.key(await metadata.sealing_key(transaction))
     except UnknownKey as error:
         raise _no_key(error) from None
 

@@ -10,7 +10,7 @@ import apsw
 
 from gleanery.observability.progress import Begin
 from gleanery.storage.sqlite.writer import dialect
-from gleanery.storage.walls import ANYBODY
+from gleanery.storage.tenancy import ANYBODY
 
 _BLOBS = "SELECT organization_id, checksum, key FROM blobs ORDER BY key"
 _KEY = "SELECT value FROM facts WHERE name = 'secret key'"

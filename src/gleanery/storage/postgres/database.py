@@ -27,12 +27,12 @@ import asyncpg
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
+from gleanery.storage.notifications import Watch
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.errors import AWAY, LEAVING, passes
 from gleanery.storage.postgres.listener import CHANNEL, Listener
-from gleanery.storage.walls import EVERYONE, NOBODY
-from gleanery.storage.watching import Watch
+from gleanery.storage.tenancy import EVERYONE, NOBODY
 from gleanery.turns import Turns
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from typing import Any
 import asyncpg
 
 from gleanery.errors import Unavailable
+from gleanery.storage.notifications import Watch, Watches
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.errors import AWAY
-from gleanery.storage.watching import Watch, Watches
 
 CHANNEL = "gleanery"
 _PATIENCE = 5.0  # seconds, for the server to answer

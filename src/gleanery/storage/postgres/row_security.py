@@ -15,7 +15,7 @@ import asyncpg
 
 from gleanery.errors import SettingsError
 from gleanery.storage.database import Transaction
-from gleanery.storage.walls import EVERYONE, OWNED, SHARED
+from gleanery.storage.tenancy import EVERYONE, OWNED, SHARED
 
 ROLE = "gleanery_serving"
 WORKS_FOR_EVERYONE = f"SET LOCAL gleanery.organization = '{EVERYONE}'"

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 
 from gleanery.errors import SettingsError, Unavailable
-from gleanery.storage import migrations, walls
+from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
+from gleanery.storage.notifications import Watch, Watches
 from gleanery.storage.sqlite.writer import BUSY, Request, Writer, dialect
-from gleanery.storage.watching import Watch, Watches
 from gleanery.together import Later
 
 T = TypeVar("T")
@@ -139,11 +139,11 @@ class SqliteDatabase:
         return None
 
     def of(self, organization_id: int) -> Database:
-        assert organization_id >= walls.NOBODY
-        return _SqliteRows(self, min(organization_id, walls.ANYBODY))
+        assert organization_id >= tenancy.NOBODY
+        return _SqliteRows(self, min(organization_id, tenancy.ANYBODY))
 
     def of_everyone(self) -> Database:
-        return _SqliteRows(self, walls.EVERYONE)
+        return _SqliteRows(self, tenancy.EVERYONE)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -185,13 +185,13 @@ class SqliteDatabase:
         return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
-        return self.read_for(walls.NOBODY, sql, values)
+        return self.read_for(tenancy.NOBODY, sql, values)
 
     async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
-        return await self.of(walls.NOBODY).read_page(found, limit, values)
+        return await self.of(tenancy.NOBODY).read_page(found, limit, values)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
-        return await self.write_for(walls.NOBODY, work)
+        return await self.write_for(tenancy.NOBODY, work)
 
     def read_for(self, whose: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
         try:
@@ -242,7 +242,7 @@ class SqliteDatabase:
 
     def _clock(self, line: str) -> Any:
         organization_id, _, group = line.partition("/")
-        clock = dialect(_GROUP_CLOCK, walls.ANYBODY)
+        clock = dialect(_GROUP_CLOCK, tenancy.ANYBODY)
         return self._reader.execute(clock, (int(organization_id), group)).fetchall()
 
     async def write_for(self, whose: int, work: Callable[[Transaction], Awaitable[T]]) -> T:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 
 from gleanery.errors import Unavailable
-from gleanery.storage import walls
+from gleanery.storage import tenancy
 from gleanery.storage.database import Row, Transaction
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ BUSY = (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError, apsw.Can
 @lru_cache(maxsize=1024)
 def dialect(sql: str, whose: int) -> str:
     """``$1`` of the shared SQL is ``?1`` here. Refused is what could touch another's rows."""
-    walls.check(sql, whose)
+    tenancy.check(sql, whose)
     return re.sub(r"\$(\d+)", r"?\1", sql.replace("BYTEA", "BLOB"))
 
 
@@ -74,7 +74,7 @@ class _SqliteTransaction:
         return self._connection.execute(for_any, (*values, apsw.carray(tuple(keys)))).fetchall()
 
     async def run_script(self, sql: str) -> None:
-        walls.check(sql, self._whose)
+        tenancy.check(sql, self._whose)
         self._connection.execute(sql)
 
     async def announce(self, line: str) -> None:
