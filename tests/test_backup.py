@@ -33,7 +33,8 @@ from test_outputs import output
 
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
-from gleanery.storage import outputs, restored
+from gleanery.storage import restored
+from gleanery.storage.outputs import mutations
 
 
 def store_file(client: Client, number: int, content: bytes | None = None) -> str:
@@ -423,7 +424,7 @@ def test_a_database_that_is_half_told_of_its_restore_is_not_served(
         token = make_token(place.where)
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(50)))
-    steps, send = iter(range(3)), outputs.send_some_again
+    steps, send = iter(range(3)), mutations.send_some_again
 
     async def send_or_fail(*some: Any) -> int:
         if next(steps, None) is None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from service import Client, Service
 
-from gleanery.storage.changes import Position
+from gleanery.storage.outputs.changes import Position
 from gleanery.values import hostnames, json_text, timestamps
 
 EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "10"))

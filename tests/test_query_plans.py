@@ -15,9 +15,10 @@ from conftest import fresh_settings
 from service import Service
 from test_outputs import output
 
-from gleanery.storage import audit, ingest, items, pages, tenancy
+from gleanery.storage import audit, tenancy
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import opened
+from gleanery.storage.outputs import ingest, items, pages
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.sqlite import writer
 

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 from gleanery.api.calls import Answer, Call
 from gleanery.models.requests import ChangeQuery
-from gleanery.storage import changes, group_lock
+from gleanery.storage import group_lock
 from gleanery.storage.notifications import Watch
+from gleanery.storage.outputs import changes
 
 
 async def get_changes(call: Call[ChangeQuery, None]) -> Answer:

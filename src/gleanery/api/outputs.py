@@ -15,7 +15,7 @@ from gleanery.errors import Fault, GleaneryError, Invalid
 from gleanery.models import batches
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output, OutputIn, OutputQuery
-from gleanery.storage import ingest, outputs, pages
+from gleanery.storage.outputs import ingest, mutations, pages
 from gleanery.values import json_text
 from gleanery.values.json_text import encode
 
@@ -47,7 +47,7 @@ def _next_url(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> b
 
 async def delete_output(call: Call[None, None]) -> Answer:
     s = call.services
-    deleted = await outputs.delete_output(
+    deleted = await mutations.delete_output(
         call.database, call.organization_id, call.path["group_id"], call.path["output_id"], s.clock
     )
     return Answer(b'{"deleted":%d}' % deleted)

@@ -10,8 +10,9 @@ from gleanery.errors import NotFound
 from gleanery.json_schema.validator import Schemas
 from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupOut, JobOut
-from gleanery.storage import chores, group_lock, removal, reviews, rules
+from gleanery.storage import chores, group_lock, removal, reviews
 from gleanery.storage.database import Database, Row
+from gleanery.storage.outputs import rules
 from gleanery.values import json_text, timestamps
 
 _GROUPS = """

@@ -14,8 +14,9 @@ from functools import partial
 from typing import TypeVar
 
 from gleanery.errors import NotFound
-from gleanery.storage import group_lock, outputs, removal
+from gleanery.storage import group_lock, removal
 from gleanery.storage.database import Database, Engine, Transaction
+from gleanery.storage.outputs import mutations
 
 T = TypeVar("T")
 _log = logging.getLogger("gleanery")
@@ -110,12 +111,12 @@ async def _carry_out(
 
 async def _take_step(turn: group_lock.Turn, chore: group_lock.Chore) -> bool:
     """Works on the next of the chore's outputs; tells whether nothing is left to do."""
-    span = outputs.Span(chore.done, chore.until, _AT_ONCE)
+    span = mutations.Span(chore.done, chore.until, _AT_ONCE)
     if chore.kind == "delete":
-        places = await outputs.delete_some(turn, chore.job_id, span)
+        places = await mutations.delete_some(turn, chore.job_id, span)
     else:
         assert chore.job_id is not None, "only a job is approved"
-        places = await outputs.approve_some(turn, chore.job_id, chore.kind == "approve", span)
+        places = await mutations.approve_some(turn, chore.job_id, chore.kind == "approve", span)
     if len(places) == _AT_ONCE:
         await turn.transaction.fetch(_PROGRESS, turn.organization_id, chore.id, places[-1])
         return False

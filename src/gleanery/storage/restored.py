@@ -12,8 +12,9 @@ from functools import partial
 
 from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import Begin
-from gleanery.storage import audit, chores, group_lock, metadata, organizations, outputs
+from gleanery.storage import audit, chores, group_lock, metadata, organizations
 from gleanery.storage.database import Engine, Transaction
+from gleanery.storage.outputs import mutations
 from gleanery.values import timestamps
 
 _MADE = "SELECT min(applied) FROM migrations"
@@ -77,6 +78,6 @@ async def _send_some_again(
     organization_id: int, name: str, until: int, clock: group_lock.Clock, transaction: Transaction
 ) -> int:
     turn = await group_lock.enter(transaction, organization_id, name, clock)
-    count = await outputs.send_some_again(turn, outputs.Span(0, until, _AT_ONCE))
+    count = await mutations.send_some_again(turn, mutations.Span(0, until, _AT_ONCE))
     await turn.end()
     return count

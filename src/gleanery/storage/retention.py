@@ -8,8 +8,9 @@ from functools import partial
 
 from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
-from gleanery.storage import audit, changes, chores, files, group_lock, outputs, requests
+from gleanery.storage import audit, chores, files, group_lock
 from gleanery.storage.database import Database, Engine, Transaction
+from gleanery.storage.outputs import changes, idempotency, mutations
 from gleanery.values import timestamps
 
 _EXPIRING = """
@@ -50,7 +51,7 @@ async def sweep(
     now = clock()
     works: list[Callable[[], Awaitable[None]]] = [
         *await chores.left_over(engine, clock),
-        partial(requests.forget, engine, now - _DAY),
+        partial(idempotency.forget, engine, now - _DAY),
         *await changes.forgettable(engine, now - tombstone_days * _DAY),
         *await audit.forgettable(engine, now - audit_days * _DAY),
     ]
@@ -94,7 +95,7 @@ async def _expire(
             if not await transaction.fetch(_STILL_EXPIRES, *of_group, days):
                 raise NotFound  # what was set has changed meanwhile
             still_old = await transaction.fetch_each(_STILL_OLD, old)
-            await outputs.delete(turn, [row[0] for row in still_old])
+            await mutations.delete(turn, [row[0] for row in still_old])
             await turn.end()
 
         if old:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gleanery.errors import NotFound
 from gleanery.storage import files, group_lock
 from gleanery.storage.database import Database, Row, Transaction
-from gleanery.storage.items import MOVE, moving_end
+from gleanery.storage.outputs.items import MOVE, moving_end
 
 _OF_JOB = """
 SELECT identity, seq, scraped, approved FROM outputs

@@ -12,12 +12,13 @@ from gleanery.errors import Fault, Missing
 from gleanery.json_schema.validator import Schemas
 from gleanery.models.batches import Batch
 from gleanery.models.responses import IngestAnswer, StoredOutput
-from gleanery.storage import files, group_lock, requests
+from gleanery.storage import files, group_lock
 from gleanery.storage.database import Database, Transaction
-from gleanery.storage.drafts import Draft, Drafting, Sketch, content_of, known_by
-from gleanery.storage.items import MOVE, TOUCH, item, moving_end, scraped_date
-from gleanery.storage.outputs import delete
-from gleanery.storage.rules import rules_of
+from gleanery.storage.outputs import idempotency
+from gleanery.storage.outputs.items import MOVE, TOUCH, item, moving_end, scraped_date
+from gleanery.storage.outputs.mutations import delete
+from gleanery.storage.outputs.preparation import Draft, Drafting, Sketch, content_of, known_by
+from gleanery.storage.outputs.rules import rules_of
 from gleanery.values import timestamps
 from gleanery.values.hashing import fingerprint
 
@@ -121,7 +122,7 @@ async def store_outputs(
         batch = await asyncio.to_thread(batch.read_whole)
         content = await asyncio.to_thread(content_of, batch.read(range(len(batch.heads))))
         identity = fingerprint(group, idempotency_key, batch.places[0])
-        request = requests.Request(organization_id, identity, content)
+        request = idempotency.Request(organization_id, identity, content)
         earlier = await request.earlier_answer(database.read)
         if earlier is not None:
             return earlier

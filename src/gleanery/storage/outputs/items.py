@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from gleanery.storage.drafts import Draft
+from gleanery.storage.outputs.preparation import Draft
 from gleanery.values import timestamps
 
 

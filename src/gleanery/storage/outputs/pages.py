@@ -8,7 +8,7 @@ from functools import lru_cache
 from gleanery.models.requests import OutputQuery
 from gleanery.storage import group_lock
 from gleanery.storage.database import Database, Page
-from gleanery.storage.drafts import url_key
+from gleanery.storage.outputs.preparation import url_key
 from gleanery.values import countries
 
 _GROUP = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"

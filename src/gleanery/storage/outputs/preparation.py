@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gleanery.models.batches import Batch, Head
 from gleanery.models.requests import FileIn, Output
 from gleanery.storage import files
-from gleanery.storage.rules import Rules
+from gleanery.storage.outputs.rules import Rules
 from gleanery.values import countries, json_text
 from gleanery.values.hashing import fingerprint, measured
 
