@@ -22,11 +22,12 @@ from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
 from gleanery.security import tokens
 from gleanery.serve import bound, prepare, serve_on
 from gleanery.settings import Settings
-from gleanery.storage import cookies, local_storage, metadata, organizations, reviews
+from gleanery.storage import metadata, organizations, reviews
 from gleanery.storage.audit import COMMAND_LINE
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import opened
 from gleanery.storage.outputs import ingest
+from gleanery.storage.sessions import cookies, local_storage
 from gleanery.values import timestamps
 
 ORGANIZATION = "Harvest & Co"

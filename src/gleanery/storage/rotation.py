@@ -19,8 +19,9 @@ from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import Tell
 from gleanery.security.key_files import FINGERPRINT_BYTES
 from gleanery.security.vault import SealBroken, Vault
-from gleanery.storage import audit, cookies, local_storage, metadata, organizations, sessions
+from gleanery.storage import audit, metadata, organizations
 from gleanery.storage.database import Database, Engine, Row, Transaction
+from gleanery.storage.sessions import cookies, local_storage, records
 
 _KINDS = ("cookies", "local_storage")
 _IDENTITY_OF: dict[str, Callable[..., bytes]] = {
@@ -118,7 +119,7 @@ async def _let_writers_end(
     database: Database, vault: Vault, organization_id: int, now: int
 ) -> None:
     async def work(transaction: Transaction) -> None:
-        key = await sessions.take_turn(transaction, vault, organization_id)
+        key = await records.take_turn(transaction, vault, organization_id)
         about = AuditAbout(key=key.fingerprint)
         await audit.note(
             transaction, organization_id, audit.COMMAND_LINE, now, "rotate_keys", about
@@ -140,7 +141,7 @@ async def _records(
 
 async def _step(vault: Vault, some: _Some, transaction: Transaction) -> int:
     """Reads the records once more, under the lock, and seals them anew; gives how many can't be."""
-    key = await sessions.take_turn(transaction, vault, some.organization_id)
+    key = await records.take_turn(transaction, vault, some.organization_id)
     now = await transaction.fetch_each(
         _ONE[some.kind], [(some.organization_id, row[0]) for row in some.rows]
     )

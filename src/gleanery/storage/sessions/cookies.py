@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from gleanery.models.requests import CookieIn
 from gleanery.models.responses import AuditAbout, CookieOut, Tally
 from gleanery.security.vault import Vault
-from gleanery.storage import audit, sessions
+from gleanery.storage import audit
 from gleanery.storage.database import Database
+from gleanery.storage.sessions import records
 from gleanery.values.hashing import fingerprint
 
 _LIST = """
@@ -16,7 +17,7 @@ SELECT identity, sealed, domain, host, name, path, secure, http_only, expires
 FROM cookies WHERE organization_id = $1
 """
 _SEEN = f"AND (host = $2 OR {sessions.IS_PARENT_HOST})"
-_STATEMENTS = sessions.Statements(
+_STATEMENTS = records.Statements(
     get="get_cookies",
     set="set_cookies",
     remove="delete_cookies",
@@ -50,10 +51,10 @@ async def store_cookies(
     by: audit.By,
 ) -> Tally:
     drafts = [_draft(organization_id, cookie) for cookie in cookies]
-    return await sessions.store(database, vault, _STATEMENTS, organization_id, drafts, now, by)
+    return await records.store(database, vault, _STATEMENTS, organization_id, drafts, now, by)
 
 
-def _draft(organization_id: int, cookie: CookieIn) -> sessions.Draft:
+def _draft(organization_id: int, cookie: CookieIn) -> records.Draft:
     path = cookie.path or ""
     # A browser has no date before 1970: such a cookie has expired, and -1 means something else.
     expires = None if cookie.expires is None else max(cookie.expires, 0)
@@ -67,7 +68,7 @@ def _draft(organization_id: int, cookie: CookieIn) -> sessions.Draft:
         expires,
     )
     identity = identity_of(organization_id, cookie.domain, path, cookie.name)
-    return sessions.Draft(identity, cookie.domain, columns, cookie.value)
+    return records.Draft(identity, cookie.domain, columns, cookie.value)
 
 
 def identity_of(organization_id: int, domain: str, path: str, name: str) -> bytes:
@@ -84,11 +85,11 @@ async def list_cookies(
     by: audit.By,
 ) -> list[CookieOut]:
     """In the order of their first insertion, the expired ones too; the reading is on record."""
-    rows = await sessions.rows_of(database, _STATEMENTS, organization_id, domain)
+    rows = await records.rows_of(database, _STATEMENTS, organization_id, domain)
     listed = [
         CookieOut(
             name=name,
-            value=sessions.opened(vault, sealed, identity_of(organization_id, of, path, name)),
+            value=records.opened(vault, sealed, identity_of(organization_id, of, path, name)),
             url=f"{'https' if secure else 'http'}://{host}/{path.removeprefix('/')}",
             domain=of,
             path=path,
@@ -98,9 +99,9 @@ async def list_cookies(
         )
         async for (
             _, sealed, of, host, name, path, secure, http_only, expires,
-        ) in sessions.in_turns(rows)
+        ) in records.in_turns(rows)
     ]  # fmt: skip
-    about = AuditAbout(records=len(listed)) | sessions.about_domain(domain)
+    about = AuditAbout(records=len(listed)) | records.about_domain(domain)
     entry = audit.Entry(by, now, _STATEMENTS.get, about)
     await readings.note(database, organization_id, entry)
     return listed
@@ -110,4 +111,4 @@ async def delete_cookies(
     database: Database, organization_id: int, domain: str, name: str | None, now: int, by: audit.By
 ) -> int:
     """Removes those of exactly this domain, or only those of this name there."""
-    return await sessions.delete(database, _STATEMENTS, organization_id, domain, name, now, by)
+    return await records.delete(database, _STATEMENTS, organization_id, domain, name, now, by)

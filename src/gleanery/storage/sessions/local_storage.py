@@ -8,8 +8,9 @@ from gleanery.errors import NotFound
 from gleanery.models.requests import LocalStorageIn
 from gleanery.models.responses import AuditAbout, LocalStorageOut, Tally
 from gleanery.security.vault import Vault
-from gleanery.storage import audit, group_lock, sessions
+from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Database
+from gleanery.storage.sessions import records
 from gleanery.values import timestamps
 from gleanery.values.hashing import fingerprint
 
@@ -19,7 +20,7 @@ FROM local_storage WHERE organization_id = $1
 """
 # Local storage belongs to one host; a leading dot says that subdomains see it too.
 _SEEN = f"AND (host = $2 OR domain <> host AND {sessions.IS_PARENT_HOST})"
-_STATEMENTS = sessions.Statements(
+_STATEMENTS = records.Statements(
     get="get_local_storage",
     set="set_local_storage",
     remove="delete_local_storage",
@@ -61,15 +62,15 @@ async def store_entries(
         ):
             raise NotFound(("body", str(number), "group_id"), "There is no group of this number")
     drafts = [_draft(organization_id, entry) for entry in entries]
-    return await sessions.store(database, vault, _STATEMENTS, organization_id, drafts, now, by)
+    return await records.store(database, vault, _STATEMENTS, organization_id, drafts, now, by)
 
 
-def _draft(organization_id: int, entry: LocalStorageIn) -> sessions.Draft:
+def _draft(organization_id: int, entry: LocalStorageIn) -> records.Draft:
     path = "/" if entry.path is None else entry.path
     host, group_id = entry.domain.removeprefix("."), entry.group_id or _EVERY_GROUP
     columns = (group_id, entry.domain, host, entry.key, path, entry.expires)
     identity = identity_of(organization_id, group_id, entry.domain, path, entry.key)
-    return sessions.Draft(identity, entry.domain, columns, entry.value)
+    return records.Draft(identity, entry.domain, columns, entry.value)
 
 
 def identity_of(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:
@@ -87,7 +88,7 @@ async def list_entries(
     by: audit.By,
 ) -> list[LocalStorageOut]:
     """In the order of their first insertion, the expired ones too; the reading is on record."""
-    rows = await sessions.rows_of(database, _STATEMENTS, organization_id, domain)
+    rows = await records.rows_of(database, _STATEMENTS, organization_id, domain)
     if for_group is not None:
         rows = [row for row in rows if row[2] in (_EVERY_GROUP, for_group)]
     listed = [
@@ -95,7 +96,7 @@ async def list_entries(
             organization_id=organization_id,
             domain=of,
             key=key,
-            value=sessions.opened(
+            value=records.opened(
                 vault, sealed, identity_of(organization_id, group_id, of, path, key)
             ),
             expires=None if expires is None else timestamps.render(expires),
@@ -107,9 +108,9 @@ async def list_entries(
         )
         async for (
             _, sealed, group_id, of, key, path, expires, id_, created, updated,
-        ) in sessions.in_turns(rows)
+        ) in records.in_turns(rows)
     ]  # fmt: skip
-    about = AuditAbout(records=len(listed)) | sessions.about_domain(domain)
+    about = AuditAbout(records=len(listed)) | records.about_domain(domain)
     if for_group is not None:
         about["for_group"] = for_group
     entry = audit.Entry(by, now, _STATEMENTS.get, about)
@@ -121,4 +122,4 @@ async def delete_entries(
     database: Database, organization_id: int, domain: str, key: str | None, now: int, by: audit.By
 ) -> int:
     """Removes those of exactly this domain, or only those of this key there."""
-    return await sessions.delete(database, _STATEMENTS, organization_id, domain, key, now, by)
+    return await records.delete(database, _STATEMENTS, organization_id, domain, key, now, by)
