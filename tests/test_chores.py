@@ -18,7 +18,8 @@ from test_changes import DAY, until
 from test_outputs import output
 
 from gleanery.security import tokens
-from gleanery.storage import chores, group_lock
+from gleanery.storage import group_lock
+from gleanery.storage.bulk_jobs import jobs
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import opened
 from gleanery.storage.organizations import find_grant
@@ -96,7 +97,7 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
                 turn = await group_lock.enter(
                     transaction, grant.organization_id, "group", timestamps.now
                 )
-                await chores.note(turn, kind, None if job is None else await turn.find_job(job))
+                await jobs.note(turn, kind, None if job is None else await turn.find_job(job))
 
             await database.of(grant.organization_id).write(work)
 

@@ -10,7 +10,8 @@ from gleanery.errors import NotFound
 from gleanery.json_schema.validator import Schemas
 from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupOut, JobOut
-from gleanery.storage import chores, group_lock, removal, reviews
+from gleanery.storage import group_lock, reviews
+from gleanery.storage.bulk_jobs import jobs, removal
 from gleanery.storage.database import Database, Row
 from gleanery.storage.outputs import rules
 from gleanery.values import json_text, timestamps
@@ -126,7 +127,7 @@ async def set_group(
         return True
 
     # As a chore is decided on: in the middle of a removal, it would be lost with the old group.
-    await chores.decide_and_carry_out(
+    await jobs.decide_and_carry_out(
         database, organization_id, group, clock, decide, group_lock.enter_or_create
     )
     return await show_group(database, organization_id, group)
@@ -153,10 +154,10 @@ async def delete_job(
         if not found:
             raise NotFound
         [[job_id, outputs]] = found
-        await chores.note(turn, "delete", job_id)
+        await jobs.note(turn, "delete", job_id)
         return int(outputs)
 
-    return await chores.decide_and_carry_out(database, organization_id, group, clock, decide)
+    return await jobs.decide_and_carry_out(database, organization_id, group, clock, decide)
 
 
 async def delete_group(
@@ -166,7 +167,7 @@ async def delete_group(
 
     async def decide(turn: group_lock.Turn) -> int:
         await removal.clear_settings(turn)
-        await chores.note(turn, "delete", None)
+        await jobs.note(turn, "delete", None)
         return turn.outputs
 
-    return await chores.decide_and_carry_out(database, organization_id, group, clock, decide)
+    return await jobs.decide_and_carry_out(database, organization_id, group, clock, decide)

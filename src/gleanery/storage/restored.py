@@ -12,7 +12,8 @@ from functools import partial
 
 from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import Begin
-from gleanery.storage import audit, chores, group_lock, metadata, organizations
+from gleanery.storage import audit, group_lock, metadata, organizations
+from gleanery.storage.bulk_jobs import jobs
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.outputs import mutations
 from gleanery.values import timestamps
@@ -37,7 +38,7 @@ async def begin_anew(engine: Engine, clock: group_lock.Clock, begin: Begin) -> i
     everyone = [(id_, engine.of(id_)) for id_ in await organizations.every_id(engine)]
     [[made]] = await engine.read(_MADE)
     last_change = max([made, *[(await db.read(_LAST_CHANGE, id_))[0][0] for id_, db in everyone]])
-    for work in await chores.left_over(engine, clock):  # they go by the places of outputs
+    for work in await jobs.left_over(engine, clock):  # they go by the places of outputs
         await work()
     moment = await engine.write(partial(_refuse_cursors, last_change, clock))
     for id_, database in everyone:

@@ -8,7 +8,8 @@ from functools import partial
 
 from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
-from gleanery.storage import audit, chores, files, group_lock
+from gleanery.storage import audit, files, group_lock
+from gleanery.storage.bulk_jobs import jobs
 from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.storage.outputs import changes, idempotency, mutations
 from gleanery.values import timestamps
@@ -50,7 +51,7 @@ async def sweep(
     """
     now = clock()
     works: list[Callable[[], Awaitable[None]]] = [
-        *await chores.left_over(engine, clock),
+        *await jobs.left_over(engine, clock),
         partial(idempotency.forget, engine, now - _DAY),
         *await changes.forgettable(engine, now - tombstone_days * _DAY),
         *await audit.forgettable(engine, now - audit_days * _DAY),

@@ -7,7 +7,8 @@ import uuid
 from gleanery.errors import NotFound
 from gleanery.models.requests import ReviewIn
 from gleanery.models.responses import AuditAbout, ReviewOut, ReviewStatus
-from gleanery.storage import audit, chores, group_lock
+from gleanery.storage import audit, group_lock
+from gleanery.storage.bulk_jobs import jobs
 from gleanery.storage.database import Database
 from gleanery.values import timestamps
 
@@ -70,7 +71,7 @@ async def add_review(
     by: audit.By,
 ) -> ReviewOut:
     """Appends the review and carries out what it says of the outputs as they are at its moment."""
-    return await chores.decide_and_carry_out(
+    return await jobs.decide_and_carry_out(
         database, organization_id, group, clock, lambda turn: _append(turn, review, by)
     )
 
@@ -92,7 +93,7 @@ async def _append(turn: group_lock.Turn, review: ReviewIn, by: audit.By) -> Revi
     )
     await turn.transaction.fetch(_NOTE_LATEST, turn.organization_id, job_id, number)
     if status in _MEANS:
-        await chores.note(turn, _MEANS[status], job_id)
+        await jobs.note(turn, _MEANS[status], job_id)
     about = AuditAbout(group_id=turn.name, job_id=review.job_id, review_id=review_id, status=status)
     await audit.note(turn.transaction, turn.organization_id, by, turn.now, "add_review", about)
     return shown(review.job_id, review_id, turn.now, status, comment)

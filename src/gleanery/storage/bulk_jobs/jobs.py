@@ -14,7 +14,8 @@ from functools import partial
 from typing import TypeVar
 
 from gleanery.errors import NotFound
-from gleanery.storage import group_lock, removal
+from gleanery.storage import group_lock
+from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.storage.outputs import mutations
 
