@@ -23,9 +23,10 @@ from gleanery import storage
 from gleanery.errors import SettingsError
 from gleanery.serve import prepare
 from gleanery.settings import Settings
-from gleanery.storage import catalogue, files, migrations, reviews, tenancy
+from gleanery.storage import files, migrations, reviews, tenancy
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import opened
+from gleanery.storage.groups import catalog
 from gleanery.storage.outputs import pages
 from gleanery.storage.sessions import cookies
 from gleanery.storage.sessions.records import Statements

@@ -5,13 +5,13 @@ from __future__ import annotations
 from gleanery.api import links
 from gleanery.api.calls import Answer, Call
 from gleanery.models.requests import GroupSettings, GroupsQuery
-from gleanery.storage import catalogue
+from gleanery.storage.groups import catalog
 from gleanery.values.json_text import encode
 
 
 async def get_groups(call: Call[GroupsQuery, None]) -> Answer:
     query = call.query
-    page, more = await catalogue.list_groups(
+    page, more = await catalog.list_groups(
         call.database, call.organization_id, call.cursor, query.limit
     )
     body = encode(page)
@@ -22,13 +22,13 @@ async def get_groups(call: Call[GroupsQuery, None]) -> Answer:
 
 
 async def get_group(call: Call[None, None]) -> Answer:
-    group = await catalogue.show_group(call.database, call.organization_id, call.path["group_id"])
+    group = await catalog.show_group(call.database, call.organization_id, call.path["group_id"])
     return Answer(encode(group))
 
 
 async def set_group(call: Call[None, GroupSettings]) -> Answer:
     s = call.services
-    group = await catalogue.set_group(
+    group = await catalog.set_group(
         call.database, s.schemas, call.organization_id, call.path["group_id"], call.body, s.clock
     )
     return Answer(encode(group))
@@ -36,7 +36,7 @@ async def set_group(call: Call[None, GroupSettings]) -> Answer:
 
 async def delete_group(call: Call[None, None]) -> Answer:
     s = call.services
-    deleted = await catalogue.delete_group(
+    deleted = await catalog.delete_group(
         call.database, call.organization_id, call.path["group_id"], s.clock
     )
     return Answer(b'{"deleted":%d}' % deleted)
@@ -44,7 +44,7 @@ async def delete_group(call: Call[None, None]) -> Answer:
 
 async def delete_job(call: Call[None, None]) -> Answer:
     s, path = call.services, call.path
-    deleted = await catalogue.delete_job(
+    deleted = await catalog.delete_job(
         call.database, call.organization_id, path["group_id"], path["job_id"], s.clock
     )
     return Answer(b'{"deleted":%d}' % deleted)
