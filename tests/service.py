@@ -17,8 +17,9 @@ from gleanery.blobs import open_blobs
 from gleanery.security import tokens
 from gleanery.serve import bound, config, prepare
 from gleanery.settings import Settings
-from gleanery.storage import organizations, retention
+from gleanery.storage import organizations
 from gleanery.storage.engines import opened
+from gleanery.storage.maintenance import retention
 from gleanery.values import timestamps
 
 EVERY_SCOPE = frozenset(tokens.SCOPES)

@@ -33,7 +33,7 @@ from test_outputs import output
 
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
-from gleanery.storage import restored
+from gleanery.storage.maintenance import restore
 from gleanery.storage.outputs import mutations
 
 

@@ -26,9 +26,9 @@ from test_outputs import output
 from gleanery.security import key_files
 from gleanery.security.tokens import SCOPES
 from gleanery.settings import Settings
-from gleanery.storage import rotation
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import database_of
+from gleanery.storage.maintenance import key_rotation
 
 KINDS = ("/v1/cookies", "/v1/local-storage")
 
@@ -265,8 +265,8 @@ def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) ->
             done = 0
             for _ in range(2):
                 with Running("keys", "rotate", *where) as rotation:
-                    rotation.wait_for(partial(has_moved_on, data, done))
-                    rotation.stop(signal.SIGKILL)
+                    key_rotation.wait_for(partial(has_moved_on, data, done))
+                    key_rotation.stop(signal.SIGKILL)
                 done = resealed(data)
                 assert 0 < done < 8000
                 assert sum(values for values, _ in listed(where).values()) == 8000
@@ -303,9 +303,9 @@ def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
     with serving_here(where) as url, Client(url, make_token(where)) as client:
         fill(client, 3000)
         rotations = [Running("keys", "rotate", *where) for _ in range(3)]
-        assert [rotation.process.wait(30) for rotation in rotations] == [0, 0, 0]
+        assert [key_rotation.process.wait(30) for rotation in rotations] == [0, 0, 0]
         for rotation in rotations:
-            rotation.stop()
+            key_rotation.stop()
         everything_opens(client, 3000)
     assert len(file.read_text().split()) == 1
     assert list(listed(where).values()) == [(6000, "at hand, seals")]
@@ -414,7 +414,7 @@ def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
 def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, look = ["--data", str(tmp_path)], rotation._unopenable
+    where, look = ["--data", str(tmp_path)], key_rotation._unopenable
     with serving_here(where) as url, Client(url, make_token(where)) as client:
         fill(client, 3)
         (tmp_path / "secret.key").unlink()  # the service has it in memory

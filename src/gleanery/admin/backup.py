@@ -27,9 +27,9 @@ from gleanery.errors import SettingsError
 from gleanery.observability.progress import Begin
 from gleanery.security.key_files import fingerprint, keys_from_text
 from gleanery.settings import Settings
-from gleanery.storage import restored, snapshot
 from gleanery.storage.engines import opened
-from gleanery.storage.snapshot import Snapshot
+from gleanery.storage.maintenance import restore, snapshots
+from gleanery.storage.maintenance.snapshots import Snapshot
 from gleanery.storage.sqlite.database import hold_folder
 from gleanery.values import timestamps
 
@@ -98,7 +98,7 @@ def make(settings: Settings, path: Path, with_key: bool, begin: Begin) -> Made:
 def _copy(database: Path, to: Path, begin: Begin) -> str:
     """The fingerprint of the key that seals in what was copied."""
     try:
-        snapshot.take(database, to, begin)
+        snapshots.take(database, to, begin)
         with closing(Snapshot(to)) as copy:
             return copy.key()
     except apsw.Error as error:
@@ -380,7 +380,7 @@ def _check(drafts: _Drafts, manifest: dict[str, Any], begin: Begin) -> None:
 async def _begin_anew(settings: Settings, begin: Begin) -> int:
     async with opened(settings) as database:
         await database.migrate()
-        sent = await restored.begin_anew(database, timestamps.now, begin)
+        sent = await restore.begin_anew(database, timestamps.now, begin)
     Snapshot(settings.sqlite_file).close()
     return sent
 

@@ -10,8 +10,9 @@ from gleanery.observability.progress import Begin
 from gleanery.security.key_files import KeyFile
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.storage import metadata, rotation
+from gleanery.storage import metadata
 from gleanery.storage.database import Engine
+from gleanery.storage.maintenance import key_rotation
 from gleanery.values import timestamps
 
 
@@ -42,13 +43,13 @@ async def rotate(settings: Settings, database: Engine, begin: Begin) -> Rotated:
             )
         return vault.fingerprints[0]
 
-    key = await rotation.begin(database, first_key)
-    sealed = await rotation.census(database)
+    key = await key_rotation.begin(database, first_key)
+    sealed = await key_rotation.census(database)
     to_do = sealed.total() - sealed[key]
     tell = begin("Sealing values anew", to_do)
-    broken = await rotation.reseal(database, vault, key, tell, timestamps.now())
+    broken = await key_rotation.reseal(database, vault, key, tell, timestamps.now())
     if file is not None:
-        await rotation.end(database, key, file.keep_only)
+        await key_rotation.end(database, key, file.keep_only)
     return Rotated(key, to_do - broken, broken, file is not None)
 
 
@@ -73,7 +74,7 @@ class ListedKey(NamedTuple):
 async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
     vault = _at_hand(settings)
     sealing = await metadata.known_key(database)
-    values = await rotation.census(database)
+    values = await key_rotation.census(database)
     names = dict.fromkeys([*vault.fingerprints, *([sealing] if sealing else []), *values])
     return [
         ListedKey(name, values[name], name == sealing, name in vault.fingerprints) for name in names
@@ -82,12 +83,12 @@ async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
 
 async def count_lost(settings: Settings, database: Engine) -> int:
     """How many values no key at hand opens."""
-    return await rotation.count_unopenable(database, _at_hand(settings))
+    return await key_rotation.count_unopenable(database, _at_hand(settings))
 
 
 async def forget_lost(settings: Settings, database: Engine) -> int:
     """Removes them, and lets the first key at hand seal from now on; it is made if need be."""
-    return await rotation.forget_unopenable(database, vault_of(settings), timestamps.now())
+    return await key_rotation.forget_unopenable(database, vault_of(settings), timestamps.now())
 
 
 def _at_hand(settings: Settings) -> Vault:

@@ -31,9 +31,10 @@ from gleanery.observability import logs, telemetry
 from gleanery.security.key_files import KeyFile, keys_from_text
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.storage import metadata, retention
+from gleanery.storage import metadata
 from gleanery.storage.audit import Readings
 from gleanery.storage.engines import database_of
+from gleanery.storage.maintenance import retention
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:

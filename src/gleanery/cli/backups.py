@@ -13,7 +13,7 @@ from gleanery.cli.options import DEFAULT, Blobs, Data, DatabaseUrl, option, secr
 from gleanery.cli.screen import bars, counted
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
-from gleanery.storage import restored
+from gleanery.storage.maintenance import restore
 from gleanery.values import timestamps
 
 app = typer.Typer()
@@ -88,6 +88,6 @@ def restored_command(data: Data = DEFAULT.data, database: DatabaseUrl = None) ->
     """
     with bars() as begin:
         sent = with_database(
-            data, database, lambda db: restored.begin_anew(db, timestamps.now, begin)
+            data, database, lambda db: restore.begin_anew(db, timestamps.now, begin)
         )
     typer.echo(f"{counted(sent, 'output')} will be sent again.")
