@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from gleanery.api import binding, openapi, problems, reference
 from gleanery.api.auth import Doorkeeper
 from gleanery.api.calls import Answer, AnyCall, Call, Services
-from gleanery.api.capacity import Beginnings, Places, Visit
 from gleanery.api.file_links import FileLinks
 from gleanery.api.gate import Gate
 from gleanery.api.heads import Head
@@ -28,6 +27,7 @@ from gleanery.blobs import open_blobs
 from gleanery.errors import Busy, GleaneryError, TooOften, Unavailable
 from gleanery.json_schema.validator import Schemas
 from gleanery.observability import logs, telemetry
+from gleanery.scheduling.limits import Beginnings, Places, Visit
 from gleanery.security.key_files import KeyFile, keys_from_text
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings

@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gleanery.api.capacity import Beginnings, Places, Visit
 from gleanery.api.file_links import FileLinks
 from gleanery.api.request import Header, Request
 from gleanery.blobs import Blobs
 from gleanery.json_schema.validator import Schemas
 from gleanery.observability.telemetry import Telemetry
+from gleanery.scheduling.limits import Beginnings, Places, Visit
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage.audit import By, Readings

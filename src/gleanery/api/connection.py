@@ -21,7 +21,7 @@ from gleanery.api.gate import Gate
 from gleanery.api.heads import Head
 from gleanery.api.request import HELD, ClientGone, Request
 from gleanery.errors import BadRequest, GleaneryError, HeadTooLarge, TooSlow
-from gleanery.together import Later
+from gleanery.scheduling.deferred_reads import Later
 
 _LONGEST_HEAD = 64 * 1024
 _SLOWEST = 1024  # bytes a second; who is slower for a while is given up

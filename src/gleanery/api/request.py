@@ -10,8 +10,8 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol
 
-from gleanery.api.capacity import Visit
 from gleanery.api.heads import Head
+from gleanery.scheduling.limits import Visit
 
 Header = tuple[bytes, bytes]
 

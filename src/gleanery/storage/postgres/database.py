@@ -25,6 +25,7 @@ from weakref import WeakValueDictionary
 import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
+from gleanery.scheduling.fair_queue import Turns
 from gleanery.storage import migrations
 from gleanery.storage.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
 from gleanery.storage.notifications import Watch
@@ -33,7 +34,6 @@ from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.errors import AWAY, LEAVING, passes
 from gleanery.storage.postgres.listener import CHANNEL, Listener
 from gleanery.storage.tenancy import EVERYONE, NOBODY
-from gleanery.turns import Turns
 
 T = TypeVar("T")
 

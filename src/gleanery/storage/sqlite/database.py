@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 
 from gleanery.errors import SettingsError, Unavailable
+from gleanery.scheduling.deferred_reads import Later
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
 from gleanery.storage.notifications import Watch, Watches
 from gleanery.storage.sqlite.writer import BUSY, Request, Writer, dialect
-from gleanery.together import Later
 
 T = TypeVar("T")
 

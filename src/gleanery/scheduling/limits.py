@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from gleanery.errors import Busy
-from gleanery.turns import Turns
+from gleanery.scheduling.fair_queue import Turns
 
 _FEW = 8  # requests, among which nobody has to wait for long
 
