@@ -17,7 +17,7 @@ from typing import Any
 import uvloop
 
 from gleanery.api.app import App, build_app
-from gleanery.api.connection import Connection
+from gleanery.http.connection import Connection
 from gleanery.security import tokens
 from gleanery.serve import prepare
 from gleanery.settings import Settings

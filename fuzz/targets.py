@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 import httptools
 
 from fuzz import connection
-from gleanery.api import auth, binding, links, partial
+from gleanery.api import auth, binding, links
 from gleanery.api.file_links import FileLinks
-from gleanery.api.heads import Head
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
@@ -32,6 +31,8 @@ from gleanery.errors import (
     OutOfRange,
     Unauthenticated,
 )
+from gleanery.http import ranges
+from gleanery.http.head import Head
 from gleanery.models import fields
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output, OutputIn, OutputQuery
@@ -273,13 +274,13 @@ def read_range(data: bytes) -> None:
     """What is given is inside the file and is what was asked for."""
     size, header = len(data) % 7 * 10, data
     try:
-        part = partial.wanted({b"range": header}, b'"etag"', size)
+        part = ranges.wanted({b"range": header}, b'"etag"', size)
     except OutOfRange:
         return
     assert 0 <= part.start <= part.stop <= size
     assert (part.start < part.stop) if part.is_asked_for else (part.start, part.stop) == (0, size)
-    assert partial.wanted({b"range": header, b"if-range": b'"x"'}, b'"etag"', size).stop == size
-    partial.is_held({b"if-none-match": header}, b'"etag"')
+    assert ranges.wanted({b"range": header, b"if-range": b'"x"'}, b'"etag"', size).stop == size
+    ranges.is_held({b"if-none-match": header}, b'"etag"')
 
 
 def read_token(data: bytes) -> None:

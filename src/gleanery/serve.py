@@ -23,9 +23,9 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from gleanery.api.app import App, build_app, has_key, vault_of
-from gleanery.api.connection import Connection, ServerState
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
+from gleanery.http.connection import Connection, ServerState
 from gleanery.observability import logs
 from gleanery.settings import Settings
 from gleanery.storage import metadata

@@ -18,13 +18,13 @@ from gleanery.api import binding, openapi, problems, reference
 from gleanery.api.auth import Doorkeeper
 from gleanery.api.calls import Answer, AnyCall, Call, Services
 from gleanery.api.file_links import FileLinks
-from gleanery.api.gate import Gate
-from gleanery.api.heads import Head
 from gleanery.api.operations import OPERATIONS, Handler, Operation
-from gleanery.api.request import ClientGone, Header, Request
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
 from gleanery.errors import Busy, GleaneryError, TooOften, Unavailable
+from gleanery.http.head import Head
+from gleanery.http.registry import Gate
+from gleanery.http.request import ClientGone, Header, Request
 from gleanery.json_schema.validator import Schemas
 from gleanery.observability import logs, telemetry
 from gleanery.scheduling.limits import Beginnings, Places, Visit

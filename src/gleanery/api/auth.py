@@ -7,8 +7,8 @@ import secrets
 import time
 from collections.abc import Callable
 
-from gleanery.api.request import Request
 from gleanery.errors import Forbidden, Unauthenticated
+from gleanery.http.request import Request
 from gleanery.security import tokens
 from gleanery.storage.database import Database
 from gleanery.storage.organizations import find_grant

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from gleanery.api.request import Request
 from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
+from gleanery.http.request import Request
 from gleanery.models import batches
 from gleanery.models.fields import Name
 from gleanery.models.requests import Output, OutputIn

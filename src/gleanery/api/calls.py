@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery.api.file_links import FileLinks
-from gleanery.api.request import Header, Request
 from gleanery.blobs import Blobs
+from gleanery.http.request import Header, Request
 from gleanery.json_schema.validator import Schemas
 from gleanery.observability.telemetry import Telemetry
 from gleanery.scheduling.limits import Beginnings, Places, Visit

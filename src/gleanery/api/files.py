@@ -8,10 +8,10 @@ import logging
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
-from gleanery.api import partial
 from gleanery.api.calls import Answer, Call, Services
 from gleanery.blobs import NoBlob
 from gleanery.errors import BadLink, NotFound
+from gleanery.http import ranges
 from gleanery.models.requests import BlobQuery, FileQuery, FileUpload
 from gleanery.storage import files
 from gleanery.values import media_types, timestamps
@@ -120,11 +120,11 @@ async def _bytes_of(call: Call[BlobQuery, None] | Call[None, None], file: files.
         (b"content-disposition", _attachment(file.filename)),
         (b"content-security-policy", _FILE_POLICY),
     ]
-    if partial.is_held(call.request.headers, etag):
+    if ranges.is_held(call.request.headers, etag):
         return Answer(b"", 304, headers=tuple(headers))
     is_head = call.request.method == "HEAD"
     asked = {} if is_head else call.request.headers  # a part is for GET alone
-    part = partial.wanted(asked, etag, file.size)
+    part = ranges.wanted(asked, etag, file.size)
     if part.is_asked_for:
         headers.append((b"content-range", part.content_range))
     if not is_head:

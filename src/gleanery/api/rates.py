@@ -12,8 +12,8 @@ from limits import RateLimitItem, parse
 from limits.aio.storage import RedisStorage
 from limits.errors import StorageError
 
-from gleanery.api.request import Header
 from gleanery.errors import SettingsError
+from gleanery.http.request import Header
 
 _log = logging.getLogger("gleanery")
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Protocol
 
-from gleanery.api.heads import Head
+from gleanery.http.head import Head
 from gleanery.scheduling.limits import Visit
 
 Header = tuple[bytes, bytes]

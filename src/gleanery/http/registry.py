@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from gleanery.api.request import Request
 from gleanery.errors import Busy, GleaneryError
+from gleanery.http.request import Request
 
 _TOLD = 100  # connections beyond the limit that are told so; further ones are cut off
 

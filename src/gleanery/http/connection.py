@@ -17,10 +17,10 @@ from typing import Any, Protocol, cast
 
 import httptools
 
-from gleanery.api.gate import Gate
-from gleanery.api.heads import Head
-from gleanery.api.request import HELD, ClientGone, Request
 from gleanery.errors import BadRequest, GleaneryError, HeadTooLarge, TooSlow
+from gleanery.http.head import Head
+from gleanery.http.registry import Gate
+from gleanery.http.request import HELD, ClientGone, Request
 from gleanery.scheduling.deferred_reads import Later
 
 _LONGEST_HEAD = 64 * 1024
