@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from gleanery.api import (
+from gleanery.api.calls import Answer
+from gleanery.api.handlers import (
     audit,
     changes,
     cookies,
@@ -20,7 +21,6 @@ from gleanery.api import (
     reviews,
     system,
 )
-from gleanery.api.calls import Answer
 from gleanery.models import requests, responses
 
 Handler = Callable[[Any], Awaitable[Answer]]
