@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from fuzz import connection
-from gleanery.api import auth, binding, links
+from gleanery.api import authentication, binding, urls
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.routing import Router
@@ -159,7 +159,7 @@ def read_query(data: bytes) -> None:
     found = asked(model, raw)
     if found is not None and "cursor" in model.model_fields:
         repeated = dict(found.repeated) | {"cursor": found.cursor}
-        link = urlsplit(links.address("http://host", "outputs", query=repeated))
+        link = urlsplit(urls.address("http://host", "outputs", query=repeated))
         assert asked(model, link.query.encode("ascii")) == found
 
 
@@ -230,7 +230,7 @@ def read_path(data: bytes) -> None:
         return
     steps = [named[part[1:-1]] if part[:1] == "{" else part for part in operation.path.split("/")]
     if operation.path.startswith("/v1/"):
-        target = urlsplit(links.address("http://host", *steps[2:], query={})).path
+        target = urlsplit(urls.address("http://host", *steps[2:], query={})).path
         assert _ROUTER.find("GET", target.encode("ascii")) == (operation, named)
 
 
@@ -286,7 +286,7 @@ def read_range(data: bytes) -> None:
 def read_token(data: bytes) -> None:
     """No header but one with a token of ours is worth a look into the database."""
     try:
-        token = auth._bearer_token(data)
+        token = authentication._bearer_token(data)
     except Unauthenticated:
         return
     assert token.startswith(tokens.PREFIX)

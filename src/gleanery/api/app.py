@@ -14,9 +14,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gleanery.api import binding, openapi, problems, reference
-from gleanery.api.auth import Doorkeeper
-from gleanery.api.calls import Answer, AnyCall, Call, Services
+from gleanery.api import binding, error_responses, openapi, reference
+from gleanery.api.authentication import Doorkeeper
+from gleanery.api.context import Answer, AnyCall, Call, Services
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
@@ -38,7 +38,7 @@ from gleanery.storage.maintenance import retention
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:
-    from gleanery.api.rates import Rates
+    from gleanery.api.rate_limits import Rates
 
 Message = MutableMapping[str, Any]
 
@@ -49,7 +49,7 @@ _LARGE_BODY = 256 * 1024  # is read in a thread, so that other requests get thei
 _UNMATCHED = "unmatched"
 _NOT_MODIFIED = 304
 _FULL = Busy()
-_FULL_ANSWER = problems.answer_to(_FULL)
+_FULL_ANSWER = error_responses.answer_to(_FULL)
 _ALWAYS = b"x-request-id: %s\r\nx-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 
 
@@ -94,7 +94,7 @@ def build_app(
 def _rates_of(settings: Settings) -> Rates | None:
     if settings.rate_limit is None:
         return None
-    from gleanery.api.rates import Rates  # takes its time to load, and few need it
+    from gleanery.api.rate_limits import Rates  # takes its time to load, and few need it
 
     return Rates(settings.rate_limit, settings.rate_limit_storage)
 
@@ -237,7 +237,7 @@ class App:
     def turn_away(self, request: Request, fault: GleaneryError) -> None:
         started = time.perf_counter()
         id_ = telemetry.request_id(request.headers)
-        answer = _FULL_ANSWER if fault is _FULL else problems.answer_to(fault)
+        answer = _FULL_ANSWER if fault is _FULL else error_responses.answer_to(fault)
         request.respond(answer.status, _header_lines(answer, id_, request.standing), (answer.body,))
         self._services.telemetry.record(_UNMATCHED, request, id_, answer.status, started)
 
@@ -253,7 +253,7 @@ class App:
             name = operation.name
             answer = await self._answer(operation, path, request, id_)
         except GleaneryError as error:
-            answer = problems.answer_to(error)
+            answer = error_responses.answer_to(error)
             if isinstance(error, Busy | TooOften):
                 request.decline()
             if isinstance(error, Unavailable):
@@ -262,12 +262,14 @@ class App:
             raise
         except Exception:
             _log.exception("internal error", extra={"request_id": id_.decode()})
-            answer = problems.internal_error()
+            answer = error_responses.internal_error()
         await self._send(request, answer, name, id_, started)
 
     async def refuse(self, request: Request, fault: GleaneryError) -> None:
         id_ = telemetry.request_id(request.headers)
-        await self._send(request, problems.answer_to(fault), _UNMATCHED, id_, time.perf_counter())
+        await self._send(
+            request, error_responses.answer_to(fault), _UNMATCHED, id_, time.perf_counter()
+        )
 
     async def _send(
         self, request: Request, answer: Answer, name: str, id_: bytes, started: float

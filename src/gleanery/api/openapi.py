@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
 
 from gleanery import __version__
-from gleanery.api import problems
+from gleanery.api import error_responses
 from gleanery.api.binding import IDEMPOTENCY_KEY
 from gleanery.api.operations import Operation
 from gleanery.models.fields import Name
@@ -189,12 +189,12 @@ def _responses(operation: Operation, schemas: _Schemas) -> Document:
         responses["304"] = {"description": "The client has it, as If-None-Match says."}
     for status in operation.error_statuses():
         responses[str(status)] = {
-            "description": problems.MEANING[status],
+            "description": error_responses.MEANING[status],
             "content": {"application/json": {"schema": schemas.problem}},
         }
-        if status in problems.HEADERS_OF:
+        if status in error_responses.HEADERS_OF:
             responses[str(status)]["headers"] = {
                 name: {"schema": {"type": "string"}, "required": True}
-                for name in problems.HEADERS_OF[status]
+                for name in error_responses.HEADERS_OF[status]
             }
     return responses

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from gleanery.api.calls import Answer
+from gleanery.api.context import Answer
 from gleanery.api.handlers import (
     audit,
     changes,

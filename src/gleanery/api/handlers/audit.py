@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery.api.calls import Answer, Call
+from gleanery.api.context import Answer, Call
 from gleanery.models.requests import AuditQuery
 from gleanery.storage import audit
 from gleanery.values.json_text import encode

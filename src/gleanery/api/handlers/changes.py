@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gleanery.api.calls import Answer, Call
+from gleanery.api.context import Answer, Call
 from gleanery.models.requests import ChangeQuery
 from gleanery.storage import group_lock
 from gleanery.storage.notifications import Watch

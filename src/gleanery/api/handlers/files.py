@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
-from gleanery.api.calls import Answer, Call, Services
+from gleanery.api.context import Answer, Call, Services
 from gleanery.blobs import NoBlob
 from gleanery.errors import BadLink, NotFound
 from gleanery.http import ranges

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gleanery.api import links
-from gleanery.api.calls import Answer, Call
+from gleanery.api import urls
+from gleanery.api.context import Answer, Call
 from gleanery.models.requests import GroupSettings, GroupsQuery
 from gleanery.storage.groups import catalog
 from gleanery.values.json_text import encode
@@ -18,7 +18,7 @@ async def get_groups(call: Call[GroupsQuery, None]) -> Answer:
     if more is None:
         return Answer(body)
     follows = {"limit": query.limit, "cursor": more}
-    return Answer(body, headers=links.next_page(call, "groups", query=follows))
+    return Answer(body, headers=urls.next_page(call, "groups", query=follows))
 
 
 async def get_group(call: Call[None, None]) -> Answer:

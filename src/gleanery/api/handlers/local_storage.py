@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery.api.calls import Answer, Call
+from gleanery.api.context import Answer, Call
 from gleanery.models.requests import LocalStorageDeletion, LocalStorageIn, LocalStorageQuery
 from gleanery.storage.sessions import local_storage
 from gleanery.values.json_text import encode

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import lru_cache, partial
 
-from gleanery.api import links
+from gleanery.api import urls
 from gleanery.api.binding import bind_strictly
-from gleanery.api.calls import Answer, Call
+from gleanery.api.context import Answer, Call
 from gleanery.errors import Fault, GleaneryError, Invalid
 from gleanery.models import batches
 from gleanery.models.batches import Batch
@@ -42,7 +42,7 @@ async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
 def _next_url(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> bytes:
     """What ``next_url`` has before the cursor, as it stands inside a JSON string."""
     query = dict(repeated) | {"cursor": ""}
-    return json_text.encode(links.address(base, "outputs", group, query=query))[1:-1]
+    return json_text.encode(urls.address(base, "outputs", group, query=query))[1:-1]
 
 
 async def delete_output(call: Call[None, None]) -> Answer:

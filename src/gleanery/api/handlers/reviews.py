@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gleanery.api import links
-from gleanery.api.calls import Answer, Call
+from gleanery.api import urls
+from gleanery.api.context import Answer, Call
 from gleanery.models.requests import ReviewIn, ReviewQuery
 from gleanery.storage import reviews
 from gleanery.values.json_text import encode
@@ -27,7 +27,7 @@ async def _history(call: Call[ReviewQuery, None]) -> Answer:
     if more is None:
         return Answer(body)
     follows = {"history": "true", "limit": query.limit, "cursor": more}
-    return Answer(body, headers=links.next_page(call, "reviews", group, query=follows))
+    return Answer(body, headers=urls.next_page(call, "reviews", group, query=follows))
 
 
 async def add_review(call: Call[None, ReviewIn]) -> Answer:

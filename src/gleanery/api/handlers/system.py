@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery.api.calls import Answer, AnyCall
+from gleanery.api.context import Answer, AnyCall
 from gleanery.errors import Unavailable
 from gleanery.storage import migrations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
-from gleanery.api.calls import AnyCall
+from gleanery.api.context import AnyCall
 
 
 def address(base: str, *steps: str, query: Mapping[str, object]) -> str:

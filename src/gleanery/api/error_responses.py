@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gleanery import errors
-from gleanery.api.calls import Answer
+from gleanery.api.context import Answer
 from gleanery.values import json_text
 
 STATUS: dict[type[errors.GleaneryError], int] = {
