@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from gleanery.admin import backup
-from gleanery.cli.opened import must_exist, with_database
+from gleanery.cli.database import must_exist, with_database
 from gleanery.cli.options import DEFAULT, Blobs, Data, DatabaseUrl, option, secret_key
-from gleanery.cli.screen import bars, counted
+from gleanery.cli.terminal import bars, counted
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import restore

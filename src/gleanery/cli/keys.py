@@ -11,9 +11,9 @@ import typer
 from rich.table import Table
 
 from gleanery.admin import key_rotation
-from gleanery.cli.opened import where, with_database
+from gleanery.cli.database import where, with_database
 from gleanery.cli.options import DEFAULT, Data, DatabaseUrl, option
-from gleanery.cli.screen import bars, show
+from gleanery.cli.terminal import bars, show
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine
 

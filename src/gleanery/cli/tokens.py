@@ -9,9 +9,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gleanery.cli.opened import with_database
+from gleanery.cli.database import with_database
 from gleanery.cli.options import DEFAULT, Data, DatabaseUrl, option
-from gleanery.cli.screen import show
+from gleanery.cli.terminal import show
 from gleanery.errors import SettingsError
 from gleanery.security import tokens
 from gleanery.storage import organizations

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gleanery.cli.opened import with_database
+from gleanery.cli.database import with_database
 from gleanery.cli.options import (
     DEFAULT,
     Blobs,
