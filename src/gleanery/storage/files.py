@@ -268,7 +268,7 @@ def _ours(file: File) -> tuple[bytes, bytes]:
     ).encode()
     end += json_text.encode(file.source_url)
     end += (
-        f',"create_date":"{instants.render_moment(file.created)}","file_url":"\x03{id_}",'
+        f',"create_date":"{timestamps.render_moment(file.created)}","file_url":"\x03{id_}",'
         f'"file_type":"{file.file_type}","file_checksum":"{file.checksum.hex()}",'
         f'"file_metadata":{{"size":{file.size},"filename":'
     ).encode()

@@ -18,7 +18,7 @@ from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
 
 _GROUP = f"""
-SELECT id, purged, clock, {facts.RESTORED} FROM groups WHERE organization_id = $1 AND name = $2
+SELECT id, purged, clock, {metadata.RESTORED} FROM groups WHERE organization_id = $1 AND name = $2
 """
 _FEED = """
 SELECT seq, created, item, id, identity, job FROM (

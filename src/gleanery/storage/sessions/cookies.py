@@ -16,7 +16,7 @@ _LIST = """
 SELECT identity, sealed, domain, host, name, path, secure, http_only, expires
 FROM cookies WHERE organization_id = $1
 """
-_SEEN = f"AND (host = $2 OR {sessions.IS_PARENT_HOST})"
+_SEEN = f"AND (host = $2 OR {records.IS_PARENT_HOST})"
 _STATEMENTS = records.Statements(
     get="get_cookies",
     set="set_cookies",

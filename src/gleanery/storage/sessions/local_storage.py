@@ -19,7 +19,7 @@ SELECT identity, sealed, group_id, domain, key, path, expires, id, created, upda
 FROM local_storage WHERE organization_id = $1
 """
 # Local storage belongs to one host; a leading dot says that subdomains see it too.
-_SEEN = f"AND (host = $2 OR domain <> host AND {sessions.IS_PARENT_HOST})"
+_SEEN = f"AND (host = $2 OR domain <> host AND {records.IS_PARENT_HOST})"
 _STATEMENTS = records.Statements(
     get="get_local_storage",
     set="set_local_storage",
