@@ -24,11 +24,11 @@ from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
 from gleanery.errors import (
     BadRequest,
-    Fault,
-    Invalid,
+    ErrorDetail,
+    InvalidRequest,
     MethodNotAllowed,
     NotFound,
-    OutOfRange,
+    RangeNotSatisfiable,
     Unauthenticated,
 )
 from gleanery.http import ranges
@@ -166,7 +166,7 @@ def read_query(data: bytes) -> None:
 def asked(model: Any, raw: bytes) -> binding.Asked | None:
     try:
         return binding.bind_query(model, raw)
-    except Invalid:
+    except InvalidRequest:
         return None
 
 
@@ -226,7 +226,7 @@ def read_path(data: bytes) -> None:
     try:
         operation, named = _ROUTER.find("GET", data)
         binding.bind_path(named, operation.creates)
-    except (NotFound, MethodNotAllowed, Invalid):
+    except (NotFound, MethodNotAllowed, InvalidRequest):
         return
     steps = [named[part[1:-1]] if part[:1] == "{" else part for part in operation.path.split("/")]
     if operation.path.startswith("/v1/"):
@@ -243,8 +243,8 @@ def read_body(data: bytes) -> None:
         bound = binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100)
         if isinstance(bound, Batch):
             bound.read_whole()
-        faults: Sequence[Fault] = ()
-    except Invalid as error:
+        faults: Sequence[ErrorDetail] = ()
+    except InvalidRequest as error:
         faults = error.faults
     for fault in faults:
         assert fault.msg
@@ -262,11 +262,11 @@ def read_batch(text: bytes) -> None:
         assert told == [(o.job_id, o.source_url, o.key) for o in binding._outputs(text, 100)]
 
 
-def _outcome(read: Callable[[], Sequence[Output]]) -> str | Sequence[Fault]:
+def _outcome(read: Callable[[], Sequence[Output]]) -> str | Sequence[ErrorDetail]:
     """Members in the same order, and numbers of one type: 1 and 1.0 are written apart."""
     try:
         return repr(list(read()))
-    except Invalid as error:
+    except InvalidRequest as error:
         return error.faults
 
 
@@ -275,7 +275,7 @@ def read_range(data: bytes) -> None:
     size, header = len(data) % 7 * 10, data
     try:
         part = ranges.wanted({b"range": header}, b'"etag"', size)
-    except OutOfRange:
+    except RangeNotSatisfiable:
         return
     assert 0 <= part.start <= part.stop <= size
     assert (part.start < part.stop) if part.is_asked_for else (part.start, part.stop) == (0, size)

@@ -21,10 +21,10 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
-from gleanery.errors import Busy, GleaneryError, TooOften, Unavailable
+from gleanery.errors import Busy, GleaneryError, RateLimited, Unavailable
 from gleanery.http.head import Head
 from gleanery.http.registry import Gate
-from gleanery.http.request import ClientGone, Header, Request
+from gleanery.http.request import ClientDisconnected, Header, Request
 from gleanery.json_schema.validator import Schemas
 from gleanery.observability import logs, telemetry
 from gleanery.scheduling.limits import Beginnings, Places, Visit
@@ -225,14 +225,14 @@ class App:
     def put_off(self, refusal: Callable[[], None]) -> None:
         self._services.beginnings.put_off(refusal)
 
-    def _known_fault(self, rates: Rates, request: Request) -> TooOften | None:
+    def _known_fault(self, rates: Rates, request: Request) -> RateLimited | None:
         """What can be said against the request without asking anyone."""
         token_id = self._doorkeeper.known_token(request)
         standing = None if token_id is None else rates.spent(token_id)
         if standing is None:
             return None
         request.standing = standing.headers
-        return TooOften(standing.seconds)
+        return RateLimited(standing.seconds)
 
     def turn_away(self, request: Request, fault: GleaneryError) -> None:
         started = time.perf_counter()
@@ -254,11 +254,11 @@ class App:
             answer = await self._answer(operation, path, request, id_)
         except GleaneryError as error:
             answer = error_responses.answer_to(error)
-            if isinstance(error, Busy | TooOften):
+            if isinstance(error, Busy | RateLimited):
                 request.decline()
             if isinstance(error, Unavailable):
                 _log.warning("unavailable", extra={"request_id": id_.decode()}, exc_info=error)
-        except ClientGone:
+        except ClientDisconnected:
             raise
         except Exception:
             _log.exception("internal error", extra={"request_id": id_.decode()})
@@ -281,7 +281,7 @@ class App:
                 await request.taken()
             if answer.rest is not None and request.method != "HEAD":
                 await _send_rest(request, answer.rest)
-        except ClientGone:
+        except ClientDisconnected:
             raise
         except Exception:  # the client sees that it is cut short
             _log.exception("an answer is broken off", extra={"request_id": id_.decode()})
@@ -322,7 +322,7 @@ class App:
         standing = await rates.count(token_id)
         request.standing = standing.headers
         if standing.is_over:
-            raise TooOften(standing.seconds)
+            raise RateLimited(standing.seconds)
 
     async def _bind_body(self, operation: Operation, call: AnyCall) -> Handler:
         """Binds the body and chooses the handler for the way it is written."""

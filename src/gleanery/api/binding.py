@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
+from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, NotFound, UnsupportedMedia
 from gleanery.http.request import Request
 from gleanery.models import batches
 from gleanery.models.fields import Name
@@ -45,7 +45,7 @@ def bind_path(named: dict[str, str], creates: bool) -> None:
         except ValidationError as error:
             if not creates:
                 raise NotFound from None
-            raise Invalid(*_faults(("path", parameter), error)) from None
+            raise InvalidRequest(*_faults(("path", parameter), error)) from None
 
 
 @lru_cache(maxsize=4096)
@@ -71,7 +71,7 @@ def bind_query(model: type[BaseModel], raw: bytes) -> Asked:
     try:
         query = model.model_validate(given)
     except ValidationError as error:
-        raise Invalid(*_faults(("query",), error)) from None
+        raise InvalidRequest(*_faults(("query",), error)) from None
     known = model.model_fields.keys() & given.keys() - {"cursor"}
     repeated = tuple((name, given[name]) for name in sorted(known))
     return Asked(query, repeated, getattr(query, "cursor", 0))
@@ -86,15 +86,15 @@ def _parsed(raw: bytes) -> dict[str, str]:
             raw.decode("ascii"), keep_blank_values=True, errors="strict", separator="&"
         )
     except ValueError:
-        raise Invalid(
-            Fault(("query",), "expected percent-encoded UTF-8", "query_encoding")
+        raise InvalidRequest(
+            ErrorDetail(("query",), "expected percent-encoded UTF-8", "query_encoding")
         ) from None
     asked = dict(pairs)
     if len(asked) != len(pairs):
         times = Counter(name for name, _ in pairs)
-        raise Invalid(
+        raise InvalidRequest(
             *(
-                Fault(("query", name), "given more than once", "given_twice")
+                ErrorDetail(("query", name), "given more than once", "given_twice")
                 for name in times
                 if times[name] > 1
             )
@@ -137,8 +137,8 @@ def idempotency_key(headers: Headers) -> str | None:
     if key is None:
         return None
     if not _IDEMPOTENCY_KEY.fullmatch(key):
-        raise Invalid(
-            Fault(
+        raise InvalidRequest(
+            ErrorDetail(
                 ("header", "idempotency-key"),
                 "expected 1 to 255 printable ASCII characters without space",
                 "idempotency_key",
@@ -177,9 +177,9 @@ async def read_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _too_large(request: Request, limit: int) -> TooLarge:
+def _too_large(request: Request, limit: int) -> BodyTooLarge:
     request.keep_alive = False  # or the rest of the body would be read to its end
-    return TooLarge(limit)
+    return BodyTooLarge(limit)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -208,22 +208,24 @@ def _outputs(text: bytes, max_records: int) -> list[Output]:
 def bind_strictly(type_: Any, text: bytes, max_records: int) -> Any:
     """By the model; of an array, every element's every fault is told."""
     if not text:
-        raise Invalid(Fault(("body",), "The body is empty", "json"))
+        raise InvalidRequest(ErrorDetail(("body",), "The body is empty", "json"))
     try:
         value = json_text.decode(text)
         if isinstance(value, list) and len(value) > max_records:
-            raise Invalid(
-                Fault(("body",), f"The array may hold {max_records} records at most", "too_long")
+            raise InvalidRequest(
+                ErrorDetail(
+                    ("body",), f"The array may hold {max_records} records at most", "too_long"
+                )
             )
         return _validator(type_).validate_python(value)
     except json_text.BadJson as error:
-        raise Invalid(Fault(("body",), str(error), "json")) from None
+        raise InvalidRequest(ErrorDetail(("body",), str(error), "json")) from None
     except ValidationError as error:
-        raise Invalid(*_faults(("body",), error)) from None
+        raise InvalidRequest(*_faults(("body",), error)) from None
 
 
-def _faults(where: tuple[str, ...], error: ValidationError) -> Iterable[Fault]:
+def _faults(where: tuple[str, ...], error: ValidationError) -> Iterable[ErrorDetail]:
     """pydantic's faults without the values: those may be credentials."""
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         words = _WORDS.get(fault["type"], fault["msg"])
-        yield Fault((*where, *map(str, fault["loc"])), words, fault["type"])
+        yield ErrorDetail((*where, *map(str, fault["loc"])), words, fault["type"])

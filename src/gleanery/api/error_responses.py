@@ -10,18 +10,18 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.BadRequest: 400,
     errors.Unauthenticated: 401,
     errors.Forbidden: 403,
-    errors.BadLink: 403,
+    errors.InvalidSignature: 403,
     errors.NotFound: 404,
     errors.MethodNotAllowed: 405,
-    errors.Missing: 404,
-    errors.TooSlow: 408,
+    errors.ReferenceNotFound: 404,
+    errors.RequestTimeout: 408,
     errors.Conflict: 409,
-    errors.Gone: 410,
-    errors.TooLarge: 413,
+    errors.CursorExpired: 410,
+    errors.BodyTooLarge: 413,
     errors.UnsupportedMedia: 415,
-    errors.OutOfRange: 416,
-    errors.Invalid: 422,
-    errors.TooOften: 429,
+    errors.RangeNotSatisfiable: 416,
+    errors.InvalidRequest: 422,
+    errors.RateLimited: 429,
     errors.HeadTooLarge: 431,
     errors.Busy: 503,
     errors.Unavailable: 503,
@@ -57,10 +57,10 @@ def answer_to(error: errors.GleaneryError) -> Answer:
 
 def internal_error() -> Answer:
     """What the client is told of a fault of ours: nothing but that."""
-    return Answer(_detail(errors.Fault(("server",), "Internal error", "internal_error")), 500)
+    return Answer(_detail(errors.ErrorDetail(("server",), "Internal error", "internal_error")), 500)
 
 
-def _detail(*faults: errors.Fault) -> bytes:
+def _detail(*faults: errors.ErrorDetail) -> bytes:
     return json_text.encode(
         {"detail": [{"loc": list(f.loc), "msg": f.msg, "type": f.type} for f in faults]}
     )
@@ -72,8 +72,8 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"www-authenticate", b'Bearer realm="gleanery"'),)
         case errors.MethodNotAllowed(allowed=allowed):
             return ((b"allow", allowed.encode()),)
-        case errors.OutOfRange(size=size):
+        case errors.RangeNotSatisfiable(size=size):
             return ((b"content-range", b"bytes */%d" % size),)
-        case errors.Unavailable() | errors.Busy() | errors.TooOften():
+        case errors.Unavailable() | errors.Busy() | errors.RateLimited():
             return ((b"retry-after", b"%d" % error.retry_after),)
     return ()

@@ -21,7 +21,7 @@ Document = dict[str, Any]
 _REF = "#/components/schemas/{model}"
 
 
-class FaultOut(TypedDict):
+class ErrorDetailOut(TypedDict):
     """One thing that is wrong with a request. The value itself is never repeated."""
 
     loc: list[str]
@@ -29,10 +29,10 @@ class FaultOut(TypedDict):
     type: str
 
 
-class Problem(TypedDict):
+class ErrorBody(TypedDict):
     """What every error answers."""
 
-    detail: list[FaultOut]
+    detail: list[ErrorDetailOut]
 
 
 def document(operations: Sequence[Operation], settings: Settings) -> Document:
@@ -72,7 +72,7 @@ class _Schemas:
     """All types of the table as JSON Schema, those with a name shared under components."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
-        types: dict[str, tuple[Any, Any]] = {"problem": (Problem, "serialization")}
+        types: dict[str, tuple[Any, Any]] = {"problem": (ErrorBody, "serialization")}
         for operation in operations:
             types[f"{operation.name} body"] = (operation.body, "validation")
             types[f"{operation.name} query"] = (operation.query, "validation")

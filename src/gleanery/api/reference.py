@@ -205,7 +205,7 @@ def markdown(contract: Document) -> str:
         "",
         "Every `/v1` route but `/v1/blobs` needs `Authorization: Bearer <token>`. HEAD is answered",
         "wherever GET is. Dates are `YYYY-MM-DDTHH:MM:SSZ`. Every error has the shape of",
-        "`Problem`.",
+        "`ErrorBody`.",
         "",
     ]
     for s in sections(contract):

@@ -17,10 +17,10 @@ from typing import Any, Protocol, cast
 
 import httptools
 
-from gleanery.errors import BadRequest, GleaneryError, HeadTooLarge, TooSlow
+from gleanery.errors import BadRequest, GleaneryError, HeadTooLarge, RequestTimeout
 from gleanery.http.head import Head
 from gleanery.http.registry import Gate
-from gleanery.http.request import HELD, ClientGone, Request
+from gleanery.http.request import HELD, ClientDisconnected, Request
 from gleanery.scheduling.deferred_reads import Later
 
 _LONGEST_HEAD = 64 * 1024
@@ -130,7 +130,9 @@ class Connection(asyncio.Protocol):
         self._has_heard_all = True
         for request in (self._current, *self._queue):
             if request is not None:
-                request.fail(ClientGone(), keep_alive=request.is_whole and bool(self._queue))
+                request.fail(
+                    ClientDisconnected(), keep_alive=request.is_whole and bool(self._queue)
+                )
         if self._queue:
             self._queue[-1].keep_alive = False
         has_tls = self._transport.get_extra_info("ssl_object") is not None
@@ -144,7 +146,7 @@ class Connection(asyncio.Protocol):
         if self._current is None:
             self._state.connections.discard(self)
         else:
-            self._current.fail(ClientGone())
+            self._current.fail(ClientDisconnected())
 
     def pause_writing(self) -> None:
         self._room = self._loop.create_future()
@@ -219,12 +221,12 @@ class Connection(asyncio.Protocol):
         if self._room is not None:
             await self._room
         if self._is_lost:
-            raise ClientGone
+            raise ClientDisconnected
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """What is small goes out in one piece; what is large is not copied for that."""
         if self._is_lost:
-            raise ClientGone
+            raise ClientDisconnected
         size = sum(map(len, parts))
         self._left += size
         if size <= HELD:
@@ -296,7 +298,7 @@ class Connection(asyncio.Protocol):
             else:
                 await self._gate.handler.refuse(request, refusal)
             is_answered = True
-        except ClientGone:
+        except ClientDisconnected:
             pass
         finally:
             if request.visit is not None:
@@ -376,7 +378,7 @@ class Connection(asyncio.Protocol):
         elif what == "the end" and self._waited >= _LINGER_SECONDS:
             self._transport.abort()
         elif what == "a head" and self._waited >= self._gate.stall_seconds:
-            self.refuse(TooSlow())
+            self.refuse(RequestTimeout())
         elif what in ("a body", "a reader") and self._waited >= self._gate.stall_seconds:
             self._hold_to_pace(what)
 
@@ -410,7 +412,7 @@ class Connection(asyncio.Protocol):
         is_slow = moved < _SLOWEST * self._waited
         self._begin_window()
         if is_slow and what == "a body" and self._arriving is not None:
-            self.refuse(TooSlow())
+            self.refuse(RequestTimeout())
         elif is_slow:
             self.abort()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from gleanery.errors import OutOfRange
+from gleanery.errors import RangeNotSatisfiable
 
 _RANGE = re.compile(rb"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
@@ -47,7 +47,7 @@ def wanted(headers: dict[bytes, bytes], etag: bytes, size: int) -> Part:
         if size == 0 and int(last) > 0:
             return whole  # the last bytes of nothing
     if start >= stop:
-        raise OutOfRange(size)
+        raise RangeNotSatisfiable(size)
     return Part(start, stop, size)
 
 

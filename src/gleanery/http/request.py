@@ -22,7 +22,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client went away before its request was whole: there is nobody to answer."""
 
 
@@ -34,10 +34,10 @@ class Wire(Protocol):
         """Whether the client is behind with reading what was written."""
 
     async def emptied(self) -> None:
-        """Returns when it is not any more; raises ClientGone."""
+        """Returns when it is not any more; raises ClientDisconnected."""
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Sends bytes; raises ClientGone."""
+        """Sends bytes; raises ClientDisconnected."""
 
     def resume_reading(self) -> None:
         """Lets the client send on."""

@@ -22,7 +22,7 @@ _LINE_SECONDS = 20.0
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # and no credentials
 
 
-class SchemaFault(NamedTuple):
+class SchemaViolation(NamedTuple):
     """Where a value breaks the schema: which value, the way into it, the way into the schema."""
 
     place: int
@@ -46,7 +46,7 @@ class Schemas:
         self._answered = 0
         self._turn = asyncio.Lock()
 
-    async def faults(self, schema: str, values: Sequence[Any]) -> list[SchemaFault]:
+    async def faults(self, schema: str, values: Sequence[Any]) -> list[SchemaViolation]:
         """How the values break the schema. Raises ``NotASchema`` or ``TooCostly``."""
         question = await asyncio.to_thread(json_text.encode, {"schema": schema, "values": values})
         try:
@@ -60,7 +60,7 @@ class Schemas:
         told = await asyncio.to_thread(json.loads, answer)
         if not told["is_schema"]:
             raise NotASchema
-        return [SchemaFault(*fault) for fault in told["faults"]]
+        return [SchemaViolation(*fault) for fault in told["faults"]]
 
     async def close(self) -> None:
         process, self._process = self._process, None

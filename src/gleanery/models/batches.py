@@ -34,7 +34,7 @@ _head = msgspec.json.Decoder(Head).decode
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 InFull = Callable[[], Sequence[Output]]
-"""Reads a whole batch in the strict way; raises Invalid with every fault that it has."""
+"""Reads a whole batch in the strict way; raises InvalidRequest with every fault that it has."""
 
 
 class Batch(NamedTuple):
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
     places: Sequence[int]
     """Where each stands in what the client sent."""
     read: Callable[[Sequence[int]], Sequence[Output]]
-    """What those of these numbers say. Raises Invalid with every fault of the batch."""
+    """What those of these numbers say. Raises InvalidRequest with every fault of the batch."""
 
     def read_whole(self) -> Batch:
         """The same, and nothing is left to read."""

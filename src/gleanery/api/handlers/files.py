@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from gleanery.api.context import Answer, Call, Services
 from gleanery.blobs import NoBlob
-from gleanery.errors import BadLink, NotFound
+from gleanery.errors import InvalidSignature, NotFound
 from gleanery.http import ranges
 from gleanery.models.requests import BlobQuery, FileQuery, FileUpload
 from gleanery.storage import files
@@ -104,7 +104,7 @@ async def get_blob(call: Call[BlobQuery, None]) -> Answer:
     s, query = call.services, call.query
     parts = (call.path["id"], query.organization, query.expires, query.signature)
     if not s.file_links.is_valid(*parts, now=s.clock() // timestamps.SECOND):
-        raise BadLink
+        raise InvalidSignature
     organization_id = int(query.organization)  # which the link has proved
     call.visit.be_of(organization_id)
     database = s.database.of(organization_id)

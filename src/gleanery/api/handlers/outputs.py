@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from gleanery.api import urls
 from gleanery.api.binding import bind_strictly
 from gleanery.api.context import Answer, Call
-from gleanery.errors import Fault, GleaneryError, Invalid
+from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
 from gleanery.models import batches
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output, OutputIn, OutputQuery
@@ -83,7 +83,7 @@ async def store_lines(call: Call[None, AsyncIterator[bytes]]) -> Answer:
         tally += await _store_lines(call, batch, first)
     except GleaneryError as error:
         reached = f"Nothing is stored from line {first} on, counted from 0; all before it is"
-        error.faults = (*error.faults, Fault(("body", str(first)), reached, "stopped"))
+        error.faults = (*error.faults, ErrorDetail(("body", str(first)), reached, "stopped"))
         raise
     counts = {name: tally[name] for name in ("created", "updated", "unchanged")}
     return Answer(json_text.encode(counts | {"lines": count}))
@@ -114,12 +114,12 @@ def _bind_lines(lines: list[bytes], first: int) -> Batch:
 def _bind_strictly(lines: dict[int, bytes]) -> list[Output]:
     """The outputs, or every fault of every line."""
     bound: list[Output] = []
-    faults: list[Fault] = []
+    faults: list[ErrorDetail] = []
     for place, line in lines.items():
         try:
             bound.append(bind_strictly(OutputIn, line, 1).checked())
-        except Invalid as error:
+        except InvalidRequest as error:
             faults += [replace(f, loc=("body", str(place), *f.loc[1:])) for f in error.faults]
     if faults:
-        raise Invalid(*faults)
+        raise InvalidRequest(*faults)
     return bound

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from gleanery.errors import Gone, NotFound
+from gleanery.errors import CursorExpired, NotFound
 from gleanery.storage import group_lock, metadata
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
@@ -137,11 +137,11 @@ async def _group(database: Database, organization_id: int, group: str) -> Row:
 def _admitted(position: Position, purged: int, restored: str | None, now: int) -> Position:
     """The position, if every deletion that its holder must still hear of is known."""
     if restored is not None and 0 < position.seq < int(restored):
-        raise Gone
+        raise CursorExpired
     if position.started is None and position.seq == 0 and purged > 0:
         return Position(0, now - now % _DAY)
     if 0 < (position.seq if position.started is None else position.started) < purged:
-        raise Gone
+        raise CursorExpired
     return position
 
 

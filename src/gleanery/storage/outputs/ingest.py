@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gleanery.errors import Fault, Missing
+from gleanery.errors import ErrorDetail, ReferenceNotFound
 from gleanery.json_schema.validator import Schemas
 from gleanery.models.batches import Batch
 from gleanery.models.responses import IngestAnswer, StoredOutput
@@ -204,13 +204,13 @@ async def _name_files(
         names.subtract(files.named_in(output.file_ids))
     held = await files.name(turn, names) if names else {}
     missing = [
-        Fault(("body", str(draft.place), "files", str(n), "id"), _NO_FILE, "not_found")
+        ErrorDetail(("body", str(draft.place), "files", str(n), "id"), _NO_FILE, "not_found")
         for draft in changed
         for n, file in enumerate(draft.files)
         if file.id is not None and file.id not in held
     ]
     if missing:
-        raise Missing(*missing)
+        raise ReferenceNotFound(*missing)
     texts = files.Texts(held, turn.now)
     for output in moved:
         assert output.new_value is not None

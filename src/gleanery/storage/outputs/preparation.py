@@ -102,7 +102,7 @@ class Drafting:
             self.read(range(len(self.drafts)))
 
     def read(self, numbers: Sequence[int]) -> None:
-        """Drafts the outputs of these numbers. Raises Invalid with every fault of the batch."""
+        """Drafts the outputs of these numbers. Raises InvalidRequest with every fault of the batch."""
         for start in range(0, len(numbers), _AT_ONCE):
             some = numbers[start : start + _AT_ONCE]
             for number, output in zip(some, self._batch.read(some), strict=True):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gleanery.errors import Fault, Invalid
-from gleanery.json_schema.validator import NotASchema, SchemaFault, Schemas, TooCostly
+from gleanery.errors import ErrorDetail, InvalidRequest
+from gleanery.json_schema.validator import NotASchema, Schemas, SchemaViolation, TooCostly
 from gleanery.models.batches import Batch, Head
 from gleanery.models.requests import Output
 from gleanery.storage.database import Database
@@ -53,10 +53,10 @@ class Rules(NamedTuple):
         return self != Rules()
 
     async def check(self, schemas: Schemas, batch: Batch) -> None:
-        """Raises Invalid with what in the batch breaks the schema. Values are not repeated."""
+        """Raises InvalidRequest with what in the batch breaks the schema. Values are not repeated."""
         if self.schema is None:
             return
-        faults: list[Fault] = []
+        faults: list[ErrorDetail] = []
         for start in range(0, len(batch.heads), _AT_ONCE):
             some = range(start, min(start + _AT_ONCE, len(batch.heads)))
             values = [output.data for output in batch.read(some)]
@@ -64,23 +64,23 @@ class Rules(NamedTuple):
                 place = str(batch.places[start + fault.place])
                 where = "/".join(fault.schema_path)
                 faults.append(
-                    Fault(
+                    ErrorDetail(
                         ("body", place, "data", *fault.instance_path),
                         f"does not meet the group's schema at {where}",
                         "schema",
                     )
                 )
         if faults:
-            raise Invalid(*faults)
+            raise InvalidRequest(*faults)
 
-    async def _broken(self, schemas: Schemas, values: Sequence[Any]) -> list[SchemaFault]:
+    async def _broken(self, schemas: Schemas, values: Sequence[Any]) -> list[SchemaViolation]:
         assert self.schema is not None
         try:
             return await schemas.faults(self.schema, values)
         except TooCostly:
-            raise Invalid(Fault(("body",), _TOO_COSTLY, "schema")) from None
+            raise InvalidRequest(ErrorDetail(("body",), _TOO_COSTLY, "schema")) from None
         except NotASchema:
-            raise Invalid(Fault(("body",), _OUTDATED, "schema")) from None
+            raise InvalidRequest(ErrorDetail(("body",), _OUTDATED, "schema")) from None
 
 
 async def rules_of(database: Database, organization_id: int, group: str) -> Rules:
@@ -89,7 +89,7 @@ async def rules_of(database: Database, organization_id: int, group: str) -> Rule
 
 
 async def check_schema(schemas: Schemas, schema: str | None) -> None:
-    """Raises Invalid if this is not a JSON Schema that stands on its own."""
+    """Raises InvalidRequest if this is not a JSON Schema that stands on its own."""
     if schema is None:
         return
     try:
@@ -97,9 +97,9 @@ async def check_schema(schemas: Schemas, schema: str | None) -> None:
             raise NotASchema
         await schemas.faults(schema, [])
     except NotASchema:
-        raise Invalid(Fault(("body", "schema"), _NO_SCHEMA, "schema")) from None
+        raise InvalidRequest(ErrorDetail(("body", "schema"), _NO_SCHEMA, "schema")) from None
     except TooCostly:
-        raise Invalid(Fault(("body", "schema"), _TOO_COSTLY_ALONE, "schema")) from None
+        raise InvalidRequest(ErrorDetail(("body", "schema"), _TOO_COSTLY_ALONE, "schema")) from None
 
 
 @lru_cache(maxsize=256)
