@@ -170,7 +170,7 @@ class Unavailable(GleaneryError):
         super().__init__(ErrorDetail(("server",), msg, "unavailable"))
 
 
-class Busy(GleaneryError):
+class Overloaded(GleaneryError):
     """As much is under way as the service, or this organization's part of it, can hold."""
 
     retry_after = 1

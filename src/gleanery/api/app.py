@@ -21,7 +21,7 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
-from gleanery.errors import Busy, GleaneryError, RateLimited, Unavailable
+from gleanery.errors import Overloaded, GleaneryError, RateLimited, Unavailable
 from gleanery.http.head import Head
 from gleanery.http.registry import Gate
 from gleanery.http.request import ClientDisconnected, Header, Request
@@ -48,7 +48,7 @@ _NOBODY = 0
 _LARGE_BODY = 256 * 1024  # is read in a thread, so that other requests get their turns
 _UNMATCHED = "unmatched"
 _NOT_MODIFIED = 304
-_FULL = Busy()
+_FULL = Overloaded()
 _FULL_ANSWER = error_responses.answer_to(_FULL)
 _ALWAYS = b"x-request-id: %s\r\nx-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 
@@ -254,7 +254,7 @@ class App:
             answer = await self._answer(operation, path, request, id_)
         except GleaneryError as error:
             answer = error_responses.answer_to(error)
-            if isinstance(error, Busy | RateLimited):
+            if isinstance(error, Overloaded | RateLimited):
                 request.decline()
             if isinstance(error, Unavailable):
                 _log.warning("unavailable", extra={"request_id": id_.decode()}, exc_info=error)

@@ -23,7 +23,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.InvalidRequest: 422,
     errors.RateLimited: 429,
     errors.HeadTooLarge: 431,
-    errors.Busy: 503,
+    errors.Overloaded: 503,
     errors.Unavailable: 503,
 }
 MEANING = {
@@ -74,6 +74,6 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"allow", allowed.encode()),)
         case errors.RangeNotSatisfiable(size=size):
             return ((b"content-range", b"bytes */%d" % size),)
-        case errors.Unavailable() | errors.Busy() | errors.RateLimited():
+        case errors.Unavailable() | errors.Overloaded() | errors.RateLimited():
             return ((b"retry-after", b"%d" % error.retry_after),)
     return ()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from gleanery.errors import Busy, GleaneryError
+from gleanery.errors import Overloaded, GleaneryError
 from gleanery.http.request import Request
 
 _TOLD = 100  # connections beyond the limit that are told so; further ones are cut off
@@ -82,7 +82,7 @@ class Gate:
             self.forget(idle)
             idle.close()
         elif len(self._connections) <= self._max_connections + _TOLD:
-            connection.refuse(Busy())
+            connection.refuse(Overloaded())
         else:
             connection.abort()
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
-from gleanery.errors import Busy
+from gleanery.errors import Overloaded
 from gleanery.scheduling.fair_queue import Turns
 
 _FEW = 8  # requests, among which nobody has to wait for long
@@ -78,7 +78,7 @@ class Visit:
         try:
             yield
         finally:
-            with suppress(Busy):  # nobody is refused for the sake of many who come back at once
+            with suppress(Overloaded):  # nobody is refused for the sake of many who come back at once
                 self.move(home)
 
     def end(self) -> None:
@@ -86,7 +86,7 @@ class Visit:
 
     def _change(self, places: Places, organization_id: int) -> None:
         if not places.has_one_for(organization_id):
-            raise Busy
+            raise Overloaded
         self.end()
         places.take(organization_id)
         self._places, self._organization_id = places, organization_id
