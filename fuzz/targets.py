@@ -245,7 +245,7 @@ def read_body(data: bytes) -> None:
             bound.read_whole()
         faults: Sequence[ErrorDetail] = ()
     except InvalidRequest as error:
-        faults = error.faults
+        faults = error.details
     for fault in faults:
         assert fault.msg
         assert all(isinstance(part, str) for part in fault.loc)
@@ -267,7 +267,7 @@ def _outcome(read: Callable[[], Sequence[Output]]) -> str | Sequence[ErrorDetail
     try:
         return repr(list(read()))
     except InvalidRequest as error:
-        return error.faults
+        return error.details
 
 
 def read_range(data: bytes) -> None:

@@ -222,12 +222,12 @@ def test_a_schema_process_that_hears_nothing_more_is_replaced() -> None:
 
     async def ask_twice() -> tuple[int, int]:
         schemas = Schemas()
-        first = await schemas.faults('{"required":["a"]}', [{}])
+        first = await schemas.details('{"required":["a"]}', [{}])
         assert schemas._process is not None
         assert schemas._process.stdin is not None
         schemas._process.stdin.transport.abort()
         await asyncio.sleep(0.01)
-        second = await schemas.faults('{"required":["a"]}', [{}, {}])
+        second = await schemas.details('{"required":["a"]}', [{}, {}])
         await schemas.close()
         return len(first), len(second)
 

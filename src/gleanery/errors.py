@@ -16,15 +16,15 @@ class ErrorDetail:
 
 
 class GleaneryError(Exception):
-    """A fact the caller is told; ``faults`` is what it is told with."""
+    """A fact the caller is told; ``details`` is what it is told with."""
 
-    def __init__(self, *faults: ErrorDetail) -> None:
-        super().__init__("; ".join(fault.msg for fault in faults))
-        self.faults = faults
+    def __init__(self, *details: ErrorDetail) -> None:
+        super().__init__("; ".join(detail.msg for detail in details))
+        self.details = details
 
 
 class InvalidRequest(GleaneryError):
-    """The request does not meet the contract; every fault found is named."""
+    """The request does not meet the contract; every detail found is named."""
 
 
 class Unauthenticated(GleaneryError):

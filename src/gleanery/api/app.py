@@ -25,7 +25,7 @@ from gleanery.errors import Overloaded, GleaneryError, RateLimited, Unavailable
 from gleanery.http.head import Head
 from gleanery.http.registry import Gate
 from gleanery.http.request import ClientDisconnected, Header, Request
-from gleanery.json_schema.validator import Schemas
+from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
 from gleanery.scheduling.limits import Beginnings, Places, Visit
 from gleanery.security.key_files import KeyFile, keys_from_text
@@ -70,7 +70,7 @@ def build_app(
         settings=settings,
         address=settings.address,
         database=database,
-        schemas=Schemas(),
+        schemas=SchemaValidator(),
         blobs=blobs,
         vault=vault,
         readings=Readings(),

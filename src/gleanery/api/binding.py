@@ -1,4 +1,4 @@
-"""From the bytes of a request to checked arguments, or to every fault that they have."""
+"""From the bytes of a request to checked arguments, or to every detail that they have."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def bind_query(model: type[BaseModel], raw: bytes) -> Asked:
 
 
 def _parsed(raw: bytes) -> dict[str, str]:
-    """The parameters as written. One that is given twice says two things: a fault."""
+    """The parameters as written. One that is given twice says two things: a detail."""
     if not raw:
         return {}
     try:
@@ -206,7 +206,7 @@ def _outputs(text: bytes, max_records: int) -> list[Output]:
 
 
 def bind_strictly(type_: Any, text: bytes, max_records: int) -> Any:
-    """By the model; of an array, every element's every fault is told."""
+    """By the model; of an array, every element's every detail is told."""
     if not text:
         raise InvalidRequest(ErrorDetail(("body",), "The body is empty", "json"))
     try:
@@ -225,7 +225,7 @@ def bind_strictly(type_: Any, text: bytes, max_records: int) -> Any:
 
 
 def _faults(where: tuple[str, ...], error: ValidationError) -> Iterable[ErrorDetail]:
-    """pydantic's faults without the values: those may be credentials."""
-    for fault in error.errors(include_url=False, include_context=False, include_input=False):
-        words = _WORDS.get(fault["type"], fault["msg"])
-        yield ErrorDetail((*where, *map(str, fault["loc"])), words, fault["type"])
+    """pydantic's details without the values: those may be credentials."""
+    for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        words = _WORDS.get(detail["type"], detail["msg"])
+        yield ErrorDetail((*where, *map(str, detail["loc"])), words, detail["type"])

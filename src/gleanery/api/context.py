@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from gleanery.api.file_links import FileLinks
 from gleanery.blobs import Blobs
 from gleanery.http.request import Header, Request
-from gleanery.json_schema.validator import Schemas
+from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability.telemetry import Telemetry
 from gleanery.scheduling.limits import Beginnings, Places, Visit
 from gleanery.security.vault import Vault
@@ -31,7 +31,7 @@ class Services:
     settings: Settings
     address: str
     database: Engine
-    schemas: Schemas
+    schemas: SchemaValidator
     blobs: Blobs
     vault: Vault
     readings: Readings

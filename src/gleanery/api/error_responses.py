@@ -36,9 +36,9 @@ MEANING = {
     413: "The body is too large.",
     415: "The body's Content-Type or Content-Encoding is not one this operation reads.",
     416: "The file ends before the part that is asked for.",
-    422: "The request fails validation; every fault is listed.",
+    422: "The request fails validation; every detail is listed.",
     429: "The token has asked more often than it may; Retry-After says when to try again.",
-    500: "A fault of the service; the request id leads to it in the log.",
+    500: "A detail of the service; the request id leads to it in the log.",
     503: "Too much is under way, or the database, the store of files or a secret key is not at "
     "hand now; Retry-After says when to try again.",
 }
@@ -52,17 +52,17 @@ HEADERS_OF = {
 
 def answer_to(error: errors.GleaneryError) -> Answer:
     """What the client is told."""
-    return Answer(_detail(*error.faults), STATUS[type(error)], headers=_headers(error))
+    return Answer(_detail(*error.details), STATUS[type(error)], headers=_headers(error))
 
 
 def internal_error() -> Answer:
-    """What the client is told of a fault of ours: nothing but that."""
+    """What the client is told of a detail of ours: nothing but that."""
     return Answer(_detail(errors.ErrorDetail(("server",), "Internal error", "internal_error")), 500)
 
 
-def _detail(*faults: errors.ErrorDetail) -> bytes:
+def _detail(*details: errors.ErrorDetail) -> bytes:
     return json_text.encode(
-        {"detail": [{"loc": list(f.loc), "msg": f.msg, "type": f.type} for f in faults]}
+        {"detail": [{"loc": list(f.loc), "msg": f.msg, "type": f.type} for f in details]}
     )
 
 

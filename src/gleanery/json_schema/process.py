@@ -1,4 +1,4 @@
-"""The process that holds data against JSON Schemas: each line it reads is a question.
+"""The process that holds data against JSON SchemaValidator: each line it reads is a question.
 
 A schema is its author's program: a few lines of it can ask for more time, memory or stack than
 there is. Here they can end nothing but this process.
@@ -22,8 +22,8 @@ SECONDS = 5
 """How much processor time one question may take."""
 
 _BYTES = 1024**3
-_FAULTS_TOLD = 10  # of one output; its author mends the first before the hundredth
-_FAULTS_IN_DETAIL = 100  # of all; of every further output only the first
+_MAX_VIOLATIONS_PER_VALUE = 10  # of one output; its author mends the first before the hundredth
+_MAX_DETAILED_VIOLATIONS = 100  # of all; of every further output only the first
 _STEPS_TOLD = 12  # of the way to a fault,
 _STEP_TOLD = 60  # and this much of a name on it
 _SCHEMAS_KEPT = 8  # each may take a good part of the memory
@@ -55,14 +55,14 @@ def _answer(schema: str, values: list[Any]) -> dict[str, Any]:
     try:
         validator = _validator(schema)
     except Exception:
-        return {"is_schema": False, "faults": []}
+        return {"is_schema": False, "violations": []}
     found: list[tuple[int, list[str], list[str]]] = []
     for place, value in enumerate(values):
         if not validator.is_valid(value):
-            most = _FAULTS_TOLD if len(found) < _FAULTS_IN_DETAIL else 1
+            most = _MAX_VIOLATIONS_PER_VALUE if len(found) < _MAX_DETAILED_VIOLATIONS else 1
             for error in islice(validator.iter_errors(value), most):
                 found.append((place, _told(error.instance_path), _told(error.schema_path)))
-    return {"is_schema": True, "faults": found}
+    return {"is_schema": True, "violations": found}
 
 
 def _told(path: list[str | int]) -> list[str]:

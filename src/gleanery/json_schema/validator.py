@@ -30,15 +30,15 @@ class SchemaViolation(NamedTuple):
     schema_path: list[str]
 
 
-class NotASchema(Exception):
+class InvalidSchema(Exception):
     """The text is not a JSON Schema that stands on its own."""
 
 
-class TooCostly(Exception):
+class SchemaTooCostly(Exception):
     """The question has ended a schema process that was given nothing else."""
 
 
-class Schemas:
+class SchemaValidator:
     """The schema process of this service; it is started when the first question comes."""
 
     def __init__(self) -> None:
@@ -46,8 +46,8 @@ class Schemas:
         self._answered = 0
         self._turn = asyncio.Lock()
 
-    async def faults(self, schema: str, values: Sequence[Any]) -> list[SchemaViolation]:
-        """How the values break the schema. Raises ``NotASchema`` or ``TooCostly``."""
+    async def violations(self, schema: str, values: Sequence[Any]) -> list[SchemaViolation]:
+        """How the values break the schema. Raises ``InvalidSchema`` or ``SchemaTooCostly``."""
         question = await asyncio.to_thread(json_text.encode, {"schema": schema, "values": values})
         try:
             await asyncio.wait_for(self._turn.acquire(), _LINE_SECONDS)
@@ -59,8 +59,8 @@ class Schemas:
             self._turn.release()
         told = await asyncio.to_thread(json.loads, answer)
         if not told["is_schema"]:
-            raise NotASchema
-        return [SchemaViolation(*fault) for fault in told["faults"]]
+            raise InvalidSchema
+        return [SchemaViolation(*violation) for violation in told["violations"]]
 
     async def close(self) -> None:
         process, self._process = self._process, None
@@ -80,7 +80,7 @@ class Schemas:
                 return answer
             _log.warning("the schema process has ended", extra={"status": process.returncode})
             if was_fresh:
-                raise TooCostly
+                raise SchemaTooCostly
 
     async def _answer(self, process: Process, question: bytes) -> bytes:
         """One whole line, or nothing; in that case the process is gone."""
@@ -117,9 +117,9 @@ async def _start() -> Process:
             env={name: text for name, text in os.environ.items() if name.startswith(_ENVIRONMENT)},
         )
     except OSError as error:
-        raise Unavailable("Schemas can't be checked now; try again") from error
+        raise Unavailable("SchemaValidator can't be checked now; try again") from error
     assert process.stdout is not None
     if not await process.stdout.readline():
         _log.error("the schema process does not start", extra={"status": await process.wait()})
-        raise Unavailable("Schemas can't be checked now; try again")
+        raise Unavailable("SchemaValidator can't be checked now; try again")
     return process

@@ -78,7 +78,9 @@ class Visit:
         try:
             yield
         finally:
-            with suppress(Overloaded):  # nobody is refused for the sake of many who come back at once
+            with suppress(
+                Overloaded
+            ):  # nobody is refused for the sake of many who come back at once
                 self.move(home)
 
     def end(self) -> None:

@@ -83,7 +83,7 @@ async def store_lines(call: Call[None, AsyncIterator[bytes]]) -> Answer:
         tally += await _store_lines(call, batch, first)
     except GleaneryError as error:
         reached = f"Nothing is stored from line {first} on, counted from 0; all before it is"
-        error.faults = (*error.faults, ErrorDetail(("body", str(first)), reached, "stopped"))
+        error.details = (*error.details, ErrorDetail(("body", str(first)), reached, "stopped"))
         raise
     counts = {name: tally[name] for name in ("created", "updated", "unchanged")}
     return Answer(json_text.encode(counts | {"lines": count}))
@@ -112,14 +112,14 @@ def _bind_lines(lines: list[bytes], first: int) -> Batch:
 
 
 def _bind_strictly(lines: dict[int, bytes]) -> list[Output]:
-    """The outputs, or every fault of every line."""
+    """The outputs, or every detail of every line."""
     bound: list[Output] = []
-    faults: list[ErrorDetail] = []
+    details: list[ErrorDetail] = []
     for place, line in lines.items():
         try:
             bound.append(bind_strictly(OutputIn, line, 1).checked())
         except InvalidRequest as error:
-            faults += [replace(f, loc=("body", str(place), *f.loc[1:])) for f in error.faults]
-    if faults:
-        raise InvalidRequest(*faults)
+            details += [replace(f, loc=("body", str(place), *f.loc[1:])) for f in error.details]
+    if details:
+        raise InvalidRequest(*details)
     return bound

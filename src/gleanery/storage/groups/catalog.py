@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from gleanery.errors import NotFound
-from gleanery.json_schema.validator import Schemas
+from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupOut, JobOut
 from gleanery.storage import group_lock, reviews
@@ -103,7 +103,7 @@ def _job(row: Row) -> JobOut:
 
 async def set_group(
     database: Database,
-    schemas: Schemas,
+    schemas: SchemaValidator,
     organization_id: int,
     group: str,
     settings: GroupSettings,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gleanery.errors import ErrorDetail, ReferenceNotFound
-from gleanery.json_schema.validator import Schemas
+from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import Batch
 from gleanery.models.responses import IngestAnswer, StoredOutput
 from gleanery.storage import files, group_lock
@@ -89,7 +89,7 @@ class _Unread(Exception):
 
 async def store_outputs(
     database: Database,
-    schemas: Schemas,
+    schemas: SchemaValidator,
     organization_id: int,
     group: str,
     batch: Batch,
@@ -139,7 +139,7 @@ async def store_outputs(
 
 
 async def _drafting(
-    database: Database, schemas: Schemas, organization_id: int, group: str, batch: Batch
+    database: Database, schemas: SchemaValidator, organization_id: int, group: str, batch: Batch
 ) -> Drafting:
     """Begins to draft under the group's rules, which may need to know all that the batch says."""
     rules = await rules_of(database, organization_id, group)

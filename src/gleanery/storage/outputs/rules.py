@@ -8,7 +8,12 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gleanery.errors import ErrorDetail, InvalidRequest
-from gleanery.json_schema.validator import NotASchema, Schemas, SchemaViolation, TooCostly
+from gleanery.json_schema.validator import (
+    InvalidSchema,
+    SchemaValidator,
+    SchemaViolation,
+    SchemaTooCostly,
+)
 from gleanery.models.batches import Batch, Head
 from gleanery.models.requests import Output
 from gleanery.storage.database import Database
@@ -52,34 +57,36 @@ class Rules(NamedTuple):
         """Whether an output's head tells too little."""
         return self != Rules()
 
-    async def check(self, schemas: Schemas, batch: Batch) -> None:
+    async def check(self, schemas: SchemaValidator, batch: Batch) -> None:
         """Raises InvalidRequest with what in the batch breaks the schema. Values are not repeated."""
         if self.schema is None:
             return
-        faults: list[ErrorDetail] = []
+        details: list[ErrorDetail] = []
         for start in range(0, len(batch.heads), _AT_ONCE):
             some = range(start, min(start + _AT_ONCE, len(batch.heads)))
             values = [output.data for output in batch.read(some)]
-            for fault in await self._broken(schemas, values):
-                place = str(batch.places[start + fault.place])
-                where = "/".join(fault.schema_path)
-                faults.append(
+            for violation in await self._broken(schemas, values):
+                place = str(batch.places[start + violation.place])
+                where = "/".join(violation.schema_path)
+                details.append(
                     ErrorDetail(
-                        ("body", place, "data", *fault.instance_path),
+                        ("body", place, "data", *violation.instance_path),
                         f"does not meet the group's schema at {where}",
                         "schema",
                     )
                 )
-        if faults:
-            raise InvalidRequest(*faults)
+        if details:
+            raise InvalidRequest(*details)
 
-    async def _broken(self, schemas: Schemas, values: Sequence[Any]) -> list[SchemaViolation]:
+    async def _broken(
+        self, schemas: SchemaValidator, values: Sequence[Any]
+    ) -> list[SchemaViolation]:
         assert self.schema is not None
         try:
-            return await schemas.faults(self.schema, values)
-        except TooCostly:
+            return await schemas.violations(self.schema, values)
+        except SchemaTooCostly:
             raise InvalidRequest(ErrorDetail(("body",), _TOO_COSTLY, "schema")) from None
-        except NotASchema:
+        except InvalidSchema:
             raise InvalidRequest(ErrorDetail(("body",), _OUTDATED, "schema")) from None
 
 
@@ -88,17 +95,17 @@ async def rules_of(database: Database, organization_id: int, group: str) -> Rule
     return Rules(*rows[0]) if rows else Rules()
 
 
-async def check_schema(schemas: Schemas, schema: str | None) -> None:
+async def check_schema(schemas: SchemaValidator, schema: str | None) -> None:
     """Raises InvalidRequest if this is not a JSON Schema that stands on its own."""
     if schema is None:
         return
     try:
         if len(schema) > _LONGEST_SCHEMA:
-            raise NotASchema
-        await schemas.faults(schema, [])
-    except NotASchema:
+            raise InvalidSchema
+        await schemas.violations(schema, [])
+    except InvalidSchema:
         raise InvalidRequest(ErrorDetail(("body", "schema"), _NO_SCHEMA, "schema")) from None
-    except TooCostly:
+    except SchemaTooCostly:
         raise InvalidRequest(ErrorDetail(("body", "schema"), _TOO_COSTLY_ALONE, "schema")) from None
 
 
