@@ -23,8 +23,8 @@ from gleanery.settings import Settings
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import opened
-from gleanery.storage.postgres import database
-from gleanery.storage.sqlite import database
+from gleanery.storage.postgres import database as postgres
+from gleanery.storage.sqlite import database as sqlite
 from gleanery.values import timestamps
 
 T = TypeVar("T")

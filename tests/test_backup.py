@@ -33,7 +33,7 @@ from test_outputs import output
 
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
-from gleanery.storage.maintenance import restore
+from gleanery.storage.maintenance import restore as restore_steps
 from gleanery.storage.outputs import mutations
 
 
@@ -431,8 +431,8 @@ def test_a_database_that_is_half_told_of_its_restore_is_not_served(
             raise SettingsError("interrupted")
         return await send(*some)
 
-    monkeypatch.setattr(restored, "_AT_ONCE", 10)
-    monkeypatch.setattr(outputs, "send_some_again", send_or_fail)
+    monkeypatch.setattr(restore_steps, "_AT_ONCE", 10)
+    monkeypatch.setattr(mutations, "send_some_again", send_or_fail)
     assert "interrupted" in gleanery_here("restored", *place.where).stderr
     monkeypatch.undo()
     refused = gleanery("serve", *place.where, "--port", "0", **place.variables)

@@ -19,7 +19,7 @@ from test_outputs import output
 
 from gleanery.security import tokens
 from gleanery.storage import group_lock
-from gleanery.storage.bulk_jobs import jobs
+from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import opened
 from gleanery.storage.organizations import find_grant
@@ -149,7 +149,7 @@ def test_a_removal_counts_what_others_have_helped_to_remove(swept: Client) -> No
 def test_a_removal_takes_few_at_once_and_leaves_nothing(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chores, "_AT_ONCE", 2)
+    monkeypatch.setattr(bulk_jobs, "_AT_ONCE", 2)
     jobs = [f"job-{n}" for n in range(7)]
     for name in ("group", "other"):
         client.store(
@@ -197,7 +197,7 @@ def test_what_is_set_during_a_removal_is_of_the_new_group(client: Client, servic
 
 def test_approving_again_what_is_approved(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step reads no more than it may change."""
-    monkeypatch.setattr(chores, "_AT_ONCE", 2)
+    monkeypatch.setattr(bulk_jobs, "_AT_ONCE", 2)
     client.store("group", *(output(n) for n in range(7)))
     for status, approved in (("approved", 7), ("approved", 7), ("rejected", 0), ("approved", 7)):
         client.post("/v1/reviews/group", json={"job_id": "job", "status": status})

@@ -281,7 +281,7 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
 ) -> None:
     import apsw
 
-    from gleanery.storage.sqlite import database
+    from gleanery.storage.sqlite import database as sqlite
 
     monkeypatch.setattr(sqlite, "_BUSY_MS", 100)
     settings = Settings(data=tmp_path)
@@ -307,7 +307,7 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
 def test_nobody_stands_in_line_for_ever(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gleanery.storage.postgres import database
+    from gleanery.storage.postgres import database as postgres
 
     monkeypatch.setattr(postgres, "_LINE_SECONDS", 0.1)
     settings = fresh_settings("postgres", request, tmp_path)
@@ -397,7 +397,7 @@ def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced_unnoticed(
     monkeypatch: pytest.MonkeyPatch,
     has_rested_too_long: bool,
 ) -> None:
-    from gleanery.storage.postgres import database
+    from gleanery.storage.postgres import database as postgres
 
     settings = fresh_settings("postgres", request, tmp_path)
     if has_rested_too_long:

@@ -18,7 +18,7 @@ from service import Client, Clock, Service
 from test_changes import DAY, until
 from test_outputs import output
 
-from gleanery.json_schema.validator import Schemas
+from gleanery.json_schema.validator import SchemaValidator
 
 
 def put(client: Client, **settings: Any) -> Any:
@@ -221,7 +221,7 @@ def test_a_schema_process_that_hears_nothing_more_is_replaced() -> None:
     """As one that was killed a moment ago, of which nobody has heard yet."""
 
     async def ask_twice() -> tuple[int, int]:
-        schemas = Schemas()
+        schemas = SchemaValidator()
         first = await schemas.details('{"required":["a"]}', [{}])
         assert schemas._process is not None
         assert schemas._process.stdin is not None

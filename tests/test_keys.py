@@ -265,8 +265,8 @@ def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) ->
             done = 0
             for _ in range(2):
                 with Running("keys", "rotate", *where) as rotation:
-                    key_rotation.wait_for(partial(has_moved_on, data, done))
-                    key_rotation.stop(signal.SIGKILL)
+                    rotation.wait_for(partial(has_moved_on, data, done))
+                    rotation.stop(signal.SIGKILL)
                 done = resealed(data)
                 assert 0 < done < 8000
                 assert sum(values for values, _ in listed(where).values()) == 8000
@@ -303,9 +303,9 @@ def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
     with serving_here(where) as url, Client(url, make_token(where)) as client:
         fill(client, 3000)
         rotations = [Running("keys", "rotate", *where) for _ in range(3)]
-        assert [key_rotation.process.wait(30) for rotation in rotations] == [0, 0, 0]
+        assert [rotation.process.wait(30) for rotation in rotations] == [0, 0, 0]
         for rotation in rotations:
-            key_rotation.stop()
+            rotation.stop()
         everything_opens(client, 3000)
     assert len(file.read_text().split()) == 1
     assert list(listed(where).values()) == [(6000, "at hand, seals")]
@@ -424,7 +424,7 @@ def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
                 yield found
             assert client.post("/v1/cookies", json=cookies(range(5))).status_code == 200
 
-        monkeypatch.setattr(rotation, "_unopenable", look_and_store)
+        monkeypatch.setattr(key_rotation, "_unopenable", look_and_store)
         succeed("keys", "forget", "--yes", *where)
         monkeypatch.undo()
         log = client.get("/v1/audit").json()["entries"]

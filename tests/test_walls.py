@@ -336,7 +336,7 @@ FROM pg_roles WHERE rolname = current_user"""
 
 
 FORGOTTEN: list[tuple[Any, str, Callable[[Client, Names], Any]]] = [
-    (catalogue, "_GROUPS", lambda c, foreign: c.get("/v1/groups")),
+    (catalog, "_GROUPS", lambda c, foreign: c.get("/v1/groups")),
     (reviews, "_LATEST", lambda c, foreign: c.get(f"/v1/reviews/{foreign['group']}")),
     (files, "_SHOW", lambda c, foreign: c.get(f"/v1/files/{foreign['file']}")),
     (cookies, "_STATEMENTS", lambda c, foreign: c.get("/v1/cookies")),

@@ -28,7 +28,8 @@ from gleanery.observability.progress import Begin
 from gleanery.security.key_files import fingerprint, keys_from_text
 from gleanery.settings import Settings
 from gleanery.storage.engines import opened
-from gleanery.storage.maintenance import restore, snapshots
+from gleanery.storage.maintenance import restore as restore_steps
+from gleanery.storage.maintenance import snapshots
 from gleanery.storage.maintenance.snapshots import Snapshot
 from gleanery.storage.sqlite.database import hold_folder
 from gleanery.values import timestamps
@@ -380,7 +381,7 @@ def _check(drafts: _Drafts, manifest: dict[str, Any], begin: Begin) -> None:
 async def _begin_anew(settings: Settings, begin: Begin) -> int:
     async with opened(settings) as database:
         await database.migrate()
-        sent = await restore.begin_anew(database, timestamps.now, begin)
+        sent = await restore_steps.begin_anew(database, timestamps.now, begin)
     Snapshot(settings.sqlite_file).close()
     return sent
 

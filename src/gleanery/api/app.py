@@ -21,7 +21,7 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
-from gleanery.errors import Overloaded, GleaneryError, RateLimited, Unavailable
+from gleanery.errors import GleaneryError, Overloaded, RateLimited, Unavailable
 from gleanery.http.head import Head
 from gleanery.http.registry import Gate
 from gleanery.http.request import ClientDisconnected, Header, Request

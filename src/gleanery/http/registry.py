@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from gleanery.errors import Overloaded, GleaneryError
+from gleanery.errors import GleaneryError, Overloaded
 from gleanery.http.request import Request
 
 _TOLD = 100  # connections beyond the limit that are told so; further ones are cut off

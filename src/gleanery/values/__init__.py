@@ -1,1 +1,1 @@
-"""Plain value types without I/O: timestamps, host names, countries, JSON text, hashes, media types."""
+"""Plain value types without I/O: timestamps, host names, countries, JSON text and hashes."""

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.json_schema.validator import (
     InvalidSchema,
+    SchemaTooCostly,
     SchemaValidator,
     SchemaViolation,
-    SchemaTooCostly,
 )
 from gleanery.models.batches import Batch, Head
 from gleanery.models.requests import Output
