@@ -97,7 +97,7 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
                 turn = await group_lock.enter(
                     transaction, grant.organization_id, "group", timestamps.now
                 )
-                await jobs.note(turn, kind, None if job is None else await turn.find_job(job))
+                await bulk_jobs.note(turn, kind, None if job is None else await turn.find_job(job))
 
             await database.of(grant.organization_id).write(work)
 
