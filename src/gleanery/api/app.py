@@ -27,7 +27,7 @@ from gleanery.http.registry import Gate
 from gleanery.http.request import ClientDisconnected, Header, Request
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
-from gleanery.scheduling.limits import Beginnings, Places, Visit
+from gleanery.scheduling.limits import ConcurrencyLimit, RequestScheduler, Slot
 from gleanery.security.key_files import KeyFile, keys_from_text
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
@@ -65,7 +65,7 @@ def build_app(
     contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
     vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
     database = database_of(settings)
-    work = Places(settings.max_requests)
+    work = ConcurrencyLimit(settings.max_requests)
     services = Services(
         settings=settings,
         address=settings.address,
@@ -77,9 +77,9 @@ def build_app(
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
         work=work,
-        beginnings=Beginnings(work, database.together),
-        waits=Places(settings.max_connections),
-        transfers=Places(settings.max_transfers),
+        scheduler=RequestScheduler(work, database.together),
+        waits=ConcurrencyLimit(settings.max_connections),
+        transfers=ConcurrencyLimit(settings.max_transfers),
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
             (_UNMATCHED, *(operation.name for operation in OPERATIONS)),
@@ -207,23 +207,23 @@ class App:
         organization_id = self._doorkeeper.whose(request) or _NOBODY
         if self._rates is not None and (fault := self._known_fault(self._rates, request)):
             return fault
-        if not work.has_one_for(organization_id):
+        if not work.has_room_for(organization_id):
             return _FULL
-        request.visit = Visit(work, organization_id)
+        request.slot = Slot(work, organization_id)
         return None
 
     def begin(self, request: Request, start: Callable[[], None]) -> None:
-        if request.visit is None:
+        if request.slot is None:
             start()
         else:
-            self._services.beginnings.add(request.visit, start, self.is_prompt(request))
+            self._services.scheduler.add(request.slot, start, self.is_prompt(request))
 
     def is_prompt(self, request: Request) -> bool:
         match = request.head.match  # known of who has asked the same before
         return self._reads_at_once and match is not None and match.operation.only_reads
 
     def put_off(self, refusal: Callable[[], None]) -> None:
-        self._services.beginnings.put_off(refusal)
+        self._services.scheduler.put_off(refusal)
 
     def _known_fault(self, rates: Rates, request: Request) -> RateLimited | None:
         """What can be said against the request without asking anyone."""
@@ -296,8 +296,8 @@ class App:
         if operation.scope is not None:
             grant = await self._doorkeeper.admit(request, operation.scope)
             organization_id, token_id = grant.organization_id, grant.token_id
-            if request.visit is not None:
-                request.visit.be_of(organization_id)
+            if request.slot is not None:
+                request.slot.assign_tenant(organization_id)
             if self._rates is not None:
                 await self._count(self._rates, grant.token_id, request)
         asked = request.head.asked or _asked(operation, path, request.head)

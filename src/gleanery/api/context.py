@@ -11,7 +11,7 @@ from gleanery.blobs import Blobs
 from gleanery.http.request import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability.telemetry import Telemetry
-from gleanery.scheduling.limits import Beginnings, Places, Visit
+from gleanery.scheduling.limits import ConcurrencyLimit, RequestScheduler, Slot
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage.audit import By, Readings
@@ -38,13 +38,13 @@ class Services:
     """Of session values, on their way into the audit log."""
     file_links: FileLinks
     clock: Callable[[], int]
-    work: Places
+    work: ConcurrencyLimit
     """For requests that are worked on."""
-    beginnings: Beginnings
+    scheduler: RequestScheduler
     """In which order they are begun."""
-    waits: Places
+    waits: ConcurrencyLimit
     """For those that only wait for news."""
-    transfers: Places
+    transfers: ConcurrencyLimit
     """For files on their way in or out."""
     telemetry: Telemetry
     contract: Callable[[], bytes]
@@ -81,11 +81,11 @@ class Call(Generic[Query, Body]):
         return self.services.database.of(self.organization_id)
 
     @property
-    def visit(self) -> Visit:
+    def slot(self) -> Slot:
         """The request's place among the others."""
-        visit = self.request.visit
-        assert visit is not None
-        return visit
+        slot = self.request.slot
+        assert slot is not None
+        return slot
 
     async def with_links(self, text: bytes | memoryview) -> bytes | memoryview:
         """The text of outputs with links to their files that work for the caller."""

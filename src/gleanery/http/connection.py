@@ -21,7 +21,7 @@ from gleanery.errors import BadRequest, GleaneryError, HeadTooLarge, RequestTime
 from gleanery.http.head import Head
 from gleanery.http.registry import Gate
 from gleanery.http.request import HELD, ClientDisconnected, Request
-from gleanery.scheduling.deferred_reads import Later
+from gleanery.scheduling.deferred_reads import DeferredRead
 
 _LONGEST_HEAD = 64 * 1024
 _SLOWEST = 1024  # bytes a second; who is slower for a while is given up
@@ -280,7 +280,7 @@ class Connection(asyncio.Protocol):
             return
         except Exception:
             return  # which is in the log, and the connection cut; others are still to be begun
-        if isinstance(awaited, Later):
+        if isinstance(awaited, DeferredRead):
             awaited.go_on = partial(self._go_on, answering)
         else:
             self._make_task(_gone_on(answering, awaited))
@@ -301,8 +301,8 @@ class Connection(asyncio.Protocol):
         except ClientDisconnected:
             pass
         finally:
-            if request.visit is not None:
-                request.visit.end()
+            if request.slot is not None:
+                request.slot.end()
             self._finish(request, is_answered)
 
     def _finish(self, request: Request, is_answered: bool) -> None:

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from gleanery.http.head import Head
-from gleanery.scheduling.limits import Visit
+from gleanery.scheduling.limits import Slot
 
 Header = tuple[bytes, bytes]
 
@@ -61,7 +61,7 @@ class Request:
         "method",
         "path",
         "standing",
-        "visit",
+        "slot",
     )
 
     def __init__(self, connection: Wire, head: Head, cursor: int | None = None) -> None:
@@ -70,7 +70,7 @@ class Request:
         self.method, self.path, self.headers = head.method, head.path, head.headers
         self.cursor = cursor
         """If it is another than the head's, which was sent before."""
-        self.visit: Visit | None = None
+        self.slot: Slot | None = None
         self.standing: tuple[Header, ...] = ()
         """What every answer to it says of the client's standing."""
         self.keep_alive = True

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Later(Generic[T]):
+class DeferredRead(Generic[T]):
     """A work that is put off. Who does it in the end also calls ``go_on``."""
 
     __slots__ = ("_error", "_result", "_work", "go_on")
@@ -32,7 +32,7 @@ class Later(Generic[T]):
         except Exception as error:
             self._error = error
 
-    def __await__(self) -> Generator[Later[T], None, T]:
+    def __await__(self) -> Generator[DeferredRead[T], None, T]:
         yield self
         if self._error is not None:
             raise self._error

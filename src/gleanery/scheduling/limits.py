@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from gleanery.errors import Overloaded
-from gleanery.scheduling.fair_queue import Turns
+from gleanery.scheduling.fair_queue import FairQueue
 
 _FEW = 8  # requests, among which nobody has to wait for long
 
 
-class Places:
+class ConcurrencyLimit:
     """So many of one kind, in one worker."""
 
     def __init__(self, count: int) -> None:
@@ -26,11 +26,11 @@ class Places:
         self._left_by_few = count - _FEW
         self._taken: dict[int, int] = {}
 
-    def has_one_for(self, organization_id: int) -> bool:
+    def has_room_for(self, organization_id: int) -> bool:
         return self._taken.get(organization_id, 0) < self._left
 
     @property
-    def are_many_taken(self) -> bool:
+    def is_busy(self) -> bool:
         return self._left < self._left_by_few
 
     def take(self, organization_id: int) -> None:
@@ -46,12 +46,12 @@ class Places:
             del self._taken[organization_id]
 
 
-class Visit:
+class Slot:
     """The place of one request, from when it is let in until it is answered."""
 
     __slots__ = ("_organization_id", "_places")
 
-    def __init__(self, places: Places, organization_id: int) -> None:
+    def __init__(self, places: ConcurrencyLimit, organization_id: int) -> None:
         places.take(organization_id)
         self._places = places
         self._organization_id = organization_id
@@ -60,17 +60,17 @@ class Visit:
     def organization_id(self) -> int:
         return self._organization_id
 
-    def be_of(self, organization_id: int) -> None:
+    def assign_tenant(self, organization_id: int) -> None:
         """It has turned out whose request it is."""
         if organization_id != self._organization_id:
             self._change(self._places, organization_id)
 
-    def move(self, places: Places) -> None:
+    def move(self, places: ConcurrencyLimit) -> None:
         """To a place of another kind."""
         self._change(places, self._organization_id)
 
     @contextmanager
-    def aside(self, places: Places) -> Iterator[None]:
+    def parked_in(self, places: ConcurrencyLimit) -> Iterator[None]:
         """To a place of another kind and back; if there is no place to go back to, it stays."""
         home = self._places
         if home is not places:
@@ -86,15 +86,15 @@ class Visit:
     def end(self) -> None:
         self._places.give_back(self._organization_id)
 
-    def _change(self, places: Places, organization_id: int) -> None:
-        if not places.has_one_for(organization_id):
+    def _change(self, places: ConcurrencyLimit, organization_id: int) -> None:
+        if not places.has_room_for(organization_id):
             raise Overloaded
         self.end()
         places.take(organization_id)
         self._places, self._organization_id = places, organization_id
 
 
-class Beginnings:
+class RequestScheduler:
     """When a request is begun: at once among few, else when its organization has its turn.
 
     A few are begun each time the event loop goes round. So the sockets are heard in between, and
@@ -109,31 +109,33 @@ class Beginnings:
     database with them, inside of ``together``.
     """
 
-    def __init__(self, work: Places, together: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, work: ConcurrencyLimit, together: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self._work = work
         self._together = together
-        self._turns = Turns[Callable[[], None]]()
+        self._turns = FairQueue[Callable[[], None]]()
         self._refusals = deque[Callable[[], None]]()
         self._is_called = False
 
-    def add(self, visit: Visit, begin: Callable[[], None], is_prompt: bool = False) -> None:
-        if is_prompt or self._turns or self._work.are_many_taken:
-            self._turns.add(visit.organization_id, begin)
+    def add(self, slot: Slot, begin: Callable[[], None], is_prompt: bool = False) -> None:
+        if is_prompt or self._turns or self._work.is_busy:
+            self._turns.add(slot.organization_id, begin)
             self._call()
         else:
             begin()
 
     def put_off(self, refusal: Callable[[], None]) -> None:
-        if self._refusals or self._work.are_many_taken:
+        if self._refusals or self._work.is_busy:
             self._refusals.append(refusal)
             self._call()
         else:
             refusal()
 
-    async def turn(self, visit: Visit) -> None:
+    async def turn(self, slot: Slot) -> None:
         """Waits for its turn to go on with what was begun before."""
         turn = asyncio.get_running_loop().create_future()
-        self.add(visit, lambda: None if turn.done() else turn.set_result(None))
+        self.add(slot, lambda: None if turn.done() else turn.set_result(None))
         await turn
 
     def _call(self) -> None:

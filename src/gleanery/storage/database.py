@@ -93,7 +93,7 @@ class Engine(Database, Protocol):
     def together(self) -> AbstractContextManager[None]:
         """Small pages that are asked for in here are read at its end, in a row, as of one moment.
 
-        Who asks in here is run by hand, as no task knows what to do with a ``Later``. Where
+        Who asks in here is run by hand, as no task knows what to do with a ``DeferredRead``. Where
         reading has to wait, this does nothing.
         """
 

@@ -32,11 +32,11 @@ async def _wait(call: Call[ChangeQuery, None]) -> changes.Feed:
             left = deadline - time.monotonic()
             if feed.changes or left <= 0:
                 return feed
-            with call.visit.aside(call.services.waits):
+            with call.slot.parked_in(call.services.waits):
                 has_news = await watch.wait(left)
             if not has_news:
                 return feed
-            await call.services.beginnings.turn(call.visit)
+            await call.services.scheduler.turn(call.slot)
 
 
 @asynccontextmanager

@@ -59,7 +59,7 @@ class _Upload:
 
 async def store_file(call: Call[FileUpload, AsyncIterator[bytes]]) -> Answer:
     s, query, organization_id = call.services, call.query, call.organization_id
-    call.visit.move(s.transfers)
+    call.slot.move(s.transfers)
     upload = _Upload(call.body)
     declared = call.request.headers.get(b"content-type", b"").decode("latin-1")
     file_type = await asyncio.to_thread(media_types.media_type, await upload.head(), declared)
@@ -106,7 +106,7 @@ async def get_blob(call: Call[BlobQuery, None]) -> Answer:
     if not s.file_links.is_valid(*parts, now=s.clock() // timestamps.SECOND):
         raise InvalidSignature
     organization_id = int(query.organization)  # which the link has proved
-    call.visit.be_of(organization_id)
+    call.slot.assign_tenant(organization_id)
     database = s.database.of(organization_id)
     file = await files.find(database, organization_id, call.path["id"])
     return await _bytes_of(call, file)
@@ -128,7 +128,7 @@ async def _bytes_of(call: Call[BlobQuery, None] | Call[None, None], file: files.
     if part.is_asked_for:
         headers.append((b"content-range", part.content_range))
     if not is_head:
-        call.visit.move(call.services.transfers)
+        call.slot.move(call.services.transfers)
     pieces = call.services.blobs.read(file.key, part.start, part.stop)
     return Answer(
         b"" if is_head else await _first(pieces),

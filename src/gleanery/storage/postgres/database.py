@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
-from gleanery.scheduling.fair_queue import Turns
+from gleanery.scheduling.fair_queue import FairQueue
 from gleanery.storage import migrations
 from gleanery.storage.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
 from gleanery.storage.notifications import Watch
@@ -134,7 +134,7 @@ class _Connections:
 
     def __init__(self, count: int) -> None:
         self._free = count
-        self._waiting = Turns[asyncio.Future[None]]()
+        self._waiting = FairQueue[asyncio.Future[None]]()
 
     async def take(self, whose: int) -> None:
         if self._free:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 
 from gleanery.errors import SettingsError, Unavailable
-from gleanery.scheduling.deferred_reads import Later
+from gleanery.scheduling.deferred_reads import DeferredRead
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
 from gleanery.storage.notifications import Watch, Watches
@@ -99,7 +99,7 @@ class SqliteDatabase:
         self._watches = Watches()
         self._seen: dict[str, Any] = {}  # the clocks of the groups that are watched
         self._lookout: asyncio.Task[None] | None = None
-        self._readings: list[Later[Sequence[Row]]] | None = None
+        self._readings: list[DeferredRead[Sequence[Row]]] | None = None
 
     async def open(self) -> None:
         try:
@@ -147,7 +147,7 @@ class SqliteDatabase:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        readings: list[Later[Sequence[Row]]] = []
+        readings: list[DeferredRead[Sequence[Row]]] = []
         self._readings = readings
         try:
             yield
@@ -159,7 +159,7 @@ class SqliteDatabase:
                 for reading in readings:
                     reading.go_on()
 
-    def _read_in_a_row(self, readings: Sequence[Later[Sequence[Row]]]) -> None:
+    def _read_in_a_row(self, readings: Sequence[DeferredRead[Sequence[Row]]]) -> None:
         """In one transaction: to lock the file and let it go takes a fifth of a small reading."""
         if not readings:
             return
@@ -170,11 +170,13 @@ class SqliteDatabase:
         if self._reader.in_transaction:  # one that the disk fails is ended by SQLite
             self._reader.execute("COMMIT")
 
-    def later(self, whose: int, sql: str, values: Sequence[Any]) -> Later[Sequence[Row]] | None:
+    def later(
+        self, whose: int, sql: str, values: Sequence[Any]
+    ) -> DeferredRead[Sequence[Row]] | None:
         """A reading for the end of what is done together, if something is."""
         if self._readings is None:
             return None
-        later = Later(partial(self.read_for, whose, sql, values))
+        later = DeferredRead(partial(self.read_for, whose, sql, values))
         self._readings.append(later)
         return later
 
