@@ -135,7 +135,7 @@ def _allow_files(count: int) -> None:
 
 def _connection(config: uvicorn.Config, server_state: ServerState, **_: object) -> Connection:
     """What the server makes for each client."""
-    return Connection(cast(App, config.loaded_app).gate, server_state)
+    return Connection(cast(App, config.loaded_app).registry, server_state)
 
 
 def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:

@@ -23,7 +23,7 @@ from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
 from gleanery.errors import GleaneryError, Overloaded, RateLimited, Unavailable
 from gleanery.http.head import Head
-from gleanery.http.registry import Gate
+from gleanery.http.registry import ConnectionRegistry
 from gleanery.http.request import ClientDisconnected, Header, Request
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
@@ -114,7 +114,7 @@ def vault_of(settings: Settings) -> Vault:
 
 
 class App:
-    """All operations behind one gate, from ``start`` to ``stop``."""
+    """All operations behind one registry, from ``start`` to ``stop``."""
 
     def __init__(self, services: Services, rates: Rates | None) -> None:
         self._services = services
@@ -125,7 +125,7 @@ class App:
             services.database, services.settings.token_cache_seconds, services.clock
         )
         settings = services.settings
-        self.gate = Gate(
+        self.registry = ConnectionRegistry(
             self, settings.idle_seconds, settings.stall_seconds, settings.max_connections
         )
         counts_elsewhere = rates is not None and settings.rate_limit_storage is not None
@@ -145,7 +145,7 @@ class App:
             raise
         self._chores = [
             asyncio.create_task(self._sweep()),
-            asyncio.create_task(self.gate.patrol()),
+            asyncio.create_task(self.registry.watch_timeouts()),
         ]
 
     def stop_waiting(self) -> None:
@@ -186,7 +186,7 @@ class App:
     ) -> None:
         """What the server asks of an ASGI application beside requests: to start and to stop."""
         if scope["type"] != "lifespan":
-            raise RuntimeError("requests come through the gate")
+            raise RuntimeError("requests come through the registry")
         await receive()
         try:
             await self.start()
@@ -216,14 +216,14 @@ class App:
         if request.slot is None:
             start()
         else:
-            self._services.scheduler.add(request.slot, start, self.is_prompt(request))
+            self._services.scheduler.add(request.slot, start, self.runs_inline(request))
 
-    def is_prompt(self, request: Request) -> bool:
+    def runs_inline(self, request: Request) -> bool:
         match = request.head.match  # known of who has asked the same before
         return self._reads_at_once and match is not None and match.operation.only_reads
 
-    def put_off(self, refusal: Callable[[], None]) -> None:
-        self._services.scheduler.put_off(refusal)
+    def defer_rejection(self, refusal: Callable[[], None]) -> None:
+        self._services.scheduler.defer_rejection(refusal)
 
     def _known_fault(self, rates: Rates, request: Request) -> RateLimited | None:
         """What can be said against the request without asking anyone."""
@@ -234,7 +234,7 @@ class App:
         request.standing = standing.headers
         return RateLimited(standing.seconds)
 
-    def turn_away(self, request: Request, fault: GleaneryError) -> None:
+    def send_rejection(self, request: Request, fault: GleaneryError) -> None:
         started = time.perf_counter()
         id_ = telemetry.request_id(request.headers)
         answer = _FULL_ANSWER if fault is _FULL else error_responses.answer_to(fault)

@@ -19,7 +19,7 @@ import httptools
 
 from gleanery.errors import BadRequest, GleaneryError, HeadTooLarge, RequestTimeout
 from gleanery.http.head import Head
-from gleanery.http.registry import Gate
+from gleanery.http.registry import ConnectionRegistry
 from gleanery.http.request import HELD, ClientDisconnected, Request
 from gleanery.scheduling.deferred_reads import DeferredRead
 
@@ -39,8 +39,8 @@ class ServerState(Protocol):
 class Connection(asyncio.Protocol):
     """One socket: what comes in becomes requests, which are answered in their order."""
 
-    def __init__(self, gate: Gate, state: ServerState) -> None:
-        self._gate = gate
+    def __init__(self, registry: ConnectionRegistry, state: ServerState) -> None:
+        self._gate = registry
         self._state = state
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._is_lost = False
         self._is_stopping = False
-        self._is_deaf = False  # whatever comes in is thrown away
+        self._discarding_input = False  # whatever comes in is thrown away
         self._has_heard_all = False  # the client sends nothing more
         self._is_paused = False
         self._room: asyncio.Future[None] | None = None  # to write on, while there is none
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._moved += len(data)
-        if self._is_deaf:
+        if self._discarding_input:
             if self._current is None and self._moved > _LINGER_BYTES:
                 self._transport.abort()
             return
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._stay()
+            self._ignore_upgrade()
             return
         except httptools.HttpParserError as error:
             cause = error.__context__
@@ -116,9 +116,9 @@ class Connection(asyncio.Protocol):
         self._enter(request)
         return True
 
-    def _stay(self) -> None:
+    def _ignore_upgrade(self) -> None:
         """The client offers another protocol. Its request is answered all the same, in ours."""
-        self._is_deaf = True
+        self._discarding_input = True
         last = self._queue[-1] if self._queue else self._current
         if last is None:  # it was turned away at the door
             self._transport.close()
@@ -191,7 +191,9 @@ class Connection(asyncio.Protocol):
             and not self._is_stopping
         )
         self._head = head if request.keep_alive else None
-        if self._is_deaf:  # since the request before this one, of which the same bytes told
+        if (
+            self._discarding_input
+        ):  # since the request before this one, of which the same bytes told
             self._arriving = None
         elif self._current is None:
             self._enter(request)
@@ -257,22 +259,22 @@ class Connection(asyncio.Protocol):
             self._start(request, fault)
         else:  # without a task: to refuse must cost little, or it is no relief
             self._current = request
-            self._gate.handler.put_off(partial(self._turn_away, request, fault))
+            self._gate.handler.defer_rejection(partial(self._turn_away, request, fault))
 
     def _turn_away(self, request: Request, fault: GleaneryError) -> None:
         if not self._is_lost:
-            self._gate.handler.turn_away(request, fault)
+            self._gate.handler.send_rejection(request, fault)
         self._finish(request, is_answered=True)
 
     def _start(self, request: Request, refusal: GleaneryError | None = None) -> None:
         self._current = request
         answering = self._answer(request, refusal)
-        if refusal is None and self._gate.handler.is_prompt(request):
-            self._go_on(answering)
+        if refusal is None and self._gate.handler.runs_inline(request):
+            self._step(answering)
         else:
             self._make_task(answering)
 
-    def _go_on(self, answering: Coroutine[Any, None, None]) -> None:
+    def _step(self, answering: Coroutine[Any, None, None]) -> None:
         """Without a task, which would take longer than all the rest but the reading."""
         try:
             awaited = answering.send(None)
@@ -281,7 +283,7 @@ class Connection(asyncio.Protocol):
         except Exception:
             return  # which is in the log, and the connection cut; others are still to be begun
         if isinstance(awaited, DeferredRead):
-            awaited.go_on = partial(self._go_on, answering)
+            awaited.go_on = partial(self._step, answering)
         else:
             self._make_task(_gone_on(answering, awaited))
 
@@ -325,7 +327,7 @@ class Connection(asyncio.Protocol):
 
     def _close(self, request: Request) -> None:
         """A client that is still sending is first let read the answer: else it may never see it."""
-        self._is_deaf, self._moved = True, 0
+        self._discarding_input, self._moved = True, 0
         if request.is_whole or self._has_heard_all or not self._transport.can_write_eof():
             self._transport.close()
             return
@@ -340,7 +342,7 @@ class Connection(asyncio.Protocol):
 
     def refuse(self, fault: GleaneryError) -> None:
         """Tells what is wrong, after the answers to all that was well, and hears no more."""
-        self._is_deaf, self._in_head = True, False
+        self._discarding_input, self._in_head = True, False
         if self._arriving is not None:
             self._arriving.fail(fault)  # whose answer tells it
         elif self._current is not None:
@@ -364,7 +366,7 @@ class Connection(asyncio.Protocol):
 
     # --- slow clients ----------------------------------------------------------------------------
 
-    def look_after(self) -> None:
+    def check_timeouts(self) -> None:
         """Once a second: has the client kept us waiting for too long?"""
         waiting_for = (self._what_is_waited_for(), self._begun)
         if waiting_for != self._waiting_for:
@@ -397,7 +399,7 @@ class Connection(asyncio.Protocol):
     def _what_is_waited_for(self) -> str:
         if self._room is not None:
             return "a reader"
-        if self._is_deaf and self._current is None:
+        if self._discarding_input and self._current is None:
             return "the end"
         if self._in_head and self._current is None:
             return "a head"

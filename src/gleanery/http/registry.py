@@ -1,4 +1,4 @@
-"""The gate: all connections of a worker, so many and no more, and what answers their requests."""
+"""The registry: all connections of a worker, so many and no more, and what answers their requests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Handler(Protocol):
     def begin(self, request: Request, start: Callable[[], None]) -> None:
         """Calls ``start`` when it is the turn of the request, which has its place."""
 
-    def is_prompt(self, request: Request) -> bool:
+    def runs_inline(self, request: Request) -> bool:
         """Whether it is answered as soon as it is begun, unless its client or a store is slow."""
 
-    def put_off(self, refusal: Callable[[], None]) -> None:
+    def defer_rejection(self, refusal: Callable[[], None]) -> None:
         """Calls it when there is time for those who have no place."""
 
-    def turn_away(self, request: Request, fault: GleaneryError) -> None:
+    def send_rejection(self, request: Request, fault: GleaneryError) -> None:
         """Answers who has no place, without waiting for anything."""
 
     async def serve(self, request: Request) -> None:
@@ -40,14 +40,14 @@ class Handler(Protocol):
         """Lets the requests that only wait for something to happen come to their end."""
 
 
-class Guarded(Protocol):
-    """What the gate asks of a connection."""
+class ManagedConnection(Protocol):
+    """What the registry asks of a connection."""
 
     @property
     def is_idle(self) -> bool:
         """Whether its client has asked nothing for a second or more."""
 
-    def look_after(self) -> None:
+    def check_timeouts(self) -> None:
         """Once a second: has the client kept us waiting for too long?"""
 
     def refuse(self, fault: GleaneryError) -> None:
@@ -60,7 +60,7 @@ class Guarded(Protocol):
         """At once, whoever waits."""
 
 
-class Gate:
+class ConnectionRegistry:
     """All connections of a worker, and the limits they are held to."""
 
     def __init__(
@@ -70,9 +70,9 @@ class Gate:
         self.idle_seconds = idle_seconds
         self.stall_seconds = stall_seconds
         self._max_connections = max_connections
-        self._connections: dict[Guarded, None] = {}  # the oldest first
+        self._connections: dict[ManagedConnection, None] = {}  # the oldest first
 
-    def open(self, connection: Guarded) -> None:
+    def open(self, connection: ManagedConnection) -> None:
         """One too many takes the room of one that is idle; if none is, it is not served."""
         self._connections[connection] = None
         if len(self._connections) <= self._max_connections:
@@ -86,12 +86,12 @@ class Gate:
         else:
             connection.abort()
 
-    def forget(self, connection: Guarded) -> None:
+    def forget(self, connection: ManagedConnection) -> None:
         self._connections.pop(connection, None)
 
-    async def patrol(self) -> None:
+    async def watch_timeouts(self) -> None:
         """Looks after all connections, once a second."""
         while True:
             await asyncio.sleep(1)
             for connection in tuple(self._connections):
-                connection.look_after()
+                connection.check_timeouts()

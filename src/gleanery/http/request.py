@@ -26,7 +26,7 @@ class ClientDisconnected(Exception):
     """The client went away before its request was whole: there is nobody to answer."""
 
 
-class Wire(Protocol):
+class Transport(Protocol):
     """What a request asks of the connection it came on."""
 
     @property
@@ -64,7 +64,7 @@ class Request:
         "slot",
     )
 
-    def __init__(self, connection: Wire, head: Head, cursor: int | None = None) -> None:
+    def __init__(self, connection: Transport, head: Head, cursor: int | None = None) -> None:
         self._connection = connection
         self.head = head
         self.method, self.path, self.headers = head.method, head.path, head.headers

@@ -118,14 +118,14 @@ class RequestScheduler:
         self._refusals = deque[Callable[[], None]]()
         self._is_called = False
 
-    def add(self, slot: Slot, begin: Callable[[], None], is_prompt: bool = False) -> None:
-        if is_prompt or self._turns or self._work.is_busy:
+    def add(self, slot: Slot, begin: Callable[[], None], runs_inline: bool = False) -> None:
+        if runs_inline or self._turns or self._work.is_busy:
             self._turns.add(slot.organization_id, begin)
             self._call()
         else:
             begin()
 
-    def put_off(self, refusal: Callable[[], None]) -> None:
+    def defer_rejection(self, refusal: Callable[[], None]) -> None:
         if self._refusals or self._work.is_busy:
             self._refusals.append(refusal)
             self._call()
