@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gleanery.api import binding, error_responses, openapi, reference
-from gleanery.api.authentication import Doorkeeper
+from gleanery.api.authentication import Authenticator
 from gleanery.api.context import Answer, AnyCall, Call, Services
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
@@ -38,7 +38,7 @@ from gleanery.storage.maintenance import retention
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:
-    from gleanery.api.rate_limits import Rates
+    from gleanery.api.rate_limits import RateLimiter
 
 Message = MutableMapping[str, Any]
 
@@ -88,15 +88,15 @@ def build_app(
         contract=cache(lambda: openapi.encoded(contract())),
         reference=cache(lambda: reference.html_page(contract())),
     )
-    return App(services, _rates_of(settings))
+    return App(services, _rate_limiter_of(settings))
 
 
-def _rates_of(settings: Settings) -> Rates | None:
+def _rate_limiter_of(settings: Settings) -> RateLimiter | None:
     if settings.rate_limit is None:
         return None
-    from gleanery.api.rate_limits import Rates  # takes its time to load, and few need it
+    from gleanery.api.rate_limits import RateLimiter  # takes its time to load, and few need it
 
-    return Rates(settings.rate_limit, settings.rate_limit_storage)
+    return RateLimiter(settings.rate_limit, settings.rate_limit_storage)
 
 
 def has_key(settings: Settings) -> bool:
@@ -116,19 +116,19 @@ def vault_of(settings: Settings) -> Vault:
 class App:
     """All operations behind one registry, from ``start`` to ``stop``."""
 
-    def __init__(self, services: Services, rates: Rates | None) -> None:
+    def __init__(self, services: Services, rate_limiter: RateLimiter | None) -> None:
         self._services = services
-        self._rates = rates
+        self._rate_limiter = rate_limiter
         self._router = Router(OPERATIONS)
         self._vital = {operation.path.encode() for operation in OPERATIONS if operation.is_vital}
-        self._doorkeeper = Doorkeeper(
+        self._authenticator = Authenticator(
             services.database, services.settings.token_cache_seconds, services.clock
         )
         settings = services.settings
         self.registry = ConnectionRegistry(
             self, settings.idle_seconds, settings.stall_seconds, settings.max_connections
         )
-        counts_elsewhere = rates is not None and settings.rate_limit_storage is not None
+        counts_elsewhere = rate_limiter is not None and settings.rate_limit_storage is not None
         self._reads_at_once = services.database.reads_at_once and not counts_elsewhere
         self._chores: list[asyncio.Task[None]] = []
 
@@ -156,8 +156,8 @@ class App:
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
-        if self._rates is not None:
-            await self._rates.close()
+        if self._rate_limiter is not None:
+            await self._rate_limiter.close()
         await self._services.schemas.close()
         await self._services.database.close()
 
@@ -204,8 +204,10 @@ class App:
         if request.path in self._vital:
             return None
         work = self._services.work
-        organization_id = self._doorkeeper.whose(request) or _NOBODY
-        if self._rates is not None and (fault := self._known_fault(self._rates, request)):
+        organization_id = self._authenticator.whose(request) or _NOBODY
+        if self._rate_limiter is not None and (
+            fault := self._known_rate_limit(self._rate_limiter, request)
+        ):
             return fault
         if not work.has_room_for(organization_id):
             return _FULL
@@ -225,10 +227,10 @@ class App:
     def defer_rejection(self, refusal: Callable[[], None]) -> None:
         self._services.scheduler.defer_rejection(refusal)
 
-    def _known_fault(self, rates: Rates, request: Request) -> RateLimited | None:
+    def _known_rate_limit(self, rate_limiter: RateLimiter, request: Request) -> RateLimited | None:
         """What can be said against the request without asking anyone."""
-        token_id = self._doorkeeper.known_token(request)
-        standing = None if token_id is None else rates.spent(token_id)
+        token_id = self._authenticator.cached_token(request)
+        standing = None if token_id is None else rate_limiter.spent(token_id)
         if standing is None:
             return None
         request.standing = standing.headers
@@ -294,12 +296,12 @@ class App:
     ) -> Answer:
         organization_id, token_id = _NOBODY, None
         if operation.scope is not None:
-            grant = await self._doorkeeper.admit(request, operation.scope)
+            grant = await self._authenticator.admit(request, operation.scope)
             organization_id, token_id = grant.organization_id, grant.token_id
             if request.slot is not None:
                 request.slot.assign_tenant(organization_id)
-            if self._rates is not None:
-                await self._count(self._rates, grant.token_id, request)
+            if self._rate_limiter is not None:
+                await self._count(self._rate_limiter, grant.token_id, request)
         asked = request.head.asked or _asked(operation, path, request.head)
         cursor = asked.cursor if request.cursor is None else request.cursor
         call: AnyCall = Call(
@@ -318,8 +320,8 @@ class App:
             handler = await self._bind_body(operation, call)
         return await handler(call)
 
-    async def _count(self, rates: Rates, token_id: int, request: Request) -> None:
-        standing = await rates.count(token_id)
+    async def _count(self, rate_limiter: RateLimiter, token_id: int, request: Request) -> None:
+        standing = await rate_limiter.count(token_id)
         request.standing = standing.headers
         if standing.is_over:
             raise RateLimited(standing.seconds)

@@ -16,7 +16,7 @@ from gleanery.storage.organizations import find_grant
 _REMEMBERED = 10_000
 
 
-class Doorkeeper:
+class Authenticator:
     """Finds the grant of a token.
 
     A grant is believed for ``seconds``, which is how long a revocation may take to hold here.
@@ -39,7 +39,7 @@ class Doorkeeper:
         known = self._grants.get(head.caller)
         return None if known is None else known[1].organization_id
 
-    def known_token(self, request: Request) -> int | None:
+    def cached_token(self, request: Request) -> int | None:
         """The token's number, if its grant is remembered and still believed."""
         known = self._grants.get(request.head.caller)
         return known[1].token_id if known is not None and time.monotonic() < known[0] else None

@@ -23,7 +23,7 @@ _PAUSE = 5.0  # seconds for which Redis is left alone after it was not there
 _TOKENS = 10_000  # of which the windows are kept before those that have ended are looked for
 
 
-class Standing(NamedTuple):
+class RateLimitState(NamedTuple):
     """Where a token stands in its window."""
 
     is_over: bool
@@ -58,7 +58,7 @@ class _Windows:
             self._room = max(_TOKENS, 2 * len(self._of_token))
 
 
-class Rates:
+class RateLimiter:
     """Counts the requests of each token. A window begins with the first request in it."""
 
     def __init__(self, rate: str, redis_url: str | None) -> None:
@@ -71,7 +71,7 @@ class Rates:
         self._left_alone_until = 0.0
         self._spent: dict[int, float] = {}  # when the windows end in which nothing is left
 
-    async def count(self, token_id: int) -> Standing:
+    async def count(self, token_id: int) -> RateLimitState:
         """Counts one request, and tells where the token stands with it."""
         standing = self.spent(token_id) or await self._counted(token_id)
         if standing.is_over:
@@ -80,12 +80,12 @@ class Rates:
             self._spent.pop(token_id, None)
         return standing
 
-    def spent(self, token_id: int) -> Standing | None:
+    def spent(self, token_id: int) -> RateLimitState | None:
         """Where a token stands that has used up its window: there it stays until that ends."""
         until = self._spent.get(token_id, 0.0)
         return self._standing(-1, until) if until > time.time() else None
 
-    async def _counted(self, token_id: int) -> Standing:
+    async def _counted(self, token_id: int) -> RateLimitState:
         count, until = await self._in_redis(token_id) or self._own.count(token_id)
         return self._standing(self._item.amount - count, until)
 
@@ -115,10 +115,10 @@ class Rates:
             _log.warning("each worker counts requests by itself", extra={"because": repr(error)})
         self._left_alone_until = time.monotonic() + _PAUSE
 
-    def _standing(self, left: int, until: float) -> Standing:
+    def _standing(self, left: int, until: float) -> RateLimitState:
         seconds = max(math.ceil(until - time.time()), 1)
         told = (b"ratelimit", b'"token";r=%d;t=%d' % (max(left, 0), seconds))
-        return Standing(left < 0, until, seconds, (told, self._policy))
+        return RateLimitState(left < 0, until, seconds, (told, self._policy))
 
     async def close(self) -> None:
         if self._pool is not None:

@@ -1,1 +1,1 @@
-"""Transport types: the bodies and queries that clients send, and the responses that they receive."""
+"""Wire types: the bodies and queries that clients send, and the responses that they receive."""
