@@ -204,7 +204,7 @@ class App:
         if request.path in self._vital:
             return None
         work = self._services.work
-        organization_id = self._authenticator.whose(request) or _NOBODY
+        organization_id = self._authenticator.cached_organization(request) or _NOBODY
         if self._rate_limiter is not None and (
             fault := self._known_rate_limit(self._rate_limiter, request)
         ):
@@ -230,17 +230,17 @@ class App:
     def _known_rate_limit(self, rate_limiter: RateLimiter, request: Request) -> RateLimited | None:
         """What can be said against the request without asking anyone."""
         token_id = self._authenticator.cached_token(request)
-        standing = None if token_id is None else rate_limiter.spent(token_id)
-        if standing is None:
+        rate_limit_headers = None if token_id is None else rate_limiter.spent(token_id)
+        if rate_limit_headers is None:
             return None
-        request.standing = standing.headers
-        return RateLimited(standing.seconds)
+        request.rate_limit_headers = rate_limit_headers.headers
+        return RateLimited(rate_limit_headers.seconds)
 
     def send_rejection(self, request: Request, fault: GleaneryError) -> None:
         started = time.perf_counter()
         id_ = telemetry.request_id(request.headers)
         answer = _FULL_ANSWER if fault is _FULL else error_responses.answer_to(fault)
-        request.respond(answer.status, _header_lines(answer, id_, request.standing), (answer.body,))
+        request.respond(answer.status, _header_lines(answer, id_, request.rate_limit_headers), (answer.body,))
         self._services.telemetry.record(_UNMATCHED, request, id_, answer.status, started)
 
     async def serve(self, request: Request) -> None:
@@ -277,7 +277,7 @@ class App:
         self, request: Request, answer: Answer, name: str, id_: bytes, started: float
     ) -> None:
         try:
-            headers = _header_lines(answer, id_, request.standing)
+            headers = _header_lines(answer, id_, request.rate_limit_headers)
             request.respond(answer.status, headers, (answer.body, *answer.more))
             if request.is_behind:
                 await request.taken()
@@ -321,10 +321,10 @@ class App:
         return await handler(call)
 
     async def _count(self, rate_limiter: RateLimiter, token_id: int, request: Request) -> None:
-        standing = await rate_limiter.count(token_id)
-        request.standing = standing.headers
-        if standing.is_over:
-            raise RateLimited(standing.seconds)
+        rate_limit_headers = await rate_limiter.count(token_id)
+        request.rate_limit_headers = rate_limit_headers.headers
+        if rate_limit_headers.is_over:
+            raise RateLimited(rate_limit_headers.seconds)
 
     async def _bind_body(self, operation: Operation, call: AnyCall) -> Handler:
         """Binds the body and chooses the handler for the way it is written."""
@@ -356,9 +356,9 @@ def _asked(operation: Operation, path: dict[str, str], head: Head) -> binding.As
     return asked
 
 
-def _header_lines(answer: Answer, id_: bytes, standing: Iterable[Header]) -> bytes:
+def _header_lines(answer: Answer, id_: bytes, rate_limit_headers: Iterable[Header]) -> bytes:
     lines = _ALWAYS % id_
-    for header in (*standing, *answer.headers):
+    for header in (*rate_limit_headers, *answer.headers):
         lines += b"%s: %s\r\n" % header
     if answer.status != _NOT_MODIFIED:  # of which only what has changed is told
         length = answer.length

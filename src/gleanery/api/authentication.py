@@ -30,7 +30,7 @@ class Authenticator:
         self._secret = secrets.token_bytes(32)  # so that what is remembered can't be tried out
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
-    def whose(self, request: Request) -> int | None:
+    def cached_organization(self, request: Request) -> int | None:
         """The organization that the token was last known for; that proves nothing."""
         head = request.head
         if not head.caller:

@@ -73,21 +73,21 @@ class RateLimiter:
 
     async def count(self, token_id: int) -> RateLimitState:
         """Counts one request, and tells where the token stands with it."""
-        standing = self.spent(token_id) or await self._counted(token_id)
-        if standing.is_over:
-            self._spent[token_id] = standing.until
+        state = self.spent(token_id) or await self._counted(token_id)
+        if state.is_over:
+            self._spent[token_id] = state.until
         else:
             self._spent.pop(token_id, None)
-        return standing
+        return state
 
     def spent(self, token_id: int) -> RateLimitState | None:
         """Where a token stands that has used up its window: there it stays until that ends."""
         until = self._spent.get(token_id, 0.0)
-        return self._standing(-1, until) if until > time.time() else None
+        return self._state(-1, until) if until > time.time() else None
 
     async def _counted(self, token_id: int) -> RateLimitState:
         count, until = await self._in_redis(token_id) or self._own.count(token_id)
-        return self._standing(self._item.amount - count, until)
+        return self._state(self._item.amount - count, until)
 
     async def _in_redis(self, token_id: int) -> tuple[int, float] | None:
         """The same as a worker's own windows tell; nothing while Redis is not there."""
@@ -115,7 +115,7 @@ class RateLimiter:
             _log.warning("each worker counts requests by itself", extra={"because": repr(error)})
         self._left_alone_until = time.monotonic() + _PAUSE
 
-    def _standing(self, left: int, until: float) -> RateLimitState:
+    def _state(self, left: int, until: float) -> RateLimitState:
         seconds = max(math.ceil(until - time.time()), 1)
         told = (b"ratelimit", b'"token";r=%d;t=%d' % (max(left, 0), seconds))
         return RateLimitState(left < 0, until, seconds, (told, self._policy))

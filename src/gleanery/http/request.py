@@ -60,7 +60,7 @@ class Request:
         "keep_alive",
         "method",
         "path",
-        "standing",
+        "rate_limit_headers",
         "slot",
     )
 
@@ -71,7 +71,7 @@ class Request:
         self.cursor = cursor
         """If it is another than the head's, which was sent before."""
         self.slot: Slot | None = None
-        self.standing: tuple[Header, ...] = ()
+        self.rate_limit_headers: tuple[Header, ...] = ()
         """What every answer to it says of the client's standing."""
         self.keep_alive = True
         self.is_whole = cursor is not None
