@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gleanery.api import binding, error_responses, openapi, reference
 from gleanery.api.authentication import Authenticator
-from gleanery.api.context import Answer, AnyCall, Call, Services
+from gleanery.api.context import AnyContext, RequestContext, Response, Services
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
@@ -240,7 +240,9 @@ class App:
         started = time.perf_counter()
         id_ = telemetry.request_id(request.headers)
         answer = _FULL_ANSWER if fault is _FULL else error_responses.answer_to(fault)
-        request.respond(answer.status, _header_lines(answer, id_, request.rate_limit_headers), (answer.body,))
+        request.respond(
+            answer.status, _header_lines(answer, id_, request.rate_limit_headers), (answer.body,)
+        )
         self._services.telemetry.record(_UNMATCHED, request, id_, answer.status, started)
 
     async def serve(self, request: Request) -> None:
@@ -274,7 +276,7 @@ class App:
         )
 
     async def _send(
-        self, request: Request, answer: Answer, name: str, id_: bytes, started: float
+        self, request: Request, answer: Response, name: str, id_: bytes, started: float
     ) -> None:
         try:
             headers = _header_lines(answer, id_, request.rate_limit_headers)
@@ -293,7 +295,7 @@ class App:
 
     async def _answer(
         self, operation: Operation, path: dict[str, str], request: Request, id_: bytes
-    ) -> Answer:
+    ) -> Response:
         organization_id, token_id = _NOBODY, None
         if operation.scope is not None:
             grant = await self._authenticator.admit(request, operation.scope)
@@ -304,7 +306,7 @@ class App:
                 await self._count(self._rate_limiter, grant.token_id, request)
         asked = request.head.asked or _asked(operation, path, request.head)
         cursor = asked.cursor if request.cursor is None else request.cursor
-        call: AnyCall = Call(
+        call: AnyContext = RequestContext(
             self._services,
             organization_id,
             token_id,
@@ -326,7 +328,7 @@ class App:
         if rate_limit_headers.is_over:
             raise RateLimited(rate_limit_headers.seconds)
 
-    async def _bind_body(self, operation: Operation, call: AnyCall) -> Handler:
+    async def _bind_body(self, operation: Operation, call: AnyContext) -> Handler:
         """Binds the body and chooses the handler for the way it is written."""
         settings, request = self._services.settings, call.request
         headers = request.headers
@@ -347,16 +349,16 @@ class App:
         return operation.handler
 
 
-def _asked(operation: Operation, path: dict[str, str], head: Head) -> binding.Asked:
+def _asked(operation: Operation, path: dict[str, str], head: Head) -> binding.BoundQuery:
     binding.bind_path(path, operation.creates)
-    asked = binding.Asked()
+    asked = binding.BoundQuery()
     if operation.query is not None:
         asked = binding.bind_query(operation.query, head.query)
     head.asked = asked
     return asked
 
 
-def _header_lines(answer: Answer, id_: bytes, rate_limit_headers: Iterable[Header]) -> bytes:
+def _header_lines(answer: Response, id_: bytes, rate_limit_headers: Iterable[Header]) -> bytes:
     lines = _ALWAYS % id_
     for header in (*rate_limit_headers, *answer.headers):
         lines += b"%s: %s\r\n" % header

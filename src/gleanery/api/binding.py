@@ -57,7 +57,7 @@ def _checked_name(text: str) -> str:
 # --- query --------------------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
+class BoundQuery(NamedTuple):
     """The query of a request; parameters that the operation does not know are ignored."""
 
     query: Any = None
@@ -66,7 +66,7 @@ class Asked(NamedTuple):
     cursor: int = 0
 
 
-def bind_query(model: type[BaseModel], raw: bytes) -> Asked:
+def bind_query(model: type[BaseModel], raw: bytes) -> BoundQuery:
     given = _parsed(raw)
     try:
         query = model.model_validate(given)
@@ -74,7 +74,7 @@ def bind_query(model: type[BaseModel], raw: bytes) -> Asked:
         raise InvalidRequest(*_faults(("query",), error)) from None
     known = model.model_fields.keys() & given.keys() - {"cursor"}
     repeated = tuple((name, given[name]) for name in sorted(known))
-    return Asked(query, repeated, getattr(query, "cursor", 0))
+    return BoundQuery(query, repeated, getattr(query, "cursor", 0))
 
 
 def _parsed(raw: bytes) -> dict[str, str]:

@@ -52,7 +52,7 @@ class Services:
 
 
 @dataclass(slots=True)
-class Call(Generic[Query, Body]):
+class RequestContext(Generic[Query, Body]):
     """One request: whose it is, what it names, what it asks, what it brings."""
 
     services: Services
@@ -96,7 +96,7 @@ class Call(Generic[Query, Body]):
         return await self.services.file_links.put_into(bytes(text), self.organization_id, now)
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """The bytes of an answer; of a long one the first, and the rest as it comes."""
 
     body: bytes
@@ -110,4 +110,4 @@ class Answer(NamedTuple):
     rest: AsyncGenerator[bytes] | None = None
 
 
-AnyCall = Call[Any, Any]
+AnyContext = RequestContext[Any, Any]

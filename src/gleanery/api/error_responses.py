@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gleanery import errors
-from gleanery.api.context import Answer
+from gleanery.api.context import Response
 from gleanery.values import json_text
 
 STATUS: dict[type[errors.GleaneryError], int] = {
@@ -50,14 +50,16 @@ HEADERS_OF = {
 }
 
 
-def answer_to(error: errors.GleaneryError) -> Answer:
+def answer_to(error: errors.GleaneryError) -> Response:
     """What the client is told."""
-    return Answer(_detail(*error.details), STATUS[type(error)], headers=_headers(error))
+    return Response(_detail(*error.details), STATUS[type(error)], headers=_headers(error))
 
 
-def internal_error() -> Answer:
+def internal_error() -> Response:
     """What the client is told of a detail of ours: nothing but that."""
-    return Answer(_detail(errors.ErrorDetail(("server",), "Internal error", "internal_error")), 500)
+    return Response(
+        _detail(errors.ErrorDetail(("server",), "Internal error", "internal_error")), 500
+    )
 
 
 def _detail(*details: errors.ErrorDetail) -> bytes:

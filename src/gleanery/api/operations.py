@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from gleanery.api.context import Answer
+from gleanery.api.context import Response
 from gleanery.api.handlers import (
     audit,
     changes,
@@ -23,7 +23,7 @@ from gleanery.api.handlers import (
 )
 from gleanery.models import requests, responses
 
-Handler = Callable[[Any], Awaitable[Answer]]
+Handler = Callable[[Any], Awaitable[Response]]
 
 
 class Status(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
-from gleanery.api.context import AnyCall
+from gleanery.api.context import AnyContext
 
 
 def address(base: str, *steps: str, query: Mapping[str, object]) -> str:
@@ -15,7 +15,7 @@ def address(base: str, *steps: str, query: Mapping[str, object]) -> str:
 
 
 def next_page(
-    call: AnyCall, *steps: str, query: Mapping[str, object]
+    call: AnyContext, *steps: str, query: Mapping[str, object]
 ) -> tuple[tuple[bytes, bytes], ...]:
     """The header that says where an array goes on, which has no room for it itself."""
     target = address(call.services.address, *steps, query=query)

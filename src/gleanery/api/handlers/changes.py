@@ -7,22 +7,22 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gleanery.api.context import Answer, Call
+from gleanery.api.context import RequestContext, Response
 from gleanery.models.requests import ChangeQuery
 from gleanery.storage import group_lock
 from gleanery.storage.notifications import Watch
 from gleanery.storage.outputs import changes
 
 
-async def get_changes(call: Call[ChangeQuery, None]) -> Answer:
+async def get_changes(call: RequestContext[ChangeQuery, None]) -> Response:
     feed = await _read(call)
     if not feed.changes and not feed.is_ahead and call.query.wait:
         feed = await _wait(call)
     changes = await call.with_links(feed.changes)
-    return Answer(b'{"cursor":%d,"changes":[' % feed.cursor, more=(changes, b"]}"))
+    return Response(b'{"cursor":%d,"changes":[' % feed.cursor, more=(changes, b"]}"))
 
 
-async def _wait(call: Call[ChangeQuery, None]) -> changes.Feed:
+async def _wait(call: RequestContext[ChangeQuery, None]) -> changes.Feed:
     seconds = min(call.query.wait, call.services.settings.longest_wait)
     deadline = time.monotonic() + seconds
     line = group_lock.line(call.organization_id, call.path["group_id"])
@@ -40,7 +40,9 @@ async def _wait(call: Call[ChangeQuery, None]) -> changes.Feed:
 
 
 @asynccontextmanager
-async def _stopped_when_gone(call: Call[ChangeQuery, None], watch: Watch) -> AsyncIterator[None]:
+async def _stopped_when_gone(
+    call: RequestContext[ChangeQuery, None], watch: Watch
+) -> AsyncIterator[None]:
     """Nobody waits for the sake of a client that has gone."""
 
     async def look_out() -> None:
@@ -54,7 +56,7 @@ async def _stopped_when_gone(call: Call[ChangeQuery, None], watch: Watch) -> Asy
         lookout.cancel()
 
 
-async def _read(call: Call[ChangeQuery, None]) -> changes.Feed:
+async def _read(call: RequestContext[ChangeQuery, None]) -> changes.Feed:
     s, query = call.services, call.query
     return await changes.read_feed(
         call.database,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from gleanery.api.context import Answer, Call
+from gleanery.api.context import RequestContext, Response
 from gleanery.models.requests import CookieDeletion, CookieIn, DomainQuery
 from gleanery.storage.sessions import cookies
 from gleanery.values.json_text import encode
 
 
-async def set_cookies(call: Call[None, list[CookieIn]]) -> Answer:
+async def set_cookies(call: RequestContext[None, list[CookieIn]]) -> Response:
     s = call.services
     tally = await cookies.store_cookies(
         call.database, s.vault, call.organization_id, call.body, s.clock(), call.by
     )
-    return Answer(encode(tally))
+    return Response(encode(tally))
 
 
-async def get_cookies(call: Call[DomainQuery, None]) -> Answer:
+async def get_cookies(call: RequestContext[DomainQuery, None]) -> Response:
     s = call.services
     listed = await cookies.list_cookies(
         call.database,
@@ -27,12 +27,12 @@ async def get_cookies(call: Call[DomainQuery, None]) -> Answer:
         s.clock(),
         call.by,
     )
-    return Answer(encode(listed))
+    return Response(encode(listed))
 
 
-async def delete_cookies(call: Call[CookieDeletion, None]) -> Answer:
+async def delete_cookies(call: RequestContext[CookieDeletion, None]) -> Response:
     query, now = call.query, call.services.clock()
     deleted = await cookies.delete_cookies(
         call.database, call.organization_id, query.domain, query.name, now, call.by
     )
-    return Answer(b'{"deleted":%d}' % deleted)
+    return Response(b'{"deleted":%d}' % deleted)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
-from gleanery.api.context import Answer, Call, Services
+from gleanery.api.context import RequestContext, Response, Services
 from gleanery.blobs import NoBlob
 from gleanery.errors import InvalidSignature, NotFound
 from gleanery.http import ranges
@@ -57,7 +57,7 @@ class _Upload:
         return self._hash.digest()
 
 
-async def store_file(call: Call[FileUpload, AsyncIterator[bytes]]) -> Answer:
+async def store_file(call: RequestContext[FileUpload, AsyncIterator[bytes]]) -> Response:
     s, query, organization_id = call.services, call.query, call.organization_id
     call.slot.move(s.transfers)
     upload = _Upload(call.body)
@@ -76,7 +76,7 @@ async def store_file(call: Call[FileUpload, AsyncIterator[bytes]]) -> Answer:
     finally:
         if file is None or file.key != key:  # it failed, or the same bytes were here before
             await asyncio.shield(_remove(s, organization_id, key))
-    return Answer(encode(file.shown()))
+    return Response(encode(file.shown()))
 
 
 async def _remove(services: Services, organization_id: int, key: str) -> None:
@@ -88,19 +88,19 @@ async def _remove(services: Services, organization_id: int, key: str) -> None:
         _log.exception("an upload is left to the sweep")
 
 
-async def find_file(call: Call[FileQuery, None]) -> Answer:
+async def find_file(call: RequestContext[FileQuery, None]) -> Response:
     file = await files.find_by_source(
         call.database, call.organization_id, call.query.source_url, call.query.etag
     )
-    return Answer(encode(file.shown()))
+    return Response(encode(file.shown()))
 
 
-async def get_file(call: Call[None, None]) -> Answer:
+async def get_file(call: RequestContext[None, None]) -> Response:
     file = await files.find(call.database, call.organization_id, call.path["id"])
     return await _bytes_of(call, file)
 
 
-async def get_blob(call: Call[BlobQuery, None]) -> Answer:
+async def get_blob(call: RequestContext[BlobQuery, None]) -> Response:
     s, query = call.services, call.query
     parts = (call.path["id"], query.organization, query.expires, query.signature)
     if not s.file_links.is_valid(*parts, now=s.clock() // timestamps.SECOND):
@@ -112,7 +112,9 @@ async def get_blob(call: Call[BlobQuery, None]) -> Answer:
     return await _bytes_of(call, file)
 
 
-async def _bytes_of(call: Call[BlobQuery, None] | Call[None, None], file: files.File) -> Answer:
+async def _bytes_of(
+    call: RequestContext[BlobQuery, None] | RequestContext[None, None], file: files.File
+) -> Response:
     etag = b'"%s"' % file.checksum.hex().encode()
     headers = [
         (b"etag", etag),
@@ -121,7 +123,7 @@ async def _bytes_of(call: Call[BlobQuery, None] | Call[None, None], file: files.
         (b"content-security-policy", _FILE_POLICY),
     ]
     if ranges.is_held(call.request.headers, etag):
-        return Answer(b"", 304, headers=tuple(headers))
+        return Response(b"", 304, headers=tuple(headers))
     is_head = call.request.method == "HEAD"
     asked = {} if is_head else call.request.headers  # a part is for GET alone
     part = ranges.wanted(asked, etag, file.size)
@@ -130,7 +132,7 @@ async def _bytes_of(call: Call[BlobQuery, None] | Call[None, None], file: files.
     if not is_head:
         call.slot.move(call.services.transfers)
     pieces = call.services.blobs.read(file.key, part.start, part.stop)
-    return Answer(
+    return Response(
         b"" if is_head else await _first(pieces),
         206 if part.is_asked_for else 200,
         content_type=file.file_type.encode(),

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from gleanery.api.context import Answer, Call
+from gleanery.api.context import RequestContext, Response
 from gleanery.models.requests import LocalStorageDeletion, LocalStorageIn, LocalStorageQuery
 from gleanery.storage.sessions import local_storage
 from gleanery.values.json_text import encode
 
 
-async def set_local_storage(call: Call[None, list[LocalStorageIn]]) -> Answer:
+async def set_local_storage(call: RequestContext[None, list[LocalStorageIn]]) -> Response:
     s = call.services
     tally = await local_storage.store_entries(
         call.database, s.vault, call.organization_id, call.body, s.clock(), call.by
     )
-    return Answer(encode(tally))
+    return Response(encode(tally))
 
 
-async def get_local_storage(call: Call[LocalStorageQuery, None]) -> Answer:
+async def get_local_storage(call: RequestContext[LocalStorageQuery, None]) -> Response:
     s, query = call.services, call.query
     listed = await local_storage.list_entries(
         call.database,
@@ -28,12 +28,12 @@ async def get_local_storage(call: Call[LocalStorageQuery, None]) -> Answer:
         s.clock(),
         call.by,
     )
-    return Answer(encode(listed))
+    return Response(encode(listed))
 
 
-async def delete_local_storage(call: Call[LocalStorageDeletion, None]) -> Answer:
+async def delete_local_storage(call: RequestContext[LocalStorageDeletion, None]) -> Response:
     query, now = call.query, call.services.clock()
     deleted = await local_storage.delete_entries(
         call.database, call.organization_id, query.domain, query.key, now, call.by
     )
-    return Answer(b'{"deleted":%d}' % deleted)
+    return Response(b'{"deleted":%d}' % deleted)

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 
 from gleanery.api import urls
 from gleanery.api.binding import bind_strictly
-from gleanery.api.context import Answer, Call
+from gleanery.api.context import RequestContext, Response
 from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
 from gleanery.models import batches
 from gleanery.models.batches import Batch
@@ -23,7 +23,7 @@ _LINES_AT_ONCE = 1000
 _BYTES_AT_ONCE = 1024 * 1024
 
 
-async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
+async def get_outputs(call: RequestContext[OutputQuery, None]) -> Response:
     group = call.path["group_id"]
     page = await pages.read_page(
         call.database, call.organization_id, group, call.query, call.cursor
@@ -35,7 +35,7 @@ async def get_outputs(call: Call[OutputQuery, None]) -> Answer:
             page.next_cursor,
             page.next_cursor,
         )
-    return Answer(start, more=(await call.with_links(page.items), b"]}"))
+    return Response(start, more=(await call.with_links(page.items), b"]}"))
 
 
 @lru_cache(maxsize=64)  # of values of any length
@@ -45,15 +45,15 @@ def _next_url(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> b
     return json_text.encode(urls.address(base, "outputs", group, query=query))[1:-1]
 
 
-async def delete_output(call: Call[None, None]) -> Answer:
+async def delete_output(call: RequestContext[None, None]) -> Response:
     s = call.services
     deleted = await mutations.delete_output(
         call.database, call.organization_id, call.path["group_id"], call.path["output_id"], s.clock
     )
-    return Answer(b'{"deleted":%d}' % deleted)
+    return Response(b'{"deleted":%d}' % deleted)
 
 
-async def store_outputs(call: Call[None, Batch]) -> Answer:
+async def store_outputs(call: RequestContext[None, Batch]) -> Response:
     s = call.services
     answer = await ingest.store_outputs(
         call.database,
@@ -64,10 +64,10 @@ async def store_outputs(call: Call[None, Batch]) -> Answer:
         s.clock,
         idempotency_key=call.idempotency_key,
     )
-    return Answer(encode(answer))
+    return Response(encode(answer))
 
 
-async def store_lines(call: Call[None, AsyncIterator[bytes]]) -> Answer:
+async def store_lines(call: RequestContext[None, AsyncIterator[bytes]]) -> Response:
     """Stores a thousand lines, or a megabyte, at a time: memory stays flat whatever the length.
 
     Whatever goes wrong on the way, the answer says from which line on nothing is stored.
@@ -86,11 +86,11 @@ async def store_lines(call: Call[None, AsyncIterator[bytes]]) -> Answer:
         error.details = (*error.details, ErrorDetail(("body", str(first)), reached, "stopped"))
         raise
     counts = {name: tally[name] for name in ("created", "updated", "unchanged")}
-    return Answer(json_text.encode(counts | {"lines": count}))
+    return Response(json_text.encode(counts | {"lines": count}))
 
 
 async def _store_lines(
-    call: Call[None, AsyncIterator[bytes]], batch: list[bytes], first: int
+    call: RequestContext[None, AsyncIterator[bytes]], batch: list[bytes], first: int
 ) -> Counter[str]:
     s = call.services
     answer = await ingest.store_outputs(

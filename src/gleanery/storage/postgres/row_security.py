@@ -20,7 +20,7 @@ from gleanery.storage.tenancy import EVERYONE, OWNED, SHARED
 ROLE = "gleanery_serving"
 WORKS_FOR_EVERYONE = f"SET LOCAL gleanery.organization = '{EVERYONE}'"
 
-# Asked once for each statement, not for each row: therefore the SELECT around it.
+# BoundQuery once for each statement, not for each row: therefore the SELECT around it.
 _SET = "(SELECT nullif(current_setting('gleanery.organization', true), '')::bigint)"
 _WALL = f"""
 ALTER TABLE {{0}} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
