@@ -306,7 +306,7 @@ class App:
                 await self._count(self._rate_limiter, grant.token_id, request)
         asked = request.head.asked or _asked(operation, path, request.head)
         cursor = asked.cursor if request.cursor is None else request.cursor
-        call: AnyContext = RequestContext(
+        context: AnyContext = RequestContext(
             self._services,
             organization_id,
             token_id,
@@ -319,8 +319,8 @@ class App:
         )
         handler = operation.handler
         if operation.body is not None:
-            handler = await self._bind_body(operation, call)
-        return await handler(call)
+            handler = await self._bind_body(operation, context)
+        return await handler(context)
 
     async def _count(self, rate_limiter: RateLimiter, token_id: int, request: Request) -> None:
         rate_limit_headers = await rate_limiter.count(token_id)
@@ -328,24 +328,24 @@ class App:
         if rate_limit_headers.is_over:
             raise RateLimited(rate_limit_headers.seconds)
 
-    async def _bind_body(self, operation: Operation, call: AnyContext) -> Handler:
+    async def _bind_body(self, operation: Operation, context: AnyContext) -> Handler:
         """Binds the body and chooses the handler for the way it is written."""
-        settings, request = self._services.settings, call.request
+        settings, request = self._services.settings, context.request
         headers = request.headers
         if operation.body is bytes:
             binding.refuse_coding(headers)
-            call.body = binding.read_chunks(request, settings.max_file_bytes)
+            context.body = binding.read_chunks(request, settings.max_file_bytes)
             return operation.handler
         known = [binding.Media.JSON] + [binding.Media.LINES] * (operation.lines is not None)
         media = binding.media_of(headers, *known)
         if operation.lines is not None:
-            call.idempotency_key = binding.idempotency_key(headers)
+            context.idempotency_key = binding.idempotency_key(headers)
         if media is binding.Media.LINES and operation.lines is not None:
-            call.body = binding.read_lines(request, settings.max_body_bytes)
+            context.body = binding.read_lines(request, settings.max_body_bytes)
             return operation.lines
         text = await binding.read_body(request, settings.max_body_bytes)
         bind = partial(binding.bind_body, operation.body, text, settings.max_records)
-        call.body = bind() if len(text) < _LARGE_BODY else await asyncio.to_thread(bind)
+        context.body = bind() if len(text) < _LARGE_BODY else await asyncio.to_thread(bind)
         return operation.handler
 
 

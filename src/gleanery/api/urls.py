@@ -15,8 +15,8 @@ def address(base: str, *steps: str, query: Mapping[str, object]) -> str:
 
 
 def next_page(
-    call: AnyContext, *steps: str, query: Mapping[str, object]
+    context: AnyContext, *steps: str, query: Mapping[str, object]
 ) -> tuple[tuple[bytes, bytes], ...]:
     """The header that says where an array goes on, which has no room for it itself."""
-    target = address(call.services.address, *steps, query=query)
+    target = address(context.services.address, *steps, query=query)
     return ((b"link", f'<{target}>; rel="next"'.encode("ascii")),)

@@ -8,6 +8,8 @@ from gleanery.storage import audit
 from gleanery.values.json_text import encode
 
 
-async def get_audit(call: RequestContext[AuditQuery, None]) -> Response:
-    page = await audit.read_log(call.database, call.organization_id, call.cursor, call.query.limit)
+async def get_audit(context: RequestContext[AuditQuery, None]) -> Response:
+    page = await audit.read_log(
+        context.database, context.organization_id, context.cursor, context.query.limit
+    )
     return Response(encode(page))

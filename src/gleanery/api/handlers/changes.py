@@ -14,39 +14,39 @@ from gleanery.storage.notifications import Watch
 from gleanery.storage.outputs import changes
 
 
-async def get_changes(call: RequestContext[ChangeQuery, None]) -> Response:
-    feed = await _read(call)
-    if not feed.changes and not feed.is_ahead and call.query.wait:
-        feed = await _wait(call)
-    changes = await call.with_links(feed.changes)
+async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
+    feed = await _read(context)
+    if not feed.changes and not feed.is_ahead and context.query.wait:
+        feed = await _wait(context)
+    changes = await context.with_links(feed.changes)
     return Response(b'{"cursor":%d,"changes":[' % feed.cursor, more=(changes, b"]}"))
 
 
-async def _wait(call: RequestContext[ChangeQuery, None]) -> changes.Feed:
-    seconds = min(call.query.wait, call.services.settings.longest_wait)
+async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
+    seconds = min(context.query.wait, context.services.settings.longest_wait)
     deadline = time.monotonic() + seconds
-    line = group_lock.line(call.organization_id, call.path["group_id"])
-    async with call.services.database.watch(line) as watch, _stopped_when_gone(call, watch):
+    line = group_lock.line(context.organization_id, context.path["group_id"])
+    async with context.services.database.watch(line) as watch, _stopped_when_gone(context, watch):
         while True:
-            feed = await _read(call)
+            feed = await _read(context)
             left = deadline - time.monotonic()
             if feed.changes or left <= 0:
                 return feed
-            with call.slot.parked_in(call.services.waits):
+            with context.slot.parked_in(context.services.waits):
                 has_news = await watch.wait(left)
             if not has_news:
                 return feed
-            await call.services.scheduler.turn(call.slot)
+            await context.services.scheduler.turn(context.slot)
 
 
 @asynccontextmanager
 async def _stopped_when_gone(
-    call: RequestContext[ChangeQuery, None], watch: Watch
+    context: RequestContext[ChangeQuery, None], watch: Watch
 ) -> AsyncIterator[None]:
     """Nobody waits for the sake of a client that has gone."""
 
     async def look_out() -> None:
-        await call.request.gone()
+        await context.request.gone()
         watch.stop()
 
     lookout = asyncio.create_task(look_out())
@@ -56,13 +56,13 @@ async def _stopped_when_gone(
         lookout.cancel()
 
 
-async def _read(call: RequestContext[ChangeQuery, None]) -> changes.Feed:
-    s, query = call.services, call.query
+async def _read(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
+    s, query = context.services, context.query
     return await changes.read_feed(
-        call.database,
-        call.organization_id,
-        call.path["group_id"],
-        call.cursor,
+        context.database,
+        context.organization_id,
+        context.path["group_id"],
+        context.cursor,
         query.limit,
         s.clock(),
     )

@@ -8,31 +8,31 @@ from gleanery.storage.sessions import cookies
 from gleanery.values.json_text import encode
 
 
-async def set_cookies(call: RequestContext[None, list[CookieIn]]) -> Response:
-    s = call.services
+async def set_cookies(context: RequestContext[None, list[CookieIn]]) -> Response:
+    s = context.services
     tally = await cookies.store_cookies(
-        call.database, s.vault, call.organization_id, call.body, s.clock(), call.by
+        context.database, s.vault, context.organization_id, context.body, s.clock(), context.by
     )
     return Response(encode(tally))
 
 
-async def get_cookies(call: RequestContext[DomainQuery, None]) -> Response:
-    s = call.services
+async def get_cookies(context: RequestContext[DomainQuery, None]) -> Response:
+    s = context.services
     listed = await cookies.list_cookies(
-        call.database,
+        context.database,
         s.vault,
         s.readings,
-        call.organization_id,
-        call.query.domain,
+        context.organization_id,
+        context.query.domain,
         s.clock(),
-        call.by,
+        context.by,
     )
     return Response(encode(listed))
 
 
-async def delete_cookies(call: RequestContext[CookieDeletion, None]) -> Response:
-    query, now = call.query, call.services.clock()
+async def delete_cookies(context: RequestContext[CookieDeletion, None]) -> Response:
+    query, now = context.query, context.services.clock()
     deleted = await cookies.delete_cookies(
-        call.database, call.organization_id, query.domain, query.name, now, call.by
+        context.database, context.organization_id, query.domain, query.name, now, context.by
     )
     return Response(b'{"deleted":%d}' % deleted)

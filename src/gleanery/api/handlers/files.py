@@ -57,20 +57,20 @@ class _Upload:
         return self._hash.digest()
 
 
-async def store_file(call: RequestContext[FileUpload, AsyncIterator[bytes]]) -> Response:
-    s, query, organization_id = call.services, call.query, call.organization_id
-    call.slot.move(s.transfers)
-    upload = _Upload(call.body)
-    declared = call.request.headers.get(b"content-type", b"").decode("latin-1")
+async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> Response:
+    s, query, organization_id = context.services, context.query, context.organization_id
+    context.slot.move(s.transfers)
+    upload = _Upload(context.body)
+    declared = context.request.headers.get(b"content-type", b"").decode("latin-1")
     file_type = await asyncio.to_thread(media_types.media_type, await upload.head(), declared)
-    key = await files.begin_upload(call.database, organization_id, s.clock())
+    key = await files.begin_upload(context.database, organization_id, s.clock())
     file = None
     try:
         await s.blobs.put(key, file_type, upload.chunks())
         known = files.Upload(
             upload.checksum, upload.size, file_type, query.source_url, query.etag, query.filename
         )
-        file = await files.keep(call.database, organization_id, key, known, s.clock())
+        file = await files.keep(context.database, organization_id, key, known, s.clock())
         if file.key != key and not await s.blobs.holds(file.key):  # lost, as by an old backup
             await s.blobs.copy(key, file.key)
     finally:
@@ -88,32 +88,32 @@ async def _remove(services: Services, organization_id: int, key: str) -> None:
         _log.exception("an upload is left to the sweep")
 
 
-async def find_file(call: RequestContext[FileQuery, None]) -> Response:
+async def find_file(context: RequestContext[FileQuery, None]) -> Response:
     file = await files.find_by_source(
-        call.database, call.organization_id, call.query.source_url, call.query.etag
+        context.database, context.organization_id, context.query.source_url, context.query.etag
     )
     return Response(encode(file.shown()))
 
 
-async def get_file(call: RequestContext[None, None]) -> Response:
-    file = await files.find(call.database, call.organization_id, call.path["id"])
-    return await _bytes_of(call, file)
+async def get_file(context: RequestContext[None, None]) -> Response:
+    file = await files.find(context.database, context.organization_id, context.path["id"])
+    return await _bytes_of(context, file)
 
 
-async def get_blob(call: RequestContext[BlobQuery, None]) -> Response:
-    s, query = call.services, call.query
-    parts = (call.path["id"], query.organization, query.expires, query.signature)
+async def get_blob(context: RequestContext[BlobQuery, None]) -> Response:
+    s, query = context.services, context.query
+    parts = (context.path["id"], query.organization, query.expires, query.signature)
     if not s.file_links.is_valid(*parts, now=s.clock() // timestamps.SECOND):
         raise InvalidSignature
     organization_id = int(query.organization)  # which the link has proved
-    call.slot.assign_tenant(organization_id)
+    context.slot.assign_tenant(organization_id)
     database = s.database.of(organization_id)
-    file = await files.find(database, organization_id, call.path["id"])
-    return await _bytes_of(call, file)
+    file = await files.find(database, organization_id, context.path["id"])
+    return await _bytes_of(context, file)
 
 
 async def _bytes_of(
-    call: RequestContext[BlobQuery, None] | RequestContext[None, None], file: files.File
+    context: RequestContext[BlobQuery, None] | RequestContext[None, None], file: files.File
 ) -> Response:
     etag = b'"%s"' % file.checksum.hex().encode()
     headers = [
@@ -122,16 +122,16 @@ async def _bytes_of(
         (b"content-disposition", _attachment(file.filename)),
         (b"content-security-policy", _FILE_POLICY),
     ]
-    if ranges.is_held(call.request.headers, etag):
+    if ranges.is_held(context.request.headers, etag):
         return Response(b"", 304, headers=tuple(headers))
-    is_head = call.request.method == "HEAD"
-    asked = {} if is_head else call.request.headers  # a part is for GET alone
+    is_head = context.request.method == "HEAD"
+    asked = {} if is_head else context.request.headers  # a part is for GET alone
     part = ranges.wanted(asked, etag, file.size)
     if part.is_asked_for:
         headers.append((b"content-range", part.content_range))
     if not is_head:
-        call.slot.move(call.services.transfers)
-    pieces = call.services.blobs.read(file.key, part.start, part.stop)
+        context.slot.move(context.services.transfers)
+    pieces = context.services.blobs.read(file.key, part.start, part.stop)
     return Response(
         b"" if is_head else await _first(pieces),
         206 if part.is_asked_for else 200,

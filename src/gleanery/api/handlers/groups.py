@@ -9,42 +9,49 @@ from gleanery.storage.groups import catalog
 from gleanery.values.json_text import encode
 
 
-async def get_groups(call: RequestContext[GroupsQuery, None]) -> Response:
-    query = call.query
+async def get_groups(context: RequestContext[GroupsQuery, None]) -> Response:
+    query = context.query
     page, more = await catalog.list_groups(
-        call.database, call.organization_id, call.cursor, query.limit
+        context.database, context.organization_id, context.cursor, query.limit
     )
     body = encode(page)
     if more is None:
         return Response(body)
     follows = {"limit": query.limit, "cursor": more}
-    return Response(body, headers=urls.next_page(call, "groups", query=follows))
+    return Response(body, headers=urls.next_page(context, "groups", query=follows))
 
 
-async def get_group(call: RequestContext[None, None]) -> Response:
-    group = await catalog.show_group(call.database, call.organization_id, call.path["group_id"])
-    return Response(encode(group))
-
-
-async def set_group(call: RequestContext[None, GroupSettings]) -> Response:
-    s = call.services
-    group = await catalog.set_group(
-        call.database, s.schemas, call.organization_id, call.path["group_id"], call.body, s.clock
+async def get_group(context: RequestContext[None, None]) -> Response:
+    group = await catalog.show_group(
+        context.database, context.organization_id, context.path["group_id"]
     )
     return Response(encode(group))
 
 
-async def delete_group(call: RequestContext[None, None]) -> Response:
-    s = call.services
+async def set_group(context: RequestContext[None, GroupSettings]) -> Response:
+    s = context.services
+    group = await catalog.set_group(
+        context.database,
+        s.schemas,
+        context.organization_id,
+        context.path["group_id"],
+        context.body,
+        s.clock,
+    )
+    return Response(encode(group))
+
+
+async def delete_group(context: RequestContext[None, None]) -> Response:
+    s = context.services
     deleted = await catalog.delete_group(
-        call.database, call.organization_id, call.path["group_id"], s.clock
+        context.database, context.organization_id, context.path["group_id"], s.clock
     )
     return Response(b'{"deleted":%d}' % deleted)
 
 
-async def delete_job(call: RequestContext[None, None]) -> Response:
-    s, path = call.services, call.path
+async def delete_job(context: RequestContext[None, None]) -> Response:
+    s, path = context.services, context.path
     deleted = await catalog.delete_job(
-        call.database, call.organization_id, path["group_id"], path["job_id"], s.clock
+        context.database, context.organization_id, path["group_id"], path["job_id"], s.clock
     )
     return Response(b'{"deleted":%d}' % deleted)

@@ -8,32 +8,32 @@ from gleanery.storage.sessions import local_storage
 from gleanery.values.json_text import encode
 
 
-async def set_local_storage(call: RequestContext[None, list[LocalStorageIn]]) -> Response:
-    s = call.services
+async def set_local_storage(context: RequestContext[None, list[LocalStorageIn]]) -> Response:
+    s = context.services
     tally = await local_storage.store_entries(
-        call.database, s.vault, call.organization_id, call.body, s.clock(), call.by
+        context.database, s.vault, context.organization_id, context.body, s.clock(), context.by
     )
     return Response(encode(tally))
 
 
-async def get_local_storage(call: RequestContext[LocalStorageQuery, None]) -> Response:
-    s, query = call.services, call.query
+async def get_local_storage(context: RequestContext[LocalStorageQuery, None]) -> Response:
+    s, query = context.services, context.query
     listed = await local_storage.list_entries(
-        call.database,
+        context.database,
         s.vault,
         s.readings,
-        call.organization_id,
+        context.organization_id,
         query.domain,
         query.for_group,
         s.clock(),
-        call.by,
+        context.by,
     )
     return Response(encode(listed))
 
 
-async def delete_local_storage(call: RequestContext[LocalStorageDeletion, None]) -> Response:
-    query, now = call.query, call.services.clock()
+async def delete_local_storage(context: RequestContext[LocalStorageDeletion, None]) -> Response:
+    query, now = context.query, context.services.clock()
     deleted = await local_storage.delete_entries(
-        call.database, call.organization_id, query.domain, query.key, now, call.by
+        context.database, context.organization_id, query.domain, query.key, now, context.by
     )
     return Response(b'{"deleted":%d}' % deleted)

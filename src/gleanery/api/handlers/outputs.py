@@ -23,19 +23,19 @@ _LINES_AT_ONCE = 1000
 _BYTES_AT_ONCE = 1024 * 1024
 
 
-async def get_outputs(call: RequestContext[OutputQuery, None]) -> Response:
-    group = call.path["group_id"]
+async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
+    group = context.path["group_id"]
     page = await pages.read_page(
-        call.database, call.organization_id, group, call.query, call.cursor
+        context.database, context.organization_id, group, context.query, context.cursor
     )
     start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
     if page.next_cursor is not None:
         start = b'{"metadata":{"next_url":"%s%d","next_cursor":%d},"items":[' % (
-            _next_url(call.services.address, group, call.repeated),
+            _next_url(context.services.address, group, context.repeated),
             page.next_cursor,
             page.next_cursor,
         )
-    return Response(start, more=(await call.with_links(page.items), b"]}"))
+    return Response(start, more=(await context.with_links(page.items), b"]}"))
 
 
 @lru_cache(maxsize=64)  # of values of any length
@@ -45,42 +45,46 @@ def _next_url(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> b
     return json_text.encode(urls.address(base, "outputs", group, query=query))[1:-1]
 
 
-async def delete_output(call: RequestContext[None, None]) -> Response:
-    s = call.services
+async def delete_output(context: RequestContext[None, None]) -> Response:
+    s = context.services
     deleted = await mutations.delete_output(
-        call.database, call.organization_id, call.path["group_id"], call.path["output_id"], s.clock
+        context.database,
+        context.organization_id,
+        context.path["group_id"],
+        context.path["output_id"],
+        s.clock,
     )
     return Response(b'{"deleted":%d}' % deleted)
 
 
-async def store_outputs(call: RequestContext[None, Batch]) -> Response:
-    s = call.services
+async def store_outputs(context: RequestContext[None, Batch]) -> Response:
+    s = context.services
     answer = await ingest.store_outputs(
-        call.database,
+        context.database,
         s.schemas,
-        call.organization_id,
-        call.path["group_id"],
-        call.body,
+        context.organization_id,
+        context.path["group_id"],
+        context.body,
         s.clock,
-        idempotency_key=call.idempotency_key,
+        idempotency_key=context.idempotency_key,
     )
     return Response(encode(answer))
 
 
-async def store_lines(call: RequestContext[None, AsyncIterator[bytes]]) -> Response:
+async def store_lines(context: RequestContext[None, AsyncIterator[bytes]]) -> Response:
     """Stores a thousand lines, or a megabyte, at a time: memory stays flat whatever the length.
 
     Whatever goes wrong on the way, the answer says from which line on nothing is stored.
     """
     tally, batch, first, size, count = Counter[str](), [], 0, 0, 0
     try:
-        async for line in call.body:
+        async for line in context.body:
             batch.append(line)
             size, count = size + len(line), count + 1
             if len(batch) == _LINES_AT_ONCE or size > _BYTES_AT_ONCE:
-                tally += await _store_lines(call, batch, first)
+                tally += await _store_lines(context, batch, first)
                 batch, first, size = [], count, 0
-        tally += await _store_lines(call, batch, first)
+        tally += await _store_lines(context, batch, first)
     except GleaneryError as error:
         reached = f"Nothing is stored from line {first} on, counted from 0; all before it is"
         error.details = (*error.details, ErrorDetail(("body", str(first)), reached, "stopped"))
@@ -90,17 +94,17 @@ async def store_lines(call: RequestContext[None, AsyncIterator[bytes]]) -> Respo
 
 
 async def _store_lines(
-    call: RequestContext[None, AsyncIterator[bytes]], batch: list[bytes], first: int
+    context: RequestContext[None, AsyncIterator[bytes]], batch: list[bytes], first: int
 ) -> Counter[str]:
-    s = call.services
+    s = context.services
     answer = await ingest.store_outputs(
-        call.database,
+        context.database,
         s.schemas,
-        call.organization_id,
-        call.path["group_id"],
+        context.organization_id,
+        context.path["group_id"],
         await asyncio.to_thread(_bind_lines, batch, first),
         s.clock,
-        idempotency_key=call.idempotency_key,
+        idempotency_key=context.idempotency_key,
     )
     return Counter(result["change"] for result in answer["results"])
 

@@ -9,30 +9,35 @@ from gleanery.storage import reviews
 from gleanery.values.json_text import encode
 
 
-async def get_latest_reviews(call: RequestContext[ReviewQuery, None]) -> Response:
-    if call.query.history == "true":
-        return await _history(call)
+async def get_latest_reviews(context: RequestContext[ReviewQuery, None]) -> Response:
+    if context.query.history == "true":
+        return await _history(context)
     latest = await reviews.latest_reviews(
-        call.database, call.organization_id, call.path["group_id"]
+        context.database, context.organization_id, context.path["group_id"]
     )
     return Response(encode(latest))
 
 
-async def _history(call: RequestContext[ReviewQuery, None]) -> Response:
-    group, query = call.path["group_id"], call.query
+async def _history(context: RequestContext[ReviewQuery, None]) -> Response:
+    group, query = context.path["group_id"], context.query
     page, more = await reviews.review_history(
-        call.database, call.organization_id, group, call.cursor, query.limit
+        context.database, context.organization_id, group, context.cursor, query.limit
     )
     body = encode(page)
     if more is None:
         return Response(body)
     follows = {"history": "true", "limit": query.limit, "cursor": more}
-    return Response(body, headers=urls.next_page(call, "reviews", group, query=follows))
+    return Response(body, headers=urls.next_page(context, "reviews", group, query=follows))
 
 
-async def add_review(call: RequestContext[None, ReviewIn]) -> Response:
-    s = call.services
+async def add_review(context: RequestContext[None, ReviewIn]) -> Response:
+    s = context.services
     review = await reviews.add_review(
-        call.database, call.organization_id, call.path["group_id"], call.body, s.clock, call.by
+        context.database,
+        context.organization_id,
+        context.path["group_id"],
+        context.body,
+        s.clock,
+        context.by,
     )
     return Response(encode(review))

@@ -9,31 +9,31 @@ from gleanery.storage import migrations
 _PAGE_POLICY = b"default-src 'none'; style-src 'unsafe-inline'"
 
 
-async def healthz(call: AnyContext) -> Response:
+async def healthz(context: AnyContext) -> Response:
     return Response(b'{"status":"ok"}')
 
 
-async def readyz(call: AnyContext) -> Response:
-    database = call.services.database
+async def readyz(context: AnyContext) -> Response:
+    database = context.services.database
     if await database.schema_number() != migrations.newest(database.engine):
         raise Unavailable("The database's schema is not this program's: run gleanery migrate")
     return Response(b'{"status":"ready"}')
 
 
-async def metrics(call: AnyContext) -> Response:
+async def metrics(context: AnyContext) -> Response:
     return Response(
-        call.services.telemetry.exposition(),
+        context.services.telemetry.exposition(),
         content_type=b"text/plain; version=0.0.4; charset=utf-8",
     )
 
 
-async def openapi(call: AnyContext) -> Response:
-    return Response(call.services.contract())
+async def openapi(context: AnyContext) -> Response:
+    return Response(context.services.contract())
 
 
-async def docs(call: AnyContext) -> Response:
+async def docs(context: AnyContext) -> Response:
     return Response(
-        call.services.reference(),
+        context.services.reference(),
         content_type=b"text/html; charset=utf-8",
         headers=((b"content-security-policy", _PAGE_POLICY),),
     )
