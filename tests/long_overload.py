@@ -113,9 +113,9 @@ def measure_neighbour(settings: Settings) -> Neighbour:
         fill(service.url, loud.token)
         alone, beside, refused = [], [], 0
         for _ in range(ROUNDS):
-            alone.append(together(storm(service.url, quiet, SECONDS)).quantile(0.99))
+            alone.append(batch_reads(storm(service.url, quiet, SECONDS)).quantile(0.99))
             *others, culprit = storm(service.url, [*quiet, loud], SECONDS)
-            beside.append(together(others).quantile(0.99))
+            beside.append(batch_reads(others).quantile(0.99))
             refused += culprit.statuses[429]
     found = Neighbour(statistics.median(alone), statistics.median(beside), refused)
     print(
@@ -127,7 +127,7 @@ def measure_neighbour(settings: Settings) -> Neighbour:
     return found
 
 
-def together(tallies: Sequence[Tally]) -> Tally:
+def batch_reads(tallies: Sequence[Tally]) -> Tally:
     """What one organization with several tokens has seen; within its limits, that is all well."""
     assert all(set(tally.statuses) == {200} for tally in tallies)
     return Tally(SECONDS, times=[seconds for tally in tallies for seconds in tally.times])

@@ -265,7 +265,7 @@ def test_the_database_refuses_to_change_it(client: Client, service: Service, eng
     async def attempt(engine: Engine) -> None:
         for sql in CHANGES:
             with pytest.raises((apsw.ConstraintError, asyncpg.PostgresError)):
-                await engine.of(organization_id).write(
+                await engine.for_tenant(organization_id).write(
                     lambda transaction, sql=sql: transaction.fetch(sql, organization_id)
                 )
 
@@ -274,7 +274,7 @@ def test_the_database_refuses_to_change_it(client: Client, service: Service, eng
         first = "organization_id, min(id), token_id, request_id, 'nothing', about FROM audit"
         sql = f"INSERT OR REPLACE INTO audit SELECT {first} WHERE organization_id = $1"
         with pytest.raises(apsw.ConstraintError):
-            await engine.of_everyone().write(
+            await engine.for_all_tenants().write(
                 lambda transaction: transaction.fetch(sql, organization_id)
             )
 
@@ -312,7 +312,7 @@ def test_entries_are_forgotten_when_they_are_old(service: Service) -> None:
                     transaction, organization_id, audit.By(7), moment, "get_cookies", {}
                 )
 
-        on_engine(service.settings, lambda e: e.of(organization_id).write(note))
+        on_engine(service.settings, lambda e: e.for_tenant(organization_id).write(note))
         assert {entry["date"][:10] for entry in log(client)["entries"]} == (
             {timestamps.render_moment(old)[:10]}
         )

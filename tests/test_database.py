@@ -64,7 +64,7 @@ def with_database(settings: Settings, work: Callable[[Engine], Awaitable[Any]]) 
 
 
 async def schema_of(database: Engine) -> list[tuple[Any, ...]]:
-    rows = await database.of_everyone().read(SCHEMA[database.engine])
+    rows = await database.for_all_tenants().read(SCHEMA[database.engine])
     found = [tuple(row) for row in rows if "migrations" not in (row[1], row[2])]
     return [tuple(" ".join(str(part).split()) for part in row) for row in found]
 
@@ -129,7 +129,7 @@ def test_outputs_of_an_older_form_are_taken_along(empty: Settings) -> None:
         return bytes(item)
 
     async def work(database: Engine) -> bytes:
-        everyone = database.of_everyone()
+        everyone = database.for_all_tenants()
         await everyone.write(partial(before, database.engine))
         return await everyone.write(partial(after, database.engine))
 
@@ -213,11 +213,11 @@ def test_fetch_each_gives_rows_in_the_order_of_the_values(empty: Settings) -> No
         await database.migrate()
 
         async def notes(transaction: Transaction) -> list[Any]:
-            await transaction.run_each(NOTE, [(name, name.upper()) for name in "abc"])
+            await transaction.execute_many(NOTE, [(name, name.upper()) for name in "abc"])
             asked = [("c",), ("missing",), ("a",)]
             sql = "SELECT value FROM facts WHERE name = $1"
-            assert list(await transaction.fetch_each(sql, [])) == []
-            return [row[0] for row in await transaction.fetch_each(sql, asked)]
+            assert list(await transaction.fetch_many(sql, [])) == []
+            return [row[0] for row in await transaction.fetch_many(sql, asked)]
 
         assert await database.write(notes) == ["C", "A"]
 

@@ -223,7 +223,7 @@ def loose(service: Service) -> int:
     async def count() -> int:
         async with opened(service.settings) as database:
             return int(
-                (await database.of_everyone().read("SELECT count(*) FROM loose_blobs"))[0][0]
+                (await database.for_all_tenants().read("SELECT count(*) FROM loose_blobs"))[0][0]
             )
 
     return asyncio.run(count())

@@ -335,7 +335,7 @@ def change_database(settings: Settings, sql: str, *values: Any) -> None:
         async def work(transaction: Transaction) -> None:
             await transaction.fetch(sql, *values)
 
-        await database.of_everyone().write(work)
+        await database.for_all_tenants().write(work)
         await database.close()
 
     asyncio.run(run())

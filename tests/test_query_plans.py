@@ -60,9 +60,9 @@ def plan(service: Service, sql: str, *values: Any) -> str:
 
     async def explain(database: Engine) -> str:
         if database.engine == "sqlite":
-            rows = await database.of(1).read("EXPLAIN QUERY PLAN " + sql, *values)
+            rows = await database.for_tenant(1).read("EXPLAIN QUERY PLAN " + sql, *values)
             return "\n".join(row[3] for row in rows)
-        [[found]] = await database.of(1).read("EXPLAIN (FORMAT JSON) " + sql, *values)
+        [[found]] = await database.for_tenant(1).read("EXPLAIN (FORMAT JSON) " + sql, *values)
         return json.dumps(json.loads(found), indent=1)
 
     async def run() -> str:

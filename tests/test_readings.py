@@ -85,5 +85,5 @@ def test_readers_share_a_commit(crowded: Service) -> None:
 
 async def counted(service: Service) -> tuple[int, int]:
     async with opened(service.settings) as database:
-        [[commits, entries]] = await database.of_everyone().read(COMMITS)
+        [[commits, entries]] = await database.for_all_tenants().read(COMMITS)
         return commits, entries

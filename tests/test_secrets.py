@@ -104,7 +104,7 @@ def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> 
                     "(SELECT sealed FROM cookies WHERE domain = 'a.com') WHERE domain = 'b.com'"
                 )
 
-            await database.of_everyone().write(work)
+            await database.for_all_tenants().write(work)
             return b""
 
         asyncio.run(_with(own_service.settings, move))
@@ -133,7 +133,7 @@ def test_a_record_turned_into_another_does_not_open(
             async def work(transaction: Transaction) -> None:
                 await transaction.fetch(f"UPDATE {kind} SET {what}")
 
-            await database.of_everyone().write(work)
+            await database.for_all_tenants().write(work)
             return b""
 
         asyncio.run(_with(own_service.settings, turn))
@@ -239,5 +239,5 @@ async def _break_seals(database: Engine) -> bytes:
     async def work(transaction: Transaction) -> None:
         await transaction.fetch("UPDATE cookies SET name = 'x', identity = sealed")
 
-    await database.of_everyone().write(work)
+    await database.for_all_tenants().write(work)
     return b""

@@ -134,7 +134,7 @@ def test_key_fields_that_are_new_make_new_outputs(client: Client) -> None:
 def test_what_was_stored_before_bytes_were_known(service: Service, client: Client) -> None:
     async def forget() -> None:
         async with opened(service.settings) as database:
-            await database.of_everyone().write(
+            await database.for_all_tenants().write(
                 lambda transaction: transaction.fetch("UPDATE outputs SET sent = $1", b"")
             )
 
@@ -149,7 +149,7 @@ def test_what_was_changed_by_one_who_knows_no_bytes(service: Service, client: Cl
 
     async def change() -> None:
         async with opened(service.settings) as database:
-            await database.of_everyone().write(
+            await database.for_all_tenants().write(
                 lambda transaction: transaction.fetch("UPDATE outputs SET content = $1", bytes(32))
             )
 

@@ -29,7 +29,7 @@ class Holder:
 
     async def _hold(self) -> None:
         async with opened(self._service.settings) as database:
-            await database.of_everyone().write(self._wait)
+            await database.for_all_tenants().write(self._wait)
 
     async def _wait(self, transaction: Transaction) -> None:
         await transaction.fetch(self._lock)

@@ -108,8 +108,8 @@ def test_only_the_sweep_works_for_everyone() -> None:
     calls = {}
     for module in pkgutil.iter_modules(storage.__path__):
         text = inspect.getsource(importlib.import_module(f"gleanery.storage.{module.name}"))
-        if module.name not in ("sqlite", "postgres", "database") and "of_everyone(" in text:
-            calls[module.name] = text.count("of_everyone(")
+        if module.name not in ("sqlite", "postgres", "database") and "for_all_tenants(" in text:
+            calls[module.name] = text.count("for_all_tenants(")
     assert calls == WORKS_FOR_EVERYONE
 
 
@@ -233,7 +233,7 @@ COLUMNS = {
 
 
 def test_every_table_with_an_organization_is_known_as_one(service: Service, engine: str) -> None:
-    rows = with_engine(service.settings, lambda e: e.of_everyone().read(COLUMNS[engine]))
+    rows = with_engine(service.settings, lambda e: e.for_all_tenants().read(COLUMNS[engine]))
     tables = {row[0] for row in rows}
     owned = {row[0] for row in rows if row[1] == "organization_id"} - {"tokens"}
     assert owned == set(tenancy.OWNED), "a new table: one line in walls.OWNED"
@@ -274,11 +274,11 @@ def test_without_its_organization_a_statement_shows_nothing_foreign(kept_apart: 
     async def look(engine: Engine) -> None:
         for table in tenancy.OWNED:
             sql = f"SELECT DISTINCT organization_id FROM {table}"
-            everything = {row[0] for row in await engine.of_everyone().read(sql)}
+            everything = {row[0] for row in await engine.for_all_tenants().read(sql)}
             if table not in ("chores", "tombstones", "loose_blobs"):  # which are empty here
                 assert everything >= {one, two}, table
             for organization_id in (one, two, one):
-                seen = {row[0] for row in await engine.of(organization_id).read(sql)}
+                seen = {row[0] for row in await engine.for_tenant(organization_id).read(sql)}
                 assert seen == everything & {organization_id}, table
             assert not await engine.read(sql), table
 
@@ -320,8 +320,8 @@ SELECT current_user, rolsuper OR rolbypassrls OR rolcreaterole OR rolcanlogin,
 FROM pg_roles WHERE rolname = current_user"""
 
     async def attempt(engine: Engine) -> None:
-        assert await engine.weakness() is None
-        for rows in (engine, engine.of(one), engine.of_everyone()):
+        assert await engine.security_warning() is None
+        for rows in (engine, engine.of(one), engine.for_all_tenants()):
             assert [tuple(row) for row in await rows.read(who)] == [("gleanery_serving", False, 0)]
         for sql in (
             "ALTER TABLE groups DISABLE ROW LEVEL SECURITY",
@@ -400,7 +400,7 @@ def test_after_a_dump_is_loaded_both_walls_stand(
     asyncio.run(prepare(again))
 
     async def look(engine: Engine) -> None:
-        assert await engine.weakness() is None
+        assert await engine.security_warning() is None
         found = {table: tuple(has) for table, *has in await engine.read(RIGHTS)}
         assert found == {
             **{table: (True, True, table != "audit", False) for table in tenancy.OWNED},
@@ -439,14 +439,16 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
     assert [vars(line)["because"] for line in caplog.records if "only once" in line.message]
 
     async def look(engine: Engine) -> tuple[str | None, list[Any]]:
-        [row] = await engine.of(organizations[0]).read("SELECT DISTINCT organization_id FROM jobs")
+        [row] = await engine.for_tenant(organizations[0]).read(
+            "SELECT DISTINCT organization_id FROM jobs"
+        )
         assert row[0] == organizations[0]
-        return await engine.weakness(), list(await engine.read("SELECT current_user"))
+        return await engine.security_warning(), list(await engine.read("SELECT current_user"))
 
-    weakness, [[user]] = with_engine(settings, look)
+    security_warning, [[user]] = with_engine(settings, look)
     assert user == owner
-    assert weakness is not None
-    assert "GRANT gleanery_serving TO" in weakness
+    assert security_warning is not None
+    assert "GRANT gleanery_serving TO" in security_warning
 
     postgres.run(f"GRANT gleanery_serving TO {owner}")
     assert with_engine(settings, look) == (None, [("gleanery_serving",)])
@@ -460,7 +462,7 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
     monkeypatch.setattr(migrations, "known", lambda engine: known)
     asyncio.run(prepare(settings))
     moved = "SELECT DISTINCT display_name FROM groups"
-    rows = with_engine(settings, lambda e: e.of_everyone().read(moved))
+    rows = with_engine(settings, lambda e: e.for_all_tenants().read(moved))
     assert [tuple(row) for row in rows] == [("moved",)]
 
 
@@ -484,9 +486,9 @@ def test_a_user_who_owns_nothing_serves_what_another_has_made(
         await transaction.fetch("ALTER TABLE groups DISABLE ROW LEVEL SECURITY")
 
     async def attempt(engine: Engine) -> None:
-        assert await engine.weakness() is None
+        assert await engine.security_warning() is None
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="must be owner"):
-            await engine.of(organizations[0]).write(take_down)
+            await engine.for_tenant(organizations[0]).write(take_down)
 
     with_engine(served, attempt)
     newer = migrations.Migration(9999, "of tomorrow", "SELECT 1")
@@ -512,7 +514,7 @@ def test_an_owner_who_may_make_roles_makes_the_one_that_serves(
         url = postgres.new_database(owner)
         settings = Settings(data=tmp_path, database=url, secret_key=SECRET_KEY)
         asyncio.run(prepare(settings))
-        assert with_engine(settings, lambda engine: engine.weakness()) is None
+        assert with_engine(settings, lambda engine: engine.security_warning()) is None
     finally:
         postgres.run("ALTER ROLE gleanery_serving RENAME TO gleanery_serving_of_a_test")
         postgres.run("ALTER ROLE gleanery_serving_elsewhere RENAME TO gleanery_serving")

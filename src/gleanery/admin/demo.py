@@ -186,7 +186,7 @@ async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
     organization_id, vault, now = grant.organization_id, vault_of(settings), timestamps.now()
-    database, by = engine.of(organization_id), COMMAND_LINE
+    database, by = engine.for_tenant(organization_id), COMMAND_LINE
     schemas = Schemas()  # the sample has none, so that nothing is started
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
         moment = now - days_ago * _DAY

@@ -77,7 +77,7 @@ def build_app(
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
         work=work,
-        scheduler=RequestScheduler(work, database.together),
+        scheduler=RequestScheduler(work, database.batch_reads),
         waits=ConcurrencyLimit(settings.max_connections),
         transfers=ConcurrencyLimit(settings.max_transfers),
         telemetry=telemetry.Telemetry(
@@ -129,16 +129,17 @@ class App:
             self, settings.idle_seconds, settings.stall_seconds, settings.max_connections
         )
         counts_elsewhere = rate_limiter is not None and settings.rate_limit_storage is not None
-        self._reads_at_once = services.database.reads_at_once and not counts_elsewhere
+        self._reads_at_once = services.database.synchronous_reads and not counts_elsewhere
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         await self._services.database.open()
         try:
             await metadata.claim_key(self._services.database, self._services.vault)
-            if weakness := await self._services.database.weakness():
+            if security_warning := await self._services.database.security_warning():
                 _log.warning(
-                    "the organizations are kept apart only once", extra={"because": weakness}
+                    "the organizations are kept apart only once",
+                    extra={"because": security_warning},
                 )
         except BaseException:
             await self.stop()
@@ -222,7 +223,7 @@ class App:
 
     def runs_inline(self, request: Request) -> bool:
         match = request.head.match  # known of who has asked the same before
-        return self._reads_at_once and match is not None and match.operation.only_reads
+        return self._reads_at_once and match is not None and match.operation.single_read
 
     def defer_rejection(self, refusal: Callable[[], None]) -> None:
         self._services.scheduler.defer_rejection(refusal)

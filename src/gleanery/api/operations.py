@@ -53,7 +53,7 @@ class Operation:
     media: str = "application/json"
     is_vital: bool = False
     """Whether it is answered however much else is under way."""
-    only_reads: bool = False
+    single_read: bool = False
     """Whether it reads the database once and waits for nothing else."""
 
     @property
@@ -206,7 +206,7 @@ OPERATIONS = (
         scope="outputs:read",
         query=requests.OutputQuery,
         answer=responses.OutputPage,
-        only_reads=True,
+        single_read=True,
     ),
     Operation(
         method="POST",

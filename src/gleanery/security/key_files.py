@@ -46,7 +46,7 @@ class KeyFile:
     def make(self) -> None:
         """Makes a file with a new key, unless there is one.
 
-        Written parked_in and then linked, so that of two processes that start at once both read one.
+        Written aside and then linked, so that of two processes that start at once both read one.
         """
         if self._path.exists():
             return

@@ -81,12 +81,12 @@ async def note(
 
 async def _add(transaction: Transaction, organization_id: int, entries: Sequence[Entry]) -> None:
     wanted = [(organization_id, entry.now) for entry in entries]
-    numbers = [row[0] for row in await transaction.fetch_each(_NUMBER, wanted)]
+    numbers = [row[0] for row in await transaction.fetch_many(_NUMBER, wanted)]
     rows = [
         (organization_id, number, *entry.by, entry.action, json.dumps(entry.about))
         for number, entry in zip(numbers, entries, strict=True)
     ]
-    await transaction.run_each(_ADD, rows)
+    await transaction.execute_many(_ADD, rows)
 
 
 class Readings:
@@ -141,8 +141,8 @@ def _shown(row: Row) -> AuditEntry:
 
 async def forgettable(engine: Engine, before: int) -> list[Callable[[], Awaitable[None]]]:
     """The logs with entries from before a moment, each to be relieved of them on its own."""
-    found = await engine.of_everyone().read(_WITH_OLD, before)
-    return [partial(_forget, engine.of(row[0]), row[0], before) for row in found]
+    found = await engine.for_all_tenants().read(_WITH_OLD, before)
+    return [partial(_forget, engine.for_tenant(row[0]), row[0], before) for row in found]
 
 
 async def _forget(database: Database, organization_id: int, before: int) -> None:

@@ -32,19 +32,19 @@ class Transaction(Protocol):
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
         """Runs one statement and gives all its rows."""
 
-    async def fetch_each(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
+    async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
         """Runs one statement once per set of values and gives all rows, in that order."""
 
-    async def run_each(self, sql: str, many: Iterable[Row]) -> None:
+    async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
         """The same for a statement without rows, and in any order: no two sets mean one row."""
 
-    async def fetch_for(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
+    async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
         """Runs one statement for each key, its last value; gives all rows, in any order."""
 
     async def run_script(self, sql: str) -> None:
         """Runs several statements that take no values."""
 
-    async def announce(self, line: str) -> None:
+    async def notify(self, line: str) -> None:
         """Once this is committed, wakes whoever watches the line, on whichever node."""
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
@@ -87,10 +87,10 @@ class Engine(Database, Protocol):
         """The folder of its migrations."""
 
     @property
-    def reads_at_once(self) -> bool:
+    def synchronous_reads(self) -> bool:
         """Whether reading waits for nothing: what is begun is done."""
 
-    def together(self) -> AbstractContextManager[None]:
+    def batch_reads(self) -> AbstractContextManager[None]:
         """Small pages that are asked for in here are read at its end, in a row, as of one moment.
 
         Who asks in here is run by hand, as no task knows what to do with a ``DeferredRead``. Where
@@ -103,10 +103,10 @@ class Engine(Database, Protocol):
     async def close(self) -> None:
         """Waits for writes under way, then lets go."""
 
-    def of(self, organization_id: int) -> Database:
+    def for_tenant(self, organization_id: int) -> Database:
         """The same with the rows of one organization."""
 
-    def of_everyone(self) -> Database:
+    def for_all_tenants(self) -> Database:
         """The same with all rows: to find out for whom there is work, and for nothing else."""
 
     async def migrate(self) -> None:
@@ -115,7 +115,7 @@ class Engine(Database, Protocol):
     async def schema_number(self) -> int:
         """The number of the newest migration applied; 0 in an empty database."""
 
-    async def weakness(self) -> str | None:
+    async def security_warning(self) -> str | None:
         """What an operator should mend, so that the organizations are kept apart twice."""
 
     def watch(self, line: str) -> AbstractAsyncContextManager[Watch]:

@@ -192,7 +192,7 @@ _KEY_AND_LINK = re.compile(
 
 async def name(turn: group_lock.Turn, changes: Counter[bytes]) -> dict[bytes, File]:
     """Notes by how many outputs more or fewer each file is named, and gives those that exist."""
-    rows = await turn.transaction.fetch_each(
+    rows = await turn.transaction.fetch_many(
         _NAME,
         [(turn.organization_id, id_, changes[id_], turn.now) for id_ in sorted(changes)],
     )
@@ -303,9 +303,9 @@ async def collect(engine: Engine, store: blobs.Blobs, before: int, now: int) -> 
 
     It ends with the first failure of the store, which the others would only repeat.
     """
-    while unwanted := await engine.of_everyone().read(_UNWANTED, before, _AT_ONCE):
+    while unwanted := await engine.for_all_tenants().read(_UNWANTED, before, _AT_ONCE):
         for organization_id, checksum, id_ in unwanted:
-            database = engine.of(organization_id)
+            database = engine.for_tenant(organization_id)
             await _forget(database, organization_id, checksum, id_, before)
         await _remove_all_loose(engine, store, now)
         if len(unwanted) < _AT_ONCE:
@@ -332,9 +332,9 @@ async def _forget(
 
 async def _remove_all_loose(engine: Engine, store: blobs.Blobs, now: int) -> None:
     before = now - _DAY  # no upload takes a day
-    while loose := await engine.of_everyone().read(_LOOSE, before, _AT_ONCE):
+    while loose := await engine.for_all_tenants().read(_LOOSE, before, _AT_ONCE):
         for organization_id, key in loose:
-            await remove_loose(engine.of(organization_id), store, organization_id, key)
+            await remove_loose(engine.for_tenant(organization_id), store, organization_id, key)
         if len(loose) < _AT_ONCE:
             return
 

@@ -126,13 +126,13 @@ class Turn:
         """Keeps clock and counts, and calls the watchers; the lock goes with the transaction."""
         await self.keep_counts()
         if self.clock != self._began_at:
-            await self.transaction.announce(line(self.organization_id, self.name))
+            await self.transaction.notify(line(self.organization_id, self.name))
 
     async def keep_counts(self) -> None:
         of_group = (self.organization_id, self.group_id)
         await self.transaction.fetch(_KEEP, *of_group, self.clock, self._output_changes.total())
         jobs = sorted(self._output_changes.keys() | self._approved.keys())
-        await self.transaction.run_each(
+        await self.transaction.execute_many(
             _COUNT_JOB,
             [
                 (self.organization_id, job, self._output_changes[job], self._approved[job])
@@ -140,7 +140,7 @@ class Turn:
                 if self._output_changes[job] or self._approved[job]
             ],
         )
-        await self.transaction.run_each(
+        await self.transaction.execute_many(
             _COUNT_COUNTRY,
             [(*of_group, country, n) for country, n in sorted(self._countries.items()) if n],
         )

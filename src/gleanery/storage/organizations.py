@@ -63,7 +63,7 @@ async def create_token(
             transaction, organization_id, audit.COMMAND_LINE, now, "create_token", about
         )
 
-    await engine.of(organization_id).write(work)
+    await engine.for_tenant(organization_id).write(work)
     return token
 
 
@@ -108,4 +108,4 @@ async def revoke_token(engine: Engine, token_id: int, now: int) -> None:
                 transaction, organization_id, audit.COMMAND_LINE, now, "revoke_token", about
             )
 
-    await engine.of(organization_id).write(work)
+    await engine.for_tenant(organization_id).write(work)

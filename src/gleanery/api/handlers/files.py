@@ -82,7 +82,7 @@ async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) 
 async def _remove(services: Services, organization_id: int, key: str) -> None:
     """What fails here the sweep does later: it is no concern of the client's."""
     try:
-        database = services.database.of(organization_id)
+        database = services.database.for_tenant(organization_id)
         await files.remove_loose(database, services.blobs, organization_id, key)
     except Exception:
         _log.exception("an upload is left to the sweep")
@@ -107,7 +107,7 @@ async def get_blob(context: RequestContext[BlobQuery, None]) -> Response:
         raise InvalidSignature
     organization_id = int(query.organization)  # which the link has proved
     context.slot.assign_tenant(organization_id)
-    database = s.database.of(organization_id)
+    database = s.database.for_tenant(organization_id)
     file = await files.find(database, organization_id, context.path["id"])
     return await _bytes_of(context, file)
 

@@ -82,8 +82,10 @@ async def decide_and_carry_out(
 async def left_over(engine: Engine, clock: group_lock.Clock) -> list[Callable[[], Awaitable[None]]]:
     """What a crash has interrupted, each to be carried out on its own."""
     return [
-        partial(_carry_out, engine.of(organization_id), organization_id, group, clock, chore_id)
-        for organization_id, group, chore_id in await engine.of_everyone().read(_LEFT_OVER)
+        partial(
+            _carry_out, engine.for_tenant(organization_id), organization_id, group, clock, chore_id
+        )
+        for organization_id, group, chore_id in await engine.for_all_tenants().read(_LEFT_OVER)
     ]
 
 

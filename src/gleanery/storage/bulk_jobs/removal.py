@@ -60,7 +60,7 @@ async def _forget_group(turn: group_lock.Turn, limit: int) -> bool:
     if not await _forget_reviews(turn, _REVIEWS_OF_GROUP, limit):
         return False
     jobs = await turn.transaction.fetch(_EMPTY_JOBS, *of_group, limit)
-    await turn.transaction.run_each(_DELETE_JOB, [(turn.organization_id, *row) for row in jobs])
+    await turn.transaction.execute_many(_DELETE_JOB, [(turn.organization_id, *row) for row in jobs])
     if len(jobs) == limit or not await _forget_countries(turn, limit):
         return False
     await turn.transaction.fetch(_DELETE_GROUP, *of_group)
@@ -72,8 +72,8 @@ async def _forget_reviews(turn: group_lock.Turn, found_by: str, limit: int, *job
         found_by, turn.organization_id, turn.group_id, limit, *job_id
     )
     of_organization = [(turn.organization_id, *row) for row in rows]
-    await turn.transaction.run_each(_NO_LATEST, of_organization)
-    await turn.transaction.run_each(
+    await turn.transaction.execute_many(_NO_LATEST, of_organization)
+    await turn.transaction.execute_many(
         _DELETE_REVIEW, [(organization_id, id_) for organization_id, _, id_ in of_organization]
     )
     return len(rows) < limit
@@ -82,5 +82,5 @@ async def _forget_reviews(turn: group_lock.Turn, found_by: str, limit: int, *job
 async def _forget_countries(turn: group_lock.Turn, limit: int) -> bool:
     of_group = (turn.organization_id, turn.group_id)
     rows = await turn.transaction.fetch(_NO_COUNTRIES, *of_group, limit)
-    await turn.transaction.run_each(_DELETE_COUNTRY, [(*of_group, *row) for row in rows])
+    await turn.transaction.execute_many(_DELETE_COUNTRY, [(*of_group, *row) for row in rows])
     return len(rows) < limit

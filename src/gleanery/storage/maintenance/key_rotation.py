@@ -69,7 +69,7 @@ async def census(engine: Engine) -> Counter[str]:
     found = Counter[str]()
     for organization_id in await organizations.every_id(engine):
         for kind in _KINDS:
-            rows = await engine.of(organization_id).read(_COUNT[kind], organization_id)
+            rows = await engine.for_tenant(organization_id).read(_COUNT[kind], organization_id)
             for mark, count in rows:
                 found[bytes(mark).hex()] += count
     return found
@@ -105,7 +105,7 @@ async def reseal(engine: Engine, vault: Vault, fingerprint: str, tell: Tell, now
     """Seals anew what is not sealed with this key; gives how many values no key opens."""
     broken = 0
     for organization_id in await organizations.every_id(engine):
-        database = engine.of(organization_id)
+        database = engine.for_tenant(organization_id)
         await _let_writers_end(database, vault, organization_id, now)
         async for some in _records(database, organization_id, bytes.fromhex(fingerprint)):
             started = time.monotonic()
@@ -142,7 +142,7 @@ async def _records(
 async def _step(vault: Vault, some: _Some, transaction: Transaction) -> int:
     """Reads the records once more, under the lock, and seals them anew; gives how many can't be."""
     key = await records.take_turn(transaction, vault, some.organization_id)
-    now = await transaction.fetch_each(
+    now = await transaction.fetch_many(
         _ONE[some.kind], [(some.organization_id, row[0]) for row in some.rows]
     )
     resealed, broken = [], 0
@@ -153,7 +153,7 @@ async def _step(vault: Vault, some: _Some, transaction: Transaction) -> int:
             broken += 1
         else:
             resealed.append((some.organization_id, id_, key.seal(value, identity)))
-    await transaction.run_each(_RESEAL[some.kind], resealed)
+    await transaction.execute_many(_RESEAL[some.kind], resealed)
     return broken
 
 
@@ -172,7 +172,7 @@ async def forget_unopenable(engine: Engine, vault: Vault, now: int) -> int:
     if not await metadata.follow_key(engine, vault):
         await begin(engine, lambda: vault.fingerprints[0])
         for organization_id in await organizations.every_id(engine):
-            await _let_writers_end(engine.of(organization_id), vault, organization_id, now)
+            await _let_writers_end(engine.for_tenant(organization_id), vault, organization_id, now)
     forgotten = 0
     async for some in _unopenable(engine, vault):
         database = engine.of(some.organization_id)
@@ -182,7 +182,7 @@ async def forget_unopenable(engine: Engine, vault: Vault, now: int) -> int:
 
 async def _unopenable(engine: Engine, vault: Vault) -> AsyncIterator[_Some]:
     for organization_id in await organizations.every_id(engine):
-        async for some in _records(engine.of(organization_id), organization_id, _ANY):
+        async for some in _records(engine.for_tenant(organization_id), organization_id, _ANY):
             yield some._replace(rows=[row for row in some.rows if not _opens(vault, some, row)])
 
 
@@ -198,7 +198,7 @@ def _opens(vault: Vault, some: _Some, row: Row) -> bool:
 
 async def _remove(some: _Some, now: int, transaction: Transaction) -> int:
     """Only what is still what it was: another node may have stored a new value."""
-    removed = await transaction.fetch_each(
+    removed = await transaction.fetch_many(
         _REMOVE[some.kind], [(some.organization_id, row[0], row[1]) for row in some.rows]
     )
     if removed:

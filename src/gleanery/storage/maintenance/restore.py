@@ -35,7 +35,7 @@ async def begin_anew(engine: Engine, clock: group_lock.Clock, begin: Begin) -> i
 
     Gives the number of outputs that are sent again.
     """
-    everyone = [(id_, engine.of(id_)) for id_ in await organizations.every_id(engine)]
+    everyone = [(id_, engine.for_tenant(id_)) for id_ in await organizations.every_id(engine)]
     [[made]] = await engine.read(_MADE)
     last_change = max([made, *[(await db.read(_LAST_CHANGE, id_))[0][0] for id_, db in everyone]])
     for work in await jobs.left_over(engine, clock):  # they go by the places of outputs
@@ -47,7 +47,7 @@ async def begin_anew(engine: Engine, clock: group_lock.Clock, begin: Begin) -> i
     tell, sent = begin("Sending outputs again", sum(row[2] for row in found)), 0
     for id_, name, _ in found:
         step = partial(_send_some_again, id_, name, moment, clock)
-        while count := await engine.of(id_).write(step, line=group_lock.line(id_, name)):
+        while count := await engine.for_tenant(id_).write(step, line=group_lock.line(id_, name)):
             sent += count
             tell(count)
     await engine.write(metadata.end_restore)

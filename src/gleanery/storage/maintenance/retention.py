@@ -56,8 +56,10 @@ async def sweep(
         *await changes.forgettable(engine, now - tombstone_days * _DAY),
         *await audit.forgettable(engine, now - audit_days * _DAY),
     ]
-    for organization_id, name, group_id, days in await engine.of_everyone().read(_EXPIRING, now):
-        database = engine.of(organization_id)
+    for organization_id, name, group_id, days in await engine.for_all_tenants().read(
+        _EXPIRING, now
+    ):
+        database = engine.for_tenant(organization_id)
         works.append(partial(_expire, database, organization_id, name, group_id, days, clock))
     works.append(partial(files.collect, engine, blobs, now - unnamed_file_days * _DAY, now))
     failures = []
@@ -95,7 +97,7 @@ async def _expire(
             turn = await group_lock.enter(transaction, organization_id, name, clock)
             if not await transaction.fetch(_STILL_EXPIRES, *of_group, days):
                 raise NotFound  # what was set has changed meanwhile
-            still_old = await transaction.fetch_each(_STILL_OLD, old)
+            still_old = await transaction.fetch_many(_STILL_OLD, old)
             await mutations.delete(turn, [row[0] for row in still_old])
             await turn.end()
 

@@ -162,9 +162,9 @@ def _rendered(row: Row) -> bytes:
 
 async def forgettable(engine: Engine, before: int) -> list[Callable[[], Awaitable[None]]]:
     """The groups with deletions from before a moment, each to be purged of them on its own."""
-    found = await engine.of_everyone().read(_GROUPS_WITH_TOMBSTONES, before)
+    found = await engine.for_all_tenants().read(_GROUPS_WITH_TOMBSTONES, before)
     return [
-        partial(_purge, engine.of(organization_id), organization_id, name, group_id, before)
+        partial(_purge, engine.for_tenant(organization_id), organization_id, name, group_id, before)
         for organization_id, name, group_id in found
     ]
 

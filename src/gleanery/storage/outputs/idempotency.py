@@ -50,7 +50,7 @@ class Request(NamedTuple):
 
 async def forget(engine: Engine, before: int) -> None:
     """Forgets the requests of long ago."""
-    database = engine.of_everyone()
+    database = engine.for_all_tenants()
 
     async def work(transaction: Transaction) -> int:
         return len(await transaction.fetch(_FORGET, before, _AT_ONCE))

@@ -221,7 +221,7 @@ async def _known_outputs(
     turn: group_lock.Turn, drafts: Sequence[Sketch | Draft]
 ) -> dict[bytes, _Output]:
     identities = {draft.identity for draft in drafts}
-    rows = await turn.transaction.fetch_for(identities, _KNOWN, turn.organization_id)
+    rows = await turn.transaction.fetch_by_keys(identities, _KNOWN, turn.organization_id)
     return {row[0]: _Output(*row) for row in rows}
 
 
@@ -320,11 +320,11 @@ async def _write(turn: group_lock.Turn, outputs: Iterable[_Output]) -> None:
             created.append((*row, output.id, turn.group_id, output.job_id, output.created))
         else:
             updated.append(row)
-    run_each = turn.transaction.run_each
-    await run_each(_CREATE, created)
-    await run_each(_UPDATE, updated)
-    await run_each(MOVE, moved)
-    await run_each(_MARK, marked)
-    await turn.transaction.fetch_for(
+    execute_many = turn.transaction.execute_many
+    await execute_many(_CREATE, created)
+    await execute_many(_UPDATE, updated)
+    await execute_many(MOVE, moved)
+    await execute_many(_MARK, marked)
+    await turn.transaction.fetch_by_keys(
         touched, TOUCH, whose, now, scraped_date(now // timestamps.SECOND)
     )

@@ -57,7 +57,7 @@ async def approve_some(turn: group_lock.Turn, job_id: int, approved: bool, span:
         for identity, _, scraped, was_approved in rows
         if bool(was_approved) != approved
     ]
-    await turn.transaction.run_each(MOVE, moved)
+    await turn.transaction.execute_many(MOVE, moved)
     turn.count(job_id, approved=len(moved) if approved else -len(moved))
     return [row[1] for row in rows]
 
@@ -65,7 +65,7 @@ async def approve_some(turn: group_lock.Turn, job_id: int, approved: bool, span:
 async def send_some_again(turn: group_lock.Turn, span: Span) -> int:
     """Gives the group's next outputs new places in the change order; tells how many there were."""
     rows = await turn.transaction.fetch(_OF_GROUP, turn.organization_id, turn.group_id, *span)
-    await turn.transaction.run_each(
+    await turn.transaction.execute_many(
         MOVE,
         [
             _moved(turn, identity, turn.next_sequence_number(), bool(approved), scraped)
@@ -88,7 +88,7 @@ async def delete_some(turn: group_lock.Turn, job_id: int | None, span: Span) -> 
 
 async def delete(turn: group_lock.Turn, identities: Iterable[bytes]) -> int:
     """Removes outputs of the group; the change order keeps a tombstone of each."""
-    gone = await turn.transaction.fetch_each(
+    gone = await turn.transaction.fetch_many(
         _DELETE, [(turn.organization_id, identity, turn.group_id) for identity in identities]
     )
     tombstones = []
@@ -98,7 +98,7 @@ async def delete(turn: group_lock.Turn, identities: Iterable[bytes]) -> int:
         turn.count(job_id, outputs=-1, approved=-int(approved), country=country)
         seq = turn.next_sequence_number()
         tombstones.append((turn.organization_id, turn.group_id, seq, id_, identity, job_id))
-    await turn.transaction.run_each(_TOMBSTONE, tombstones)
+    await turn.transaction.execute_many(_TOMBSTONE, tombstones)
     if dropped:
         await files.name(turn, dropped)
     return len(gone)

@@ -164,7 +164,7 @@ class PostgresDatabase:
     """A ``Database`` on a PostgreSQL server."""
 
     engine = "postgres"
-    reads_at_once = False
+    synchronous_reads = False
 
     def __init__(self, url: str, pool_size: int) -> None:
         self._url = url
@@ -221,7 +221,7 @@ class PostgresDatabase:
         assert self._pool is not None
         await self._give_all_back()
         await self._pool.expire_connections()  # new ones take the role that serves
-        await self.weakness()
+        await self.security_warning()
 
     async def _is_of_another_user(self) -> bool:
         """Whether somebody else made the tables, and has left it to this user to serve them."""
@@ -240,18 +240,18 @@ class PostgresDatabase:
                 "the --database URL of their owner"
             )
 
-    async def weakness(self) -> str | None:
+    async def security_warning(self) -> str | None:
         async with self._connection(NOBODY) as connection:
-            return await row_security.weakness(connection)
+            return await row_security.security_warning(connection)
 
-    def of(self, organization_id: int) -> Database:
+    def for_tenant(self, organization_id: int) -> Database:
         assert organization_id >= NOBODY
         return _PostgresRows(self, organization_id)
 
-    def of_everyone(self) -> Database:
+    def for_all_tenants(self) -> Database:
         return _PostgresRows(self, EVERYONE)
 
-    def together(self) -> AbstractContextManager[None]:
+    def batch_reads(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     async def schema_number(self) -> int:
@@ -264,7 +264,7 @@ class PostgresDatabase:
         return await self.read_for(NOBODY, sql, values)
 
     async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
-        return await self.of(NOBODY).read_page(found, limit, values)
+        return await self.for_tenant(NOBODY).read_page(found, limit, values)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         return await self.write_for(NOBODY, work, line)
@@ -373,7 +373,7 @@ class _PostgresTransaction:
         rows: Sequence[Row] = await self._connection.fetch(sql, *values)
         return rows
 
-    async def fetch_each(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
+    async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
         sets = list(many)
         whole = await self._over_arrays(sql, sets)
         rows: Sequence[Row] = (
@@ -383,7 +383,7 @@ class _PostgresTransaction:
         )
         return rows
 
-    async def run_each(self, sql: str, many: Iterable[Row]) -> None:
+    async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
         sets = list(many)
         whole = await self._over_arrays(sql, sets)
         if whole is None and sets:
@@ -401,13 +401,13 @@ class _PostgresTransaction:
             self._whole[sql] = over_arrays(sql, types)
         return self._whole[sql]
 
-    async def fetch_for(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
-        return await self.fetch_each(sql, [(*values, key) for key in keys])
+    async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
+        return await self.fetch_many(sql, [(*values, key) for key in keys])
 
     async def run_script(self, sql: str) -> None:
         await self._connection.execute(sql, timeout=_NO_LIMIT)
 
-    async def announce(self, line: str) -> None:
+    async def notify(self, line: str) -> None:
         await self._connection.execute("SELECT pg_notify($1, $2)", CHANNEL, line)
 
     async def new_output_ids(self, count: int) -> Sequence[int]:

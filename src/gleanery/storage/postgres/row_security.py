@@ -97,11 +97,11 @@ async def raise_walls(transaction: Transaction) -> None:
 
 async def take_role(connection: Any) -> None:
     """Gives up the owner's rights, as soon as there is a role for that."""
-    with contextlib.suppress(asyncpg.InsufficientPrivilegeError):  # told by ``weakness``
+    with contextlib.suppress(asyncpg.InsufficientPrivilegeError):  # told by ``security_warning``
         await connection.fetch(_TAKE_ROLE)
 
 
-async def weakness(connection: Any) -> str | None:
+async def security_warning(connection: Any) -> str | None:
     """What an operator should mend. Raises if the wall would not hold at all."""
     [[sees_all, owns]] = await connection.fetch(_WHO)
     if sees_all:

@@ -69,7 +69,7 @@ async def store(
 
     async def work(transaction: Transaction) -> Tally:
         key = await take_turn(transaction, vault, organization_id)
-        rows = await transaction.fetch_each(
+        rows = await transaction.fetch_many(
             statements.known, [(organization_id, identity) for identity in wanted]
         )
         known = {bytes(row[0]): row for row in rows}
@@ -78,7 +78,7 @@ async def store(
             for draft in wanted.values()
             if not _is_unchanged(vault, draft, known.get(draft.identity))
         ]
-        await transaction.run_each(
+        await transaction.execute_many(
             statements.store,
             [
                 (organization_id, d.identity, key.seal(d.value, d.identity), now, *d.columns)

@@ -90,7 +90,7 @@ class SqliteDatabase:
     """A ``Database`` in one file."""
 
     engine = "sqlite"
-    reads_at_once = True
+    synchronous_reads = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -133,20 +133,20 @@ class SqliteDatabase:
             self._folder = None
 
     async def migrate(self) -> None:
-        await self.of_everyone().write(partial(migrations.apply, self.engine))
+        await self.for_all_tenants().write(partial(migrations.apply, self.engine))
 
-    async def weakness(self) -> str | None:
+    async def security_warning(self) -> str | None:
         return None
 
-    def of(self, organization_id: int) -> Database:
+    def for_tenant(self, organization_id: int) -> Database:
         assert organization_id >= tenancy.NOBODY
         return _SqliteRows(self, min(organization_id, tenancy.ANYBODY))
 
-    def of_everyone(self) -> Database:
+    def for_all_tenants(self) -> Database:
         return _SqliteRows(self, tenancy.EVERYONE)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def batch_reads(self) -> Iterator[None]:
         readings: list[DeferredRead[Sequence[Row]]] = []
         self._readings = readings
         try:
@@ -190,7 +190,7 @@ class SqliteDatabase:
         return self.read_for(tenancy.NOBODY, sql, values)
 
     async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
-        return await self.of(tenancy.NOBODY).read_page(found, limit, values)
+        return await self.for_tenant(tenancy.NOBODY).read_page(found, limit, values)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
         return await self.write_for(tenancy.NOBODY, work)

@@ -61,13 +61,13 @@ class _SqliteTransaction:
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
         return self._connection.execute(dialect(sql, self._whose), values).fetchall()
 
-    async def fetch_each(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
+    async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
         return self._connection.executemany(dialect(sql, self._whose), many).fetchall()
 
-    async def run_each(self, sql: str, many: Iterable[Row]) -> None:
+    async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
         self._connection.executemany(dialect(sql, self._whose), many)
 
-    async def fetch_for(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
+    async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
         if not keys:
             return []
         for_any = _for_any(sql, len(values) + 1, self._whose)
@@ -77,7 +77,7 @@ class _SqliteTransaction:
         tenancy.check(sql, self._whose)
         self._connection.execute(sql)
 
-    async def announce(self, line: str) -> None:
+    async def notify(self, line: str) -> None:
         """Nothing to do: a watcher sees that the file has changed."""
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
