@@ -49,7 +49,7 @@ def begin(pool: ThreadPoolExecutor, client: Client) -> Sequence[Future[httpx2.Re
 
 
 def on_record(client: Client) -> list[str]:
-    """The request ids of all readings, in their order."""
+    """The request ids of all read_auditor, in their order."""
     entries = client.get("/v1/audit").json()["entries"]
     numbers = [entry["id"] for entry in entries]
     assert numbers == sorted(set(numbers))

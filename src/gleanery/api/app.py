@@ -32,7 +32,7 @@ from gleanery.security.key_files import KeyFile, keys_from_text
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
-from gleanery.storage.audit import Readings
+from gleanery.storage.audit import ReadAuditor
 from gleanery.storage.engines import database_of
 from gleanery.storage.maintenance import retention
 from gleanery.values import timestamps
@@ -73,7 +73,7 @@ def build_app(
         schemas=SchemaValidator(),
         blobs=blobs,
         vault=vault,
-        readings=Readings(),
+        read_auditor=ReadAuditor(),
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
         work=work,

@@ -14,7 +14,7 @@ from gleanery.observability.telemetry import Telemetry
 from gleanery.scheduling.limits import ConcurrencyLimit, RequestScheduler, Slot
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.storage.audit import By, Readings
+from gleanery.storage.audit import By, ReadAuditor
 from gleanery.storage.database import Database, Engine
 from gleanery.storage.files import SIGNATURE
 from gleanery.values import timestamps
@@ -34,7 +34,7 @@ class Services:
     schemas: SchemaValidator
     blobs: Blobs
     vault: Vault
-    readings: Readings
+    read_auditor: ReadAuditor
     """Of session values, on their way into the audit log."""
     file_links: FileLinks
     clock: Callable[[], int]

@@ -89,7 +89,7 @@ async def _add(transaction: Transaction, organization_id: int, entries: Sequence
     await transaction.execute_many(_ADD, rows)
 
 
-class Readings:
+class ReadAuditor:
     """Puts on record what changes nothing, in transactions of its own.
 
     An organization has one of them under way at a time; who comes meanwhile shares the next, so

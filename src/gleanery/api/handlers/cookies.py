@@ -21,7 +21,7 @@ async def get_cookies(context: RequestContext[DomainQuery, None]) -> Response:
     listed = await cookies.list_cookies(
         context.database,
         s.vault,
-        s.readings,
+        s.read_auditor,
         context.organization_id,
         context.query.domain,
         s.clock(),

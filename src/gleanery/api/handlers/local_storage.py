@@ -21,7 +21,7 @@ async def get_local_storage(context: RequestContext[LocalStorageQuery, None]) ->
     listed = await local_storage.list_entries(
         context.database,
         s.vault,
-        s.readings,
+        s.read_auditor,
         context.organization_id,
         query.domain,
         query.for_group,

@@ -78,7 +78,7 @@ def identity_of(organization_id: int, domain: str, path: str, name: str) -> byte
 async def list_cookies(
     database: Database,
     vault: Vault,
-    readings: audit.Readings,
+    read_auditor: audit.ReadAuditor,
     organization_id: int,
     domain: str | None,
     now: int,
@@ -103,7 +103,7 @@ async def list_cookies(
     ]  # fmt: skip
     about = AuditAbout(records=len(listed)) | records.about_domain(domain)
     entry = audit.Entry(by, now, _STATEMENTS.get, about)
-    await readings.note(database, organization_id, entry)
+    await read_auditor.note(database, organization_id, entry)
     return listed
 
 

@@ -80,7 +80,7 @@ def identity_of(organization_id: int, group_id: int, domain: str, path: str, key
 async def list_entries(
     database: Database,
     vault: Vault,
-    readings: audit.Readings,
+    read_auditor: audit.ReadAuditor,
     organization_id: int,
     domain: str | None,
     for_group: int | None,
@@ -114,7 +114,7 @@ async def list_entries(
     if for_group is not None:
         about["for_group"] = for_group
     entry = audit.Entry(by, now, _STATEMENTS.get, about)
-    await readings.note(database, organization_id, entry)
+    await read_auditor.note(database, organization_id, entry)
     return listed
 
 

@@ -147,25 +147,25 @@ class SqliteDatabase:
 
     @contextmanager
     def batch_reads(self) -> Iterator[None]:
-        readings: list[DeferredRead[Sequence[Row]]] = []
-        self._readings = readings
+        read_auditor: list[DeferredRead[Sequence[Row]]] = []
+        self._readings = read_auditor
         try:
             yield
         finally:
             self._readings = None
             try:
-                self._read_in_a_row(readings)
+                self._read_in_a_row(read_auditor)
             finally:
-                for reading in readings:
+                for reading in read_auditor:
                     reading.go_on()
 
-    def _read_in_a_row(self, readings: Sequence[DeferredRead[Sequence[Row]]]) -> None:
+    def _read_in_a_row(self, read_auditor: Sequence[DeferredRead[Sequence[Row]]]) -> None:
         """In one transaction: to lock the file and let it go takes a fifth of a small reading."""
-        if not readings:
+        if not read_auditor:
             return
         with suppress(apsw.Error):  # then each is read by itself, and told what is wrong
             self._reader.execute("BEGIN")
-        for reading in readings:
+        for reading in read_auditor:
             reading.do()
         if self._reader.in_transaction:  # one that the disk fails is ended by SQLite
             self._reader.execute("COMMIT")
