@@ -14,7 +14,7 @@ from gleanery.observability.telemetry import Telemetry
 from gleanery.scheduling.limits import ConcurrencyLimit, RequestScheduler, Slot
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.storage.audit import By, ReadAuditor
+from gleanery.storage.audit import Actor, ReadAuditor
 from gleanery.storage.database import Database, Engine
 from gleanery.storage.files import SIGNATURE
 from gleanery.values import timestamps
@@ -71,9 +71,9 @@ class RequestContext(Generic[Query, Body]):
     idempotency_key: str | None = None
 
     @property
-    def by(self) -> By:
+    def actor(self) -> Actor:
         """Who acts, for the audit log."""
-        return By(self.token_id, self.request_id.decode("ascii"))
+        return Actor(self.token_id, self.request_id.decode("ascii"))
 
     @property
     def database(self) -> Database:

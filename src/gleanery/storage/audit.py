@@ -48,20 +48,20 @@ RETURNING id
 _AT_ONCE = 1000
 
 
-class By(NamedTuple):
+class Actor(NamedTuple):
     """Who acts: a token in a request, or else somebody at the command line."""
 
     token_id: int | None = None
     request_id: str | None = None
 
 
-COMMAND_LINE = By()
+COMMAND_LINE = Actor()
 
 
 class Entry(NamedTuple):
     """What is put on record, but for its number."""
 
-    by: By
+    actor: Actor
     now: int
     action: AuditAction
     about: AuditAbout
@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 async def note(
     transaction: Transaction,
     organization_id: int,
-    by: By,
+    actor: Actor,
     now: int,
     action: AuditAction,
     about: AuditAbout,

@@ -68,15 +68,15 @@ async def add_review(
     group: str,
     review: ReviewIn,
     clock: group_lock.Clock,
-    by: audit.By,
+    actor: audit.Actor,
 ) -> ReviewOut:
     """Appends the review and carries out what it says of the outputs as they are at its moment."""
     return await jobs.decide_and_carry_out(
-        database, organization_id, group, clock, lambda turn: _append(turn, review, by)
+        database, organization_id, group, clock, lambda turn: _append(turn, review, actor)
     )
 
 
-async def _append(turn: group_lock.Turn, review: ReviewIn, by: audit.By) -> ReviewOut:
+async def _append(turn: group_lock.Turn, review: ReviewIn, actor: audit.Actor) -> ReviewOut:
     job_id = await turn.find_job(review.job_id)
     if job_id is None:
         raise NotFound(("body", "job_id"), "This group has no such job")
@@ -95,7 +95,7 @@ async def _append(turn: group_lock.Turn, review: ReviewIn, by: audit.By) -> Revi
     if status in _MEANS:
         await jobs.note(turn, _MEANS[status], job_id)
     about = AuditAbout(group_id=turn.name, job_id=review.job_id, review_id=review_id, status=status)
-    await audit.note(turn.transaction, turn.organization_id, by, turn.now, "add_review", about)
+    await audit.note(turn.transaction, turn.organization_id, actor, turn.now, "add_review", about)
     return shown(review.job_id, review_id, turn.now, status, comment)
 
 

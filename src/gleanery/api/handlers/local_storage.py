@@ -11,7 +11,7 @@ from gleanery.values.json_text import encode
 async def set_local_storage(context: RequestContext[None, list[LocalStorageIn]]) -> Response:
     s = context.services
     tally = await local_storage.store_entries(
-        context.database, s.vault, context.organization_id, context.body, s.clock(), context.by
+        context.database, s.vault, context.organization_id, context.body, s.clock(), context.actor
     )
     return Response(encode(tally))
 
@@ -26,7 +26,7 @@ async def get_local_storage(context: RequestContext[LocalStorageQuery, None]) ->
         query.domain,
         query.for_group,
         s.clock(),
-        context.by,
+        context.actor,
     )
     return Response(encode(listed))
 
@@ -34,6 +34,6 @@ async def get_local_storage(context: RequestContext[LocalStorageQuery, None]) ->
 async def delete_local_storage(context: RequestContext[LocalStorageDeletion, None]) -> Response:
     query, now = context.query, context.services.clock()
     deleted = await local_storage.delete_entries(
-        context.database, context.organization_id, query.domain, query.key, now, context.by
+        context.database, context.organization_id, query.domain, query.key, now, context.actor
     )
     return Response(b'{"deleted":%d}' % deleted)

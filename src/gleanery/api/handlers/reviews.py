@@ -38,6 +38,6 @@ async def add_review(context: RequestContext[None, ReviewIn]) -> Response:
         context.path["group_id"],
         context.body,
         s.clock,
-        context.by,
+        context.actor,
     )
     return Response(encode(review))

@@ -48,10 +48,10 @@ async def store_cookies(
     organization_id: int,
     cookies: Sequence[CookieIn],
     now: int,
-    by: audit.By,
+    actor: audit.Actor,
 ) -> Tally:
     drafts = [_draft(organization_id, cookie) for cookie in cookies]
-    return await records.store(database, vault, _STATEMENTS, organization_id, drafts, now, by)
+    return await records.store(database, vault, _STATEMENTS, organization_id, drafts, now, actor)
 
 
 def _draft(organization_id: int, cookie: CookieIn) -> records.Draft:
@@ -82,7 +82,7 @@ async def list_cookies(
     organization_id: int,
     domain: str | None,
     now: int,
-    by: audit.By,
+    actor: audit.Actor,
 ) -> list[CookieOut]:
     """In the order of their first insertion, the expired ones too; the reading is on record."""
     rows = await records.rows_of(database, _STATEMENTS, organization_id, domain)
@@ -108,7 +108,7 @@ async def list_cookies(
 
 
 async def delete_cookies(
-    database: Database, organization_id: int, domain: str, name: str | None, now: int, by: audit.By
+    database: Database, organization_id: int, domain: str, name: str | None, now: int, actor: audit.Actor
 ) -> int:
     """Removes those of exactly this domain, or only those of this name there."""
-    return await records.delete(database, _STATEMENTS, organization_id, domain, name, now, by)
+    return await records.delete(database, _STATEMENTS, organization_id, domain, name, now, actor)

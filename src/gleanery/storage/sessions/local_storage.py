@@ -53,7 +53,7 @@ async def store_entries(
     organization_id: int,
     entries: Sequence[LocalStorageIn],
     now: int,
-    by: audit.By,
+    actor: audit.Actor,
 ) -> Tally:
     """Stores the array whole or not at all; an entry for a group needs that group to exist."""
     for number, entry in enumerate(entries):
@@ -62,7 +62,7 @@ async def store_entries(
         ):
             raise NotFound(("body", str(number), "group_id"), "There is no group of this number")
     drafts = [_draft(organization_id, entry) for entry in entries]
-    return await records.store(database, vault, _STATEMENTS, organization_id, drafts, now, by)
+    return await records.store(database, vault, _STATEMENTS, organization_id, drafts, now, actor)
 
 
 def _draft(organization_id: int, entry: LocalStorageIn) -> records.Draft:
@@ -85,7 +85,7 @@ async def list_entries(
     domain: str | None,
     for_group: int | None,
     now: int,
-    by: audit.By,
+    actor: audit.Actor,
 ) -> list[LocalStorageOut]:
     """In the order of their first insertion, the expired ones too; the reading is on record."""
     rows = await records.rows_of(database, _STATEMENTS, organization_id, domain)
@@ -119,7 +119,7 @@ async def list_entries(
 
 
 async def delete_entries(
-    database: Database, organization_id: int, domain: str, key: str | None, now: int, by: audit.By
+    database: Database, organization_id: int, domain: str, key: str | None, now: int, actor: audit.Actor
 ) -> int:
     """Removes those of exactly this domain, or only those of this key there."""
-    return await records.delete(database, _STATEMENTS, organization_id, domain, key, now, by)
+    return await records.delete(database, _STATEMENTS, organization_id, domain, key, now, actor)

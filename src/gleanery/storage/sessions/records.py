@@ -62,7 +62,7 @@ async def store(
     organization_id: int,
     drafts: Iterable[Draft],
     now: int,
-    by: audit.By,
+    actor: audit.Actor,
 ) -> Tally:
     """Stores the records whole or not at all. Of two with one identity the last wins."""
     wanted = {draft.identity: draft for draft in drafts}
@@ -86,7 +86,7 @@ async def store(
             ],
         )
         about = AuditAbout(records=len(wanted), domains=_domains(wanted.values()))
-        await audit.note(transaction, organization_id, by, now, statements.set, about)
+        await audit.note(transaction, organization_id, actor, now, statements.set, about)
         created = len(wanted) - len(known)
         return Tally(
             created=created,
@@ -135,7 +135,7 @@ async def delete(
     domain: str,
     name: str | None,
     now: int,
-    by: audit.By,
+    actor: audit.Actor,
 ) -> int:
     """How many records were removed."""
 
@@ -143,7 +143,7 @@ async def delete(
         await transaction.fetch(_TAKE_TURN, organization_id)
         gone = await transaction.fetch(statements.delete, organization_id, domain, name)
         about = AuditAbout(records=len(gone), domains=[domain])
-        await audit.note(transaction, organization_id, by, now, statements.remove, about)
+        await audit.note(transaction, organization_id, actor, now, statements.remove, about)
         return len(gone)
 
     return await database.write(work, line=organization_id)
