@@ -99,7 +99,7 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
                 )
                 await bulk_jobs.note(turn, kind, None if job is None else await turn.find_job(job))
 
-            await database.of(grant.organization_id).write(work)
+            await database.for_tenant(grant.organization_id).write(work)
 
     asyncio.run(run())
 

@@ -302,12 +302,12 @@ def test_nothing_foreign_is_changed_removed_or_made(kept_apart: Any) -> None:
         )
 
     async def attempt(engine: Engine) -> None:
-        theirs = await engine.of(two).read(names)
-        assert await engine.of(one).write(forget_where) == 2  # its own cookie, twice
-        assert await engine.of(two).read(names) == theirs != []
+        theirs = await engine.for_tenant(two).read(names)
+        assert await engine.for_tenant(one).write(forget_where) == 2  # its own cookie, twice
+        assert await engine.for_tenant(two).read(names) == theirs != []
         for work in (give_away, plant):
             with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
-                await engine.of(one).write(work)
+                await engine.for_tenant(one).write(work)
 
     with_engine(settings, attempt)
 
@@ -321,7 +321,7 @@ FROM pg_roles WHERE rolname = current_user"""
 
     async def attempt(engine: Engine) -> None:
         assert await engine.security_warning() is None
-        for rows in (engine, engine.of(one), engine.for_all_tenants()):
+        for rows in (engine, engine.for_tenant(one), engine.for_all_tenants()):
             assert [tuple(row) for row in await rows.read(who)] == [("gleanery_serving", False, 0)]
         for sql in (
             "ALTER TABLE groups DISABLE ROW LEVEL SECURITY",
@@ -330,7 +330,9 @@ FROM pg_roles WHERE rolname = current_user"""
             "TRUNCATE groups",
         ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
-                await engine.of(one).write(lambda transaction, sql=sql: transaction.fetch(sql))
+                await engine.for_tenant(one).write(
+                    lambda transaction, sql=sql: transaction.fetch(sql)
+                )
 
     with_engine(settings, attempt)
 
@@ -409,7 +411,7 @@ def test_after_a_dump_is_loaded_both_walls_stand(
         assert await engine.read("SELECT nextval('output_ids')")
         for table in ("groups", "cookies"):
             sql = f"SELECT DISTINCT organization_id FROM {table}"
-            assert [row[0] for row in await engine.of(two).read(sql)] == [two]
+            assert [row[0] for row in await engine.for_tenant(two).read(sql)] == [two]
             assert not await engine.read(sql)
 
     with_engine(again, look)

@@ -78,7 +78,7 @@ class RequestContext(Generic[Query, Body]):
     @property
     def database(self) -> Database:
         """With the rows of the caller's organization, and no others."""
-        return self.services.database.of(self.organization_id)
+        return self.services.database.for_tenant(self.organization_id)
 
     @property
     def slot(self) -> Slot:

@@ -76,14 +76,14 @@ async def note(
     about: AuditAbout,
 ) -> None:
     """Adds an entry. The last thing in a transaction: others of the organization wait for it."""
-    await _add(transaction, organization_id, [Entry(by, now, action, about)])
+    await _add(transaction, organization_id, [Entry(actor, now, action, about)])
 
 
 async def _add(transaction: Transaction, organization_id: int, entries: Sequence[Entry]) -> None:
     wanted = [(organization_id, entry.now) for entry in entries]
     numbers = [row[0] for row in await transaction.fetch_many(_NUMBER, wanted)]
     rows = [
-        (organization_id, number, *entry.by, entry.action, json.dumps(entry.about))
+        (organization_id, number, *entry.actor, entry.action, json.dumps(entry.about))
         for number, entry in zip(numbers, entries, strict=True)
     ]
     await transaction.execute_many(_ADD, rows)

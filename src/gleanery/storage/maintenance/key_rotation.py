@@ -175,7 +175,7 @@ async def forget_unopenable(engine: Engine, vault: Vault, now: int) -> int:
             await _let_writers_end(engine.for_tenant(organization_id), vault, organization_id, now)
     forgotten = 0
     async for some in _unopenable(engine, vault):
-        database = engine.of(some.organization_id)
+        database = engine.for_tenant(some.organization_id)
         forgotten += await database.write(partial(_remove, some, now), line=some.organization_id)
     return forgotten
 

@@ -102,13 +102,18 @@ async def list_cookies(
         ) in records.in_turns(rows)
     ]  # fmt: skip
     about = AuditAbout(records=len(listed)) | records.about_domain(domain)
-    entry = audit.Entry(by, now, _STATEMENTS.get, about)
+    entry = audit.Entry(actor, now, _STATEMENTS.get, about)
     await read_auditor.note(database, organization_id, entry)
     return listed
 
 
 async def delete_cookies(
-    database: Database, organization_id: int, domain: str, name: str | None, now: int, actor: audit.Actor
+    database: Database,
+    organization_id: int,
+    domain: str,
+    name: str | None,
+    now: int,
+    actor: audit.Actor,
 ) -> int:
     """Removes those of exactly this domain, or only those of this name there."""
     return await records.delete(database, _STATEMENTS, organization_id, domain, name, now, actor)

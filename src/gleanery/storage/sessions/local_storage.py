@@ -113,13 +113,18 @@ async def list_entries(
     about = AuditAbout(records=len(listed)) | records.about_domain(domain)
     if for_group is not None:
         about["for_group"] = for_group
-    entry = audit.Entry(by, now, _STATEMENTS.get, about)
+    entry = audit.Entry(actor, now, _STATEMENTS.get, about)
     await read_auditor.note(database, organization_id, entry)
     return listed
 
 
 async def delete_entries(
-    database: Database, organization_id: int, domain: str, key: str | None, now: int, actor: audit.Actor
+    database: Database,
+    organization_id: int,
+    domain: str,
+    key: str | None,
+    now: int,
+    actor: audit.Actor,
 ) -> int:
     """Removes those of exactly this domain, or only those of this key there."""
     return await records.delete(database, _STATEMENTS, organization_id, domain, key, now, actor)
