@@ -50,11 +50,11 @@ async def store_cookies(
     now: int,
     actor: audit.Actor,
 ) -> Tally:
-    drafts = [_draft(organization_id, cookie) for cookie in cookies]
-    return await records.store(database, vault, _STATEMENTS, organization_id, drafts, now, actor)
+    prepared = [_prepare(organization_id, cookie) for cookie in cookies]
+    return await records.store(database, vault, _STATEMENTS, organization_id, prepared, now, actor)
 
 
-def _draft(organization_id: int, cookie: CookieIn) -> records.Draft:
+def _prepare(organization_id: int, cookie: CookieIn) -> records.PreparedRecord:
     path = cookie.path or ""
     # A browser has no date before 1970: such a cookie has expired, and -1 means something else.
     expires = None if cookie.expires is None else max(cookie.expires, 0)
@@ -68,7 +68,7 @@ def _draft(organization_id: int, cookie: CookieIn) -> records.Draft:
         expires,
     )
     identity = identity_of(organization_id, cookie.domain, path, cookie.name)
-    return records.Draft(identity, cookie.domain, columns, cookie.value)
+    return records.PreparedRecord(identity, cookie.domain, columns, cookie.value)
 
 
 def identity_of(organization_id: int, domain: str, path: str, name: str) -> bytes:

@@ -61,16 +61,16 @@ async def store_entries(
             database, organization_id, entry.group_id
         ):
             raise NotFound(("body", str(number), "group_id"), "There is no group of this number")
-    drafts = [_draft(organization_id, entry) for entry in entries]
-    return await records.store(database, vault, _STATEMENTS, organization_id, drafts, now, actor)
+    prepared = [_prepare(organization_id, entry) for entry in entries]
+    return await records.store(database, vault, _STATEMENTS, organization_id, prepared, now, actor)
 
 
-def _draft(organization_id: int, entry: LocalStorageIn) -> records.Draft:
+def _prepare(organization_id: int, entry: LocalStorageIn) -> records.PreparedRecord:
     path = "/" if entry.path is None else entry.path
     host, group_id = entry.domain.removeprefix("."), entry.group_id or _EVERY_GROUP
     columns = (group_id, entry.domain, host, entry.key, path, entry.expires)
     identity = identity_of(organization_id, group_id, entry.domain, path, entry.key)
-    return records.Draft(identity, entry.domain, columns, entry.value)
+    return records.PreparedRecord(identity, entry.domain, columns, entry.value)
 
 
 def identity_of(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:

@@ -26,7 +26,7 @@ _RECORDS_PER_TURN = 500
 _DOMAINS_NOTED = 20
 
 
-class Draft(NamedTuple):
+class PreparedRecord(NamedTuple):
     """A record about to be stored."""
 
     identity: bytes
@@ -60,12 +60,12 @@ async def store(
     vault: Vault,
     statements: Statements,
     organization_id: int,
-    drafts: Iterable[Draft],
+    records: Iterable[PreparedRecord],
     now: int,
     actor: audit.Actor,
 ) -> Tally:
     """Stores the records whole or not at all. Of two with one identity the last wins."""
-    wanted = {draft.identity: draft for draft in drafts}
+    wanted = {record.identity: record for record in records}
 
     async def work(transaction: Transaction) -> Tally:
         key = await take_turn(transaction, vault, organization_id)
@@ -74,9 +74,9 @@ async def store(
         )
         known = {bytes(row[0]): row for row in rows}
         changed = [
-            draft
-            for draft in wanted.values()
-            if not _is_unchanged(vault, draft, known.get(draft.identity))
+            record
+            for record in wanted.values()
+            if not _is_unchanged(vault, record, known.get(record.identity))
         ]
         await transaction.execute_many(
             statements.store,
@@ -97,8 +97,8 @@ async def store(
     return await database.write(work, line=organization_id)
 
 
-def _domains(drafts: Iterable[Draft]) -> list[str]:
-    return list(dict.fromkeys(draft.domain for draft in drafts))[:_DOMAINS_NOTED]
+def _domains(records: Iterable[PreparedRecord]) -> list[str]:
+    return list(dict.fromkeys(record.domain for record in records))[:_DOMAINS_NOTED]
 
 
 async def take_turn(transaction: Transaction, vault: Vault, organization_id: int) -> Key:
@@ -119,11 +119,11 @@ def _no_key(error: UnknownKey) -> Unavailable:
     return Unavailable(_NO_KEY)
 
 
-def _is_unchanged(vault: Vault, draft: Draft, row: Row | None) -> bool:
-    if row is None or tuple(row[2:]) != draft.columns:
+def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row | None) -> bool:
+    if row is None or tuple(row[2:]) != record.columns:
         return False
     try:
-        return vault.open(row[1], draft.identity) == draft.value
+        return vault.open(row[1], record.identity) == record.value
     except SealBroken:
         return False
 
