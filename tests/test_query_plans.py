@@ -111,8 +111,8 @@ def test_an_output_is_found_by_its_identity(either: Service) -> None:
 @pytest.mark.parametrize(
     ("sql", "values"),
     [
-        (items.MOVE, {"$3": "1", "$4": "approved", "$5": "1", "$6": "item"}),
-        (items.TOUCH, {"$2": "1", "$3": "item", "$4": "$2"}),
+        (items.UPDATE_SEQ, {"$3": "1", "$4": "approved", "$5": "1", "$6": "item"}),
+        (items.UPDATE_LAST_SCRAPED, {"$2": "1", "$3": "item", "$4": "$2"}),
     ],
     ids=["moved", "touched"],
 )
@@ -128,8 +128,8 @@ def test_an_output_is_changed_by_its_identity(
 
 MANY = [
     (ingest._KNOWN, ["int8", "bytea"]),
-    (items.TOUCH, ["int8", "int8", "bytea", "bytea"]),
-    (items.MOVE, ["int8", "bytea", "int8", "bool", "int8", "bytea"]),
+    (items.UPDATE_LAST_SCRAPED, ["int8", "int8", "bytea", "bytea"]),
+    (items.UPDATE_SEQ, ["int8", "bytea", "int8", "bool", "int8", "bytea"]),
 ]
 
 

@@ -22,7 +22,7 @@ _FILE_POLICY = b"default-src 'none'; sandbox"  # if a browser should show it all
 
 
 class _Upload:
-    """The body on its way to the store: measured as it passes."""
+    """The body on its way to the store: length_prefixed as it passes."""
 
     def __init__(self, body: AsyncIterator[bytes]) -> None:
         self._body = body

@@ -15,9 +15,21 @@ from gleanery.models.responses import IngestAnswer, StoredOutput
 from gleanery.storage import files, group_lock
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.outputs import idempotency
-from gleanery.storage.outputs.items import MOVE, TOUCH, item, moving_end, scraped_date
+from gleanery.storage.outputs.items import (
+    UPDATE_LAST_SCRAPED,
+    UPDATE_SEQ,
+    item,
+    mutable_suffix,
+    scraped_date,
+)
 from gleanery.storage.outputs.mutations import delete
-from gleanery.storage.outputs.preparation import Draft, Drafting, Sketch, content_of, known_by
+from gleanery.storage.outputs.preparation import (
+    BatchPreparer,
+    OutputKeyHash,
+    PreparedOutput,
+    content_of,
+    sent_hash_of,
+)
 from gleanery.storage.outputs.rules import rules_of
 from gleanery.values import timestamps
 from gleanery.values.hashing import fingerprint
@@ -64,7 +76,7 @@ class _Output:
     is_new: bool = False
     has_moved: bool = False
     is_spelled_anew: bool = False
-    new_value: Draft | None = None
+    new_value: PreparedOutput | None = None
 
     @property
     def concerns_files(self) -> bool:
@@ -73,9 +85,9 @@ class _Output:
 
     def was_sent_in(self, mark: bytes) -> bool:
         """Whether what it says came in just the bytes of this mark."""
-        return bool(mark) and self.sent == known_by(mark, self.content)
+        return bool(mark) and self.sent == sent_hash_of(mark, self.content)
 
-    def differs(self, draft: Draft) -> bool:
+    def differs(self, draft: PreparedOutput) -> bool:
         """Whether a client could see a difference."""
         return self.content != draft.content
 
@@ -140,13 +152,13 @@ async def store_outputs(
 
 async def _drafting(
     database: Database, schemas: SchemaValidator, organization_id: int, group: str, batch: Batch
-) -> Drafting:
+) -> BatchPreparer:
     """Begins to draft under the group's rules, which may need to know all that the batch says."""
     rules = await rules_of(database, organization_id, group)
     if rules.look_into_data:
         batch = await asyncio.to_thread(batch.read_whole)
         await rules.check(schemas, batch)
-    drafting = Drafting(organization_id, group, batch, rules)
+    drafting = BatchPreparer(organization_id, group, batch, rules)
     must_be_read = len(batch.heads) < _FEW or await _begins_with_news(
         database, organization_id, drafting
     )
@@ -155,18 +167,22 @@ async def _drafting(
     return drafting
 
 
-async def _begins_with_news(database: Database, organization_id: int, drafting: Drafting) -> bool:
+async def _begins_with_news(
+    database: Database, organization_id: int, drafting: BatchPreparer
+) -> bool:
     """Whether the first output is not what it was; then the others hardly are."""
     identity, mark, _ = drafting.first()
     rows = await database.read(_SENT, organization_id, identity)
-    return not mark or not rows or rows[0][0] != known_by(mark, rows[0][1])
+    return not mark or not rows or rows[0][0] != sent_hash_of(mark, rows[0][1])
 
 
-async def _store(turn: group_lock.Turn, drafts: Sequence[Sketch | Draft]) -> IngestAnswer:
+async def _store(
+    turn: group_lock.Turn, drafts: Sequence[OutputKeyHash | PreparedOutput]
+) -> IngestAnswer:
     outputs = await _known_outputs(turn, drafts)
     await _hasten_chore(turn, outputs)
     _refuse_unread(outputs, drafts)
-    read = [draft for draft in drafts if isinstance(draft, Draft)]
+    read = [draft for draft in drafts if isinstance(draft, PreparedOutput)]
     changed = [d for d in read if d.identity not in outputs or outputs[d.identity].differs(d)]
     new = {draft.identity for draft in changed} - outputs.keys()
     unused_ids = iter(await turn.transaction.new_output_ids(len(new)) if new else ())
@@ -178,11 +194,13 @@ async def _store(turn: group_lock.Turn, drafts: Sequence[Sketch | Draft]) -> Ing
     return _answer(results)
 
 
-def _refuse_unread(outputs: dict[bytes, _Output], drafts: Sequence[Sketch | Draft]) -> None:
+def _refuse_unread(
+    outputs: dict[bytes, _Output], drafts: Sequence[OutputKeyHash | PreparedOutput]
+) -> None:
     unread = [
         number
         for number, draft in enumerate(drafts)
-        if isinstance(draft, Sketch)
+        if isinstance(draft, OutputKeyHash)
         and not (draft.identity in outputs and outputs[draft.identity].was_sent_in(draft.mark))
     ]
     if unread:
@@ -190,7 +208,7 @@ def _refuse_unread(outputs: dict[bytes, _Output], drafts: Sequence[Sketch | Draf
 
 
 async def _name_files(
-    turn: group_lock.Turn, outputs: Iterable[_Output], changed: Sequence[Draft]
+    turn: group_lock.Turn, outputs: Iterable[_Output], changed: Sequence[PreparedOutput]
 ) -> None:
     """Puts the files that the new values name into the outputs, and counts who names them."""
     asked = {file.id for draft in changed for file in draft.files if file.id is not None}
@@ -218,7 +236,7 @@ async def _name_files(
 
 
 async def _known_outputs(
-    turn: group_lock.Turn, drafts: Sequence[Sketch | Draft]
+    turn: group_lock.Turn, drafts: Sequence[OutputKeyHash | PreparedOutput]
 ) -> dict[bytes, _Output]:
     identities = {draft.identity for draft in drafts}
     rows = await turn.transaction.fetch_by_keys(identities, _KNOWN, turn.organization_id)
@@ -247,18 +265,18 @@ async def _hasten_chore(turn: group_lock.Turn, outputs: dict[bytes, _Output]) ->
 def _apply(
     turn: group_lock.Turn,
     outputs: dict[bytes, _Output],
-    draft: Sketch | Draft,
+    draft: OutputKeyHash | PreparedOutput,
     jobs: dict[str, int],
     unused_ids: Iterator[int],
 ) -> StoredOutput:
     """Takes the output from what it was to what the draft says, and tells which change that is."""
     output = outputs.get(draft.identity)
     if output is None:
-        assert isinstance(draft, Draft)
+        assert isinstance(draft, PreparedOutput)
         output = _new(draft, jobs[draft.job], next(unused_ids), turn.next_sequence_number())
         outputs[draft.identity] = output
         return _stored(output, "created")
-    if isinstance(draft, Sketch):
+    if isinstance(draft, OutputKeyHash):
         return _stored(output, "unchanged")
     output.sent, output.is_spelled_anew = draft.sent, output.sent != draft.sent
     if not output.differs(draft):
@@ -274,7 +292,7 @@ def _apply(
     return _stored(output, "updated")
 
 
-def _new(draft: Draft, job_id: int, id_: int, seq: int) -> _Output:
+def _new(draft: PreparedOutput, job_id: int, id_: int, seq: int) -> _Output:
     what = (draft.identity, draft.sent, id_, draft.content, seq, False, seq, job_id, draft.country)
     return _Output(*what, is_new=True, new_value=draft)
 
@@ -310,7 +328,7 @@ async def _write(turn: group_lock.Turn, outputs: Iterable[_Output]) -> None:
                 marked.append((whose, output.identity, output.sent))
             continue
         place = (whose, output.identity, output.seq, output.approved, now)
-        moving = moving_end(output.seq, now, output.approved)
+        moving = mutable_suffix(output.seq, now, output.approved)
         if value is None:
             moved.append((*place, moving))
             continue
@@ -323,8 +341,8 @@ async def _write(turn: group_lock.Turn, outputs: Iterable[_Output]) -> None:
     execute_many = turn.transaction.execute_many
     await execute_many(_CREATE, created)
     await execute_many(_UPDATE, updated)
-    await execute_many(MOVE, moved)
+    await execute_many(UPDATE_SEQ, moved)
     await execute_many(_MARK, marked)
     await turn.transaction.fetch_by_keys(
-        touched, TOUCH, whose, now, scraped_date(now // timestamps.SECOND)
+        touched, UPDATE_LAST_SCRAPED, whose, now, scraped_date(now // timestamps.SECOND)
     )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from gleanery.storage.outputs.preparation import Draft
+from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
 
 
-def item(value: Draft, id_: int, created: int, files: bytes, end: bytes) -> bytes:
+def item(value: PreparedOutput, id_: int, created: int, files: bytes, end: bytes) -> bytes:
     return b'%s%d%s,"create_date":"%s","files":[%s]%s' % (
         value.before_id,
         id_,
@@ -23,7 +23,7 @@ def item(value: Draft, id_: int, created: int, files: bytes, end: bytes) -> byte
     )
 
 
-def moving_end(seq: int, scraped: int, approved: bool) -> bytes:
+def mutable_suffix(seq: int, scraped: int, approved: bool) -> bytes:
     """The end of an item: what changes without a new value."""
     return _end(seq // timestamps.SECOND, scraped // timestamps.SECOND, approved)
 
@@ -43,19 +43,19 @@ def scraped_date(second: int) -> bytes:
 
 def _length_from(beginning: bytes) -> str:
     """How long an item is from there to its end, in SQL: that depends on the approval."""
-    ends = (moving_end(0, 0, approved) for approved in (True, False))
+    ends = (mutable_suffix(0, 0, approved) for approved in (True, False))
     return "CASE WHEN approved THEN {} ELSE {} END".format(
         *(len(end) - end.index(beginning) for end in ends)
     )
 
 
-MOVE = f"""
+UPDATE_SEQ = f"""
 UPDATE outputs SET seq = $3, approved = $4, scraped = $5, item = CAST(
     substr(item, 1, length(item) - {_length_from(b',"update_date"')}) || $6 AS BYTEA)
 WHERE organization_id = $1 AND identity = $2
 """
 # What stays in its place is not written into any index, not even with the same values.
-TOUCH = f"""
+UPDATE_LAST_SCRAPED = f"""
 UPDATE outputs SET scraped = $2, item = CAST(
     substr(item, 1, length(item) - {_length_from(b',"last_scraped_date"')}) || $3
     || substr(item, 1 + length(item) - {_length_from(b',"is_approved"')}) AS BYTEA)

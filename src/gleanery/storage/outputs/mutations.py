@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gleanery.errors import NotFound
 from gleanery.storage import files, group_lock
 from gleanery.storage.database import Database, Row, Transaction
-from gleanery.storage.outputs.items import MOVE, moving_end
+from gleanery.storage.outputs.items import UPDATE_SEQ, mutable_suffix
 
 _OF_JOB = """
 SELECT identity, seq, scraped, approved FROM outputs
@@ -32,7 +32,7 @@ SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 
 
 def _moved(turn: group_lock.Turn, identity: bytes, seq: int, approved: bool, scraped: int) -> Row:
-    moving = moving_end(seq, scraped, approved)
+    moving = mutable_suffix(seq, scraped, approved)
     return (turn.organization_id, identity, seq, approved, scraped, moving)
 
 
@@ -57,7 +57,7 @@ async def approve_some(turn: group_lock.Turn, job_id: int, approved: bool, span:
         for identity, _, scraped, was_approved in rows
         if bool(was_approved) != approved
     ]
-    await turn.transaction.execute_many(MOVE, moved)
+    await turn.transaction.execute_many(UPDATE_SEQ, moved)
     turn.count(job_id, approved=len(moved) if approved else -len(moved))
     return [row[1] for row in rows]
 
@@ -66,7 +66,7 @@ async def send_some_again(turn: group_lock.Turn, span: Span) -> int:
     """Gives the group's next outputs new places in the change order; tells how many there were."""
     rows = await turn.transaction.fetch(_OF_GROUP, turn.organization_id, turn.group_id, *span)
     await turn.transaction.execute_many(
-        MOVE,
+        UPDATE_SEQ,
         [
             _moved(turn, identity, turn.next_sequence_number(), bool(approved), scraped)
             for identity, _, scraped, approved in rows

@@ -29,12 +29,12 @@ def _search(filters: tuple[str, ...]) -> str:
         f"{name} = {_WANTED[name].format(number)}" for number, name in enumerate(filters, 4)
     ]
     if len(conditions) > 1:
-        return _meeting(conditions)
+        return intersect_indexes(conditions)
     of_group = " AND ".join((_OF_GROUP, *conditions))
     return f"SELECT seq, item FROM outputs WHERE {of_group} AND seq > $3 ORDER BY seq"
 
 
-def _meeting(conditions: Sequence[str]) -> str:
+def intersect_indexes(conditions: Sequence[str]) -> str:
     """Finds what meets several conditions, by leaps: from a place of the first to the next of the
     second at or behind it, and so on; where all agree, there is one. However common one of them
     is, this takes no more leaps than the rarest has places. The items are in the order in which

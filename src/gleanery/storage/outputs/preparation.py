@@ -12,13 +12,13 @@ from gleanery.models.requests import FileIn, Output
 from gleanery.storage import files
 from gleanery.storage.outputs.rules import Rules
 from gleanery.values import countries, json_text
-from gleanery.values.hashing import fingerprint, measured
+from gleanery.values.hashing import fingerprint, length_prefixed
 
 _AT_ONCE = 32  # outputs read before they are drafted: what they say is still in the cache then
 _NO_KEY = bytes(64)  # as long as the text of a key's hash
 
 
-class Sketch(NamedTuple):
+class OutputKeyHash(NamedTuple):
     """Which output it is, and in which bytes it was sent: enough, if those are stored already."""
 
     identity: bytes
@@ -26,7 +26,7 @@ class Sketch(NamedTuple):
     key_hash: bytes
 
 
-class Draft(NamedTuple):
+class PreparedOutput(NamedTuple):
     """An output as it came in, with all that can be worked out before the database is asked."""
 
     identity: bytes
@@ -57,7 +57,7 @@ def _said(output: Output) -> bytes:
     return json_text.canonical(said)
 
 
-def known_by(mark: bytes, content: bytes) -> bytes:
+def sent_hash_of(mark: bytes, content: bytes) -> bytes:
     """What an output is known by that was sent in the bytes of this mark.
 
     It stands for its content, too: whoever changes that and knows of no marks, such as a node of an
@@ -78,17 +78,17 @@ class _Job(NamedTuple):
     text: bytes
 
 
-class Drafting:
+class BatchPreparer:
     """Hashes and renders the outputs of a batch under the rules of their group."""
 
     def __init__(self, organization_id: int, group: str, batch: Batch, rules: Rules) -> None:
         self.rules = rules
-        self.drafts: list[Sketch | Draft] = []
-        self._of_group = measured(organization_id) + measured(group)
+        self.drafts: list[OutputKeyHash | PreparedOutput] = []
+        self._of_group = length_prefixed(organization_id) + length_prefixed(group)
         self._batch = batch
         self._jobs: dict[str, _Job] = {}
 
-    def first(self) -> Sketch:
+    def first(self) -> OutputKeyHash:
         return self._sketch(self._batch.heads[0], self._batch.marks[0])
 
     def begin(self, must_be_read: bool) -> None:
@@ -107,28 +107,28 @@ class Drafting:
             some = numbers[start : start + _AT_ONCE]
             for number, output in zip(some, self._batch.read(some), strict=True):
                 sketch = self.drafts[number]
-                assert isinstance(sketch, Sketch)
+                assert isinstance(sketch, OutputKeyHash)
                 self.drafts[number] = self._draft(sketch, output, self._batch.places[number])
 
-    def _sketch(self, head: Head | Output, mark: bytes) -> Sketch:
+    def _sketch(self, head: Head | Output, mark: bytes) -> OutputKeyHash:
         key_hash = self.rules.key_hash(head)
         job = self._jobs.get(head.job_id) or self._job(head.job_id)
         identity = sha256(job.beginning + hexlify(key_hash)).digest()[:16]
-        return Sketch(identity, mark, key_hash)
+        return OutputKeyHash(identity, mark, key_hash)
 
-    def _draft(self, sketch: Sketch, output: Output, place: int) -> Draft:
+    def _draft(self, sketch: OutputKeyHash, output: Output, place: int) -> PreparedOutput:
         identity, mark, key_hash = sketch
         job_id, source_url, data, _, tags, named = output
         tags, named = tags or {}, named or ()
         value_hash = json_text.canonical_hash(data)
-        url = measured(source_url)
-        rest = url + measured(json_text.canonical(tags))
+        url = length_prefixed(source_url)
+        rest = url + length_prefixed(json_text.canonical(tags))
         if named:
             rest += b"".join(map(_file_text, named))
         content = value_hash[:16] + sha256(rest).digest()[:16]
-        return Draft(
+        return PreparedOutput(
             identity,
-            known_by(mark, content),
+            sent_hash_of(mark, content),
             content,
             sha256(url).digest()[:16],
             _tag(tags, "country", countries.country_key),
@@ -149,13 +149,15 @@ class Drafting:
         )
 
     def _job(self, name: str) -> _Job:
-        beginning = self._of_group + measured(name) + measured(_NO_KEY)[: -len(_NO_KEY)]
+        beginning = (
+            self._of_group + length_prefixed(name) + length_prefixed(_NO_KEY)[: -len(_NO_KEY)]
+        )
         job = self._jobs[name] = _Job(beginning, json_text.encode(name))
         return job
 
 
 def _file_text(file: FileIn) -> bytes:
-    return measured(json_text.canonical(file.model_dump(exclude_none=True)))
+    return length_prefixed(json_text.canonical(file.model_dump(exclude_none=True)))
 
 
 def _tag(tags: dict[str, Any], name: str, key: Callable[[str], str | None]) -> str | None:
