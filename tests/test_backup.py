@@ -361,7 +361,7 @@ def test_a_chore_under_way_is_not_lost(tmp_path: Path) -> None:
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(5)))
     note = """
-INSERT INTO chores (organization_id, group_id, job_id, kind, until, done)
+INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until, done)
 SELECT 1, groups.id, jobs.id, 'approve', clock, 0 FROM groups, jobs
 """
     change_database(Settings(data=tmp_path / "data"), note)

@@ -86,7 +86,7 @@ def test_what_a_crash_interrupts_goes_on_after_the_restart(
 
 
 def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> None:
-    """Notes a chore and leaves it at that, as a process does that dies right after."""
+    """Notes a bulk_job and leaves it at that, as a process does that dies right after."""
 
     async def run() -> None:
         async with opened(service.settings) as database:
@@ -122,7 +122,9 @@ def test_what_is_stored_during_a_chore_comes_after_it(
     assert client.token is not None
     decide(service, client.token, kind)
     client.store("group", stored)
-    client.post("/v1/reviews/group", json={"job_id": "job", "status": "pending"})  # ends the chore
+    client.post(
+        "/v1/reviews/group", json={"job_id": "job", "status": "pending"}
+    )  # ends the bulk_job
     items = client.items("group")
     assert {item["data"]["number"]: item["is_approved"] for item in items} == expected
     group = client.get("/v1/groups/group").json()
@@ -141,7 +143,7 @@ def test_a_rejection_reaches_what_moves_meanwhile(client: Client, service: Servi
 
 
 def test_a_removal_counts_what_others_have_helped_to_remove(swept: Client) -> None:
-    """The sweep goes on with every chore that it meets, one that a request is at too."""
+    """The sweep goes on with every bulk_job that it meets, one that a request is at too."""
     swept.store("group", *(output(n) for n in range(10_000)))
     assert swept.delete("/v1/groups/group").json() == {"deleted": 10_000}
 

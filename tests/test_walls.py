@@ -50,7 +50,7 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
 OVER_ALL = {
     "audit._WITH_OLD": "whose entries of the audit log are old enough to be forgotten",
     "changes._GROUPS_WITH_TOMBSTONES": "whose deletions are old enough to be forgotten",
-    "chores._LEFT_OVER": "whose chores a crash has interrupted",
+    "bulk_jobs._LEFT_OVER": "whose bulk_jobs a crash has interrupted",
     "files._LOOSE": "whose blobs no file has any more",
     "files._UNWANTED": "whose files no output names any more",
     "postgres._SKIP_IDS": "the numbers to come of every table, after a restore",
@@ -62,7 +62,7 @@ OVER_ALL = {
 WORKS_FOR_EVERYONE = {
     "audit": 1,
     "changes": 1,
-    "chores": 1,
+    "bulk_jobs": 1,
     "files": 2,
     "requests": 1,
     "retention": 1,
@@ -95,7 +95,7 @@ def _parts(value: Any) -> dict[str, Any]:
 def is_refused(sql: str, whose: int = tenancy.ANYBODY) -> bool:
     try:
         tenancy.check(sql, whose)
-    except tenancy.Forgetful:
+    except tenancy.MissingTenantFilter:
         return True
     return False
 
@@ -275,7 +275,7 @@ def test_without_its_organization_a_statement_shows_nothing_foreign(kept_apart: 
         for table in tenancy.OWNED:
             sql = f"SELECT DISTINCT organization_id FROM {table}"
             everything = {row[0] for row in await engine.for_all_tenants().read(sql)}
-            if table not in ("chores", "tombstones", "loose_blobs"):  # which are empty here
+            if table not in ("bulk_jobs", "tombstones", "loose_blobs"):  # which are empty here
                 assert everything >= {one, two}, table
             for organization_id in (one, two, one):
                 seen = {row[0] for row in await engine.for_tenant(organization_id).read(sql)}

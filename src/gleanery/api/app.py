@@ -154,8 +154,8 @@ class App:
         self._services.database.stop_watching()
 
     async def stop(self) -> None:
-        for chore in self._chores:
-            chore.cancel()
+        for bulk_job in self._chores:
+            bulk_job.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
         if self._rate_limiter is not None:
             await self._rate_limiter.close()

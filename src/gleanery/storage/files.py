@@ -190,7 +190,7 @@ _KEY_AND_LINK = re.compile(
 )
 
 
-async def name(turn: group_lock.Turn, changes: Counter[bytes]) -> dict[bytes, File]:
+async def name(turn: group_lock.LockedGroup, changes: Counter[bytes]) -> dict[bytes, File]:
     """Notes by how many outputs more or fewer each file is named, and gives those that exist."""
     rows = await turn.transaction.fetch_many(
         _NAME,

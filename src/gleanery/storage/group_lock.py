@@ -10,7 +10,7 @@ from gleanery.errors import NotFound
 from gleanery.storage.database import Database, Row, Transaction
 
 Clock = Callable[[], int]
-ChoreKind = Literal["approve", "withdraw", "delete"]
+BulkJobKind = Literal["approve", "withdraw", "delete"]
 
 # All take the lock on the group's row: what is written after them is committed in their order.
 _ENTER_NEW = """
@@ -39,7 +39,7 @@ _NEW_JOB = """
 INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING id
 """
 _CHORE = """
-SELECT id, job_id, kind, until, done FROM chores
+SELECT id, job_id, kind, until, done FROM bulk_jobs
 WHERE organization_id = $1 AND group_id = $2 ORDER BY id LIMIT 1
 """
 _EXISTS = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
@@ -51,12 +51,12 @@ def line(organization_id: int, name: str) -> str:
     return f"{organization_id}/{name}"
 
 
-class Chore(NamedTuple):
+class BulkJob(NamedTuple):
     """Long work on the group: what is to become of the outputs of a job, or of all."""
 
     id: int
     job_id: int | None
-    kind: ChoreKind
+    kind: BulkJobKind
     until: int
     done: int
 
@@ -65,7 +65,7 @@ class Chore(NamedTuple):
         return self.job_id in (None, job_id) and self.done < seq <= self.until
 
 
-class Turn:
+class LockedGroup:
     """A group while this transaction holds its lock; hands out the group's sequence numbers.
 
     A number is the microsecond of the change, or one more than the number before it if the
@@ -104,10 +104,10 @@ class Turn:
         if country is not None:
             self._countries[country] += outputs
 
-    async def chore(self) -> Chore | None:
-        """The group's chore under way, if there is one."""
+    async def bulk_job(self) -> BulkJob | None:
+        """The group's bulk_job under way, if there is one."""
         rows = await self.transaction.fetch(_CHORE, self.organization_id, self.group_id)
-        return Chore(*rows[0]) if rows else None
+        return BulkJob(*rows[0]) if rows else None
 
     async def find_job(self, name: str) -> int | None:
         """The number of the job of this name, if the group has one."""
@@ -124,11 +124,11 @@ class Turn:
 
     async def end(self) -> None:
         """Keeps clock and counts, and calls the watchers; the lock goes with the transaction."""
-        await self.keep_counts()
+        await self.save_counts()
         if self.clock != self._began_at:
             await self.transaction.notify(line(self.organization_id, self.name))
 
-    async def keep_counts(self) -> None:
+    async def save_counts(self) -> None:
         of_group = (self.organization_id, self.group_id)
         await self.transaction.fetch(_KEEP, *of_group, self.clock, self._output_changes.total())
         jobs = sorted(self._output_changes.keys() | self._approved.keys())
@@ -148,23 +148,25 @@ class Turn:
             counter.clear()
 
 
-async def enter(transaction: Transaction, organization_id: int, name: str, clock: Clock) -> Turn:
+async def enter(
+    transaction: Transaction, organization_id: int, name: str, clock: Clock
+) -> LockedGroup:
     """The turn of a group that must exist."""
     rows = await transaction.fetch(_ENTER, organization_id, name)
     if not rows:
         raise NotFound
-    return Turn(transaction, organization_id, name, rows[0], clock)
+    return LockedGroup(transaction, organization_id, name, rows[0], clock)
 
 
-async def enter_or_create(
+async def lock_or_create(
     transaction: Transaction, organization_id: int, name: str, clock: Clock
-) -> Turn:
+) -> LockedGroup:
     """The turn of a group that comes into being on its first write."""
     [row] = await transaction.fetch(_ENTER_NEW, organization_id, name)
-    return Turn(transaction, organization_id, name, row, clock)
+    return LockedGroup(transaction, organization_id, name, row, clock)
 
 
-Enter = Callable[[Transaction, int, str, Clock], Awaitable[Turn]]
+Enter = Callable[[Transaction, int, str, Clock], Awaitable[LockedGroup]]
 
 
 async def must_exist(database: Database, organization_id: int, name: str) -> int:

@@ -36,7 +36,7 @@ WHERE reviews.organization_id = $1
 ORDER BY reviews.id DESC LIMIT $4
 """
 # What a status says of the job's outputs; a status not listed says nothing.
-_MEANS: dict[str, group_lock.ChoreKind] = {
+_MEANS: dict[str, group_lock.BulkJobKind] = {
     "approved": "approve",
     "changes_requested": "withdraw",
     "rejected": "withdraw",
@@ -76,7 +76,7 @@ async def add_review(
     )
 
 
-async def _append(turn: group_lock.Turn, review: ReviewIn, actor: audit.Actor) -> ReviewOut:
+async def _append(turn: group_lock.LockedGroup, review: ReviewIn, actor: audit.Actor) -> ReviewOut:
     job_id = await turn.find_job(review.job_id)
     if job_id is None:
         raise NotFound(("body", "job_id"), "This group has no such job")

@@ -19,7 +19,7 @@ OWNED = (
     "audit",
     "audit_clocks",
     "blobs",
-    "chores",
+    "bulk_jobs",
     "cookies",
     "countries",
     "files",
@@ -56,7 +56,7 @@ _WITH = re.compile(r"\bWITH RECURSIVE (\w+)", re.IGNORECASE)
 Tree = tuple["str | Tree", ...]
 
 
-class Forgetful(RuntimeError):
+class MissingTenantFilter(RuntimeError):
     """A statement that would touch rows of organizations for which it does not work."""
 
 
@@ -73,7 +73,7 @@ def check(sql: str, whose: int) -> None:
     bare -= _SHARED | _made(sql)
     if bare:
         names = ", ".join(sorted(bare))
-        raise Forgetful(f"a statement does not say whose rows of {names} it means: {sql}")
+        raise MissingTenantFilter(f"a statement does not say whose rows of {names} it means: {sql}")
 
 
 def _made(sql: str) -> set[str]:

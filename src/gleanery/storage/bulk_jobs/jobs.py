@@ -1,9 +1,9 @@
 """Long work on a group, such as approving a million outputs: in short steps that survive a crash.
 
-A chore is noted in the transaction that decides on it, with the place in the change order up to
+A bulk_job is noted in the transaction that decides on it, with the place in the change order up to
 which it reaches: what comes later is not its business, and an output that is stored again before
-the chore has come to it is worked on first. Each step is a transaction of its own, so
-that others get their turns in between. A group has one chore at a time.
+the bulk_job has come to it is worked on first. Each step is a transaction of its own, so
+that others get their turns in between. A group has one bulk_job at a time.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ T = TypeVar("T")
 _log = logging.getLogger("gleanery")
 
 _NOTE = """
-INSERT INTO chores (organization_id, group_id, job_id, kind, until, done)
+INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until, done)
 VALUES ($1, $2, $3, $4, $5, 0)
 """
-_PROGRESS = "UPDATE chores SET done = $3 WHERE organization_id = $1 AND id = $2"
-_FINISH = "DELETE FROM chores WHERE organization_id = $1 AND id = $2"
+_PROGRESS = "UPDATE bulk_jobs SET done = $3 WHERE organization_id = $1 AND id = $2"
+_FINISH = "DELETE FROM bulk_jobs WHERE organization_id = $1 AND id = $2"
 _LEFT_OVER = """
-SELECT chores.organization_id, groups.name, chores.id FROM chores
-JOIN groups ON groups.organization_id = chores.organization_id AND groups.id = chores.group_id
-ORDER BY chores.id
+SELECT bulk_jobs.organization_id, groups.name, bulk_jobs.id FROM bulk_jobs
+JOIN groups ON groups.organization_id = bulk_jobs.organization_id AND groups.id = bulk_jobs.group_id
+ORDER BY bulk_jobs.id
 """
 _AT_ONCE = 1000
 
 
-async def note(turn: group_lock.Turn, kind: group_lock.ChoreKind, job_id: int | None) -> None:
-    """Decides on a chore for all that the job, or the whole group, holds at this moment."""
+async def note(
+    turn: group_lock.LockedGroup, kind: group_lock.BulkJobKind, job_id: int | None
+) -> None:
+    """Decides on a bulk_job for all that the job, or the whole group, holds at this moment."""
     await turn.transaction.fetch(
         _NOTE, turn.organization_id, turn.group_id, job_id, kind, turn.clock
     )
@@ -48,33 +50,33 @@ async def decide_and_carry_out(
     organization_id: int,
     group: str,
     clock: group_lock.Clock,
-    decide: Callable[[group_lock.Turn], Awaitable[T]],
+    decide: Callable[[group_lock.LockedGroup], Awaitable[T]],
     enter: group_lock.Enter = group_lock.enter,
 ) -> T:
-    """Lets ``decide`` note a chore as soon as no other is under way, and carries it out.
+    """Lets ``decide`` note a bulk_job as soon as no other is under way, and carries it out.
 
     Once it is decided, it is done sooner or later: if this fails on the way, the sweep goes on.
     """
 
-    async def work(transaction: Transaction) -> tuple[group_lock.Chore | None, T | None]:
+    async def work(transaction: Transaction) -> tuple[group_lock.BulkJob | None, T | None]:
         turn = await enter(transaction, organization_id, group, clock)
-        under_way = await turn.chore()
+        under_way = await turn.bulk_job()
         if under_way is not None:
             return under_way, None
         decided = await decide(turn)
         await turn.end()
-        return await turn.chore(), decided
+        return await turn.bulk_job(), decided
 
     line = group_lock.line(organization_id, group)
     while True:
-        chore, decided = await database.write(work, line=line)
+        bulk_job, decided = await database.write(work, line=line)
         try:
-            if chore is not None:
-                await _carry_out(database, organization_id, group, clock, chore.id)
+            if bulk_job is not None:
+                await _carry_out(database, organization_id, group, clock, bulk_job.id)
         except Exception:
             if decided is None:
                 raise
-            _log.exception("a chore is left to the sweep")
+            _log.exception("a bulk_job is left to the sweep")
         if decided is not None:
             return decided
 
@@ -92,19 +94,19 @@ async def left_over(engine: Engine, clock: group_lock.Clock) -> list[Callable[[]
 async def _carry_out(
     database: Database, organization_id: int, group: str, clock: group_lock.Clock, chore_id: int
 ) -> None:
-    """Takes steps until this chore is done, by whomever."""
+    """Takes steps until this bulk_job is done, by whomever."""
 
     async def step(transaction: Transaction) -> bool:
         try:
             turn = await group_lock.enter(transaction, organization_id, group, clock)
-        except NotFound:  # the chore was to remove it
+        except NotFound:  # the bulk_job was to remove it
             return False
-        chore = await turn.chore()
-        if chore is None or chore.id != chore_id:
+        bulk_job = await turn.bulk_job()
+        if bulk_job is None or bulk_job.id != chore_id:
             return False
-        last = await _take_step(turn, chore)
+        last = await _take_step(turn, bulk_job)
         if last:
-            await transaction.fetch(_FINISH, organization_id, chore.id)
+            await transaction.fetch(_FINISH, organization_id, bulk_job.id)
         await turn.end()
         return not last
 
@@ -112,15 +114,17 @@ async def _carry_out(
         pass
 
 
-async def _take_step(turn: group_lock.Turn, chore: group_lock.Chore) -> bool:
-    """Works on the next of the chore's outputs; tells whether nothing is left to do."""
-    span = mutations.Span(chore.done, chore.until, _AT_ONCE)
-    if chore.kind == "delete":
-        places = await mutations.delete_some(turn, chore.job_id, span)
+async def _take_step(turn: group_lock.LockedGroup, bulk_job: group_lock.BulkJob) -> bool:
+    """Works on the next of the bulk_job's outputs; tells whether nothing is left to do."""
+    span = mutations.Span(bulk_job.done, bulk_job.until, _AT_ONCE)
+    if bulk_job.kind == "delete":
+        places = await mutations.delete_some(turn, bulk_job.job_id, span)
     else:
-        assert chore.job_id is not None, "only a job is approved"
-        places = await mutations.approve_some(turn, chore.job_id, chore.kind == "approve", span)
+        assert bulk_job.job_id is not None, "only a job is approved"
+        places = await mutations.approve_some(
+            turn, bulk_job.job_id, bulk_job.kind == "approve", span
+        )
     if len(places) == _AT_ONCE:
-        await turn.transaction.fetch(_PROGRESS, turn.organization_id, chore.id, places[-1])
+        await turn.transaction.fetch(_PROGRESS, turn.organization_id, bulk_job.id, places[-1])
         return False
-    return chore.kind != "delete" or await removal.forget(turn, chore.job_id, _AT_ONCE)
+    return bulk_job.kind != "delete" or await removal.forget(turn, bulk_job.job_id, _AT_ONCE)

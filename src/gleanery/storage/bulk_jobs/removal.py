@@ -2,7 +2,7 @@
 
 Rows are found first and then removed by their keys, one by one: a plan for both at once that was
 made while a table was small would be kept while it grows. No review comes into being during a
-removal, because a review waits for the group's chore to end.
+removal, because a review waits for the group's bulk_job to end.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ UPDATE groups SET deleted = TRUE WHERE organization_id = $1 AND id = $2 AND outp
 """
 
 
-async def clear_settings(turn: group_lock.Turn) -> None:
+async def clear_settings(turn: group_lock.LockedGroup) -> None:
     """What is stored from now on goes into a new group under the old name."""
     await turn.transaction.fetch(_CLEAR, turn.organization_id, turn.group_id)
 
 
-async def forget(turn: group_lock.Turn, job_id: int | None, limit: int) -> bool:
+async def forget(turn: group_lock.LockedGroup, job_id: int | None, limit: int) -> bool:
     """Takes away at most ``limit`` of each kind; tells whether that was all."""
-    await turn.keep_counts()
+    await turn.save_counts()
     if job_id is None:
         return await _forget_group(turn, limit)
     if not await _forget_reviews(turn, _REVIEWS_OF_JOB, limit, job_id):
@@ -55,7 +55,7 @@ async def forget(turn: group_lock.Turn, job_id: int | None, limit: int) -> bool:
     return await _forget_countries(turn, limit)
 
 
-async def _forget_group(turn: group_lock.Turn, limit: int) -> bool:
+async def _forget_group(turn: group_lock.LockedGroup, limit: int) -> bool:
     of_group = (turn.organization_id, turn.group_id)
     if not await _forget_reviews(turn, _REVIEWS_OF_GROUP, limit):
         return False
@@ -67,7 +67,9 @@ async def _forget_group(turn: group_lock.Turn, limit: int) -> bool:
     return True
 
 
-async def _forget_reviews(turn: group_lock.Turn, found_by: str, limit: int, *job_id: int) -> bool:
+async def _forget_reviews(
+    turn: group_lock.LockedGroup, found_by: str, limit: int, *job_id: int
+) -> bool:
     rows = await turn.transaction.fetch(
         found_by, turn.organization_id, turn.group_id, limit, *job_id
     )
@@ -79,7 +81,7 @@ async def _forget_reviews(turn: group_lock.Turn, found_by: str, limit: int, *job
     return len(rows) < limit
 
 
-async def _forget_countries(turn: group_lock.Turn, limit: int) -> bool:
+async def _forget_countries(turn: group_lock.LockedGroup, limit: int) -> bool:
     of_group = (turn.organization_id, turn.group_id)
     rows = await turn.transaction.fetch(_NO_COUNTRIES, *of_group, limit)
     await turn.transaction.execute_many(_DELETE_COUNTRY, [(*of_group, *row) for row in rows])

@@ -114,7 +114,7 @@ async def set_group(
     schema = None if settings.schema_ is None else _text(settings.schema_)
     await rules.check_schema(schemas, schema)
 
-    async def decide(turn: group_lock.Turn) -> bool:
+    async def decide(turn: group_lock.LockedGroup) -> bool:
         await turn.transaction.fetch(
             _SET,
             organization_id,
@@ -126,9 +126,9 @@ async def set_group(
         )
         return True
 
-    # As a chore is decided on: in the middle of a removal, it would be lost with the old group.
+    # As a bulk_job is decided on: in the middle of a removal, it would be lost with the old group.
     await jobs.decide_and_carry_out(
-        database, organization_id, group, clock, decide, group_lock.enter_or_create
+        database, organization_id, group, clock, decide, group_lock.lock_or_create
     )
     return await show_group(database, organization_id, group)
 
@@ -149,7 +149,7 @@ async def delete_job(
     Tells how many outputs it held.
     """
 
-    async def decide(turn: group_lock.Turn) -> int:
+    async def decide(turn: group_lock.LockedGroup) -> int:
         found = await turn.transaction.fetch(_JOB, organization_id, turn.group_id, job)
         if not found:
             raise NotFound
@@ -165,7 +165,7 @@ async def delete_group(
 ) -> int:
     """Removes a group likewise; its change feed stays, so that clients hear of it."""
 
-    async def decide(turn: group_lock.Turn) -> int:
+    async def decide(turn: group_lock.LockedGroup) -> int:
         await removal.clear_settings(turn)
         await jobs.note(turn, "delete", None)
         return turn.outputs

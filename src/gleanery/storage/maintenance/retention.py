@@ -1,4 +1,4 @@
-"""What time does to records: they expire, are forgotten, and chores go on."""
+"""What time does to records: they expire, are forgotten, and bulk_jobs go on."""
 
 from __future__ import annotations
 

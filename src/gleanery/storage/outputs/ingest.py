@@ -114,7 +114,7 @@ async def store_outputs(
     """
 
     async def work(transaction: Transaction) -> IngestAnswer | None:
-        turn = await group_lock.enter_or_create(transaction, organization_id, group, clock)
+        turn = await group_lock.lock_or_create(transaction, organization_id, group, clock)
         earlier = request and await request.earlier_answer(transaction.fetch)
         if earlier is not None:  # from a repetition that was faster
             return earlier
@@ -177,10 +177,10 @@ async def _begins_with_news(
 
 
 async def _store(
-    turn: group_lock.Turn, drafts: Sequence[OutputKeyHash | PreparedOutput]
+    turn: group_lock.LockedGroup, drafts: Sequence[OutputKeyHash | PreparedOutput]
 ) -> IngestAnswer:
     outputs = await _known_outputs(turn, drafts)
-    await _hasten_chore(turn, outputs)
+    await _apply_pending_job(turn, outputs)
     _refuse_unread(outputs, drafts)
     read = [draft for draft in drafts if isinstance(draft, PreparedOutput)]
     changed = [d for d in read if d.identity not in outputs or outputs[d.identity].differs(d)]
@@ -208,7 +208,7 @@ def _refuse_unread(
 
 
 async def _name_files(
-    turn: group_lock.Turn, outputs: Iterable[_Output], changed: Sequence[PreparedOutput]
+    turn: group_lock.LockedGroup, outputs: Iterable[_Output], changed: Sequence[PreparedOutput]
 ) -> None:
     """Puts the files that the new values name into the outputs, and counts who names them."""
     asked = {file.id for draft in changed for file in draft.files if file.id is not None}
@@ -236,25 +236,25 @@ async def _name_files(
 
 
 async def _known_outputs(
-    turn: group_lock.Turn, drafts: Sequence[OutputKeyHash | PreparedOutput]
+    turn: group_lock.LockedGroup, drafts: Sequence[OutputKeyHash | PreparedOutput]
 ) -> dict[bytes, _Output]:
     identities = {draft.identity for draft in drafts}
     rows = await turn.transaction.fetch_by_keys(identities, _KNOWN, turn.organization_id)
     return {row[0]: _Output(*row) for row in rows}
 
 
-async def _hasten_chore(turn: group_lock.Turn, outputs: dict[bytes, _Output]) -> None:
-    """Does now what a chore under way would do to these outputs later: they are about to move."""
-    chore = await turn.chore()
-    if chore is None:
+async def _apply_pending_job(turn: group_lock.LockedGroup, outputs: dict[bytes, _Output]) -> None:
+    """Does now what a bulk_job under way would do to these outputs later: they are about to move."""
+    bulk_job = await turn.bulk_job()
+    if bulk_job is None:
         return
-    concerned = [o for o in outputs.values() if chore.concerns(o.job_id, o.seq)]
-    if chore.kind == "delete":
+    concerned = [o for o in outputs.values() if bulk_job.concerns(o.job_id, o.seq)]
+    if bulk_job.kind == "delete":
         await delete(turn, [output.identity for output in concerned])
         for output in concerned:
             del outputs[output.identity]
         return
-    approved = chore.kind == "approve"
+    approved = bulk_job.kind == "approve"
     for output in concerned:
         if output.approved != approved:
             output.approved, output.seq = approved, turn.next_sequence_number()
@@ -263,7 +263,7 @@ async def _hasten_chore(turn: group_lock.Turn, outputs: dict[bytes, _Output]) ->
 
 
 def _apply(
-    turn: group_lock.Turn,
+    turn: group_lock.LockedGroup,
     outputs: dict[bytes, _Output],
     draft: OutputKeyHash | PreparedOutput,
     jobs: dict[str, int],
@@ -297,7 +297,7 @@ def _new(draft: PreparedOutput, job_id: int, id_: int, seq: int) -> _Output:
     return _Output(*what, is_new=True, new_value=draft)
 
 
-def _count_new(turn: group_lock.Turn, outputs: Iterable[_Output]) -> None:
+def _count_new(turn: group_lock.LockedGroup, outputs: Iterable[_Output]) -> None:
     new = Counter((output.job_id, output.country) for output in outputs if output.is_new)
     for (job_id, country), count in new.items():
         turn.count(job_id, outputs=count, country=country)
@@ -317,7 +317,7 @@ def _answer(results: list[StoredOutput]) -> IngestAnswer:
     )
 
 
-async def _write(turn: group_lock.Turn, outputs: Iterable[_Output]) -> None:
+async def _write(turn: group_lock.LockedGroup, outputs: Iterable[_Output]) -> None:
     created, updated, moved, marked, touched = [], [], [], [], []
     whose, now = turn.organization_id, turn.now
     for output in outputs:

@@ -31,7 +31,9 @@ SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
 
 
-def _moved(turn: group_lock.Turn, identity: bytes, seq: int, approved: bool, scraped: int) -> Row:
+def _moved(
+    turn: group_lock.LockedGroup, identity: bytes, seq: int, approved: bool, scraped: int
+) -> Row:
     moving = mutable_suffix(seq, scraped, approved)
     return (turn.organization_id, identity, seq, approved, scraped, moving)
 
@@ -44,7 +46,9 @@ class Span(NamedTuple):
     limit: int
 
 
-async def approve_some(turn: group_lock.Turn, job_id: int, approved: bool, span: Span) -> list[int]:
+async def approve_some(
+    turn: group_lock.LockedGroup, job_id: int, approved: bool, span: Span
+) -> list[int]:
     """Approves the job's next outputs, or takes the approval back.
 
     Each output whose approval changes moves in the change order; told are the places of all that
@@ -62,7 +66,7 @@ async def approve_some(turn: group_lock.Turn, job_id: int, approved: bool, span:
     return [row[1] for row in rows]
 
 
-async def send_some_again(turn: group_lock.Turn, span: Span) -> int:
+async def send_some_again(turn: group_lock.LockedGroup, span: Span) -> int:
     """Gives the group's next outputs new places in the change order; tells how many there were."""
     rows = await turn.transaction.fetch(_OF_GROUP, turn.organization_id, turn.group_id, *span)
     await turn.transaction.execute_many(
@@ -75,7 +79,7 @@ async def send_some_again(turn: group_lock.Turn, span: Span) -> int:
     return len(rows)
 
 
-async def delete_some(turn: group_lock.Turn, job_id: int | None, span: Span) -> list[int]:
+async def delete_some(turn: group_lock.LockedGroup, job_id: int | None, span: Span) -> list[int]:
     """Removes the next outputs of the job, or of the group; told are the places they left."""
     of_group = (turn.organization_id, turn.group_id)
     if job_id is None:
@@ -86,7 +90,7 @@ async def delete_some(turn: group_lock.Turn, job_id: int | None, span: Span) -> 
     return [row[1] for row in rows]
 
 
-async def delete(turn: group_lock.Turn, identities: Iterable[bytes]) -> int:
+async def delete(turn: group_lock.LockedGroup, identities: Iterable[bytes]) -> int:
     """Removes outputs of the group; the change order keeps a tombstone of each."""
     gone = await turn.transaction.fetch_many(
         _DELETE, [(turn.organization_id, identity, turn.group_id) for identity in identities]
