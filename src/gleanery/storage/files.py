@@ -190,11 +190,11 @@ _KEY_AND_LINK = re.compile(
 )
 
 
-async def name(turn: group_lock.LockedGroup, changes: Counter[bytes]) -> dict[bytes, File]:
+async def name(locked: group_lock.LockedGroup, changes: Counter[bytes]) -> dict[bytes, File]:
     """Notes by how many outputs more or fewer each file is named, and gives those that exist."""
-    rows = await turn.transaction.fetch_many(
+    rows = await locked.transaction.fetch_many(
         _NAME,
-        [(turn.organization_id, id_, changes[id_], turn.now) for id_ in sorted(changes)],
+        [(locked.organization_id, id_, changes[id_], locked.now) for id_ in sorted(changes)],
     )
     return {row[0]: File(*row) for row in rows}
 

@@ -122,7 +122,7 @@ class LockedGroup:
         [[made]] = await self.transaction.fetch(_NEW_JOB, self.organization_id, self.group_id, name)
         return int(made)
 
-    async def end(self) -> None:
+    async def commit_counts(self) -> None:
         """Keeps clock and counts, and calls the watchers; the lock goes with the transaction."""
         await self.save_counts()
         if self.clock != self._began_at:
@@ -148,7 +148,7 @@ class LockedGroup:
             counter.clear()
 
 
-async def enter(
+async def lock(
     transaction: Transaction, organization_id: int, name: str, clock: Clock
 ) -> LockedGroup:
     """The turn of a group that must exist."""
@@ -166,7 +166,7 @@ async def lock_or_create(
     return LockedGroup(transaction, organization_id, name, row, clock)
 
 
-Enter = Callable[[Transaction, int, str, Clock], Awaitable[LockedGroup]]
+Lock = Callable[[Transaction, int, str, Clock], Awaitable[LockedGroup]]
 
 
 async def must_exist(database: Database, organization_id: int, name: str) -> int:

@@ -72,31 +72,37 @@ async def add_review(
 ) -> ReviewOut:
     """Appends the review and carries out what it says of the outputs as they are at its moment."""
     return await jobs.decide_and_carry_out(
-        database, organization_id, group, clock, lambda turn: _append(turn, review, actor)
+        database, organization_id, group, clock, lambda locked: _append(locked, review, actor)
     )
 
 
-async def _append(turn: group_lock.LockedGroup, review: ReviewIn, actor: audit.Actor) -> ReviewOut:
-    job_id = await turn.find_job(review.job_id)
+async def _append(
+    locked: group_lock.LockedGroup, review: ReviewIn, actor: audit.Actor
+) -> ReviewOut:
+    job_id = await locked.find_job(review.job_id)
     if job_id is None:
         raise NotFound(("body", "job_id"), "This group has no such job")
     review_id, status, comment = uuid.uuid4().hex, review.status, review.comment or ""
-    [[number]] = await turn.transaction.fetch(
+    [[number]] = await locked.transaction.fetch(
         _APPEND,
-        turn.organization_id,
-        turn.group_id,
+        locked.organization_id,
+        locked.group_id,
         job_id,
         review_id,
         status,
         comment,
-        turn.now,
+        locked.now,
     )
-    await turn.transaction.fetch(_NOTE_LATEST, turn.organization_id, job_id, number)
+    await locked.transaction.fetch(_NOTE_LATEST, locked.organization_id, job_id, number)
     if status in _MEANS:
-        await jobs.note(turn, _MEANS[status], job_id)
-    about = AuditAbout(group_id=turn.name, job_id=review.job_id, review_id=review_id, status=status)
-    await audit.note(turn.transaction, turn.organization_id, actor, turn.now, "add_review", about)
-    return shown(review.job_id, review_id, turn.now, status, comment)
+        await jobs.note(locked, _MEANS[status], job_id)
+    about = AuditAbout(
+        group_id=locked.name, job_id=review.job_id, review_id=review_id, status=status
+    )
+    await audit.note(
+        locked.transaction, locked.organization_id, actor, locked.now, "add_review", about
+    )
+    return shown(review.job_id, review_id, locked.now, status, comment)
 
 
 def shown(job: str, review_id: str, created: int, status: ReviewStatus, comment: str) -> ReviewOut:

@@ -37,11 +37,11 @@ _AT_ONCE = 1000
 
 
 async def note(
-    turn: group_lock.LockedGroup, kind: group_lock.BulkJobKind, job_id: int | None
+    locked: group_lock.LockedGroup, kind: group_lock.BulkJobKind, job_id: int | None
 ) -> None:
     """Decides on a bulk_job for all that the job, or the whole group, holds at this moment."""
-    await turn.transaction.fetch(
-        _NOTE, turn.organization_id, turn.group_id, job_id, kind, turn.clock
+    await locked.transaction.fetch(
+        _NOTE, locked.organization_id, locked.group_id, job_id, kind, locked.clock
     )
 
 
@@ -51,7 +51,7 @@ async def decide_and_carry_out(
     group: str,
     clock: group_lock.Clock,
     decide: Callable[[group_lock.LockedGroup], Awaitable[T]],
-    enter: group_lock.Enter = group_lock.enter,
+    lock: group_lock.Lock = group_lock.lock,
 ) -> T:
     """Lets ``decide`` note a bulk_job as soon as no other is under way, and carries it out.
 
@@ -59,13 +59,13 @@ async def decide_and_carry_out(
     """
 
     async def work(transaction: Transaction) -> tuple[group_lock.BulkJob | None, T | None]:
-        turn = await enter(transaction, organization_id, group, clock)
-        under_way = await turn.bulk_job()
+        locked = await lock(transaction, organization_id, group, clock)
+        under_way = await locked.bulk_job()
         if under_way is not None:
             return under_way, None
-        decided = await decide(turn)
-        await turn.end()
-        return await turn.bulk_job(), decided
+        decided = await decide(locked)
+        await locked.commit_counts()
+        return await locked.bulk_job(), decided
 
     line = group_lock.line(organization_id, group)
     while True:
@@ -98,33 +98,33 @@ async def _carry_out(
 
     async def step(transaction: Transaction) -> bool:
         try:
-            turn = await group_lock.enter(transaction, organization_id, group, clock)
+            locked = await group_lock.lock(transaction, organization_id, group, clock)
         except NotFound:  # the bulk_job was to remove it
             return False
-        bulk_job = await turn.bulk_job()
+        bulk_job = await locked.bulk_job()
         if bulk_job is None or bulk_job.id != chore_id:
             return False
-        last = await _take_step(turn, bulk_job)
+        last = await _take_step(locked, bulk_job)
         if last:
             await transaction.fetch(_FINISH, organization_id, bulk_job.id)
-        await turn.end()
+        await locked.commit_counts()
         return not last
 
     while await database.write(step, line=group_lock.line(organization_id, group)):
         pass
 
 
-async def _take_step(turn: group_lock.LockedGroup, bulk_job: group_lock.BulkJob) -> bool:
+async def _take_step(locked: group_lock.LockedGroup, bulk_job: group_lock.BulkJob) -> bool:
     """Works on the next of the bulk_job's outputs; tells whether nothing is left to do."""
     span = mutations.Span(bulk_job.done, bulk_job.until, _AT_ONCE)
     if bulk_job.kind == "delete":
-        places = await mutations.delete_some(turn, bulk_job.job_id, span)
+        places = await mutations.delete_some(locked, bulk_job.job_id, span)
     else:
         assert bulk_job.job_id is not None, "only a job is approved"
         places = await mutations.approve_some(
-            turn, bulk_job.job_id, bulk_job.kind == "approve", span
+            locked, bulk_job.job_id, bulk_job.kind == "approve", span
         )
     if len(places) == _AT_ONCE:
-        await turn.transaction.fetch(_PROGRESS, turn.organization_id, bulk_job.id, places[-1])
+        await locked.transaction.fetch(_PROGRESS, locked.organization_id, bulk_job.id, places[-1])
         return False
-    return bulk_job.kind != "delete" or await removal.forget(turn, bulk_job.job_id, _AT_ONCE)
+    return bulk_job.kind != "delete" or await removal.forget(locked, bulk_job.job_id, _AT_ONCE)

@@ -39,50 +39,52 @@ UPDATE groups SET deleted = TRUE WHERE organization_id = $1 AND id = $2 AND outp
 """
 
 
-async def clear_settings(turn: group_lock.LockedGroup) -> None:
+async def clear_settings(locked: group_lock.LockedGroup) -> None:
     """What is stored from now on goes into a new group under the old name."""
-    await turn.transaction.fetch(_CLEAR, turn.organization_id, turn.group_id)
+    await locked.transaction.fetch(_CLEAR, locked.organization_id, locked.group_id)
 
 
-async def forget(turn: group_lock.LockedGroup, job_id: int | None, limit: int) -> bool:
+async def forget(locked: group_lock.LockedGroup, job_id: int | None, limit: int) -> bool:
     """Takes away at most ``limit`` of each kind; tells whether that was all."""
-    await turn.save_counts()
+    await locked.save_counts()
     if job_id is None:
-        return await _forget_group(turn, limit)
-    if not await _forget_reviews(turn, _REVIEWS_OF_JOB, limit, job_id):
+        return await _forget_group(locked, limit)
+    if not await _forget_reviews(locked, _REVIEWS_OF_JOB, limit, job_id):
         return False
-    await turn.transaction.fetch(_DELETE_JOB, turn.organization_id, job_id)
-    return await _forget_countries(turn, limit)
+    await locked.transaction.fetch(_DELETE_JOB, locked.organization_id, job_id)
+    return await _forget_countries(locked, limit)
 
 
-async def _forget_group(turn: group_lock.LockedGroup, limit: int) -> bool:
-    of_group = (turn.organization_id, turn.group_id)
-    if not await _forget_reviews(turn, _REVIEWS_OF_GROUP, limit):
+async def _forget_group(locked: group_lock.LockedGroup, limit: int) -> bool:
+    of_group = (locked.organization_id, locked.group_id)
+    if not await _forget_reviews(locked, _REVIEWS_OF_GROUP, limit):
         return False
-    jobs = await turn.transaction.fetch(_EMPTY_JOBS, *of_group, limit)
-    await turn.transaction.execute_many(_DELETE_JOB, [(turn.organization_id, *row) for row in jobs])
-    if len(jobs) == limit or not await _forget_countries(turn, limit):
+    jobs = await locked.transaction.fetch(_EMPTY_JOBS, *of_group, limit)
+    await locked.transaction.execute_many(
+        _DELETE_JOB, [(locked.organization_id, *row) for row in jobs]
+    )
+    if len(jobs) == limit or not await _forget_countries(locked, limit):
         return False
-    await turn.transaction.fetch(_DELETE_GROUP, *of_group)
+    await locked.transaction.fetch(_DELETE_GROUP, *of_group)
     return True
 
 
 async def _forget_reviews(
-    turn: group_lock.LockedGroup, found_by: str, limit: int, *job_id: int
+    locked: group_lock.LockedGroup, found_by: str, limit: int, *job_id: int
 ) -> bool:
-    rows = await turn.transaction.fetch(
-        found_by, turn.organization_id, turn.group_id, limit, *job_id
+    rows = await locked.transaction.fetch(
+        found_by, locked.organization_id, locked.group_id, limit, *job_id
     )
-    of_organization = [(turn.organization_id, *row) for row in rows]
-    await turn.transaction.execute_many(_NO_LATEST, of_organization)
-    await turn.transaction.execute_many(
+    of_organization = [(locked.organization_id, *row) for row in rows]
+    await locked.transaction.execute_many(_NO_LATEST, of_organization)
+    await locked.transaction.execute_many(
         _DELETE_REVIEW, [(organization_id, id_) for organization_id, _, id_ in of_organization]
     )
     return len(rows) < limit
 
 
-async def _forget_countries(turn: group_lock.LockedGroup, limit: int) -> bool:
-    of_group = (turn.organization_id, turn.group_id)
-    rows = await turn.transaction.fetch(_NO_COUNTRIES, *of_group, limit)
-    await turn.transaction.execute_many(_DELETE_COUNTRY, [(*of_group, *row) for row in rows])
+async def _forget_countries(locked: group_lock.LockedGroup, limit: int) -> bool:
+    of_group = (locked.organization_id, locked.group_id)
+    rows = await locked.transaction.fetch(_NO_COUNTRIES, *of_group, limit)
+    await locked.transaction.execute_many(_DELETE_COUNTRY, [(*of_group, *row) for row in rows])
     return len(rows) < limit

@@ -114,11 +114,11 @@ async def set_group(
     schema = None if settings.schema_ is None else _text(settings.schema_)
     await rules.check_schema(schemas, schema)
 
-    async def decide(turn: group_lock.LockedGroup) -> bool:
-        await turn.transaction.fetch(
+    async def decide(locked: group_lock.LockedGroup) -> bool:
+        await locked.transaction.fetch(
             _SET,
             organization_id,
-            turn.group_id,
+            locked.group_id,
             settings.display_name,
             key_fields,
             schema,
@@ -149,12 +149,12 @@ async def delete_job(
     Tells how many outputs it held.
     """
 
-    async def decide(turn: group_lock.LockedGroup) -> int:
-        found = await turn.transaction.fetch(_JOB, organization_id, turn.group_id, job)
+    async def decide(locked: group_lock.LockedGroup) -> int:
+        found = await locked.transaction.fetch(_JOB, organization_id, locked.group_id, job)
         if not found:
             raise NotFound
         [[job_id, outputs]] = found
-        await jobs.note(turn, "delete", job_id)
+        await jobs.note(locked, "delete", job_id)
         return int(outputs)
 
     return await jobs.decide_and_carry_out(database, organization_id, group, clock, decide)
@@ -165,9 +165,9 @@ async def delete_group(
 ) -> int:
     """Removes a group likewise; its change feed stays, so that clients hear of it."""
 
-    async def decide(turn: group_lock.LockedGroup) -> int:
-        await removal.clear_settings(turn)
-        await jobs.note(turn, "delete", None)
-        return turn.outputs
+    async def decide(locked: group_lock.LockedGroup) -> int:
+        await removal.clear_settings(locked)
+        await jobs.note(locked, "delete", None)
+        return locked.outputs
 
     return await jobs.decide_and_carry_out(database, organization_id, group, clock, decide)

@@ -1,7 +1,7 @@
 """A change of the secret key: every sealed value, in short steps, from the keys before to the new.
 
 The database says which key seals, and every writer asks it after it has got its organization's
-turn. So once the new key is noted and each organization has had a turn, nobody seals with an old
+locked. So once the new key is noted and each organization has had a locked, nobody seals with an old
 one; what is still sealed with one is then found and sealed anew. All of it may be repeated, be
 interrupted, or be done twice at once.
 """

@@ -78,7 +78,7 @@ async def _move_on(organization_id: int, moment: int, transaction: Transaction) 
 async def _send_some_again(
     organization_id: int, name: str, until: int, clock: group_lock.Clock, transaction: Transaction
 ) -> int:
-    turn = await group_lock.enter(transaction, organization_id, name, clock)
-    count = await mutations.send_some_again(turn, mutations.Span(0, until, _AT_ONCE))
-    await turn.end()
+    locked = await group_lock.lock(transaction, organization_id, name, clock)
+    count = await mutations.send_some_again(locked, mutations.Span(0, until, _AT_ONCE))
+    await locked.commit_counts()
     return count

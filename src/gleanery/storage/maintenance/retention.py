@@ -94,12 +94,12 @@ async def _expire(
         oldest = min([oldest, *(row[2] for row in rows if row[2] >= before)])
 
         async def remove(transaction: Transaction, old: list[tuple[int, bytes, int]] = old) -> None:
-            turn = await group_lock.enter(transaction, organization_id, name, clock)
+            locked = await group_lock.lock(transaction, organization_id, name, clock)
             if not await transaction.fetch(_STILL_EXPIRES, *of_group, days):
                 raise NotFound  # what was set has changed meanwhile
             still_old = await transaction.fetch_many(_STILL_OLD, old)
-            await mutations.delete(turn, [row[0] for row in still_old])
-            await turn.end()
+            await mutations.delete(locked, [row[0] for row in still_old])
+            await locked.commit_counts()
 
         if old:
             await database.write(remove, line=line)

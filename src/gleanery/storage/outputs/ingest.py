@@ -114,16 +114,16 @@ async def store_outputs(
     """
 
     async def work(transaction: Transaction) -> IngestAnswer | None:
-        turn = await group_lock.lock_or_create(transaction, organization_id, group, clock)
+        locked = await group_lock.lock_or_create(transaction, organization_id, group, clock)
         earlier = request and await request.earlier_answer(transaction.fetch)
         if earlier is not None:  # from a repetition that was faster
             return earlier
-        if (turn.key_fields, turn.schema) != drafting.rules:
+        if (locked.key_fields, locked.schema) != drafting.rules:
             return None  # they were changed in between
-        answer = await _store(turn, drafting.drafts)
+        answer = await _store(locked, drafting.drafts)
         if request is not None:
-            await request.note(transaction, answer, turn.now)
-        await turn.end()
+            await request.note(transaction, answer, locked.now)
+        await locked.commit_counts()
         return answer
 
     if not batch.heads:
@@ -177,20 +177,20 @@ async def _begins_with_news(
 
 
 async def _store(
-    turn: group_lock.LockedGroup, drafts: Sequence[OutputKeyHash | PreparedOutput]
+    locked: group_lock.LockedGroup, drafts: Sequence[OutputKeyHash | PreparedOutput]
 ) -> IngestAnswer:
-    outputs = await _known_outputs(turn, drafts)
-    await _apply_pending_job(turn, outputs)
+    outputs = await _known_outputs(locked, drafts)
+    await _apply_pending_job(locked, outputs)
     _refuse_unread(outputs, drafts)
     read = [draft for draft in drafts if isinstance(draft, PreparedOutput)]
     changed = [d for d in read if d.identity not in outputs or outputs[d.identity].differs(d)]
     new = {draft.identity for draft in changed} - outputs.keys()
-    unused_ids = iter(await turn.transaction.new_output_ids(len(new)) if new else ())
-    jobs = {job: await turn.job(job) for job in dict.fromkeys(draft.job for draft in changed)}
-    results = [_apply(turn, outputs, draft, jobs, unused_ids) for draft in drafts]
-    _count_new(turn, outputs.values())
-    await _name_files(turn, outputs.values(), changed)
-    await _write(turn, outputs.values())
+    unused_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
+    jobs = {job: await locked.job(job) for job in dict.fromkeys(draft.job for draft in changed)}
+    results = [_apply(locked, outputs, draft, jobs, unused_ids) for draft in drafts]
+    _count_new(locked, outputs.values())
+    await _name_files(locked, outputs.values(), changed)
+    await _write(locked, outputs.values())
     return _answer(results)
 
 
@@ -208,7 +208,7 @@ def _refuse_unread(
 
 
 async def _name_files(
-    turn: group_lock.LockedGroup, outputs: Iterable[_Output], changed: Sequence[PreparedOutput]
+    locked: group_lock.LockedGroup, outputs: Iterable[_Output], changed: Sequence[PreparedOutput]
 ) -> None:
     """Puts the files that the new values name into the outputs, and counts who names them."""
     asked = {file.id for draft in changed for file in draft.files if file.id is not None}
@@ -220,7 +220,7 @@ async def _name_files(
         assert output.new_value is not None
         names.update(file.id for file in output.new_value.files if file.id is not None)
         names.subtract(files.named_in(output.file_ids))
-    held = await files.name(turn, names) if names else {}
+    held = await files.name(locked, names) if names else {}
     missing = [
         ErrorDetail(("body", str(draft.place), "files", str(n), "id"), _NO_FILE, "not_found")
         for draft in changed
@@ -229,41 +229,41 @@ async def _name_files(
     ]
     if missing:
         raise ReferenceNotFound(*missing)
-    texts = files.Texts(held, turn.now)
+    texts = files.Texts(held, locked.now)
     for output in moved:
         assert output.new_value is not None
         output.files, output.file_ids = texts.of(output.new_value.files)
 
 
 async def _known_outputs(
-    turn: group_lock.LockedGroup, drafts: Sequence[OutputKeyHash | PreparedOutput]
+    locked: group_lock.LockedGroup, drafts: Sequence[OutputKeyHash | PreparedOutput]
 ) -> dict[bytes, _Output]:
     identities = {draft.identity for draft in drafts}
-    rows = await turn.transaction.fetch_by_keys(identities, _KNOWN, turn.organization_id)
+    rows = await locked.transaction.fetch_by_keys(identities, _KNOWN, locked.organization_id)
     return {row[0]: _Output(*row) for row in rows}
 
 
-async def _apply_pending_job(turn: group_lock.LockedGroup, outputs: dict[bytes, _Output]) -> None:
+async def _apply_pending_job(locked: group_lock.LockedGroup, outputs: dict[bytes, _Output]) -> None:
     """Does now what a bulk_job under way would do to these outputs later: they are about to move."""
-    bulk_job = await turn.bulk_job()
+    bulk_job = await locked.bulk_job()
     if bulk_job is None:
         return
     concerned = [o for o in outputs.values() if bulk_job.concerns(o.job_id, o.seq)]
     if bulk_job.kind == "delete":
-        await delete(turn, [output.identity for output in concerned])
+        await delete(locked, [output.identity for output in concerned])
         for output in concerned:
             del outputs[output.identity]
         return
     approved = bulk_job.kind == "approve"
     for output in concerned:
         if output.approved != approved:
-            output.approved, output.seq = approved, turn.next_sequence_number()
+            output.approved, output.seq = approved, locked.next_sequence_number()
             output.has_moved = True
-            turn.count(output.job_id, approved=1 if approved else -1)
+            locked.count(output.job_id, approved=1 if approved else -1)
 
 
 def _apply(
-    turn: group_lock.LockedGroup,
+    locked: group_lock.LockedGroup,
     outputs: dict[bytes, _Output],
     draft: OutputKeyHash | PreparedOutput,
     jobs: dict[str, int],
@@ -273,7 +273,7 @@ def _apply(
     output = outputs.get(draft.identity)
     if output is None:
         assert isinstance(draft, PreparedOutput)
-        output = _new(draft, jobs[draft.job], next(unused_ids), turn.next_sequence_number())
+        output = _new(draft, jobs[draft.job], next(unused_ids), locked.next_sequence_number())
         outputs[draft.identity] = output
         return _stored(output, "created")
     if isinstance(draft, OutputKeyHash):
@@ -283,12 +283,12 @@ def _apply(
         return _stored(output, "unchanged")
     if output.content[:16] != draft.content[:16] and output.approved:
         output.approved = False  # another value needs another approval
-        turn.count(output.job_id, approved=-1)
+        locked.count(output.job_id, approved=-1)
     if output.country != draft.country and not output.is_new:
-        turn.count(output.job_id, outputs=-1, country=output.country)
-        turn.count(output.job_id, outputs=1, country=draft.country)
+        locked.count(output.job_id, outputs=-1, country=output.country)
+        locked.count(output.job_id, outputs=1, country=draft.country)
     output.country, output.content, output.new_value = draft.country, draft.content, draft
-    output.seq = turn.next_sequence_number()
+    output.seq = locked.next_sequence_number()
     return _stored(output, "updated")
 
 
@@ -297,10 +297,10 @@ def _new(draft: PreparedOutput, job_id: int, id_: int, seq: int) -> _Output:
     return _Output(*what, is_new=True, new_value=draft)
 
 
-def _count_new(turn: group_lock.LockedGroup, outputs: Iterable[_Output]) -> None:
+def _count_new(locked: group_lock.LockedGroup, outputs: Iterable[_Output]) -> None:
     new = Counter((output.job_id, output.country) for output in outputs if output.is_new)
     for (job_id, country), count in new.items():
-        turn.count(job_id, outputs=count, country=country)
+        locked.count(job_id, outputs=count, country=country)
 
 
 def _stored(output: _Output, change: Literal["created", "updated", "unchanged"]) -> StoredOutput:
@@ -317,9 +317,9 @@ def _answer(results: list[StoredOutput]) -> IngestAnswer:
     )
 
 
-async def _write(turn: group_lock.LockedGroup, outputs: Iterable[_Output]) -> None:
+async def _write(locked: group_lock.LockedGroup, outputs: Iterable[_Output]) -> None:
     created, updated, moved, marked, touched = [], [], [], [], []
-    whose, now = turn.organization_id, turn.now
+    whose, now = locked.organization_id, locked.now
     for output in outputs:
         value = output.new_value
         if value is None and not output.has_moved:
@@ -335,14 +335,14 @@ async def _write(turn: group_lock.LockedGroup, outputs: Iterable[_Output]) -> No
         text = item(value, output.id, output.created, output.files, moving)
         row = (*place, text, *value[1:6], output.file_ids)
         if output.is_new:
-            created.append((*row, output.id, turn.group_id, output.job_id, output.created))
+            created.append((*row, output.id, locked.group_id, output.job_id, output.created))
         else:
             updated.append(row)
-    execute_many = turn.transaction.execute_many
+    execute_many = locked.transaction.execute_many
     await execute_many(_CREATE, created)
     await execute_many(_UPDATE, updated)
     await execute_many(UPDATE_SEQ, moved)
     await execute_many(_MARK, marked)
-    await turn.transaction.fetch_by_keys(
+    await locked.transaction.fetch_by_keys(
         touched, UPDATE_LAST_SCRAPED, whose, now, scraped_date(now // timestamps.SECOND)
     )

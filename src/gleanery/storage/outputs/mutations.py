@@ -32,10 +32,10 @@ SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 
 
 def _moved(
-    turn: group_lock.LockedGroup, identity: bytes, seq: int, approved: bool, scraped: int
+    locked: group_lock.LockedGroup, identity: bytes, seq: int, approved: bool, scraped: int
 ) -> Row:
     moving = mutable_suffix(seq, scraped, approved)
-    return (turn.organization_id, identity, seq, approved, scraped, moving)
+    return (locked.organization_id, identity, seq, approved, scraped, moving)
 
 
 class Span(NamedTuple):
@@ -47,64 +47,64 @@ class Span(NamedTuple):
 
 
 async def approve_some(
-    turn: group_lock.LockedGroup, job_id: int, approved: bool, span: Span
+    locked: group_lock.LockedGroup, job_id: int, approved: bool, span: Span
 ) -> list[int]:
     """Approves the job's next outputs, or takes the approval back.
 
     Each output whose approval changes moves in the change order; told are the places of all that
     were looked at.
     """
-    of_job = (turn.organization_id, turn.group_id, job_id)
-    rows = await turn.transaction.fetch(_OF_JOB, *of_job, *span)
+    of_job = (locked.organization_id, locked.group_id, job_id)
+    rows = await locked.transaction.fetch(_OF_JOB, *of_job, *span)
     moved = [
-        _moved(turn, identity, turn.next_sequence_number(), approved, scraped)
+        _moved(locked, identity, locked.next_sequence_number(), approved, scraped)
         for identity, _, scraped, was_approved in rows
         if bool(was_approved) != approved
     ]
-    await turn.transaction.execute_many(UPDATE_SEQ, moved)
-    turn.count(job_id, approved=len(moved) if approved else -len(moved))
+    await locked.transaction.execute_many(UPDATE_SEQ, moved)
+    locked.count(job_id, approved=len(moved) if approved else -len(moved))
     return [row[1] for row in rows]
 
 
-async def send_some_again(turn: group_lock.LockedGroup, span: Span) -> int:
+async def send_some_again(locked: group_lock.LockedGroup, span: Span) -> int:
     """Gives the group's next outputs new places in the change order; tells how many there were."""
-    rows = await turn.transaction.fetch(_OF_GROUP, turn.organization_id, turn.group_id, *span)
-    await turn.transaction.execute_many(
+    rows = await locked.transaction.fetch(_OF_GROUP, locked.organization_id, locked.group_id, *span)
+    await locked.transaction.execute_many(
         UPDATE_SEQ,
         [
-            _moved(turn, identity, turn.next_sequence_number(), bool(approved), scraped)
+            _moved(locked, identity, locked.next_sequence_number(), bool(approved), scraped)
             for identity, _, scraped, approved in rows
         ],
     )
     return len(rows)
 
 
-async def delete_some(turn: group_lock.LockedGroup, job_id: int | None, span: Span) -> list[int]:
+async def delete_some(locked: group_lock.LockedGroup, job_id: int | None, span: Span) -> list[int]:
     """Removes the next outputs of the job, or of the group; told are the places they left."""
-    of_group = (turn.organization_id, turn.group_id)
+    of_group = (locked.organization_id, locked.group_id)
     if job_id is None:
-        rows = await turn.transaction.fetch(_OF_GROUP, *of_group, *span)
+        rows = await locked.transaction.fetch(_OF_GROUP, *of_group, *span)
     else:
-        rows = await turn.transaction.fetch(_OF_JOB, *of_group, job_id, *span)
-    await delete(turn, [row[0] for row in rows])
+        rows = await locked.transaction.fetch(_OF_JOB, *of_group, job_id, *span)
+    await delete(locked, [row[0] for row in rows])
     return [row[1] for row in rows]
 
 
-async def delete(turn: group_lock.LockedGroup, identities: Iterable[bytes]) -> int:
+async def delete(locked: group_lock.LockedGroup, identities: Iterable[bytes]) -> int:
     """Removes outputs of the group; the change order keeps a tombstone of each."""
-    gone = await turn.transaction.fetch_many(
-        _DELETE, [(turn.organization_id, identity, turn.group_id) for identity in identities]
+    gone = await locked.transaction.fetch_many(
+        _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
     )
     tombstones = []
     dropped = Counter[bytes]()
     for identity, id_, job_id, approved, country, file_ids in gone:
         dropped.subtract(files.named_in(file_ids))
-        turn.count(job_id, outputs=-1, approved=-int(approved), country=country)
-        seq = turn.next_sequence_number()
-        tombstones.append((turn.organization_id, turn.group_id, seq, id_, identity, job_id))
-    await turn.transaction.execute_many(_TOMBSTONE, tombstones)
+        locked.count(job_id, outputs=-1, approved=-int(approved), country=country)
+        seq = locked.next_sequence_number()
+        tombstones.append((locked.organization_id, locked.group_id, seq, id_, identity, job_id))
+    await locked.transaction.execute_many(_TOMBSTONE, tombstones)
     if dropped:
-        await files.name(turn, dropped)
+        await files.name(locked, dropped)
     return len(gone)
 
 
@@ -118,11 +118,11 @@ async def delete_output(
         raise NotFound from None
 
     async def work(transaction: Transaction) -> int:
-        turn = await group_lock.enter(transaction, organization_id, group, clock)
-        gone = await delete(turn, [identity])
+        locked = await group_lock.lock(transaction, organization_id, group, clock)
+        gone = await delete(locked, [identity])
         if not gone:
             raise NotFound
-        await turn.end()
+        await locked.commit_counts()
         return gone
 
     return await database.write(work, line=group_lock.line(organization_id, group))

@@ -141,12 +141,12 @@ class _Connections:
             self._free -= 1
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.add(whose, turn)
+        self._waiting.add(whose, locked)
         try:
             async with asyncio.timeout(_ACQUIRE_SECONDS):
                 await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():  # it came when nobody waited any more
+            if locked.done() and not locked.cancelled():  # it came when nobody waited any more
                 self.give_back()
             raise
 
@@ -154,8 +154,8 @@ class _Connections:
         """To who is next, if anyone still waits."""
         while self._waiting:
             turn = self._waiting.take()
-            if not turn.done():
-                turn.set_result(None)
+            if not locked.done():
+                locked.set_result(None)
                 return
         self._free += 1
 

@@ -104,7 +104,7 @@ def _domains(records: Iterable[PreparedRecord]) -> list[str]:
 async def take_turn(transaction: Transaction, vault: Vault, organization_id: int) -> Key:
     """Waits for others who write the organization's session state; gives the key to seal with.
 
-    It is asked for after the wait: once a change of keys has had its turn, nobody seals with the
+    It is asked for after the wait: once a change of keys has had its locked, nobody seals with the
     old one any more.
     """
     await transaction.fetch(_TAKE_TURN, organization_id)
