@@ -140,22 +140,22 @@ class _Connections:
         if self._free:
             self._free -= 1
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.add(whose, locked)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.add(whose, waiter)
         try:
             async with asyncio.timeout(_ACQUIRE_SECONDS):
-                await turn
+                await waiter
         except BaseException:
-            if locked.done() and not locked.cancelled():  # it came when nobody waited any more
+            if waiter.done() and not waiter.cancelled():  # it came when nobody waited any more
                 self.give_back()
             raise
 
     def give_back(self) -> None:
         """To who is next, if anyone still waits."""
         while self._waiting:
-            turn = self._waiting.take()
-            if not locked.done():
-                locked.set_result(None)
+            waiter = self._waiting.take()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._free += 1
 
