@@ -178,8 +178,8 @@ def test_processes_that_open_a_new_file_at_once_wait_for_each_other(tmp_path: Pa
             assert list(pool.map(opened, [settings] * 6)) == [0] * 6
 
 
-NOTE = "INSERT INTO facts (name, value) VALUES ($1, $2)"
-NOTES = "SELECT name, value FROM facts ORDER BY name"
+NOTE = "INSERT INTO metadata (name, value) VALUES ($1, $2)"
+NOTES = "SELECT name, value FROM metadata ORDER BY name"
 
 
 def test_a_failed_write_leaves_nothing_and_its_neighbours_alone(empty: Settings) -> None:
@@ -215,7 +215,7 @@ def test_fetch_each_gives_rows_in_the_order_of_the_values(empty: Settings) -> No
         async def notes(transaction: Transaction) -> list[Any]:
             await transaction.execute_many(NOTE, [(name, name.upper()) for name in "abc"])
             asked = [("c",), ("missing",), ("a",)]
-            sql = "SELECT value FROM facts WHERE name = $1"
+            sql = "SELECT value FROM metadata WHERE name = $1"
             assert list(await transaction.fetch_many(sql, [])) == []
             return [row[0] for row in await transaction.fetch_many(sql, asked)]
 

@@ -6,17 +6,17 @@ from gleanery.errors import SettingsError
 from gleanery.security.vault import Vault
 from gleanery.storage.database import Database, Transaction
 
-_NOTE = "INSERT INTO facts (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
-_READ = "SELECT value FROM facts WHERE name = $1"
+_NOTE = "INSERT INTO metadata (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
+_READ = "SELECT value FROM metadata WHERE name = $1"
 _SET = """
-INSERT INTO facts (name, value) VALUES ($1, $2)
+INSERT INTO metadata (name, value) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
-_FORGET = "DELETE FROM facts WHERE name = $1"
+_FORGET = "DELETE FROM metadata WHERE name = $1"
 _KEY = "secret key"
 _HALF_RESTORED = "half restored"
 _SAMPLE = "sample"
-RESTORED = "(SELECT value FROM facts WHERE name = 'restored')"
+RESTORED = "(SELECT value FROM metadata WHERE name = 'restored')"
 """In SQL: the moment of the last restore, as text; null if there was none."""
 
 

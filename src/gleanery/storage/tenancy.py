@@ -33,7 +33,7 @@ OWNED = (
     "tombstones",
 )
 # What says whose a request is, has to be read before that is known; the rest is nobody's.
-SHARED = ("facts", "migrations", "organizations", "tokens")
+SHARED = ("metadata", "migrations", "organizations", "tokens")
 _SHARED = frozenset((*SHARED, "output_ids", "sqlite_schema", "sqlite_sequence"))
 
 _LITERAL, _COMMENT = r"'(?:[^']|'')*'", r"--[^\n]*|/\*.*?\*/"

@@ -13,7 +13,7 @@ from gleanery.storage.sqlite.writer import dialect
 from gleanery.storage.tenancy import ANYBODY
 
 _BLOBS = "SELECT organization_id, checksum, key FROM blobs ORDER BY key"
-_KEY = "SELECT value FROM facts WHERE name = 'secret key'"
+_KEY = "SELECT value FROM metadata WHERE name = 'secret key'"
 _FORGET_UNNAMED = "DELETE FROM files WHERE organization_id = $1 AND checksum = $2 AND named = 0"
 _LEFT = "SELECT count(*) FROM files WHERE organization_id = $1 AND checksum = $2"
 _COUNT = "UPDATE blobs SET files = $3 WHERE organization_id = $1 AND checksum = $2"

@@ -17,7 +17,7 @@ CREATE TABLE tokens (
     revoked         BIGINT
 );
 
-CREATE TABLE facts (                              -- what the database knows of itself
+CREATE TABLE metadata (                              -- what the database knows of itself
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
 );
@@ -163,7 +163,7 @@ CREATE TABLE tombstones (                         -- deletions, in the change or
     PRIMARY KEY (organization_id, group_id, seq)
 );
 
-CREATE TABLE chores (                             -- long work on a group, done in steps
+CREATE TABLE bulk_jobs (                             -- long work on a group, done in steps
     id              BIGINT  GENERATED ALWAYS AS IDENTITY,
     organization_id BIGINT  NOT NULL,
     group_id        BIGINT  NOT NULL,
@@ -174,7 +174,7 @@ CREATE TABLE chores (                             -- long work on a group, done 
     PRIMARY KEY (organization_id, id)
 );
 
-CREATE INDEX chores_of_group ON chores (organization_id, group_id, id);
+CREATE INDEX bulk_jobs_of_group ON bulk_jobs (organization_id, group_id, id);
 
 CREATE TABLE requests (                           -- answers to requests that had an Idempotency-Key
     organization_id BIGINT  NOT NULL,

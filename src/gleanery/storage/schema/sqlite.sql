@@ -17,7 +17,7 @@ CREATE TABLE tokens (
     revoked         INTEGER
 ) STRICT;
 
-CREATE TABLE facts (                              -- what the database knows of itself
+CREATE TABLE metadata (                              -- what the database knows of itself
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
 ) STRICT;
@@ -159,7 +159,7 @@ CREATE TABLE tombstones (                         -- deletions, in the change or
     PRIMARY KEY (organization_id, group_id, seq)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE chores (                             -- long work on a group, done in steps
+CREATE TABLE bulk_jobs (                             -- long work on a group, done in steps
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     organization_id INTEGER NOT NULL,
     group_id        INTEGER NOT NULL,
@@ -169,7 +169,7 @@ CREATE TABLE chores (                             -- long work on a group, done 
     done            INTEGER NOT NULL
 ) STRICT;
 
-CREATE INDEX chores_of_group ON chores (organization_id, group_id, id);
+CREATE INDEX bulk_jobs_of_group ON bulk_jobs (organization_id, group_id, id);
 
 CREATE TABLE requests (                           -- answers to requests that had an Idempotency-Key
     organization_id INTEGER NOT NULL,
