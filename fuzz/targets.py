@@ -225,7 +225,7 @@ def read_path(data: bytes) -> None:
     """A path leads to an operation or nowhere, and its names, written anew, lead there again."""
     try:
         operation, named = _ROUTER.find("GET", data)
-        binding.bind_path(named, operation.creates)
+        binding.bind_path(named, operation.creates_resource)
     except (NotFound, MethodNotAllowed, InvalidRequest):
         return
     steps = [named[part[1:-1]] if part[:1] == "{" else part for part in operation.path.split("/")]

@@ -104,7 +104,7 @@ def inputs(operation: Operation) -> list[str]:
         found.append(CONTENT)
     elif operation.body is not None:
         found += [f"body {name}" for name in members(model_of(operation.body))]
-    if operation.lines is not None:
+    if operation.ndjson_handler is not None:
         found.append(KEY_HEADER)
     return found
 
@@ -254,7 +254,7 @@ def _bodies(operation: Operation, names: Names) -> Iterator[tuple[dict[str, str]
     value = _object(operation, model, "body", names)
     text = json.dumps([value] if typing.get_origin(operation.body) is list else value).encode()
     yield {"Content-Type": "application/json"}, text
-    if operation.lines is not None:
+    if operation.ndjson_handler is not None:
         yield {"Content-Type": "application/x-ndjson"}, json.dumps(value).encode()
 
 

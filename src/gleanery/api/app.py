@@ -120,7 +120,9 @@ class App:
         self._services = services
         self._rate_limiter = rate_limiter
         self._router = Router(OPERATIONS)
-        self._vital = {operation.path.encode() for operation in OPERATIONS if operation.is_vital}
+        self._always_admitted = {
+            operation.path.encode() for operation in OPERATIONS if operation.always_admit
+        }
         self._authenticator = Authenticator(
             services.database, services.settings.token_cache_seconds, services.clock
         )
@@ -202,7 +204,7 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     def enter(self, request: Request) -> GleaneryError | None:
-        if request.path in self._vital:
+        if request.path in self._always_admitted:
             return None
         work = self._services.work
         organization_id = self._authenticator.cached_organization(request) or _NOBODY
@@ -337,13 +339,15 @@ class App:
             binding.refuse_coding(headers)
             context.body = binding.read_chunks(request, settings.max_file_bytes)
             return operation.handler
-        known = [binding.Media.JSON] + [binding.Media.LINES] * (operation.lines is not None)
+        known = [binding.Media.JSON] + [binding.Media.LINES] * (
+            operation.ndjson_handler is not None
+        )
         media = binding.media_of(headers, *known)
-        if operation.lines is not None:
+        if operation.ndjson_handler is not None:
             context.idempotency_key = binding.idempotency_key(headers)
-        if media is binding.Media.LINES and operation.lines is not None:
+        if media is binding.Media.LINES and operation.ndjson_handler is not None:
             context.body = binding.read_lines(request, settings.max_body_bytes)
-            return operation.lines
+            return operation.ndjson_handler
         text = await binding.read_body(request, settings.max_body_bytes)
         bind = partial(binding.bind_body, operation.body, text, settings.max_records)
         context.body = bind() if len(text) < _LARGE_BODY else await asyncio.to_thread(bind)
@@ -351,7 +355,7 @@ class App:
 
 
 def _asked(operation: Operation, path: dict[str, str], head: Head) -> binding.BoundQuery:
-    binding.bind_path(path, operation.creates)
+    binding.bind_path(path, operation.creates_resource)
     asked = binding.BoundQuery()
     if operation.query is not None:
         asked = binding.bind_query(operation.query, head.query)

@@ -76,7 +76,7 @@ class _Schemas:
         for operation in operations:
             types[f"{operation.name} body"] = (operation.body, "validation")
             types[f"{operation.name} query"] = (operation.query, "validation")
-            types[f"{operation.name} answer"] = (operation.answer, "serialization")
+            types[f"{operation.name} answer"] = (operation.response, "serialization")
         inputs = [
             (name, mode, TypeAdapter(type_))
             for name, (type_, mode) in types.items()
@@ -115,7 +115,7 @@ def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> D
     row: Document = {
         "operationId": operation.name,
         "summary": operation.title,
-        "description": operation.words
+        "description": operation.description
         + (f"\n\nNeeds the scope `{operation.scope}`." if operation.scope else ""),
         "tags": [operation.path.split("/")[2] if operation.scope else "service"],
         "security": [{"token": []}] if operation.scope else [],
@@ -139,7 +139,7 @@ def _parameters(operation: Operation, schemas: _Schemas) -> list[Document]:
         {"name": name, "in": "path", "required": True, "schema": name_schema}
         for name in operation.path_parameters
     ]
-    if operation.lines is not None:
+    if operation.ndjson_handler is not None:
         found.append(
             {
                 "name": "Idempotency-Key",
@@ -184,7 +184,7 @@ def _responses(operation: Operation, schemas: _Schemas) -> Document:
             "content": {operation.media: {"schema": schemas.answer(operation)}},
         }
     }
-    if operation.answer is bytes:
+    if operation.response is bytes:
         responses["206"] = {**responses["200"], "description": "The part that Range asks for."}
         responses["304"] = {"description": "The client has it, as If-None-Match says."}
     for status in operation.error_statuses():

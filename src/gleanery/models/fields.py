@@ -16,7 +16,7 @@ LONGEST_NAME = 200
 _NO_EXPIRY = -1
 
 
-def told(type_: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def as_validation_error(type_: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The check, its ValueError told to the caller as a fault of a stable type."""
 
     def validate(value: Any) -> Any:
@@ -87,27 +87,31 @@ check_name = _matching(_NAME, "expected 1 to 200 characters, no slash or control
 
 Text = Annotated[
     str,
-    AfterValidator(told("text", _matching(_TEXT, "may not hold a NUL"))),
+    AfterValidator(as_validation_error("text", _matching(_TEXT, "may not hold a NUL"))),
     _schema(pattern=_TEXT),
 ]
 HeaderText = Annotated[
     str,
-    AfterValidator(told("text", _matching(_HEADER_TEXT, "may not hold NUL, CR or LF"))),
+    AfterValidator(
+        as_validation_error("text", _matching(_HEADER_TEXT, "may not hold NUL, CR or LF"))
+    ),
     _schema(pattern=_HEADER_TEXT),
 ]
 Name = Annotated[
     str,
-    AfterValidator(told("name", check_name)),
+    AfterValidator(as_validation_error("name", check_name)),
     _schema(pattern=_NAME),
 ]
 FileId = Annotated[
     str,
-    AfterValidator(told("file_id", _matching(FILE_ID, "expected 32 digits and letters a to f"))),
+    AfterValidator(
+        as_validation_error("file_id", _matching(FILE_ID, "expected 32 digits and letters a to f"))
+    ),
     _schema(pattern=FILE_ID),
 ]
 Domain = Annotated[
     str,
-    AfterValidator(told("domain", hostnames.normalize)),
+    AfterValidator(as_validation_error("domain", hostnames.normalize)),
     WithJsonSchema(
         {
             "type": "string",
@@ -118,7 +122,7 @@ Domain = Annotated[
 ]
 Expiry = Annotated[
     int | None,
-    BeforeValidator(told("expires", _expiry)),
+    BeforeValidator(as_validation_error("expires", _expiry)),
     WithJsonSchema(
         {
             "anyOf": [
@@ -131,7 +135,7 @@ Expiry = Annotated[
 ]
 Moment = Annotated[
     int,
-    BeforeValidator(told("date_time", timestamps.parse)),
+    BeforeValidator(as_validation_error("date_time", timestamps.parse)),
     WithJsonSchema(
         {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
     ),
@@ -142,9 +146,11 @@ Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(_integral)]
 AskedGroupNumber = Annotated[
     int,
     Field(ge=0, le=LARGEST_CURSOR),
-    BeforeValidator(told("whole_number", _whole_number)),
+    BeforeValidator(as_validation_error("whole_number", _whole_number)),
 ]
-WholeNumber = Annotated[int, BeforeValidator(told("whole_number", _whole_number))]
+WholeNumber = Annotated[int, BeforeValidator(as_validation_error("whole_number", _whole_number))]
 Region = Annotated[
-    str, AfterValidator(told("region", _region)), _schema(pattern=countries.REGION_FORM)
+    str,
+    AfterValidator(as_validation_error("region", _region)),
+    _schema(pattern=countries.REGION_FORM),
 ]

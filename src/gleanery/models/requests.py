@@ -25,7 +25,7 @@ from gleanery.models.fields import (
     Region,
     Text,
     WholeNumber,
-    told,
+    as_validation_error,
 )
 from gleanery.models.responses import ReviewStatus
 from gleanery.values import countries
@@ -138,14 +138,15 @@ class GroupSettings(Input):
     """What can be set of a group; what is left out is not set any more."""
 
     display_name: Text | None = Field(default=None, max_length=LONGEST_NAME)
-    key_fields: Annotated[list[Text], AfterValidator(told("key_fields", _member_names))] | None = (
-        Field(
-            default=None,
-            min_length=1,
-            max_length=16,
-            description="The members of data that make an output's key, unless it brings a key.",
-            json_schema_extra={"uniqueItems": True},
-        )
+    key_fields: (
+        Annotated[list[Text], AfterValidator(as_validation_error("key_fields", _member_names))]
+        | None
+    ) = Field(
+        default=None,
+        min_length=1,
+        max_length=16,
+        description="The members of data that make an output's key, unless it brings a key.",
+        json_schema_extra={"uniqueItems": True},
     )
     schema_: dict[str, Any] | None = Field(
         default=None,
@@ -200,7 +201,7 @@ class FileIn(Input):
     file_metadata: dict[str, Any] | None = None
 
 
-NamedFile = Annotated[FileIn, AfterValidator(told("file", _some_file))]
+NamedFile = Annotated[FileIn, AfterValidator(as_validation_error("file", _some_file))]
 
 
 class OutputIn(Input):
