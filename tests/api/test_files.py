@@ -219,11 +219,13 @@ def test_a_file_that_is_too_large(scraper: Client, blobs: Blobs) -> None:
     until(lambda: sorted(blobs.keys()) == sorted(before))
 
 
-def loose(service: Service) -> int:
+def unreferenced(service: Service) -> int:
     async def count() -> int:
         async with opened(service.settings) as database:
             return int(
-                (await database.for_all_tenants().read("SELECT count(*) FROM loose_blobs"))[0][0]
+                (await database.for_all_tenants().read("SELECT count(*) FROM unreferenced_blobs"))[
+                    0
+                ][0]
             )
 
     return asyncio.run(count())
@@ -240,8 +242,8 @@ def test_an_upload_that_is_cut_off_leaves_nothing(
             "Content-Length: 9000000\r\n\r\n".encode()
         )
         connection.sendall(b"x" * 8_000_000)  # a part of it is already in the store by then
-        until(lambda: loose(keeper) == 1)
-    until(lambda: loose(keeper) == 0)
+        until(lambda: unreferenced(keeper) == 1)
+    until(lambda: unreferenced(keeper) == 0)
     assert sorted(blobs.keys()) == sorted(before)
 
 

@@ -195,14 +195,14 @@ def test_the_key_file_is_changed_under_load_without_an_error(tmp_path: Path) -> 
                 for _ in range(2):  # the second time from a key that no process was started with
                     before = file.read_text()
                     told = succeed("keys", "rotate", *where)
-                    assert re.search(r"^2[0-4]\d\d values are sealed anew", told)
+                    assert re.search(r"^2[0-4]\d\d values are encrypted anew", told)
                     assert len(file.read_text().split()) == 1
                     assert file.read_text() != before
                     assert file.stat().st_mode & 0o777 == 0o600
                     time.sleep(0.5)
             everything_opens(client, 1000)
         [(values, state)] = listed(where).values()
-        assert (values, state) == (2400, "at hand, seals")
+        assert (values, state) == (2400, "at hand, encrypts")
         assert not running.log
     with serving_here(where) as url, Client(url, token) as client:  # with the new key alone
         everything_opens(client, 1000)
@@ -218,11 +218,13 @@ def test_nodes_with_both_keys_change_under_load_without_an_error(
         token = make_token(where)
         with Client(first, token) as client:
             fill(client, 1000)
-        # One node has been given both keys, the other not yet: both still seal with the old one.
+        # One node has been given both keys, the other not yet: both still encrypt with the old one.
         with serving_here(where, **both) as second:
             with Load(first, second, token=token):
                 time.sleep(1)
-            assert [v for v in listed(where, **both).values() if v[0]] == [(2400, "at hand, seals")]
+            assert [v for v in listed(where, **both).values() if v[0]] == [
+                (2400, "at hand, encrypts")
+            ]
     with (
         serving(where, "--workers", "2", "--sweep-seconds", "0.3", **both) as (first, _),
         serving(where, **both) as (second, running),
@@ -234,25 +236,25 @@ def test_nodes_with_both_keys_change_under_load_without_an_error(
             everything_opens(client, 1000)
         assert not running.log
     alone = {"GLEANERY_SECRET_KEY": new}
-    assert list(listed(where, **alone).values()) == [(2400, "at hand, seals")]
+    assert list(listed(where, **alone).values()) == [(2400, "at hand, encrypts")]
     with serving_here(where, **alone) as url, Client(url, token) as client:
         everything_opens(client, 1000)
 
 
-def resealed(data: Path) -> int:
+def reencrypted(data: Path) -> int:
     """How many values are already under the first key of the file."""
     first = key_files.fingerprint(key_files.KeyFile(data / "secret.key").read()[0])
     with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
         kinds = ("cookies", "local_storage")
         counts = " + ".join(
-            f"(SELECT count(*) FROM {kind} WHERE substr(sealed, 1, 4) = ?1)" for kind in kinds
+            f"(SELECT count(*) FROM {kind} WHERE substr(encrypted, 1, 4) = ?1)" for kind in kinds
         )
         return int(connection.execute(f"SELECT {counts}", (first,)).get)
 
 
 def has_moved_on(data: Path, done: int) -> bool:
     keys_now = (data / "secret.key").read_text().split()
-    return len(keys_now) == 2 and resealed(data) > done
+    return len(keys_now) == 2 and reencrypted(data) > done
 
 
 def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
@@ -267,7 +269,7 @@ def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) ->
                 with Running("keys", "rotate", *where) as rotation:
                     rotation.wait_for(partial(has_moved_on, data, done))
                     rotation.stop(signal.SIGKILL)
-                done = resealed(data)
+                done = reencrypted(data)
                 assert 0 < done < 8000
                 assert sum(values for values, _ in listed(where).values()) == 8000
                 everything_opens(client, 4000)
@@ -276,7 +278,7 @@ def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) ->
                 succeed("keys", "rotate", *where)
             assert file.read_text().split() == [first]
             everything_opens(client, 4000)
-        assert list(listed(where).values()) == [(8400, "at hand, seals")]
+        assert list(listed(where).values()) == [(8400, "at hand, encrypts")]
         assert not running.log
 
 
@@ -295,7 +297,7 @@ def test_a_change_that_is_killed_while_it_writes_the_file_goes_on(tmp_path: Path
         everything_opens(client, 10)
     assert old not in file.read_text().split()
     assert [path.name for path in tmp_path.glob("secret.key*")] == ["secret.key"]
-    assert list(listed(where).values()) == [(20, "at hand, seals")]
+    assert list(listed(where).values()) == [(20, "at hand, encrypts")]
 
 
 def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -308,7 +310,7 @@ def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
             rotation.stop()
         everything_opens(client, 3000)
     assert len(file.read_text().split()) == 1
-    assert list(listed(where).values()) == [(6000, "at hand, seals")]
+    assert list(listed(where).values()) == [(6000, "at hand, encrypts")]
 
 
 def test_a_change_needs_a_new_key_in_the_variable(postgres: PostgresServer, tmp_path: Path) -> None:
@@ -346,7 +348,7 @@ def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
     with serving(where) as (url, running), Client(url, make_token(where)) as client:
         fill(client, 3)
         strange = b"\x01\x02\x03\x04" + bytes(40)
-        change_database(settings, "UPDATE cookies SET sealed = $1 WHERE name = 'c1'", strange)
+        change_database(settings, "UPDATE cookies SET encrypted = $1 WHERE name = 'c1'", strange)
         answer = client.get("/v1/cookies")
         assert answer.status_code == 503
         assert "retry-after" in answer.headers
@@ -355,13 +357,13 @@ def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
         assert any("01020304" in line for line in running.log)
         assert listed(where)["01020304"] == (1, "missing")
         told = succeed("keys", "rotate", *where)  # the rest is not kept from a new key
-        assert "5 values are sealed anew" in told
+        assert "5 values are encrypted anew" in told
         assert "1 values open with no key at hand" in told
         assert client.get("/v1/cookies").status_code == 503
         assert "1 values are removed" in succeed("keys", "forget", "--yes", *where)
         assert [one["name"] for one in client.get("/v1/cookies").json()] == ["c0", "c2"]
         # The other way out: to store the value again.
-        change_database(settings, "UPDATE cookies SET sealed = $1 WHERE name = 'c2'", strange)
+        change_database(settings, "UPDATE cookies SET encrypted = $1 WHERE name = 'c2'", strange)
         assert client.post("/v1/cookies", json=cookies(range(3))).json() == {
             "created": 1,
             "updated": 1,
@@ -399,7 +401,7 @@ def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
     assert unsure.returncode == 1
     assert "1400 cookie and local-storage values" in unsure.stderr
     assert not file.exists()
-    assert [state for _, state in listed(where).values()] == ["missing, seals"]
+    assert [state for _, state in listed(where).values()] == ["missing, encrypts"]
     assert "1400 values are removed" in succeed("keys", "forget", "--yes", *where)
     with serving_here(where) as url, Client(url, token) as client:
         log = client.get("/v1/audit").json()["entries"]
@@ -429,7 +431,7 @@ def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
         monkeypatch.undo()
         log = client.get("/v1/audit").json()["entries"]
         assert "rotate_keys" in [entry["action"] for entry in log]
-    assert list(listed(where).values()) == [(5, "at hand, seals")]
+    assert list(listed(where).values()) == [(5, "at hand, encrypts")]
 
 
 def test_a_wrong_key_is_given_up_for_the_values_of_another(

@@ -14,7 +14,7 @@ import pytest
 from gleanery.errors import SettingsError
 from gleanery.security import tokens
 from gleanery.security.key_files import KeyFile, keys_from_text
-from gleanery.security.vault import SealBroken, Vault
+from gleanery.security.vault import DecryptionFailed, Vault
 from gleanery.serve import prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations
@@ -100,8 +100,8 @@ def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> 
         async def move(database: Engine) -> bytes:
             async def work(transaction: Transaction) -> None:
                 await transaction.fetch(
-                    "UPDATE cookies SET sealed = "
-                    "(SELECT sealed FROM cookies WHERE domain = 'a.com') WHERE domain = 'b.com'"
+                    "UPDATE cookies SET encrypted = "
+                    "(SELECT encrypted FROM cookies WHERE domain = 'a.com') WHERE domain = 'b.com'"
                 )
 
             await database.for_all_tenants().write(work)
@@ -146,17 +146,17 @@ def test_a_record_turned_into_another_does_not_open(
 def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
     one, two = Vault(lambda: [b"1" * 32]), Vault(lambda: [b"2" * 32])
     key = one.key(one.current)
-    sealed = key.seal("value", b"record")
-    assert one.open(sealed, b"record") == "value"
-    assert key.seal("value", b"record") != sealed
+    encrypted = key.encrypt("value", b"record")
+    assert one.open(encrypted, b"record") == "value"
+    assert key.encrypt("value", b"record") != encrypted
     for vault, text, record in (
-        (two, sealed, b"record"),
-        (one, sealed, b"another"),
-        (one, sealed[:-1] + bytes([sealed[-1] ^ 1]), b"record"),
+        (two, encrypted, b"record"),
+        (one, encrypted, b"another"),
+        (one, encrypted[:-1] + bytes([encrypted[-1] ^ 1]), b"record"),
         (one, b"", b"record"),
     ):
-        with pytest.raises(SealBroken):
-            vault.open(text, record)
+        with pytest.raises(DecryptionFailed):
+            vault.decrypt(text, record)
 
 
 def test_the_key_file_is_for_its_owner_only(tmp_path: Path) -> None:
@@ -230,14 +230,14 @@ def test_the_log_holds_no_value_and_no_token(
             running.stop()
             log = "".join(running.log + running.out)
         assert "internal error" in log
-        assert "SealBroken" in log
+        assert "DecryptionFailed" in log
         for secret in (VALUE, token, token[6:]):
             assert secret not in log
 
 
 async def _break_seals(database: Engine) -> bytes:
     async def work(transaction: Transaction) -> None:
-        await transaction.fetch("UPDATE cookies SET name = 'x', identity = sealed")
+        await transaction.fetch("UPDATE cookies SET name = 'x', identity = encrypted")
 
     await database.for_all_tenants().write(work)
     return b""

@@ -51,7 +51,7 @@ OVER_ALL = {
     "audit._WITH_OLD": "whose entries of the audit log are old enough to be forgotten",
     "changes._GROUPS_WITH_TOMBSTONES": "whose deletions are old enough to be forgotten",
     "bulk_jobs._LEFT_OVER": "whose bulk_jobs a crash has interrupted",
-    "files._LOOSE": "whose blobs no file has any more",
+    "files._UNREFERENCED": "whose blobs no file has any more",
     "files._UNWANTED": "whose files no output names any more",
     "postgres._SKIP_IDS": "the numbers to come of every table, after a restore",
     "requests._FORGET": "forgets old answers, a thousand at a time, whosever they are",
@@ -275,7 +275,11 @@ def test_without_its_organization_a_statement_shows_nothing_foreign(kept_apart: 
         for table in tenancy.OWNED:
             sql = f"SELECT DISTINCT organization_id FROM {table}"
             everything = {row[0] for row in await engine.for_all_tenants().read(sql)}
-            if table not in ("bulk_jobs", "tombstones", "loose_blobs"):  # which are empty here
+            if table not in (
+                "bulk_jobs",
+                "tombstones",
+                "unreferenced_blobs",
+            ):  # which are empty here
                 assert everything >= {one, two}, table
             for organization_id in (one, two, one):
                 seen = {row[0] for row in await engine.for_tenant(organization_id).read(sql)}

@@ -97,7 +97,7 @@ def make(settings: Settings, path: Path, with_key: bool, begin: Begin) -> Made:
 
 
 def _copy(database: Path, to: Path, begin: Begin) -> str:
-    """The fingerprint of the key that seals in what was copied."""
+    """The fingerprint of the key that encrypts in what was copied."""
     try:
         snapshots.take(database, to, begin)
         with closing(Snapshot(to)) as copy:
@@ -119,7 +119,7 @@ def _check_keys(lines: str, sealing: str) -> None:
     if sealing and sealing not in {fingerprint(key).hex() for key in keys_from_text(lines)}:
         raise SettingsError(
             f"The secret key at hand is not {sealing}, with which this database's values are "
-            "sealed: give the GLEANERY_SECRET_KEY that the service has, or the right secret.key"
+            "encrypted: give the GLEANERY_SECRET_KEY that the service has, or the right secret.key"
         )
 
 

@@ -44,17 +44,17 @@ async def rotate(settings: Settings, database: Engine, begin: Begin) -> Rotated:
         return vault.fingerprints[0]
 
     key = await key_rotation.begin(database, first_key)
-    sealed = await key_rotation.census(database)
-    to_do = sealed.total() - sealed[key]
+    encrypted = await key_rotation.count_by_key(database)
+    to_do = encrypted.total() - encrypted[key]
     tell = begin("Sealing values anew", to_do)
-    broken = await key_rotation.reseal(database, vault, key, tell, timestamps.now())
+    broken = await key_rotation.reencrypt(database, vault, key, tell, timestamps.now())
     if file is not None:
         await key_rotation.end(database, key, file.keep_only)
     return Rotated(key, to_do - broken, broken, file is not None)
 
 
 async def _vault(settings: Settings, database: Engine) -> Vault:
-    """The keys at hand, among which is the one that seals now."""
+    """The keys at hand, among which is the one that encrypts now."""
     if await metadata.knows_key(database) and not has_key(settings):
         raise SettingsError(f"The secret key {settings.key_file} is missing: put it back first")
     vault = vault_of(settings)
@@ -63,18 +63,18 @@ async def _vault(settings: Settings, database: Engine) -> Vault:
 
 
 class ListedKey(NamedTuple):
-    """A key by its fingerprint, and how many values are sealed with it."""
+    """A key by its fingerprint, and how many values are encrypted with it."""
 
     fingerprint: str
     values: int
-    seals: bool
+    encrypts: bool
     is_at_hand: bool
 
 
 async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
     vault = _at_hand(settings)
     sealing = await metadata.known_key(database)
-    values = await key_rotation.census(database)
+    values = await key_rotation.count_by_key(database)
     names = dict.fromkeys([*vault.fingerprints, *([sealing] if sealing else []), *values])
     return [
         ListedKey(name, values[name], name == sealing, name in vault.fingerprints) for name in names
@@ -87,7 +87,7 @@ async def count_lost(settings: Settings, database: Engine) -> int:
 
 
 async def forget_lost(settings: Settings, database: Engine) -> int:
-    """Removes them, and lets the first key at hand seal from now on; it is made if need be."""
+    """Removes them, and lets the first key at hand encrypt from now on; it is made if need be."""
     return await key_rotation.forget_unopenable(database, vault_of(settings), timestamps.now())
 
 

@@ -1,4 +1,4 @@
-"""``gleanery keys``: list, change and give up the keys that values are sealed with."""
+"""``gleanery keys``: list, change and give up the keys that values are encrypted with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gleanery.storage.database import Engine
 
 app = typer.Typer()
 keys_app = typer.Typer(
-    help="List, change and give up the keys that cookie and local-storage values are sealed with.",
+    help="List, change and give up the keys that cookie and local-storage values are encrypted with.",
     no_args_is_help=True,
 )
 app.add_typer(keys_app, name="keys")
@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 @keys_app.command("list")
 def list_keys(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None:
-    """List the keys by their fingerprints, with how many values each has sealed."""
+    """List the keys by their fingerprints, with how many values each has encrypted."""
     table = Table("Key", "Values", "State", box=None)
     for key in _with_keys(data, database, key_rotation.list_keys):
-        states = ["missing", "at hand"][key.is_at_hand] + (", seals" if key.seals else "")
+        states = ["missing", "at hand"][key.is_at_hand] + (", encrypts" if key.encrypts else "")
         table.add_row(key.fingerprint, str(key.values), states)
     show(table)
 
@@ -46,7 +46,9 @@ def rotate_keys(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None
     """
     with bars() as begin:
         done = _with_keys(data, database, partial(key_rotation.rotate, begin=begin))
-    typer.echo(f"{done.values} values are sealed anew; all that opens is under the key {done.key}.")
+    typer.echo(
+        f"{done.values} values are encrypted anew; all that opens is under the key {done.key}."
+    )
     if done.broken:
         typer.echo(
             f"{done.broken} values open with no key at hand and are as they were: gleanery keys "

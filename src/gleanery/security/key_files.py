@@ -1,7 +1,7 @@
 """Secret keys as they are kept: in a variable, or in a file beside the embedded database.
 
 Either may hold several, with white space between them. The first is the one that a change of keys
-leads to; the others open what is still sealed with them.
+leads to; the others open what is still encrypted with them.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class KeyFile:
         return keys
 
     def _replace(self, keys: Sequence[bytes]) -> None:
-        """Durable when it returns: what is sealed with a key must not outlive it.
+        """Durable when it returns: what is encrypted with a key must not outlive it.
 
         The caller sees to it that nobody else does this at the same time.
         """

@@ -16,11 +16,11 @@ from gleanery.security.key_files import FINGERPRINT_BYTES, fingerprint
 _NONCE_BYTES = 12
 
 
-class SealBroken(Exception):
+class DecryptionFailed(Exception):
     """A stored value does not open: another record's value, or damage, or a key not at hand."""
 
 
-class UnknownKey(SealBroken):
+class UnknownKey(DecryptionFailed):
     """A value needs a key that is not at hand."""
 
     def __init__(self, fingerprint: str) -> None:
@@ -29,7 +29,7 @@ class UnknownKey(SealBroken):
 
 
 class Key:
-    """One key: seals values so that each opens only under it and for the record it is for."""
+    """One key: encrypts values so that each opens only under it and for the record it is for."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -44,23 +44,23 @@ class Key:
         """A key for another purpose, which tells nothing about this one."""
         return hmac.digest(self._key, f"gleanery {purpose}".encode(), "sha256")
 
-    def seal(self, value: str, record: bytes) -> bytes:
+    def encrypt(self, value: str, record: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
         return self._mark + nonce + self._cipher.encrypt(nonce, value.encode(), record)
 
-    def open(self, sealed: bytes, record: bytes) -> str:
+    def decrypt(self, encrypted: bytes, record: bytes) -> str:
         start = FINGERPRINT_BYTES + _NONCE_BYTES
         try:
-            nonce = sealed[FINGERPRINT_BYTES:start]
-            return self._cipher.decrypt(nonce, sealed[start:], record).decode()
+            nonce = encrypted[FINGERPRINT_BYTES:start]
+            return self._cipher.decrypt(nonce, encrypted[start:], record).decode()
         except (InvalidTag, ValueError):
-            raise SealBroken from None
+            raise DecryptionFailed from None
 
 
 class Vault:
-    """All keys at hand. It opens with any of them; which one seals, the database says.
+    """All keys at hand. It opens with any of them; which one encrypts, the database says.
 
-    A sealed value is the key's fingerprint, a random nonce and the ciphertext. A key that is
+    A encrypted value is the key's fingerprint, a random nonce and the ciphertext. A key that is
     not known is looked for in the source once more, so that a process learns of a new one the
     moment it needs it. What was once known stays known, for what was read before a change ended.
     """
@@ -70,7 +70,7 @@ class Vault:
         self._keys: dict[str, Key] = {}
         self.learn()
         self.current = next(iter(self._keys), "")
-        """The key to derive others from: the one that seals, as far as this process has heard."""
+        """The key to derive others from: the one that encrypts, as far as this process has heard."""
 
     @property
     def fingerprints(self) -> Sequence[str]:
@@ -87,8 +87,8 @@ class Vault:
             raise UnknownKey(fingerprint)
         return self._keys[fingerprint]
 
-    def open(self, sealed: bytes, record: bytes) -> str:
-        return self.key(sealed[:FINGERPRINT_BYTES].hex()).open(sealed, record)
+    def decrypt(self, encrypted: bytes, record: bytes) -> str:
+        return self.key(encrypted[:FINGERPRINT_BYTES].hex()).decrypt(encrypted, record)
 
     def each_derived(self, purpose: str) -> Iterator[bytes]:
         """What each key gives for the purpose, at last those that were not known before."""

@@ -1,7 +1,7 @@
 """Files: what is known of each, which outputs name it, and when it is no longer wanted.
 
 A file is some bytes from some source. Its bytes are a blob in the store of files, one for all files
-of the organization that have the same. A blob that no file has is loose: an upload under way, or
+of the organization that have the same. A blob that no file has is unreferenced: an upload under way, or
 one to be removed. It is noted as such before its first byte is written, and stops being so in the
 transaction that makes it a file's; so no blob is lost or forgotten, whatever is interrupted.
 """
@@ -25,11 +25,15 @@ from gleanery.values import json_text, timestamps
 from gleanery.values.hashing import fingerprint
 
 _COLUMNS = "id, checksum, size, file_type, source, source_url, filename, created"
-_LOOSEN = "INSERT INTO loose_blobs (organization_id, key, since) VALUES ($1, $2, $3)"
+_MARK_UNREFERENCED = (
+    "INSERT INTO unreferenced_blobs (organization_id, key, since) VALUES ($1, $2, $3)"
+)
 _TAKE = """
-DELETE FROM loose_blobs WHERE organization_id = $1 AND key = $2 AND since > 0 RETURNING key
+DELETE FROM unreferenced_blobs WHERE organization_id = $1 AND key = $2 AND since > 0 RETURNING key
 """
-_DOOM = "UPDATE loose_blobs SET since = 0 WHERE organization_id = $1 AND key = $2 RETURNING key"
+_DOOM = (
+    "UPDATE unreferenced_blobs SET since = 0 WHERE organization_id = $1 AND key = $2 RETURNING key"
+)
 # Whoever gives a blob a file, or takes one away from it, holds the lock on the blob's row.
 _HOLD_BLOB = """
 INSERT INTO blobs (organization_id, checksum, key, files) VALUES ($1, $2, $3, 0)
@@ -66,12 +70,14 @@ _FORGET = """
 DELETE FROM files WHERE organization_id = $1 AND id = $2 AND named = 0 AND used < $3 RETURNING id
 """
 _FORGET_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2 AND files = 0"
-_LOOSE = "SELECT organization_id, key FROM loose_blobs WHERE since < $1 ORDER BY since LIMIT $2"
-_DROP = "DELETE FROM loose_blobs WHERE organization_id = $1 AND key = $2"
+_UNREFERENCED = (
+    "SELECT organization_id, key FROM unreferenced_blobs WHERE since < $1 ORDER BY since LIMIT $2"
+)
+_DROP = "DELETE FROM unreferenced_blobs WHERE organization_id = $1 AND key = $2"
 _AT_ONCE = 500
 ID_BYTES = 16
 _DAY = 86_400 * timestamps.SECOND
-_DOOMED = 0  # since when a blob is loose that is being removed
+_DOOMED = 0  # since when a blob is unreferenced that is being removed
 
 
 class File(NamedTuple):
@@ -106,11 +112,11 @@ def url_etag_hash(source_url: str, etag: str) -> bytes:
 
 
 async def begin_upload(database: Database, organization_id: int, now: int) -> str:
-    """The key to write the bytes under. They are loose until ``keep`` makes them a file's."""
+    """The key to write the bytes under. They are unreferenced until ``keep`` makes them a file's."""
     key = blobs.new_key(organization_id)
 
     async def work(transaction: Transaction) -> None:
-        await transaction.fetch(_LOOSEN, organization_id, key, now)
+        await transaction.fetch(_MARK_UNREFERENCED, organization_id, key, now)
 
     await database.write(work)
     return key
@@ -132,7 +138,7 @@ async def keep(
 ) -> File:
     """Makes the uploaded bytes a file, or finds the file that they already are.
 
-    If the organization has the same bytes under another key, the upload stays loose.
+    If the organization has the same bytes under another key, the upload stays unreferenced.
     """
     source = url_etag_hash(upload.source_url, upload.etag)
     id_ = fingerprint(organization_id, source, upload.checksum)[:ID_BYTES]
@@ -299,7 +305,7 @@ def _theirs(named: FileIn, now: int) -> bytes:
 
 
 async def collect(engine: Engine, store: blobs.Blobs, before: int, now: int) -> None:
-    """Removes files that no output has named since ``before``, and loose blobs.
+    """Removes files that no output has named since ``before``, and unreferenced blobs.
 
     It ends with the first failure of the store, which the others would only repeat.
     """
@@ -307,16 +313,16 @@ async def collect(engine: Engine, store: blobs.Blobs, before: int, now: int) -> 
         for organization_id, checksum, id_ in unwanted:
             database = engine.for_tenant(organization_id)
             await _forget(database, organization_id, checksum, id_, before)
-        await _remove_all_loose(engine, store, now)
+        await _remove_all_unreferenced(engine, store, now)
         if len(unwanted) < _AT_ONCE:
             break
-    await _remove_all_loose(engine, store, now)
+    await _remove_all_unreferenced(engine, store, now)
 
 
 async def _forget(
     database: Database, organization_id: int, checksum: bytes, id_: bytes, before: int
 ) -> None:
-    """Forgets a file, if it is still not wanted; a blob that no file has any more is loose."""
+    """Forgets a file, if it is still not wanted; a blob that no file has any more is unreferenced."""
     of_blob = (organization_id, checksum)
 
     async def work(transaction: Transaction) -> None:
@@ -325,24 +331,26 @@ async def _forget(
             [[files, key]] = await transaction.fetch(_COUNT, *of_blob, -1)
             if files == 0:
                 await transaction.fetch(_FORGET_BLOB, *of_blob)
-                await transaction.fetch(_LOOSEN, organization_id, key, _DOOMED)
+                await transaction.fetch(_MARK_UNREFERENCED, organization_id, key, _DOOMED)
 
     await database.write(work)
 
 
-async def _remove_all_loose(engine: Engine, store: blobs.Blobs, now: int) -> None:
+async def _remove_all_unreferenced(engine: Engine, store: blobs.Blobs, now: int) -> None:
     before = now - _DAY  # no upload takes a day
-    while loose := await engine.for_all_tenants().read(_LOOSE, before, _AT_ONCE):
-        for organization_id, key in loose:
-            await remove_loose(engine.for_tenant(organization_id), store, organization_id, key)
-        if len(loose) < _AT_ONCE:
+    while unreferenced := await engine.for_all_tenants().read(_UNREFERENCED, before, _AT_ONCE):
+        for organization_id, key in unreferenced:
+            await remove_unreferenced(
+                engine.for_tenant(organization_id), store, organization_id, key
+            )
+        if len(unreferenced) < _AT_ONCE:
             return
 
 
-async def remove_loose(
+async def remove_unreferenced(
     database: Database, store: blobs.Blobs, organization_id: int, key: str
 ) -> None:
-    """Removes a blob that is still loose from the store, then the note that it is there."""
+    """Removes a blob that is still unreferenced from the store, then the note that it is there."""
 
     async def doom(transaction: Transaction) -> bool:
         return bool(await transaction.fetch(_DOOM, organization_id, key))

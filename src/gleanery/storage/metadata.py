@@ -21,12 +21,12 @@ RESTORED = "(SELECT value FROM metadata WHERE name = 'restored')"
 
 
 async def knows_key(database: Database) -> bool:
-    """Whether values of this database may already be sealed."""
+    """Whether values of this database may already be encrypted."""
     return await known_key(database) is not None
 
 
 async def known_key(database: Database) -> str | None:
-    """The fingerprint of the key that seals, if there is one yet."""
+    """The fingerprint of the key that encrypts, if there is one yet."""
     return await _read(database, _KEY)
 
 
@@ -36,14 +36,14 @@ async def claim_key(database: Database, vault: Vault) -> None:
         await _note(database, _KEY, vault.fingerprints[0])
     if not await follow_key(database, vault):
         raise SettingsError(
-            "The secret key is not the one this database's values are sealed with: "
+            "The secret key is not the one this database's values are encrypted with: "
             "give the right GLEANERY_SECRET_KEY, or put back the right secret.key file; if it is "
             "lost, gleanery keys forget removes what only it could open"
         )
 
 
 async def follow_key(database: Database, vault: Vault) -> bool:
-    """Tells the vault which key seals now; False if it does not have that one."""
+    """Tells the vault which key encrypts now; False if it does not have that one."""
     fingerprint = await known_key(database)
     if fingerprint is None or not vault.knows(fingerprint):
         return False
@@ -51,14 +51,14 @@ async def follow_key(database: Database, vault: Vault) -> bool:
     return True
 
 
-async def sealing_key(transaction: Transaction) -> str:
-    """The fingerprint of the key that seals, for as long as this transaction holds its locks."""
+async def encryption_key(transaction: Transaction) -> str:
+    """The fingerprint of the key that encrypts, for as long as this transaction holds its locks."""
     [[fingerprint]] = await transaction.fetch(_READ, _KEY)
     return str(fingerprint)
 
 
 async def use_key(transaction: Transaction, fingerprint: str) -> None:
-    """From now on this key seals, on every node."""
+    """From now on this key encrypts, on every node."""
     await transaction.fetch(_SET, _KEY, fingerprint)
 
 

@@ -26,7 +26,7 @@ OWNED = (
     "groups",
     "jobs",
     "local_storage",
-    "loose_blobs",
+    "unreferenced_blobs",
     "outputs",
     "requests",
     "reviews",

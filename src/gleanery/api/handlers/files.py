@@ -83,7 +83,7 @@ async def _remove(services: Services, organization_id: int, key: str) -> None:
     """What fails here the sweep does later: it is no concern of the client's."""
     try:
         database = services.database.for_tenant(organization_id)
-        await files.remove_loose(database, services.blobs, organization_id, key)
+        await files.remove_unreferenced(database, services.blobs, organization_id, key)
     except Exception:
         _log.exception("an upload is left to the sweep")
 

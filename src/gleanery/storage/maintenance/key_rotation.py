@@ -1,8 +1,8 @@
-"""A change of the secret key: every sealed value, in short steps, from the keys before to the new.
+"""A change of the secret key: every encrypted value, in short steps, from the keys before to the new.
 
-The database says which key seals, and every writer asks it after it has got its organization's
-locked. So once the new key is noted and each organization has had a locked, nobody seals with an old
-one; what is still sealed with one is then found and sealed anew. All of it may be repeated, be
+The database says which key encrypts, and every writer asks it after it has got its organization's
+locked. So once the new key is noted and each organization has had a locked, nobody encrypts with an old
+one; what is still encrypted with one is then found and encrypted anew. All of it may be repeated, be
 interrupted, or be done twice at once.
 """
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import Tell
 from gleanery.security.key_files import FINGERPRINT_BYTES
-from gleanery.security.vault import SealBroken, Vault
+from gleanery.security.vault import DecryptionFailed, Vault
 from gleanery.storage import audit, metadata, organizations
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.sessions import cookies, local_storage, records
@@ -29,27 +29,28 @@ _IDENTITY_OF: dict[str, Callable[..., bytes]] = {
     "local_storage": local_storage.identity_of,
 }
 _NAMED_BY = {"cookies": "domain, path, name", "local_storage": "group_id, domain, path, key"}
-_MARK = f"substr(sealed, 1, {FINGERPRINT_BYTES})"
+_MARK = f"substr(encrypted, 1, {FINGERPRINT_BYTES})"
 _COUNT = {
     kind: f"SELECT {_MARK}, count(*) FROM {kind} WHERE organization_id = $1 GROUP BY 1"
     for kind in _KINDS
 }
 _NEXT = {
     kind: f"""
-SELECT id, sealed, {_NAMED_BY[kind]} FROM {kind}
+SELECT id, encrypted, {_NAMED_BY[kind]} FROM {kind}
 WHERE organization_id = $1 AND id > $2 AND {_MARK} <> $3 ORDER BY id LIMIT $4
 """
     for kind in _KINDS
 }
 _ONE = {
-    kind: f"SELECT id, identity, sealed FROM {kind} WHERE organization_id = $1 AND id = $2"
+    kind: f"SELECT id, identity, encrypted FROM {kind} WHERE organization_id = $1 AND id = $2"
     for kind in _KINDS
 }
 _RESEAL = {
-    kind: f"UPDATE {kind} SET sealed = $3 WHERE organization_id = $1 AND id = $2" for kind in _KINDS
+    kind: f"UPDATE {kind} SET encrypted = $3 WHERE organization_id = $1 AND id = $2"
+    for kind in _KINDS
 }
 _REMOVE = {
-    kind: f"DELETE FROM {kind} WHERE organization_id = $1 AND id = $2 AND sealed = $3 RETURNING id"
+    kind: f"DELETE FROM {kind} WHERE organization_id = $1 AND id = $2 AND encrypted = $3 RETURNING id"
     for kind in _KINDS
 }
 _AT_ONCE = 500
@@ -57,15 +58,15 @@ _ANY = b""  # no key has this fingerprint
 
 
 class _Some(NamedTuple):
-    """Some of an organization's records of one kind: id, sealed value and names of each."""
+    """Some of an organization's records of one kind: id, encrypted value and names of each."""
 
     organization_id: int
     kind: str
     rows: Sequence[Row]
 
 
-async def census(engine: Engine) -> Counter[str]:
-    """How many values are sealed with each key, by the keys' fingerprints."""
+async def count_by_key(engine: Engine) -> Counter[str]:
+    """How many values are encrypted with each key, by the keys' fingerprints."""
     found = Counter[str]()
     for organization_id in await organizations.every_id(engine):
         for kind in _KINDS:
@@ -76,7 +77,7 @@ async def census(engine: Engine) -> Counter[str]:
 
 
 async def begin(database: Database, choose: Callable[[], str]) -> str:
-    """Makes the chosen key the one that seals, and gives its fingerprint.
+    """Makes the chosen key the one that encrypts, and gives its fingerprint.
 
     On SQLite, ``choose`` runs while no other process can write: it may change the file of keys.
     """
@@ -93,7 +94,7 @@ async def end(database: Database, fingerprint: str, keep_only: Callable[[str], N
     """Drops the keys before, unless yet another change has begun; tells whether it did."""
 
     async def work(transaction: Transaction) -> bool:
-        is_last = await metadata.sealing_key(transaction) == fingerprint
+        is_last = await metadata.encryption_key(transaction) == fingerprint
         if is_last:
             keep_only(fingerprint)
         return is_last
@@ -101,8 +102,8 @@ async def end(database: Database, fingerprint: str, keep_only: Callable[[str], N
     return await database.write(work)
 
 
-async def reseal(engine: Engine, vault: Vault, fingerprint: str, tell: Tell, now: int) -> int:
-    """Seals anew what is not sealed with this key; gives how many values no key opens."""
+async def reencrypt(engine: Engine, vault: Vault, fingerprint: str, tell: Tell, now: int) -> int:
+    """Seals anew what is not encrypted with this key; gives how many values no key opens."""
     broken = 0
     for organization_id in await organizations.every_id(engine):
         database = engine.for_tenant(organization_id)
@@ -131,7 +132,7 @@ async def _let_writers_end(
 async def _records(
     database: Database, organization_id: int, not_under: bytes
 ) -> AsyncIterator[_Some]:
-    """All that are not sealed with the key of this fingerprint, some at a time."""
+    """All that are not encrypted with the key of this fingerprint, some at a time."""
     for kind in _KINDS:
         after = 0
         while rows := await database.read(_NEXT[kind], organization_id, after, not_under, _AT_ONCE):
@@ -140,20 +141,20 @@ async def _records(
 
 
 async def _step(vault: Vault, some: _Some, transaction: Transaction) -> int:
-    """Reads the records once more, under the lock, and seals them anew; gives how many can't be."""
+    """Reads the records once more, under the lock, and encrypts them anew; gives how many can't be."""
     key = await records.take_turn(transaction, vault, some.organization_id)
     now = await transaction.fetch_many(
         _ONE[some.kind], [(some.organization_id, row[0]) for row in some.rows]
     )
-    resealed, broken = [], 0
-    for id_, identity, sealed in now:
+    reencrypted, broken = [], 0
+    for id_, identity, encrypted in now:
         try:
-            value = vault.open(sealed, identity)
-        except SealBroken:
+            value = vault.decrypt(encrypted, identity)
+        except DecryptionFailed:
             broken += 1
         else:
-            resealed.append((some.organization_id, id_, key.seal(value, identity)))
-    await transaction.execute_many(_RESEAL[some.kind], resealed)
+            reencrypted.append((some.organization_id, id_, key.encrypt(value, identity)))
+    await transaction.execute_many(_RESEAL[some.kind], reencrypted)
     return broken
 
 
@@ -167,7 +168,7 @@ async def count_unopenable(engine: Engine, vault: Vault) -> int:
 async def forget_unopenable(engine: Engine, vault: Vault, now: int) -> int:
     """Removes the values that no key at hand opens; gives how many.
 
-    Another process may still have a lost key; it must not seal with it meanwhile.
+    Another process may still have a lost key; it must not encrypt with it meanwhile.
     """
     if not await metadata.follow_key(engine, vault):
         await begin(engine, lambda: vault.fingerprints[0])
@@ -188,10 +189,10 @@ async def _unopenable(engine: Engine, vault: Vault) -> AsyncIterator[_Some]:
 
 def _opens(vault: Vault, some: _Some, row: Row) -> bool:
     """As it does when it is read: a record that was turned into another does not, either."""
-    _, sealed, *named_by = row
+    _, encrypted, *named_by = row
     try:
-        vault.open(sealed, _IDENTITY_OF[some.kind](some.organization_id, *named_by))
-    except SealBroken:
+        vault.decrypt(encrypted, _IDENTITY_OF[some.kind](some.organization_id, *named_by))
+    except DecryptionFailed:
         return False
     return True
 

@@ -68,7 +68,7 @@ class Snapshot:
         return None if told == "ok" else str(told)
 
     def key(self) -> str:
-        """The fingerprint of the key that seals."""
+        """The fingerprint of the key that encrypts."""
         return str(self._connection.execute(_KEY).get or "")
 
     def blobs(self) -> list[NamedBlob]:

@@ -22,7 +22,7 @@ CREATE TABLE metadata (                              -- what the database knows 
     value TEXT NOT NULL
 );
 
--- Session state. identity is a hash of what makes a record the same record; sealed is the
+-- Session state. identity is a hash of what makes a record the same record; encrypted is the
 -- encrypted value. expires is in seconds.
 
 CREATE TABLE cookies (
@@ -33,7 +33,7 @@ CREATE TABLE cookies (
     host            TEXT    NOT NULL,             -- the domain without its leading dot
     name            TEXT    NOT NULL,
     path            TEXT    NOT NULL,
-    sealed          BYTEA   NOT NULL,
+    encrypted          BYTEA   NOT NULL,
     secure          BOOLEAN NOT NULL,
     http_only       BOOLEAN NOT NULL,
     expires         BIGINT,
@@ -51,7 +51,7 @@ CREATE TABLE local_storage (
     host            TEXT    NOT NULL,
     key             TEXT    NOT NULL,
     path            TEXT    NOT NULL,
-    sealed          BYTEA   NOT NULL,
+    encrypted          BYTEA   NOT NULL,
     expires         BIGINT,
     created         BIGINT  NOT NULL,
     updated         BIGINT  NOT NULL,
@@ -216,14 +216,14 @@ CREATE TABLE files (
 CREATE INDEX files_by_source ON files (organization_id, source, sent);
 CREATE INDEX files_unnamed   ON files (used) WHERE named = 0;
 
-CREATE TABLE loose_blobs (                        -- uploads under way, and blobs to be removed
+CREATE TABLE unreferenced_blobs (                        -- uploads under way, and blobs to be removed
     organization_id BIGINT  NOT NULL,
     key             TEXT    NOT NULL,
     since           BIGINT  NOT NULL,             -- 0: it is being removed
     PRIMARY KEY (organization_id, key)
 );
 
-CREATE INDEX loose_blobs_by_age ON loose_blobs (since);
+CREATE INDEX unreferenced_blobs_by_age ON unreferenced_blobs (since);
 
 -- The audit log, which is only ever added to.
 

@@ -1,4 +1,4 @@
-"""Cookies: one per organization, domain, path and name; the value sealed."""
+"""Cookies: one per organization, domain, path and name; the value encrypted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gleanery.storage.sessions import records
 from gleanery.values.hashing import fingerprint
 
 _LIST = """
-SELECT identity, sealed, domain, host, name, path, secure, http_only, expires
+SELECT identity, encrypted, domain, host, name, path, secure, http_only, expires
 FROM cookies WHERE organization_id = $1
 """
 _SEEN = f"AND (host = $2 OR {records.IS_PARENT_HOST})"
@@ -24,11 +24,11 @@ _STATEMENTS = records.Statements(
     known=f"{_LIST} AND identity = $2",
     store="""
 INSERT INTO cookies
-    (organization_id, identity, sealed, updated, domain, host, name, path, secure, http_only,
+    (organization_id, identity, encrypted, updated, domain, host, name, path, secure, http_only,
      expires)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (organization_id, identity) DO UPDATE SET
-    sealed = excluded.sealed, updated = excluded.updated, path = excluded.path,
+    encrypted = excluded.encrypted, updated = excluded.updated, path = excluded.path,
     secure = excluded.secure, http_only = excluded.http_only, expires = excluded.expires
 """,
     list=f"{_LIST} ORDER BY id",
@@ -89,7 +89,7 @@ async def list_cookies(
     listed = [
         CookieOut(
             name=name,
-            value=records.opened(vault, sealed, identity_of(organization_id, of, path, name)),
+            value=records.decrypted(vault, encrypted, identity_of(organization_id, of, path, name)),
             url=f"{'https' if secure else 'http'}://{host}/{path.removeprefix('/')}",
             domain=of,
             path=path,
@@ -98,7 +98,7 @@ async def list_cookies(
             secure=bool(secure),
         )
         async for (
-            _, sealed, of, host, name, path, secure, http_only, expires,
+            _, encrypted, of, host, name, path, secure, http_only, expires,
         ) in records.in_turns(rows)
     ]  # fmt: skip
     about = AuditAbout(records=len(listed)) | records.about_domain(domain)

@@ -1,4 +1,4 @@
-"""Local-storage entries: one per organization, group, domain, path and key; the value sealed."""
+"""Local-storage entries: one per organization, group, domain, path and key; the value encrypted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gleanery.values import timestamps
 from gleanery.values.hashing import fingerprint
 
 _LIST = """
-SELECT identity, sealed, group_id, domain, key, path, expires, id, created, updated
+SELECT identity, encrypted, group_id, domain, key, path, expires, id, created, updated
 FROM local_storage WHERE organization_id = $1
 """
 # Local storage belongs to one host; a leading dot says that subdomains see it too.
@@ -25,16 +25,16 @@ _STATEMENTS = records.Statements(
     set="set_local_storage",
     remove="delete_local_storage",
     known="""
-SELECT identity, sealed, group_id, domain, host, key, path, expires
+SELECT identity, encrypted, group_id, domain, host, key, path, expires
 FROM local_storage WHERE organization_id = $1 AND identity = $2
 """,
     store="""
 INSERT INTO local_storage
-    (organization_id, identity, sealed, created, updated, group_id, domain, host, key, path,
+    (organization_id, identity, encrypted, created, updated, group_id, domain, host, key, path,
      expires)
 VALUES ($1, $2, $3, $4, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (organization_id, identity) DO UPDATE SET
-    sealed = excluded.sealed, updated = excluded.updated, expires = excluded.expires
+    encrypted = excluded.encrypted, updated = excluded.updated, expires = excluded.expires
 """,
     list=f"{_LIST} ORDER BY id",
     list_seen=f"{_LIST} {_SEEN} ORDER BY id",
@@ -96,8 +96,8 @@ async def list_entries(
             organization_id=organization_id,
             domain=of,
             key=key,
-            value=records.opened(
-                vault, sealed, identity_of(organization_id, group_id, of, path, key)
+            value=records.decrypted(
+                vault, encrypted, identity_of(organization_id, group_id, of, path, key)
             ),
             expires=None if expires is None else timestamps.render(expires),
             id=id_,
@@ -107,7 +107,7 @@ async def list_entries(
             update_date=timestamps.render_moment(updated),
         )
         async for (
-            _, sealed, group_id, of, key, path, expires, id_, created, updated,
+            _, encrypted, group_id, of, key, path, expires, id_, created, updated,
         ) in records.in_turns(rows)
     ]  # fmt: skip
     about = AuditAbout(records=len(listed)) | records.about_domain(domain)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout, AuditAction, Tally
-from gleanery.security.vault import Key, SealBroken, UnknownKey, Vault
+from gleanery.security.vault import Key, DecryptionFailed, UnknownKey, Vault
 from gleanery.storage import audit, metadata
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.values.hostnames import is_address
@@ -20,7 +20,7 @@ _log = logging.getLogger("gleanery")
 IS_PARENT_HOST = "$3 AND substr($2, length($2) - length(host)) = '.' || host"
 
 _TAKE_TURN = "UPDATE organizations SET session_revision = session_revision + 1 WHERE id = $1"
-_NO_KEY = "Values are sealed with a secret key that this service does not have"
+_NO_KEY = "Values are encrypted with a secret key that this service does not have"
 _WHAT_TO_DO = "gleanery keys list shows which key is missing, gleanery keys forget gives it up"
 _RECORDS_PER_TURN = 500
 _DOMAINS_NOTED = 20
@@ -30,7 +30,7 @@ class PreparedRecord(NamedTuple):
     """A record about to be stored."""
 
     identity: bytes
-    """A fingerprint of what makes it the same record; the value is sealed for just this one."""
+    """A fingerprint of what makes it the same record; the value is encrypted for just this one."""
     domain: str
     columns: tuple[Any, ...]
     """All that, beside the value, makes it another version of the record."""
@@ -44,9 +44,9 @@ class Statements(NamedTuple):
     set: AuditAction
     remove: AuditAction
     known: str
-    """Identity, sealed value and columns of a record ($1 organization, $2 identity)."""
+    """Identity, encrypted value and columns of a record ($1 organization, $2 identity)."""
     store: str
-    """Inserts or replaces: $1 organization, $2 identity, $3 sealed, $4 now, then the columns."""
+    """Inserts or replaces: $1 organization, $2 identity, $3 encrypted, $4 now, then the columns."""
     list: str
     """All of an organization's records ($1), in the order of their first insertion."""
     list_seen: str
@@ -81,7 +81,7 @@ async def store(
         await transaction.execute_many(
             statements.store,
             [
-                (organization_id, d.identity, key.seal(d.value, d.identity), now, *d.columns)
+                (organization_id, d.identity, key.encrypt(d.value, d.identity), now, *d.columns)
                 for d in changed
             ],
         )
@@ -102,14 +102,14 @@ def _domains(records: Iterable[PreparedRecord]) -> list[str]:
 
 
 async def take_turn(transaction: Transaction, vault: Vault, organization_id: int) -> Key:
-    """Waits for others who write the organization's session state; gives the key to seal with.
+    """Waits for others who write the organization's session state; gives the key to encrypt with.
 
-    It is asked for after the wait: once a change of keys has had its locked, nobody seals with the
+    It is asked for after the wait: once a change of keys has had its locked, nobody encrypts with the
     old one any more.
     """
     await transaction.fetch(_TAKE_TURN, organization_id)
     try:
-        return vault.key(await metadata.sealing_key(transaction))
+        return vault.key(await metadata.encryption_key(transaction))
     except UnknownKey as error:
         raise _no_key(error) from None
 
@@ -123,8 +123,8 @@ def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row | None) -> bool
     if row is None or tuple(row[2:]) != record.columns:
         return False
     try:
-        return vault.open(row[1], record.identity) == record.value
-    except SealBroken:
+        return vault.decrypt(row[1], record.identity) == record.value
+    except DecryptionFailed:
         return False
 
 
@@ -149,18 +149,18 @@ async def delete(
     return await database.write(work, line=organization_id)
 
 
-def opened(vault: Vault, sealed: bytes, identity: bytes) -> str:
+def decrypted(vault: Vault, encrypted: bytes, identity: bytes) -> str:
     """The value; a record that does not open is named, so that an operator can find it.
 
     The identity is that of the record as it reads now, not what stands beside the value: who can
     write to the database, but has no key, must not turn it into another's, or another domain's.
     """
     try:
-        return vault.open(sealed, identity)
+        return vault.decrypt(encrypted, identity)
     except UnknownKey as error:
         raise _no_key(error) from None
-    except SealBroken:
-        raise SealBroken(
+    except DecryptionFailed:
+        raise DecryptionFailed(
             f"the record with identity {identity.hex()} is damaged, or was another: it must be "
             "stored again, or removed, with DELETE or with gleanery keys forget"
         ) from None

@@ -22,7 +22,7 @@ CREATE TABLE metadata (                              -- what the database knows 
     value TEXT NOT NULL
 ) STRICT;
 
--- Session state. identity is a hash of what makes a record the same record; sealed is the
+-- Session state. identity is a hash of what makes a record the same record; encrypted is the
 -- encrypted value. expires is in seconds.
 
 CREATE TABLE cookies (
@@ -33,7 +33,7 @@ CREATE TABLE cookies (
     host            TEXT    NOT NULL,             -- the domain without its leading dot
     name            TEXT    NOT NULL,
     path            TEXT    NOT NULL,
-    sealed          BLOB    NOT NULL,
+    encrypted          BLOB    NOT NULL,
     secure          INTEGER NOT NULL,
     http_only       INTEGER NOT NULL,
     expires         INTEGER,
@@ -52,7 +52,7 @@ CREATE TABLE local_storage (
     host            TEXT    NOT NULL,
     key             TEXT    NOT NULL,
     path            TEXT    NOT NULL,
-    sealed          BLOB    NOT NULL,
+    encrypted          BLOB    NOT NULL,
     expires         INTEGER,
     created         INTEGER NOT NULL,
     updated         INTEGER NOT NULL,
@@ -211,14 +211,14 @@ CREATE TABLE files (
 CREATE INDEX files_by_source ON files (organization_id, source, sent);
 CREATE INDEX files_unnamed   ON files (used) WHERE named = 0;
 
-CREATE TABLE loose_blobs (                        -- uploads under way, and blobs to be removed
+CREATE TABLE unreferenced_blobs (                        -- uploads under way, and blobs to be removed
     organization_id INTEGER NOT NULL,
     key             TEXT    NOT NULL,
     since           INTEGER NOT NULL,             -- 0: it is being removed
     PRIMARY KEY (organization_id, key)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX loose_blobs_by_age ON loose_blobs (since);
+CREATE INDEX unreferenced_blobs_by_age ON unreferenced_blobs (since);
 
 -- The audit log, which is only ever added to.
 
