@@ -16,7 +16,7 @@ from rich.progress import track
 
 from gleanery.api.app import vault_of
 from gleanery.errors import SettingsError
-from gleanery.json_schema.validator import Schemas
+from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import of_outputs
 from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
 from gleanery.security import tokens
@@ -187,7 +187,7 @@ async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
     assert grant is not None
     organization_id, vault, now = grant.organization_id, vault_of(settings), timestamps.now()
     database, by = engine.for_tenant(organization_id), COMMAND_LINE
-    schemas = Schemas()  # the sample has none, so that nothing is started
+    schemas = SchemaValidator()  # the sample has none, so that nothing is started
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
         moment = now - days_ago * _DAY
         await ingest.store_outputs(
