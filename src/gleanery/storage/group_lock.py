@@ -73,11 +73,9 @@ class LockedGroup:
     repeat, not even after a restore, and a moment in time is a place in the order.
     """
 
-    def __init__(
-        self, transaction: Transaction, organization_id: int, name: str, row: Row, clock: Clock
-    ) -> None:
+    def __init__(self, transaction: Transaction, name: str, row: Row, clock: Clock) -> None:
         self.transaction = transaction
-        self.organization_id = organization_id
+        self.organization_id = transaction.organization_id
         self.name = name
         self.group_id: int = row[0]
         self.clock: int = row[1]
@@ -148,34 +146,30 @@ class LockedGroup:
             counter.clear()
 
 
-async def lock(
-    transaction: Transaction, organization_id: int, name: str, clock: Clock
-) -> LockedGroup:
+async def lock(transaction: Transaction, name: str, clock: Clock) -> LockedGroup:
     """The turn of a group that must exist."""
-    rows = await transaction.fetch(_ENTER, organization_id, name)
+    rows = await transaction.fetch(_ENTER, transaction.organization_id, name)
     if not rows:
         raise NotFound
-    return LockedGroup(transaction, organization_id, name, rows[0], clock)
+    return LockedGroup(transaction, name, rows[0], clock)
 
 
-async def lock_or_create(
-    transaction: Transaction, organization_id: int, name: str, clock: Clock
-) -> LockedGroup:
+async def lock_or_create(transaction: Transaction, name: str, clock: Clock) -> LockedGroup:
     """The turn of a group that comes into being on its first write."""
-    [row] = await transaction.fetch(_ENTER_NEW, organization_id, name)
-    return LockedGroup(transaction, organization_id, name, row, clock)
+    [row] = await transaction.fetch(_ENTER_NEW, transaction.organization_id, name)
+    return LockedGroup(transaction, name, row, clock)
 
 
-Lock = Callable[[Transaction, int, str, Clock], Awaitable[LockedGroup]]
+Lock = Callable[[Transaction, str, Clock], Awaitable[LockedGroup]]
 
 
-async def must_exist(database: Database, organization_id: int, name: str) -> int:
+async def must_exist(database: Database, name: str) -> int:
     """The number of the group."""
-    rows = await database.read(_EXISTS, organization_id, name)
+    rows = await database.read(_EXISTS, database.organization_id, name)
     if not rows:
         raise NotFound
     return int(rows[0][0])
 
 
-async def exists_by_number(database: Database, organization_id: int, group_id: int) -> bool:
-    return bool(await database.read(_EXISTS_BY_NUMBER, organization_id, group_id))
+async def exists_by_number(database: Database, group_id: int) -> bool:
+    return bool(await database.read(_EXISTS_BY_NUMBER, database.organization_id, group_id))

@@ -42,11 +42,11 @@ async def begin_anew(engine: Engine, clock: group_lock.Clock, begin: Begin) -> i
         await work()
     moment = await engine.write(partial(_refuse_cursors, last_change, clock))
     for id_, database in everyone:
-        await database.write(partial(_move_on, id_, moment))
+        await database.write(partial(_move_on, moment))
     found = [row for id_, database in everyone for row in await database.read(_GROUPS, id_)]
     tell, sent = begin("Sending outputs again", sum(row[2] for row in found)), 0
     for id_, name, _ in found:
-        step = partial(_send_some_again, id_, name, moment, clock)
+        step = partial(_send_some_again, name, moment, clock)
         while count := await engine.for_tenant(id_).write(step, line=group_lock.line(id_, name)):
             sent += count
             tell(count)
@@ -68,17 +68,18 @@ async def _refuse_cursors(
     return moment
 
 
-async def _move_on(organization_id: int, moment: int, transaction: Transaction) -> None:
+async def _move_on(moment: int, transaction: Transaction) -> None:
+    organization_id = transaction.organization_id
     await transaction.fetch(_FORGET_DELETIONS, organization_id)
     await transaction.fetch(_MOVE_CLOCKS, organization_id, moment)
     about = AuditAbout()
-    await audit.note(transaction, organization_id, audit.COMMAND_LINE, moment, "restore", about)
+    await audit.note(transaction, audit.COMMAND_LINE, moment, "restore", about)
 
 
 async def _send_some_again(
-    organization_id: int, name: str, until: int, clock: group_lock.Clock, transaction: Transaction
+    name: str, until: int, clock: group_lock.Clock, transaction: Transaction
 ) -> int:
-    locked = await group_lock.lock(transaction, organization_id, name, clock)
+    locked = await group_lock.lock(transaction, name, clock)
     count = await mutations.send_some_again(locked, mutations.Span(0, until, _AT_ONCE))
     await locked.commit_counts()
     return count

@@ -60,7 +60,7 @@ async def sweep(
         _EXPIRING, now
     ):
         database = engine.for_tenant(organization_id)
-        works.append(partial(_expire, database, organization_id, name, group_id, days, clock))
+        works.append(partial(_expire, database, name, group_id, days, clock))
     works.append(partial(files.collect, engine, blobs, now - unnamed_file_days * _DAY, now))
     failures = []
     for work in works:
@@ -75,15 +75,10 @@ async def sweep(
 
 
 async def _expire(
-    database: Database,
-    organization_id: int,
-    name: str,
-    group_id: int,
-    days: int,
-    clock: group_lock.Clock,
+    database: Database, name: str, group_id: int, days: int, clock: group_lock.Clock
 ) -> None:
     """Removes the outputs that no scraper has seen for so many days."""
-    now = clock()
+    organization_id, now = database.organization_id, clock()
     before = now - days * _DAY
     of_group, line = (organization_id, group_id), group_lock.line(organization_id, name)
     oldest, after = now, 0
@@ -94,7 +89,7 @@ async def _expire(
         oldest = min([oldest, *(row[2] for row in rows if row[2] >= before)])
 
         async def remove(transaction: Transaction, old: list[tuple[int, bytes, int]] = old) -> None:
-            locked = await group_lock.lock(transaction, organization_id, name, clock)
+            locked = await group_lock.lock(transaction, name, clock)
             if not await transaction.fetch(_STILL_EXPIRES, *of_group, days):
                 raise NotFound  # what was set has changed meanwhile
             still_old = await transaction.fetch_many(_STILL_OLD, old)

@@ -118,7 +118,7 @@ async def delete_output(
         raise NotFound from None
 
     async def work(transaction: Transaction) -> int:
-        locked = await group_lock.lock(transaction, organization_id, group, clock)
+        locked = await group_lock.lock(transaction, group, clock)
         gone = await delete(locked, [identity])
         if not gone:
             raise NotFound

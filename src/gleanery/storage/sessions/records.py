@@ -59,16 +59,16 @@ async def store(
     database: Database,
     vault: Vault,
     statements: Statements,
-    organization_id: int,
     records: Iterable[PreparedRecord],
     now: int,
     actor: audit.Actor,
 ) -> Tally:
     """Stores the records whole or not at all. Of two with one identity the last wins."""
+    organization_id = database.organization_id
     wanted = {record.identity: record for record in records}
 
     async def work(transaction: Transaction) -> Tally:
-        key = await take_turn(transaction, vault, organization_id)
+        key = await take_turn(transaction, vault)
         rows = await transaction.fetch_many(
             statements.known, [(organization_id, identity) for identity in wanted]
         )
@@ -86,7 +86,7 @@ async def store(
             ],
         )
         about = AuditAbout(records=len(wanted), domains=_domains(wanted.values()))
-        await audit.note(transaction, organization_id, actor, now, statements.set, about)
+        await audit.note(transaction, actor, now, statements.set, about)
         created = len(wanted) - len(known)
         return Tally(
             created=created,
@@ -101,13 +101,13 @@ def _domains(records: Iterable[PreparedRecord]) -> list[str]:
     return list(dict.fromkeys(record.domain for record in records))[:_DOMAINS_NOTED]
 
 
-async def take_turn(transaction: Transaction, vault: Vault, organization_id: int) -> Key:
+async def take_turn(transaction: Transaction, vault: Vault) -> Key:
     """Waits for others who write the organization's session state; gives the key to encrypt with.
 
     It is asked for after the wait: once a change of keys has had its locked, nobody encrypts with the
     old one any more.
     """
-    await transaction.fetch(_TAKE_TURN, organization_id)
+    await transaction.fetch(_TAKE_TURN, transaction.organization_id)
     try:
         return vault.key(await metadata.encryption_key(transaction))
     except UnknownKey as error:
@@ -131,19 +131,19 @@ def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row | None) -> bool
 async def delete(
     database: Database,
     statements: Statements,
-    organization_id: int,
     domain: str,
     name: str | None,
     now: int,
     actor: audit.Actor,
 ) -> int:
     """How many records were removed."""
+    organization_id = database.organization_id
 
     async def work(transaction: Transaction) -> int:
         await transaction.fetch(_TAKE_TURN, organization_id)
         gone = await transaction.fetch(statements.delete, organization_id, domain, name)
         about = AuditAbout(records=len(gone), domains=[domain])
-        await audit.note(transaction, organization_id, actor, now, statements.remove, about)
+        await audit.note(transaction, actor, now, statements.remove, about)
         return len(gone)
 
     return await database.write(work, line=organization_id)
@@ -166,10 +166,9 @@ def decrypted(vault: Vault, encrypted: bytes, identity: bytes) -> str:
         ) from None
 
 
-async def rows_of(
-    database: Database, statements: Statements, organization_id: int, domain: str | None
-) -> Sequence[Row]:
+async def rows_of(database: Database, statements: Statements, domain: str | None) -> Sequence[Row]:
     """All rows of the organization, or those a page on the domain's host would see."""
+    organization_id = database.organization_id
     if domain is None:
         return await database.read(statements.list, organization_id)
     host = domain.removeprefix(".")
