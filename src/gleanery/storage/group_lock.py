@@ -46,8 +46,8 @@ _EXISTS = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NO
 _EXISTS_BY_NUMBER = "SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted"
 
 
-def line(organization_id: int, name: str) -> str:
-    """What writers of a group wait in, and what its watchers are called by."""
+def channel(organization_id: int, name: str) -> str:
+    """Names the notification channel of a group."""
     return f"{organization_id}/{name}"
 
 
@@ -124,7 +124,7 @@ class LockedGroup:
         """Keeps clock and counts, and calls the watchers; the lock goes with the transaction."""
         await self.save_counts()
         if self.clock != self._began_at:
-            await self.transaction.notify(line(self.organization_id, self.name))
+            await self.transaction.notify(channel(self.organization_id, self.name))
 
     async def save_counts(self) -> None:
         of_group = (self.organization_id, self.group_id)

@@ -66,9 +66,8 @@ async def decide_and_carry_out(
         await locked.commit_counts()
         return await locked.bulk_job(), decided
 
-    line = group_lock.line(database.organization_id, group)
     while True:
-        bulk_job, decided = await database.write(work, line=line)
+        bulk_job, decided = await database.write(work, queue_key=group)
         try:
             if bulk_job is not None:
                 await _carry_out(database, group, clock, bulk_job.id)
@@ -107,7 +106,7 @@ async def _carry_out(
         await locked.commit_counts()
         return not last
 
-    while await database.write(step, line=group_lock.line(database.organization_id, group)):
+    while await database.write(step, queue_key=group):
         pass
 
 

@@ -110,7 +110,7 @@ async def reencrypt(engine: Engine, vault: Vault, fingerprint: str, tell: Tell, 
         await _let_writers_end(database, vault, now)
         async for some in _records(database, bytes.fromhex(fingerprint)):
             started = time.monotonic()
-            broken += await database.write(partial(_step, vault, some), line=organization_id)
+            broken += await database.write(partial(_step, vault, some), queue_key=records.QUEUE_KEY)
             tell(len(some.rows))
             await asyncio.sleep(time.monotonic() - started)  # as long again for others
     return broken
@@ -122,7 +122,7 @@ async def _let_writers_end(database: Database, vault: Vault, now: int) -> None:
         about = AuditAbout(key=key.fingerprint)
         await audit.note(transaction, audit.COMMAND_LINE, now, "rotate_keys", about)
 
-    await database.write(work, line=database.organization_id)
+    await database.write(work, queue_key=records.QUEUE_KEY)
 
 
 async def _records(database: Database, not_under: bytes) -> AsyncIterator[_Some]:
@@ -172,7 +172,7 @@ async def forget_unopenable(engine: Engine, vault: Vault, now: int) -> int:
     forgotten = 0
     async for some in _unopenable(engine, vault):
         database = engine.for_tenant(some.organization_id)
-        forgotten += await database.write(partial(_remove, some, now), line=some.organization_id)
+        forgotten += await database.write(partial(_remove, some, now), queue_key=records.QUEUE_KEY)
     return forgotten
 
 

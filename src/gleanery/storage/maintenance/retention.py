@@ -80,7 +80,7 @@ async def _expire(
     """Removes the outputs that no scraper has seen for so many days."""
     organization_id, now = database.organization_id, clock()
     before = now - days * _DAY
-    of_group, line = (organization_id, group_id), group_lock.line(organization_id, name)
+    of_group = (organization_id, group_id)
     oldest, after = now, 0
     while rows := await database.read(_SCRAPED, *of_group, after, _AT_ONCE):
         after = rows[-1][1]
@@ -97,11 +97,11 @@ async def _expire(
             await locked.commit_counts()
 
         if old:
-            await database.write(remove, line=line)
+            await database.write(remove, queue_key=name)
 
     async def look_again(transaction: Transaction) -> None:
         # A scrape only ever makes an output younger, so nothing expires before the oldest does.
         moment = max(oldest + days * _DAY, now + _HOUR)
         await transaction.fetch(_LOOK_AGAIN, *of_group, days, moment)
 
-    await database.write(look_again, line=line)
+    await database.write(look_again, queue_key=name)

@@ -141,7 +141,7 @@ async def store_outputs(
     drafting = await _drafting(database, schemas, organization_id, group, batch)
     while True:
         try:
-            answer = await database.write(work, line=group_lock.line(organization_id, group))
+            answer = await database.write(work, queue_key=group)
         except _Unread as unread:
             await asyncio.to_thread(drafting.read, unread.numbers)
             continue

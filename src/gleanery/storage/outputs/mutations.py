@@ -125,4 +125,4 @@ async def delete_output(
         await locked.commit_counts()
         return gone
 
-    return await database.write(work, line=group_lock.line(organization_id, group))
+    return await database.write(work, queue_key=group)

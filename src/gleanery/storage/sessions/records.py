@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout, AuditAction, Tally
-from gleanery.security.vault import Key, DecryptionFailed, UnknownKey, Vault
+from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault
 from gleanery.storage import audit, metadata
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.values.hostnames import is_address
@@ -22,6 +22,8 @@ IS_PARENT_HOST = "$3 AND substr($2, length($2) - length(host)) = '.' || host"
 _TAKE_TURN = "UPDATE organizations SET session_revision = session_revision + 1 WHERE id = $1"
 _NO_KEY = "Values are encrypted with a secret key that this service does not have"
 _WHAT_TO_DO = "gleanery keys list shows which key is missing, gleanery keys forget gives it up"
+QUEUE_KEY = ("session state",)
+"""Unlike the name of any group."""
 _RECORDS_PER_TURN = 500
 _DOMAINS_NOTED = 20
 
@@ -94,7 +96,7 @@ async def store(
             unchanged=len(wanted) - len(changed),
         )
 
-    return await database.write(work, line=organization_id)
+    return await database.write(work, queue_key=QUEUE_KEY)
 
 
 def _domains(records: Iterable[PreparedRecord]) -> list[str]:
@@ -146,7 +148,7 @@ async def delete(
         await audit.note(transaction, actor, now, statements.remove, about)
         return len(gone)
 
-    return await database.write(work, line=organization_id)
+    return await database.write(work, queue_key=QUEUE_KEY)
 
 
 def decrypted(vault: Vault, encrypted: bytes, identity: bytes) -> str:
