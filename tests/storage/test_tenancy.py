@@ -309,7 +309,7 @@ def test_nothing_foreign_is_changed_removed_or_made(kept_apart: Any) -> None:
 
     async def plant(transaction: Transaction) -> None:
         await transaction.fetch(
-            "INSERT INTO groups (organization_id, name, clock) VALUES ($1, 'planted', 0)", two
+            "INSERT INTO groups (organization_id, name, last_seq) VALUES ($1, 'planted', 0)", two
         )
 
     async def attempt(engine: Engine) -> None:
@@ -416,7 +416,7 @@ def test_after_a_dump_is_loaded_both_walls_stand(
         assert await engine.security_warning() is None
         found = {table: tuple(has) for table, *has in await engine.read(RIGHTS)}
         assert found == {
-            **{table: (True, True, table != "audit", False) for table in tenancy.OWNED},
+            **{table: (True, True, table != "audit_log", False) for table in tenancy.OWNED},
             **dict.fromkeys(tenancy.SHARED, (False, True, True, False)),
         }
         assert await engine.read("SELECT nextval('output_ids')")
