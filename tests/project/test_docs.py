@@ -75,7 +75,7 @@ def test_the_threat_model_names_what_is_there() -> None:
 
 def test_links_lead_somewhere() -> None:
     for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")):
-        for target, anchor in re.findall(r"\]\((?!http)([^)#]*)(#[^)]+)?\)", page.read_text()):
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]+)?\)", page.read_text()):
             linked = page.parent / target if target else page
             assert linked.exists(), (page.name, target)
             if anchor:
@@ -92,7 +92,7 @@ def test_every_page_is_in_an_index() -> None:
     linked = {
         (index.parent / target).resolve()
         for index in (DOCS / "README.md", DOCS / "decisions" / "README.md")
-        for target in re.findall(r"\]\((?!http)([^)#]+)", index.read_text())
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", index.read_text())
     }
     pages = {page.resolve() for page in ROOT.glob("docs/**/*.md")}
     assert pages - linked == {(DOCS / "README.md").resolve()}
