@@ -103,9 +103,9 @@ def test_depth_is_bounded() -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
-def test_a_fingerprint_knows_where_its_parts_end(parts: list[str]) -> None:
-    joined = hashing.fingerprint("".join(parts), *[""] * (len(parts) - 1)) if parts else b""
-    assert (hashing.fingerprint(*parts) == joined) == ("".join(parts[1:]) == "" and bool(parts))
+def test_a_hash_depends_on_where_each_part_ends(parts: list[str]) -> None:
+    joined = hashing.hash_parts("".join(parts), *[""] * (len(parts) - 1)) if parts else b""
+    assert (hashing.hash_parts(*parts) == joined) == ("".join(parts[1:]) == "" and bool(parts))
 
 
 # --- hosts --------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from gleanery.models.responses import FileOut, StoredFile
 from gleanery.storage import group_lock
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
-from gleanery.values.hashing import fingerprint
+from gleanery.values.hashing import hash_parts
 
 _COLUMNS = "id, checksum, size, file_type, source, source_url, filename, created"
 _MARK_UNREFERENCED = (
@@ -105,7 +105,7 @@ class File(NamedTuple):
 
 
 def url_etag_hash(source_url: str, etag: str) -> bytes:
-    return fingerprint(source_url, etag)
+    return hash_parts(source_url, etag)
 
 
 # --- storing ------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ async def keep(
     If the organization has the same bytes under another key, the upload stays unreferenced.
     """
     source = url_etag_hash(upload.source_url, upload.etag)
-    id_ = fingerprint(organization_id, source, upload.checksum)[:ID_BYTES]
+    id_ = hash_parts(organization_id, source, upload.checksum)[:ID_BYTES]
 
     async def work(transaction: Transaction) -> File:
         fetch = transaction.fetch
@@ -286,7 +286,7 @@ def _theirs(named: FileIn, now: int) -> bytes:
     source_url, file_url = named.source_url or "", named.file_url or named.source_url or ""
     return json_text.encode(
         FileOut(
-            id=fingerprint(named.field, source_url, file_url)[:ID_BYTES].hex(),
+            id=hash_parts(named.field, source_url, file_url)[:ID_BYTES].hex(),
             field=named.field,
             url_etag_hash=url_etag_hash(source_url, "").hex(),
             blob_key="",

@@ -32,7 +32,7 @@ from gleanery.storage.outputs.preparation import (
 )
 from gleanery.storage.outputs.rules import rules_of
 from gleanery.values import timestamps
-from gleanery.values.hashing import fingerprint
+from gleanery.values.hashing import hash_parts
 
 # An identity is looked up without its group, which it was hashed from: an index that begins with
 # the group would look as good to a planner without statistics, and be a scan.
@@ -133,7 +133,7 @@ async def store_outputs(
         # What the group's rules make of the batch is no part of it: they may change meanwhile.
         batch = await asyncio.to_thread(batch.read_whole)
         content = await asyncio.to_thread(content_of, batch.read(range(len(batch.heads))))
-        identity = fingerprint(group, idempotency_key, batch.places[0])
+        identity = hash_parts(group, idempotency_key, batch.places[0])
         request = idempotency.Request(organization_id, identity, content)
         earlier = await request.earlier_answer(database.read)
         if earlier is not None:

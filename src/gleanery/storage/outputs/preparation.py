@@ -12,7 +12,7 @@ from gleanery.models.requests import FileIn, Output
 from gleanery.storage import files
 from gleanery.storage.outputs.rules import Rules
 from gleanery.values import countries, json_text
-from gleanery.values.hashing import fingerprint, length_prefixed
+from gleanery.values.hashing import hash_parts, length_prefixed
 
 _AT_ONCE = 32  # outputs read before they are drafted: what they say is still in the cache then
 _NO_KEY = bytes(64)  # as long as the text of a key's hash
@@ -47,7 +47,7 @@ class PreparedOutput(NamedTuple):
 
 def content_of(outputs: Sequence[Output]) -> bytes:
     """A hash of all that the client has said."""
-    return fingerprint(*map(_said, outputs))
+    return hash_parts(*map(_said, outputs))
 
 
 def _said(output: Output) -> bytes:
@@ -67,7 +67,7 @@ def sent_hash_of(mark: bytes, content: bytes) -> bytes:
 
 
 def url_key(url: str) -> bytes:
-    return fingerprint(url)[:16]
+    return hash_parts(url)[:16]
 
 
 class _Job(NamedTuple):
