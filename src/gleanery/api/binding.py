@@ -218,7 +218,7 @@ def bind_strictly(type_: Any, text: bytes, max_records: int) -> Any:
                 )
             )
         return _validator(type_).validate_python(value)
-    except json_text.BadJson as error:
+    except json_text.InvalidJson as error:
         raise InvalidRequest(ErrorDetail(("body",), str(error), "json")) from None
     except ValidationError as error:
         raise InvalidRequest(*_faults(("body",), error)) from None

@@ -69,7 +69,7 @@ def of_array(text: bytes, most: int, in_full: InFull) -> Batch:
         return of_outputs(in_full())
     if len(texts) > most:
         return of_outputs(in_full())
-    return of_texts(texts, range(len(texts)), json_text.DEEPEST - 1, in_full)
+    return of_texts(texts, range(len(texts)), json_text.MAX_DEPTH - 1, in_full)
 
 
 def of_texts(
@@ -80,8 +80,8 @@ def of_texts(
     def read(numbers: Sequence[int]) -> Sequence[Output]:
         try:
             wanted = [bytes(texts[number]) for number in numbers]
-            return [_output(record) for record in json_text.decode_each(wanted, deepest)]
-        except (json_text.BadJson, ValidationError):
+            return [_output(record) for record in json_text.decode_many(wanted, deepest)]
+        except (json_text.InvalidJson, ValidationError):
             return _chosen(in_full())(numbers)
 
     try:

@@ -274,7 +274,7 @@ def _ours(file: File) -> tuple[bytes, bytes]:
     ).encode()
     end += json_text.encode(file.source_url)
     end += (
-        f',"create_date":"{timestamps.render_moment(file.created)}","file_url":"\x03{id_}",'
+        f',"create_date":"{timestamps.render_microseconds(file.created)}","file_url":"\x03{id_}",'
         f'"file_type":"{file.file_type}","file_checksum":"{file.checksum.hex()}",'
         f'"file_metadata":{{"size":{file.size},"filename":'
     ).encode()
@@ -292,7 +292,7 @@ def _theirs(named: FileIn, now: int) -> bytes:
             blob_key="",
             blob_url="",
             source_url=source_url,
-            create_date=timestamps.render_moment(now),
+            create_date=timestamps.render_microseconds(now),
             file_url=file_url,
             file_type=named.file_type or "",
             file_checksum=named.file_checksum or "",

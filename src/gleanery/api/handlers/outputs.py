@@ -112,7 +112,7 @@ async def _store_lines(
 def _bind_lines(lines: list[bytes], first: int) -> Batch:
     numbered = {place: line for place, line in enumerate(lines, first) if line.strip()}
     in_full = partial(_bind_strictly, numbered)
-    return batches.of_texts([*numbered.values()], [*numbered], json_text.DEEPEST, in_full)
+    return batches.of_texts([*numbered.values()], [*numbered], json_text.MAX_DEPTH, in_full)
 
 
 def _bind_strictly(lines: dict[int, bytes]) -> list[Output]:

@@ -17,7 +17,7 @@ def item(value: PreparedOutput, id_: int, created: int, files: bytes, end: bytes
         value.before_id,
         id_,
         value.after_id,
-        timestamps.render_moment(created).encode(),
+        timestamps.render_microseconds(created).encode(),
         files,
         end,
     )

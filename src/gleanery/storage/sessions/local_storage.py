@@ -103,8 +103,8 @@ async def list_entries(
             id=id_,
             group_id=group_id,
             path=path,
-            create_date=timestamps.render_moment(created),
-            update_date=timestamps.render_moment(updated),
+            create_date=timestamps.render_microseconds(created),
+            update_date=timestamps.render_microseconds(updated),
         )
         async for (
             _, encrypted, group_id, of, key, path, expires, id_, created, updated,
