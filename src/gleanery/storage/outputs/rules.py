@@ -66,7 +66,7 @@ class Rules(NamedTuple):
             some = range(start, min(start + _AT_ONCE, len(batch.heads)))
             values = [output.data for output in batch.read(some)]
             for violation in await self._broken(schemas, values):
-                place = str(batch.places[start + violation.place])
+                place = str(batch.places[start + violation.value_index])
                 where = "/".join(violation.schema_path)
                 details.append(
                     ErrorDetail(
