@@ -242,7 +242,7 @@ def read_body(data: bytes) -> None:
     try:
         bound = binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100)
         if isinstance(bound, Batch):
-            bound.read_whole()
+            bound.parse_all()
         faults: Sequence[ErrorDetail] = ()
     except InvalidRequest as error:
         faults = error.details
@@ -254,11 +254,11 @@ def read_body(data: bytes) -> None:
 def read_batch(text: bytes) -> None:
     """Cut into texts, outputs say what they say to the model, or have the same faults."""
     strict = _outcome(lambda: binding._outputs(text, 100))
-    cut = _outcome(lambda: binding.bind_body(list[OutputIn], text, 100).read_whole().heads)
+    cut = _outcome(lambda: binding.bind_body(list[OutputIn], text, 100).parse_all().outputs)
     assert cut == strict
     if isinstance(cut, str):
-        heads = binding.bind_body(list[OutputIn], text, 100).heads
-        told = [(head.job_id, head.source_url, head.key) for head in heads]
+        outputs = binding.bind_body(list[OutputIn], text, 100).outputs
+        told = [(output.job_id, output.source_url, output.key) for output in outputs]
         assert told == [(o.job_id, o.source_url, o.key) for o in binding._outputs(text, 100)]
 
 

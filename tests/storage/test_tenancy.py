@@ -71,7 +71,7 @@ WORKS_FOR_ALL_TENANTS = {
 
 def statements() -> dict[str, str]:
     """Every statement that is written down in the store, and every form of a page's."""
-    found = {f"pages {filters}": pages._search(filters) for filters in ((), ("job_id", "url"))}
+    found = {f"pages {filters}": pages._statement(filters) for filters in ((), ("job_id", "url"))}
     for module in pkgutil.iter_modules(storage.__path__):
         if module.name in ("row_security", "migrations", "schema_process"):
             continue

@@ -196,7 +196,7 @@ def _validator(type_: Any) -> TypeAdapter[Any]:
 def bind_body(type_: Any, text: bytes, max_records: int) -> Any:
     """The body's value; outputs are bound as a batch, of which nothing may have been read yet."""
     if type_ == list[OutputIn]:
-        return batches.of_array(text, max_records, partial(_outputs, text, max_records))
+        return batches.from_array(text, max_records, partial(_outputs, text, max_records))
     return bind_strictly(type_, text, max_records)
 
 

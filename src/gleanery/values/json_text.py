@@ -1,4 +1,4 @@
-"""JSON text: parses it strictly without losing digits, writes it compactly, hashes it canonically."""
+"""JSON text: strict parsing that loses no digits, compact writing and canonical hashes."""
 
 from __future__ import annotations
 

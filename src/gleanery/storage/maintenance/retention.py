@@ -52,7 +52,7 @@ async def sweep(
     now = clock()
     works: list[Callable[[], Awaitable[None]]] = [
         *await jobs.left_over(engine, clock),
-        partial(idempotency.forget, engine, now - _DAY),
+        partial(idempotency.delete_expired, engine, now - _DAY),
         *await changes.forgettable(engine, now - tombstone_days * _DAY),
         *await audit.forgettable(engine, now - audit_days * _DAY),
     ]
