@@ -55,9 +55,9 @@ def read_json(text: bytes) -> None:
     """Both ways of reading agree, no digit is lost, and what is written is read back."""
     try:
         value = json_text.decode(text)
-    except json_text.BadJson:
+    except json_text.InvalidJson:
         return
-    assert alike(value, json_text._decoded_exactly(text))
+    assert alike(value, json_text._decode_exactly(text))
     assert_keeps_digits(value, json.loads(text, parse_float=Decimal))
     assert alike(json_text.decode(json_text.encode(value)), value)
     canonical = json_text.canonical(value)
@@ -95,13 +95,13 @@ def read_date(data: bytes) -> None:
         moment = timestamps.parse(text)
     except ValueError:
         return
-    written = timestamps.render_moment(moment)
+    written = timestamps.render_microseconds(moment)
     assert timestamps.parse(written) == moment // timestamps.SECOND * timestamps.SECOND
     assert timestamps.parse(text.lower()) == moment
     read = datetime.fromisoformat(text.upper())
     read = read if read.tzinfo else read.replace(tzinfo=UTC)
     microseconds = (read - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    if timestamps.parse("0001-01-01") <= microseconds <= timestamps.LAST * timestamps.SECOND:
+    if timestamps.parse("0001-01-01") <= microseconds <= timestamps.MAX_SECONDS * timestamps.SECOND:
         assert moment == microseconds
 
 
@@ -124,7 +124,7 @@ def read_host(data: bytes) -> None:
     except ValueError:
         return
     assert hostnames.normalize(host) == host == host.lower()
-    assert len(host) <= hostnames.LONGEST
+    assert len(host) <= hostnames.MAX_LENGTH
     if "[" not in host:  # what stands in brackets is taken by its form alone
         bare = host.removeprefix(".")
         assert urlsplit(f"http://{bare}/")[:3] == ("http", bare, "/")
@@ -242,7 +242,7 @@ def read_body(data: bytes) -> None:
     try:
         bound = binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100)
         if isinstance(bound, Batch):
-            bound.read_whole()
+            bound.parse_all()
         faults: Sequence[ErrorDetail] = ()
     except InvalidRequest as error:
         faults = error.details
@@ -254,11 +254,11 @@ def read_body(data: bytes) -> None:
 def read_batch(text: bytes) -> None:
     """Cut into texts, outputs say what they say to the model, or have the same faults."""
     strict = _outcome(lambda: binding._outputs(text, 100))
-    cut = _outcome(lambda: binding.bind_body(list[OutputIn], text, 100).read_whole().heads)
+    cut = _outcome(lambda: binding.bind_body(list[OutputIn], text, 100).parse_all().outputs)
     assert cut == strict
     if isinstance(cut, str):
-        heads = binding.bind_body(list[OutputIn], text, 100).heads
-        told = [(head.job_id, head.source_url, head.key) for head in heads]
+        outputs = binding.bind_body(list[OutputIn], text, 100).outputs
+        told = [(output.job_id, output.source_url, output.key) for output in outputs]
         assert told == [(o.job_id, o.source_url, o.key) for o in binding._outputs(text, 100)]
 
 

@@ -424,7 +424,7 @@ def test_a_database_that_is_half_told_of_its_restore_is_not_served(
         token = make_token(place.where)
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(50)))
-    steps, send = iter(range(3)), mutations.send_some_again
+    steps, send = iter(range(3)), mutations.resend_range
 
     async def send_or_fail(*some: Any) -> int:
         if next(steps, None) is None:
@@ -432,7 +432,7 @@ def test_a_database_that_is_half_told_of_its_restore_is_not_served(
         return await send(*some)
 
     monkeypatch.setattr(restore_steps, "_AT_ONCE", 10)
-    monkeypatch.setattr(mutations, "send_some_again", send_or_fail)
+    monkeypatch.setattr(mutations, "resend_range", send_or_fail)
     assert "interrupted" in gleanery_here("restored", *place.where).stderr
     monkeypatch.undo()
     refused = gleanery("serve", *place.where, "--port", "0", **place.variables)

@@ -90,7 +90,7 @@ def test_an_entry_says_who_when_and_in_which_request(client: Client, service: Se
     [entry] = log(client, made["id"])["entries"]
     assert entry["token_id"] == made["about"]["token_id"]
     assert entry["request_id"] == answer.headers["x-request-id"]
-    assert entry["date"] == timestamps.render_moment(entry["id"])
+    assert entry["date"] == timestamps.render_microseconds(entry["id"])
     assert abs(entry["id"] - timestamps.now()) < 60 * timestamps.SECOND
 
 
@@ -312,7 +312,7 @@ def test_entries_are_forgotten_when_they_are_old(service: Service) -> None:
 
         on_engine(service.settings, lambda e: e.for_tenant(organization_id).write(note))
         assert {entry["date"][:10] for entry in log(client)["entries"]} == (
-            {timestamps.render_moment(old)[:10]}
+            {timestamps.render_microseconds(old)[:10]}
         )
         service.sweep(timestamps.now)
         [kept, *rest] = log(client)["entries"]

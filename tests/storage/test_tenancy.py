@@ -78,7 +78,7 @@ def modules() -> Iterator[tuple[str, ModuleType]]:
 
 def statements() -> dict[str, str]:
     """Every statement in the storage package, and each form of a page's statement."""
-    found = {f"pages {filters}": pages._search(filters) for filters in ((), ("job_id", "url"))}
+    found = {f"pages {filters}": pages._statement(filters) for filters in ((), ("job_id", "url"))}
     for module_name, module in modules():
         if module_name in ("postgres.row_security", "migrations"):
             continue

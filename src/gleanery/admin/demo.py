@@ -17,7 +17,7 @@ from rich.progress import track
 from gleanery.api.app import vault_of
 from gleanery.errors import SettingsError
 from gleanery.json_schema.validator import SchemaValidator
-from gleanery.models.batches import of_outputs
+from gleanery.models.batches import from_outputs
 from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
 from gleanery.security import tokens
 from gleanery.serve import bound, prepare, serve_on
@@ -190,9 +190,8 @@ async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
     schemas = SchemaValidator()  # the sample has none, so that nothing is started
     for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
         moment = now - days_ago * _DAY
-        await ingest.store_outputs(
-            database, schemas, organization_id, group, of_outputs(found), partial(int, moment)
-        )
+        batch = from_outputs(found)
+        await ingest.store_batch(database, schemas, group, batch, partial(int, moment))
     for group, review in _REVIEWS:
         await reviews.add_review(database, group, review, timestamps.now, by)
     await cookies.store_cookies(database, vault, _COOKIES, now, by)

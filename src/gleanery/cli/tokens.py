@@ -64,8 +64,8 @@ def list_tokens(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None
             str(token.id),
             Text(token.organization),
             ",".join(token.scopes),
-            timestamps.render_moment(token.created),
-            timestamps.render_moment(token.expires) if token.expires is not None else "never",
+            timestamps.render_microseconds(token.created),
+            timestamps.render_microseconds(token.expires) if token.expires is not None else "never",
             "revoked" if token.revoked else "expired" if expired else "valid",
         )
     show(table)

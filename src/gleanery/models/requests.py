@@ -306,7 +306,7 @@ class OutputQuery(Input):
     )
     country: Text | None = Field(
         default=None,
-        max_length=countries.LONGEST_COUNTRY,
+        max_length=countries.MAX_COUNTRY_LENGTH,
         description="Only outputs of this country: its name, ISO code or everyday alias.",
     )
     region: Region | None = Field(

@@ -128,7 +128,7 @@ def _shown(row: Row) -> AuditEntry:
     id_, token_id, request_id, action, about = row
     return AuditEntry(
         id=id_,
-        date=timestamps.render_moment(id_),
+        date=timestamps.render_microseconds(id_),
         token_id=token_id,
         request_id=request_id,
         action=action,

@@ -22,7 +22,7 @@ from gleanery.models.responses import FileOut, StoredFile
 from gleanery.storage import group_lock
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
-from gleanery.values.hashing import fingerprint
+from gleanery.values.hashing import hash_parts
 
 _COLUMNS = "id, checksum, size, file_type, url_etag_hash, source_url, filename, created_at"
 _MARK_UNREFERENCED = (
@@ -111,7 +111,7 @@ class File(NamedTuple):
 
 
 def url_etag_hash(source_url: str, etag: str) -> bytes:
-    return fingerprint(source_url, etag)
+    return hash_parts(source_url, etag)
 
 
 # --- storing ------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ async def keep(database: Database, key: str, upload: Upload, now: int) -> File:
     """
     organization_id = database.organization_id
     source = url_etag_hash(upload.source_url, upload.etag)
-    id_ = fingerprint(organization_id, source, upload.checksum)[:ID_BYTES]
+    id_ = hash_parts(organization_id, source, upload.checksum)[:ID_BYTES]
 
     async def work(transaction: Transaction) -> File:
         fetch = transaction.fetch
@@ -278,7 +278,7 @@ def _ours(file: File) -> tuple[bytes, bytes]:
     ).encode()
     end += json_text.encode(file.source_url)
     end += (
-        f',"create_date":"{timestamps.render_moment(file.created)}","file_url":"\x03{id_}",'
+        f',"create_date":"{timestamps.render_microseconds(file.created)}","file_url":"\x03{id_}",'
         f'"file_type":"{file.file_type}","file_checksum":"{file.checksum.hex()}",'
         f'"file_metadata":{{"size":{file.size},"filename":'
     ).encode()
@@ -290,13 +290,13 @@ def _theirs(named: FileIn, now: int) -> bytes:
     source_url, file_url = named.source_url or "", named.file_url or named.source_url or ""
     return json_text.encode(
         FileOut(
-            id=fingerprint(named.field, source_url, file_url)[:ID_BYTES].hex(),
+            id=hash_parts(named.field, source_url, file_url)[:ID_BYTES].hex(),
             field=named.field,
             url_etag_hash=url_etag_hash(source_url, "").hex(),
             blob_key="",
             blob_url="",
             source_url=source_url,
-            create_date=timestamps.render_moment(now),
+            create_date=timestamps.render_microseconds(now),
             file_url=file_url,
             file_type=named.file_type or "",
             file_checksum=named.file_checksum or "",

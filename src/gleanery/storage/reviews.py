@@ -106,7 +106,7 @@ def shown(job: str, review_id: str, created: int, status: ReviewStatus, comment:
     return ReviewOut(
         job_id=job,
         review_id=review_id,
-        review_date=timestamps.render_moment(created),
+        review_date=timestamps.render_microseconds(created),
         status=status,
         comment=comment,
     )

@@ -112,12 +112,12 @@ async def _carry_out(
 
 async def _take_step(locked: group_lock.LockedGroup, bulk_job: group_lock.BulkJob) -> bool:
     """Works on the next of the bulk_job's outputs; tells whether nothing is left to do."""
-    span = mutations.Span(bulk_job.done, bulk_job.until, _AT_ONCE)
+    span = mutations.SeqRange(bulk_job.done, bulk_job.until, _AT_ONCE)
     if bulk_job.kind == "delete":
-        places = await mutations.delete_some(locked, bulk_job.job_id, span)
+        places = await mutations.delete_range(locked, bulk_job.job_id, span)
     else:
         assert bulk_job.job_id is not None, "only a job is approved"
-        places = await mutations.approve_some(
+        places = await mutations.approve_range(
             locked, bulk_job.job_id, bulk_job.kind == "approve", span
         )
     if len(places) == _AT_ONCE:

@@ -89,7 +89,7 @@ def _shown(row: Row, jobs: Iterable[Row], countries: Iterable[Row]) -> GroupOut:
         display_name=display_name,
         outputs=outputs,
         countries={country: count for _, country, count in countries},
-        last_change=timestamps.render_moment(clock) if clock else None,
+        last_change=timestamps.render_microseconds(clock) if clock else None,
         cursor=clock,
         key_fields=None if key_fields is None else json_text.decode(key_fields.encode()),
         schema=None if schema is None else json_text.decode(schema.encode()),

@@ -89,6 +89,6 @@ async def _send_some_again(
     name: str, until: int, clock: group_lock.Clock, transaction: Transaction
 ) -> int:
     locked = await group_lock.lock(transaction, name, clock)
-    count = await mutations.send_some_again(locked, mutations.Span(0, until, _AT_ONCE))
+    count = await mutations.resend_range(locked, mutations.SeqRange(0, until, _AT_ONCE))
     await locked.commit_counts()
     return count

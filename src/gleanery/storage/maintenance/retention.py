@@ -53,8 +53,8 @@ async def sweep(
     now = clock()
     works: list[Callable[[], Awaitable[None]]] = [
         *await jobs.left_over(engine, clock),
-        partial(idempotency.forget, engine, now - _DAY),
-        *await changes.forgettable(engine, now - tombstone_days * _DAY),
+        partial(idempotency.delete_expired, engine, now - _DAY),
+        *await changes.pending_purges(engine, now - tombstone_days * _DAY),
         *await audit.forgettable(engine, now - audit_days * _DAY),
     ]
     for organization_id, name, group_id, days in await engine.for_all_tenants().read(

@@ -10,7 +10,7 @@ from gleanery.security.vault import Vault
 from gleanery.storage import audit
 from gleanery.storage.database import Database
 from gleanery.storage.sessions import records
-from gleanery.values.hashing import fingerprint
+from gleanery.values.hashing import hash_parts
 
 _LIST = """
 SELECT identity, encrypted_value, domain, host, name, path, secure, http_only, expires
@@ -72,7 +72,7 @@ def _prepare(organization_id: int, cookie: CookieIn) -> records.PreparedRecord:
 
 
 def identity_of(organization_id: int, domain: str, path: str, name: str) -> bytes:
-    return fingerprint("cookie", organization_id, domain, path or "/", name)
+    return hash_parts("cookie", organization_id, domain, path or "/", name)
 
 
 async def list_cookies(

@@ -12,7 +12,7 @@ from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Database
 from gleanery.storage.sessions import records
 from gleanery.values import timestamps
-from gleanery.values.hashing import fingerprint
+from gleanery.values.hashing import hash_parts
 
 _LIST = """
 SELECT identity, encrypted_value, group_id, domain, key, path, expires, id, created_at, updated_at
@@ -72,7 +72,7 @@ def _prepare(organization_id: int, entry: LocalStorageIn) -> records.PreparedRec
 
 
 def identity_of(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:
-    return fingerprint("local storage", organization_id, group_id, domain, path, key)
+    return hash_parts("local storage", organization_id, group_id, domain, path, key)
 
 
 async def list_entries(
@@ -101,8 +101,8 @@ async def list_entries(
             id=id_,
             group_id=group_id,
             path=path,
-            create_date=timestamps.render_moment(created),
-            update_date=timestamps.render_moment(updated),
+            create_date=timestamps.render_microseconds(created),
+            update_date=timestamps.render_microseconds(updated),
         )
         async for (
             _, encrypted, group_id, of, key, path, expires, id_, created, updated,
