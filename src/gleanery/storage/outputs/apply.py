@@ -8,7 +8,7 @@ from typing import Literal
 
 from gleanery.errors import ErrorDetail, ReferenceNotFound
 from gleanery.models.responses import IngestAnswer, StoredOutput
-from gleanery.storage import files
+from gleanery.storage.files import references
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
 from gleanery.storage.outputs import mutations, rows
@@ -68,7 +68,8 @@ async def _apply(
     ]
     new = {output.identity for output in changed} - stored.keys()
     new_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
-    jobs = {name: await locked.job(name) for name in dict.fromkeys(o.job for o in changed)}
+    job_names = dict.fromkeys(output.job for output in changed)
+    jobs = {name: await locked.find_or_create_job(name) for name in job_names}
     results = [_apply_output(locked, stored, output, jobs, new_ids) for output in outputs]
     _count_new(locked, stored.values())
     await _reference_files(locked, stored.values(), changed)
@@ -78,10 +79,10 @@ async def _apply(
 
 async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> None:
     """Applies an unfinished bulk job to these outputs first, because they may move behind it."""
-    bulk_job = await locked.bulk_job()
+    bulk_job = await locked.pending_bulk_job()
     if bulk_job is None:
         return
-    pending = [row for row in stored.values() if bulk_job.concerns(row.job_id, row.seq)]
+    pending = [row for row in stored.values() if bulk_job.covers(row.job_id, row.seq)]
     if bulk_job.kind == "delete":
         await mutations.delete(locked, [row.identity for row in pending])
         for row in pending:
@@ -92,7 +93,7 @@ async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> Non
         if row.approved != approved:
             row.approved, row.seq = approved, locked.next_sequence_number()
             row.seq_changed = True
-            locked.count(row.job_id, approved=1 if approved else -1)
+            locked.change_counts(row.job_id, approved=1 if approved else -1)
 
 
 def _check_unparsed(
@@ -157,10 +158,10 @@ def _new_row(output: PreparedOutput, job_id: int, id_: int, seq: int) -> OutputR
 def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> None:
     if row.approved and not output.has_same_value(row.content_hash):
         row.approved = False  # a new value needs a new approval
-        locked.count(row.job_id, approved=-1)
+        locked.change_counts(row.job_id, approved=-1)
     if row.country != output.country and not row.is_new:
-        locked.count(row.job_id, outputs=-1, country=row.country)
-        locked.count(row.job_id, outputs=1, country=output.country)
+        locked.change_counts(row.job_id, outputs=-1, country=row.country)
+        locked.change_counts(row.job_id, outputs=1, country=output.country)
     row.country, row.content_hash, row.new_value = output.country, output.content_hash, output
     row.seq = locked.next_sequence_number()
 
@@ -168,7 +169,7 @@ def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> 
 def _count_new(locked: LockedGroup, stored: Collection[OutputRow]) -> None:
     new = Counter((row.job_id, row.country) for row in stored if row.is_new)
     for (job_id, country), count in new.items():
-        locked.count(job_id, outputs=count, country=country)
+        locked.change_counts(job_id, outputs=count, country=country)
 
 
 async def _reference_files(
@@ -183,13 +184,13 @@ async def _reference_files(
     for row in affected:
         assert row.new_value is not None
         count_changes.update(file.id for file in row.new_value.files if file.id is not None)
-        count_changes.subtract(files.named_in(row.file_ids))
-    found = await files.name(locked, count_changes) if count_changes else {}
+        count_changes.subtract(references.split_ids(row.file_ids))
+    found = await references.change_reference_counts(locked, count_changes) if count_changes else {}
     _check_files_found(changed, found)
-    texts = files.Texts(found, locked.now)
+    renderer = references.FileRenderer(found, locked.now)
     for row in affected:
         assert row.new_value is not None
-        row.files_json, row.file_ids = texts.of(row.new_value.files)
+        row.files_json, row.file_ids = renderer.render(row.new_value.files)
 
 
 def _check_files_found(changed: Sequence[PreparedOutput], found: Collection[bytes]) -> None:
