@@ -99,9 +99,9 @@ def make(settings: Settings, path: Path, with_key: bool, begin: Begin) -> Made:
 def _copy(database: Path, to: Path, begin: Begin) -> str:
     """The fingerprint of the key that encrypts in what was copied."""
     try:
-        snapshots.take(database, to, begin)
+        snapshots.create(database, to, begin)
         with closing(Snapshot(to)) as copy:
-            return copy.key()
+            return copy.key_fingerprint()
     except apsw.Error as error:
         raise SettingsError(
             f"Can't copy {database} to {to.absolute().parent}: {type(error).__name__}, {error}; "
@@ -144,7 +144,7 @@ def _add_blobs(archive: tarfile.TarFile, copy: Snapshot, folder: Path | None, be
     output drops now is kept for days.
     """
     if folder is None:
-        return Made(None, [], copy.key())
+        return Made(None, [], copy.key_fingerprint())
     named, lost, collected = copy.blobs(), list[str](), 0
     if named and not (folder.is_dir() and any(folder.iterdir())):
         raise SettingsError(
@@ -158,12 +158,12 @@ def _add_blobs(archive: tarfile.TarFile, copy: Snapshot, folder: Path | None, be
                 if _add_file(archive, f"blobs/{blob.key}", content) != blob.checksum:
                     lost.append(blob.key)
         except FileNotFoundError:
-            if copy.forget_if_unnamed(blob):
+            if copy.delete_if_unreferenced(blob):
                 collected += 1
             else:
                 lost.append(blob.key)
         tell(1)
-    return Made(len(named) - collected - len(lost), lost, copy.key())
+    return Made(len(named) - collected - len(lost), lost, copy.key_fingerprint())
 
 
 def _add_file(archive: tarfile.TarFile, name: str, file: BinaryIO) -> bytes:
@@ -215,7 +215,7 @@ def restore(settings: Settings, path: Path, begin: Begin) -> Restored:
             if manifest["files"] and settings.blobs_folder is None:
                 raise SettingsError("The files of this backup go into a folder: give --blobs one")
             _check(drafts, manifest, begin)
-            sent = asyncio.run(_begin_anew(drafts.settings, begin))
+            sent = asyncio.run(_complete_restore(drafts.settings, begin))
             drafts.put_in_place()
         finally:
             drafts.remove()
@@ -364,7 +364,7 @@ def _check(drafts: _Drafts, manifest: dict[str, Any], begin: Begin) -> None:
     """The database is sound, and every file that it names is there with the right bytes."""
     try:
         with closing(Snapshot(drafts.database)) as copy:
-            fault, named = copy.fault(), copy.blobs()
+            fault, named = copy.integrity_error(), copy.blobs()
     except apsw.Error as error:
         fault, named = str(error), []
     if fault is not None:
@@ -378,10 +378,10 @@ def _check(drafts: _Drafts, manifest: dict[str, Any], begin: Begin) -> None:
         tell(1)
 
 
-async def _begin_anew(settings: Settings, begin: Begin) -> int:
+async def _complete_restore(settings: Settings, begin: Begin) -> int:
     async with opened(settings) as database:
         await database.migrate()
-        sent = await restore_steps.begin_anew(database, timestamps.now, begin)
+        sent = await restore_steps.complete_restore(database, timestamps.now, begin)
     Snapshot(settings.sqlite_file).close()
     return sent
 

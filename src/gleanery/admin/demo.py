@@ -27,7 +27,9 @@ from gleanery.storage.audit import COMMAND_LINE
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import opened
 from gleanery.storage.outputs import ingest
-from gleanery.storage.sessions import cookies, local_storage
+from gleanery.storage.sessions import records
+from gleanery.storage.sessions.cookies import COOKIES
+from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
 from gleanery.values import timestamps
 
 ORGANIZATION = "Harvest & Co"
@@ -168,7 +170,7 @@ def run(data: Path | None, port: int) -> None:
 async def _token(settings: Settings, is_new: bool) -> str:
     """A token for the sample, which is made first if the database is new."""
     async with opened(settings) as database:
-        if not is_new and not await metadata.is_sample(database):
+        if not is_new and not await metadata.is_demo(database):
             raise SettingsError(
                 f"{settings.data} holds a database that is not a finished sample: "
                 "give --data an empty folder, or none"
@@ -178,7 +180,7 @@ async def _token(settings: Settings, is_new: bool) -> str:
         )
         if is_new:
             await _store_sample(database, settings, token)
-            await metadata.mark_as_sample(database)
+            await metadata.mark_as_demo(database)
         return token
 
 
@@ -194,8 +196,8 @@ async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
         await ingest.store_batch(database, schemas, group, batch, partial(int, moment))
     for group, review in _REVIEWS:
         await reviews.add_review(database, group, review, timestamps.now, by)
-    await cookies.store_cookies(database, vault, _COOKIES, now, by)
-    await local_storage.store_entries(database, vault, _ENTRIES, now, by)
+    await records.store(COOKIES, database, vault, _COOKIES, now, by)
+    await records.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, by)
 
 
 def introduction(address: str, token: str) -> str:

@@ -55,7 +55,7 @@ async def rotate(settings: Settings, database: Engine, begin: Begin) -> Rotated:
 
 async def _vault(settings: Settings, database: Engine) -> Vault:
     """The keys at hand, among which is the one that encrypts now."""
-    if await metadata.knows_key(database) and not has_key(settings):
+    if await metadata.has_key(database) and not has_key(settings):
         raise SettingsError(f"The secret key {settings.key_file} is missing: put it back first")
     vault = vault_of(settings)
     await metadata.claim_key(database, vault)
@@ -73,7 +73,7 @@ class ListedKey(NamedTuple):
 
 async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
     vault = _at_hand(settings)
-    sealing = await metadata.known_key(database)
+    sealing = await metadata.key_fingerprint(database)
     values = await key_rotation.count_by_key(database)
     names = dict.fromkeys([*vault.fingerprints, *([sealing] if sealing else []), *values])
     return [
@@ -83,12 +83,12 @@ async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
 
 async def count_lost(settings: Settings, database: Engine) -> int:
     """How many values no key at hand opens."""
-    return await key_rotation.count_unopenable(database, _at_hand(settings))
+    return await key_rotation.count_undecryptable(database, _at_hand(settings))
 
 
 async def forget_lost(settings: Settings, database: Engine) -> int:
     """Removes them, and lets the first key at hand encrypt from now on; it is made if need be."""
-    return await key_rotation.forget_unopenable(database, vault_of(settings), timestamps.now())
+    return await key_rotation.delete_undecryptable(database, vault_of(settings), timestamps.now())
 
 
 def _at_hand(settings: Settings) -> Vault:

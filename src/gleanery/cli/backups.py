@@ -88,6 +88,6 @@ def restored_command(data: Data = DEFAULT.data, database: DatabaseUrl = None) ->
     """
     with bars() as begin:
         sent = with_database(
-            data, database, lambda db: restore.begin_anew(db, timestamps.now, begin)
+            data, database, lambda db: restore.complete_restore(db, timestamps.now, begin)
         )
     typer.echo(f"{counted(sent, 'output')} will be sent again.")
