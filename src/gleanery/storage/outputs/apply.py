@@ -12,10 +12,17 @@ from gleanery.storage import files
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
 from gleanery.storage.outputs import mutations, rows
+from gleanery.storage.outputs.hashes import has_same_bytes
 from gleanery.storage.outputs.idempotency import IdempotentRequest
-from gleanery.storage.outputs.preparation import BatchPreparer, PreparedOutput, UnparsedOutput
+from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput, UnparsedOutput
 from gleanery.storage.outputs.rows import OutputRow
 
+# The statement does not name the group, although an identity belongs to one group. Without
+# statistics a planner could choose an index that begins with the group, and scan it.
+FETCH_ROWS = """
+SELECT identity, sent, id, content, seq, approved, created, job_id, country, file_ids
+FROM outputs WHERE organization_id = $1 AND identity = $2
+"""
 _FILE_NOT_FOUND = "Your organization has no file with this id"
 
 RowsByIdentity = dict[bytes, OutputRow]
@@ -36,7 +43,7 @@ async def apply_batch(
     transaction: Transaction,
     *,
     group: str,
-    batch: BatchPreparer,
+    batch: PreparedBatch,
     request: IdempotentRequest | None,
     clock: Clock,
 ) -> IngestAnswer:
@@ -58,7 +65,7 @@ async def apply_batch(
 async def _apply(
     locked: LockedGroup, outputs: Sequence[UnparsedOutput | PreparedOutput]
 ) -> list[StoredOutput]:
-    stored = await rows.fetch(locked, {output.identity for output in outputs})
+    stored = await _fetch_rows(locked, {output.identity for output in outputs})
     await _apply_pending_job(locked, stored)
     _check_unparsed(stored, outputs)
     changed = [
@@ -74,6 +81,11 @@ async def _apply(
     await _reference_files(locked, stored.values(), changed)
     await rows.write(locked, stored.values())
     return results
+
+
+async def _fetch_rows(locked: LockedGroup, identities: Collection[bytes]) -> RowsByIdentity:
+    found = await locked.transaction.fetch_by_keys(identities, FETCH_ROWS, locked.organization_id)
+    return {row[0]: OutputRow(*row) for row in found}
 
 
 async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> None:
@@ -102,11 +114,15 @@ def _check_unparsed(
     changed = [
         index
         for index, output in enumerate(outputs)
-        if isinstance(output, UnparsedOutput)
-        and not (output.identity in stored and stored[output.identity].has_bytes(output.raw_hash))
+        if isinstance(output, UnparsedOutput) and not _is_stored(stored, output)
     ]
     if changed:
         raise UnparsedChanged(changed)
+
+
+def _is_stored(stored: RowsByIdentity, output: UnparsedOutput) -> bool:
+    row = stored.get(output.identity)
+    return row is not None and has_same_bytes(output.raw_hash, row.sent_hash, row.content_hash)
 
 
 def _differs(row: OutputRow | None, output: PreparedOutput) -> bool:

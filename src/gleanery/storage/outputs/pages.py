@@ -8,7 +8,7 @@ from functools import lru_cache
 from gleanery.models.requests import OutputQuery
 from gleanery.storage import group_lock
 from gleanery.storage.database import Database, Page
-from gleanery.storage.outputs.preparation import url_hash
+from gleanery.storage.outputs.hashes import url_hash
 from gleanery.values import countries
 
 _GROUP_ID = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"

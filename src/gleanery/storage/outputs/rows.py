@@ -1,22 +1,16 @@
-"""The rows of the table outputs: reads them by identity and writes the changes of a batch."""
+"""The rows of the table outputs: writes the changes of a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gleanery.storage.database import Database, Row
+from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.outputs import items
-from gleanery.storage.outputs.preparation import PreparedOutput, sent_hash
+from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
 
-# These statements do not name the group, although an identity belongs to one group. Without
-# statistics a planner could choose an index that begins with the group, and scan it.
-FETCH = """
-SELECT identity, sent, id, content, seq, approved, created, job_id, country, file_ids
-FROM outputs WHERE organization_id = $1 AND identity = $2
-"""
 _INSERT = """
 INSERT INTO outputs
     (organization_id, identity, seq, approved, scraped, item,
@@ -63,22 +57,6 @@ class OutputRow:
     seq_changed: bool = False
     sent_hash_changed: bool = False
     new_value: PreparedOutput | None = None
-
-    def has_bytes(self, raw_hash: bytes) -> bool:
-        """Tells if the stored content was sent in the bytes with this hash."""
-        return bool(raw_hash) and self.sent_hash == sent_hash(raw_hash, self.content_hash)
-
-
-async def is_stored(database: Database, identity: bytes, raw_hash: bytes) -> bool:
-    """Tells if the output is stored and was last sent in the bytes with this hash."""
-    found = await database.read(FETCH, database.organization_id, identity)
-    return bool(found) and OutputRow(*found[0]).has_bytes(raw_hash)
-
-
-async def fetch(locked: LockedGroup, identities: Collection[bytes]) -> dict[bytes, OutputRow]:
-    """Returns the stored rows by identity."""
-    found = await locked.transaction.fetch_by_keys(identities, FETCH, locked.organization_id)
-    return {row[0]: OutputRow(*row) for row in found}
 
 
 async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
