@@ -361,8 +361,8 @@ def test_a_chore_under_way_is_not_lost(tmp_path: Path) -> None:
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(5)))
     note = """
-INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until, done)
-SELECT 1, groups.id, jobs.id, 'approve', clock, 0 FROM groups, jobs
+INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until_seq, done_seq)
+SELECT 1, groups.id, jobs.id, 'approve', last_seq, 0 FROM groups, jobs
 """
     change_database(Settings(data=tmp_path / "data"), note)
     succeed("backup", str(tmp_path / "backup.tar"), "--with-key", *where)
@@ -403,7 +403,7 @@ def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     where = ["--data", str(tmp_path / "data"), "--database", url]
 
     def take_dump() -> None:
-        """As docs/operations.md tells to do it."""
+        """Follows docs/how-to/back-up-and-restore.md."""
         options = ("--enable-row-security", "--no-owner", "--no-privileges")
         everyone = {"PGOPTIONS": "-c gleanery.organization=-1"}
         dump.write_bytes(server.dump(url, *options, **everyone))

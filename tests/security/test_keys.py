@@ -247,7 +247,8 @@ def reencrypted(data: Path) -> int:
     with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
         kinds = ("cookies", "local_storage")
         counts = " + ".join(
-            f"(SELECT count(*) FROM {kind} WHERE substr(encrypted, 1, 4) = ?1)" for kind in kinds
+            f"(SELECT count(*) FROM {kind} WHERE substr(encrypted_value, 1, 4) = ?1)"
+            for kind in kinds
         )
         return int(connection.execute(f"SELECT {counts}", (first,)).get)
 
@@ -348,7 +349,9 @@ def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
     with serving(where) as (url, running), Client(url, make_token(where)) as client:
         fill(client, 3)
         strange = b"\x01\x02\x03\x04" + bytes(40)
-        change_database(settings, "UPDATE cookies SET encrypted = $1 WHERE name = 'c1'", strange)
+        change_database(
+            settings, "UPDATE cookies SET encrypted_value = $1 WHERE name = 'c1'", strange
+        )
         answer = client.get("/v1/cookies")
         assert answer.status_code == 503
         assert "retry-after" in answer.headers
@@ -363,7 +366,9 @@ def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
         assert "1 values are removed" in succeed("keys", "forget", "--yes", *where)
         assert [one["name"] for one in client.get("/v1/cookies").json()] == ["c0", "c2"]
         # The other way out: to store the value again.
-        change_database(settings, "UPDATE cookies SET encrypted = $1 WHERE name = 'c2'", strange)
+        change_database(
+            settings, "UPDATE cookies SET encrypted_value = $1 WHERE name = 'c2'", strange
+        )
         assert client.post("/v1/cookies", json=cookies(range(3))).json() == {
             "created": 1,
             "updated": 1,

@@ -22,27 +22,28 @@ from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import timestamps
 
 _NUMBER = """
-INSERT INTO audit_clocks (organization_id, clock) VALUES ($1, $2)
-ON CONFLICT (organization_id) DO UPDATE SET clock = CASE
-    WHEN audit_clocks.clock >= excluded.clock THEN audit_clocks.clock + 1 ELSE excluded.clock END
-RETURNING clock
+INSERT INTO audit_positions (organization_id, last_id) VALUES ($1, $2)
+ON CONFLICT (organization_id) DO UPDATE SET last_id = CASE
+    WHEN audit_positions.last_id >= excluded.last_id
+    THEN audit_positions.last_id + 1 ELSE excluded.last_id END
+RETURNING last_id
 """
 _ADD = """
-INSERT INTO audit (organization_id, id, token_id, request_id, action, about)
+INSERT INTO audit_log (organization_id, id, token_id, request_id, action, about)
 VALUES ($1, $2, $3, $4, $5, $6)
 """
 _PAGE = """
-SELECT id, token_id, request_id, action, about FROM audit
+SELECT id, token_id, request_id, action, about FROM audit_log
 WHERE organization_id = $1 AND id > $2 ORDER BY id LIMIT $3
 """
 _WITH_OLD = """
-SELECT organization_id FROM audit_clocks
-WHERE EXISTS (SELECT 1 FROM audit WHERE audit.organization_id = audit_clocks.organization_id
-              AND id < $1)
+SELECT organization_id FROM audit_positions
+WHERE EXISTS (SELECT 1 FROM audit_log
+              WHERE audit_log.organization_id = audit_positions.organization_id AND id < $1)
 """
 _FORGET = """
-DELETE FROM audit WHERE organization_id = $1 AND id < $2 AND id IN (
-    SELECT id FROM audit WHERE organization_id = $1 AND id < $2 ORDER BY id LIMIT $3)
+DELETE FROM audit_log WHERE organization_id = $1 AND id < $2 AND id IN (
+    SELECT id FROM audit_log WHERE organization_id = $1 AND id < $2 ORDER BY id LIMIT $3)
 RETURNING id
 """
 _AT_ONCE = 1000

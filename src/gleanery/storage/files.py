@@ -24,33 +24,36 @@ from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
 from gleanery.values.hashing import hash_parts
 
-_COLUMNS = "id, checksum, size, file_type, source, source_url, filename, created"
+_COLUMNS = "id, checksum, size, file_type, url_etag_hash, source_url, filename, created_at"
 _MARK_UNREFERENCED = (
-    "INSERT INTO unreferenced_blobs (organization_id, key, since) VALUES ($1, $2, $3)"
+    "INSERT INTO unreferenced_blobs (organization_id, key, unreferenced_at) VALUES ($1, $2, $3)"
 )
 _TAKE = """
-DELETE FROM unreferenced_blobs WHERE organization_id = $1 AND key = $2 AND since > 0 RETURNING key
+DELETE FROM unreferenced_blobs
+WHERE organization_id = $1 AND key = $2 AND unreferenced_at > 0 RETURNING key
 """
-_DOOM = (
-    "UPDATE unreferenced_blobs SET since = 0 WHERE organization_id = $1 AND key = $2 RETURNING key"
-)
+_DOOM = """
+UPDATE unreferenced_blobs SET unreferenced_at = 0
+WHERE organization_id = $1 AND key = $2 RETURNING key
+"""
 # Whoever gives a blob a file, or takes one away from it, holds the lock on the blob's row.
 _HOLD_BLOB = """
-INSERT INTO blobs (organization_id, checksum, key, files) VALUES ($1, $2, $3, 0)
-ON CONFLICT (organization_id, checksum) DO UPDATE SET files = blobs.files
+INSERT INTO blobs (organization_id, checksum, key, file_count) VALUES ($1, $2, $3, 0)
+ON CONFLICT (organization_id, checksum) DO UPDATE SET file_count = blobs.file_count
 RETURNING key
 """
 _SENT_AGAIN = f"""
-UPDATE files SET sent = $3, used = $3 WHERE organization_id = $1 AND id = $2 RETURNING {_COLUMNS}
+UPDATE files SET uploaded_at = $3, used_at = $3 WHERE organization_id = $1 AND id = $2
+RETURNING {_COLUMNS}
 """
 _ADD = f"""
-INSERT INTO files (organization_id, {_COLUMNS}, sent, used)
+INSERT INTO files (organization_id, {_COLUMNS}, uploaded_at, used_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $9)
 """
-_HOLD = "UPDATE blobs SET files = files WHERE organization_id = $1 AND checksum = $2"
+_HOLD = "UPDATE blobs SET file_count = file_count WHERE organization_id = $1 AND checksum = $2"
 _COUNT = """
-UPDATE blobs SET files = files + $3 WHERE organization_id = $1 AND checksum = $2
-RETURNING files, key
+UPDATE blobs SET file_count = file_count + $3 WHERE organization_id = $1 AND checksum = $2
+RETURNING file_count, key
 """
 _SHOW = f"""
 SELECT {_COLUMNS}, (SELECT key FROM blobs WHERE blobs.organization_id = files.organization_id
@@ -58,21 +61,24 @@ SELECT {_COLUMNS}, (SELECT key FROM blobs WHERE blobs.organization_id = files.or
 FROM files WHERE organization_id = $1
 """
 _NAME = f"""
-UPDATE files SET named = named + $3, used = $4 WHERE organization_id = $1 AND id = $2
+UPDATE files SET reference_count = reference_count + $3, used_at = $4
+WHERE organization_id = $1 AND id = $2
 RETURNING {_COLUMNS}, (SELECT key FROM blobs WHERE blobs.organization_id = files.organization_id
     AND blobs.checksum = files.checksum) AS key
 """
 _UNWANTED = """
-SELECT organization_id, checksum, id FROM files WHERE named = 0 AND used < $1
-ORDER BY used LIMIT $2
+SELECT organization_id, checksum, id FROM files WHERE reference_count = 0 AND used_at < $1
+ORDER BY used_at LIMIT $2
 """
 _FORGET = """
-DELETE FROM files WHERE organization_id = $1 AND id = $2 AND named = 0 AND used < $3 RETURNING id
+DELETE FROM files
+WHERE organization_id = $1 AND id = $2 AND reference_count = 0 AND used_at < $3 RETURNING id
 """
-_FORGET_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2 AND files = 0"
-_UNREFERENCED = (
-    "SELECT organization_id, key FROM unreferenced_blobs WHERE since < $1 ORDER BY since LIMIT $2"
-)
+_FORGET_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2 AND file_count = 0"
+_UNREFERENCED = """
+SELECT organization_id, key FROM unreferenced_blobs
+WHERE unreferenced_at < $1 ORDER BY unreferenced_at LIMIT $2
+"""
 _DROP = "DELETE FROM unreferenced_blobs WHERE organization_id = $1 AND key = $2"
 _AT_ONCE = 500
 ID_BYTES = 16
@@ -172,7 +178,7 @@ async def find(database: Database, file_id: str) -> File:
 
 async def find_by_source(database: Database, source_url: str, etag: str) -> File:
     """The file that was last sent from there."""
-    newest = f"{_SHOW} AND source = $2 ORDER BY sent DESC LIMIT 1"
+    newest = f"{_SHOW} AND url_etag_hash = $2 ORDER BY uploaded_at DESC LIMIT 1"
     source = url_etag_hash(source_url, etag)
     return _found(await database.read(newest, database.organization_id, source))
 

@@ -14,32 +14,34 @@ BulkJobKind = Literal["approve", "withdraw", "delete"]
 
 # All take the lock on the group's row: what is written after them is committed in their order.
 _ENTER_NEW = """
-INSERT INTO groups (organization_id, name, clock) VALUES ($1, $2, 0)
+INSERT INTO groups (organization_id, name, last_seq) VALUES ($1, $2, 0)
 ON CONFLICT (organization_id, name) DO UPDATE SET deleted = FALSE
-RETURNING id, clock, outputs, key_fields, schema
+RETURNING id, last_seq, output_count, key_fields, schema
 """
 _ENTER = """
 UPDATE groups SET name = name WHERE organization_id = $1 AND name = $2 AND NOT deleted
-RETURNING id, clock, outputs, key_fields, schema
+RETURNING id, last_seq, output_count, key_fields, schema
 """
 _KEEP = """
-UPDATE groups SET clock = $3, outputs = outputs + $4 WHERE organization_id = $1 AND id = $2
+UPDATE groups SET last_seq = $3, output_count = output_count + $4
+WHERE organization_id = $1 AND id = $2
 """
 _COUNT_JOB = """
-UPDATE jobs SET outputs = outputs + $3, approved = approved + $4
+UPDATE jobs SET output_count = output_count + $3, approved_count = approved_count + $4
 WHERE organization_id = $1 AND id = $2
 """
 _COUNT_COUNTRY = """
-INSERT INTO countries (organization_id, group_id, country, outputs) VALUES ($1, $2, $3, $4)
+INSERT INTO country_counts (organization_id, group_id, country, output_count)
+VALUES ($1, $2, $3, $4)
 ON CONFLICT (organization_id, group_id, country)
-DO UPDATE SET outputs = countries.outputs + excluded.outputs
+DO UPDATE SET output_count = country_counts.output_count + excluded.output_count
 """
 _JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
 _NEW_JOB = """
 INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING id
 """
 _CHORE = """
-SELECT id, job_id, kind, until, done FROM bulk_jobs
+SELECT id, job_id, kind, until_seq, done_seq FROM bulk_jobs
 WHERE organization_id = $1 AND group_id = $2 ORDER BY id LIMIT 1
 """
 _EXISTS = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"

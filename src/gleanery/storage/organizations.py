@@ -12,26 +12,27 @@ from gleanery.storage import audit
 from gleanery.storage.database import Database, Engine, Transaction
 
 _ORGANIZATION = """
-INSERT INTO organizations (name, created) VALUES ($1, $2)
+INSERT INTO organizations (name, created_at) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET name = excluded.name
 RETURNING id
 """
 _TOKEN = """
-INSERT INTO tokens (organization_id, digest, scopes, created, expires)
+INSERT INTO tokens (organization_id, digest, scopes, created_at, expires_at)
 VALUES ($1, $2, $3, $4, $5)
 RETURNING id
 """
 _ALL = "SELECT id FROM organizations ORDER BY id"
 _GRANT = """
-SELECT id, organization_id, scopes, expires FROM tokens WHERE digest = $1 AND revoked IS NULL
+SELECT id, organization_id, scopes, expires_at FROM tokens
+WHERE digest = $1 AND revoked_at IS NULL
 """
 _LIST = """
-SELECT tokens.id, organizations.name, scopes, tokens.created, expires, revoked
+SELECT tokens.id, organizations.name, scopes, tokens.created_at, expires_at, revoked_at
 FROM tokens JOIN organizations ON organizations.id = organization_id
 ORDER BY tokens.id
 """
 _OWNER = "SELECT organization_id FROM tokens WHERE id = $1"
-_REVOKE = "UPDATE tokens SET revoked = $2 WHERE id = $1 AND revoked IS NULL RETURNING id"
+_REVOKE = "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING id"
 
 
 @dataclass(frozen=True, slots=True)

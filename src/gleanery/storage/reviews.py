@@ -13,22 +13,22 @@ from gleanery.storage.database import Database
 from gleanery.values import timestamps
 
 _APPEND = """
-INSERT INTO reviews (organization_id, group_id, job_id, review_id, status, comment, created)
+INSERT INTO reviews (organization_id, group_id, job_id, review_id, status, comment, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 RETURNING id
 """
-_NOTE_LATEST = "UPDATE jobs SET latest_review = $3 WHERE organization_id = $1 AND id = $2"
+_NOTE_LATEST = "UPDATE jobs SET latest_review_id = $3 WHERE organization_id = $1 AND id = $2"
 _LATEST = """
-SELECT jobs.name, review_id, created, status, comment
+SELECT jobs.name, review_id, created_at, status, comment
 FROM jobs JOIN reviews
-    ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review
+    ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
 WHERE jobs.organization_id = $1
     AND jobs.group_id = (SELECT id FROM groups WHERE organization_id = $1 AND name = $2)
-    AND latest_review IS NOT NULL
-ORDER BY latest_review DESC
+    AND latest_review_id IS NOT NULL
+ORDER BY latest_review_id DESC
 """
 _HISTORY = """
-SELECT jobs.name, review_id, created, status, comment, reviews.id
+SELECT jobs.name, review_id, created_at, status, comment, reviews.id
 FROM reviews JOIN jobs ON jobs.organization_id = reviews.organization_id AND jobs.id = job_id
 WHERE reviews.organization_id = $1
     AND reviews.group_id = (SELECT id FROM groups WHERE organization_id = $1 AND name = $2)

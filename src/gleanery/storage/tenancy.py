@@ -16,12 +16,12 @@ NO_TENANT = 0
 ANY_TENANT = 1  # and above: some organization's number
 
 OWNED = (
-    "audit",
-    "audit_clocks",
+    "audit_log",
+    "audit_positions",
     "blobs",
     "bulk_jobs",
     "cookies",
-    "countries",
+    "country_counts",
     "files",
     "groups",
     "jobs",

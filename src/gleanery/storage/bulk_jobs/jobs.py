@@ -23,10 +23,10 @@ T = TypeVar("T")
 _log = logging.getLogger("gleanery")
 
 _NOTE = """
-INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until, done)
+INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until_seq, done_seq)
 VALUES ($1, $2, $3, $4, $5, 0)
 """
-_PROGRESS = "UPDATE bulk_jobs SET done = $3 WHERE organization_id = $1 AND id = $2"
+_PROGRESS = "UPDATE bulk_jobs SET done_seq = $3 WHERE organization_id = $1 AND id = $2"
 _FINISH = "DELETE FROM bulk_jobs WHERE organization_id = $1 AND id = $2"
 _LEFT_OVER = """
 SELECT bulk_jobs.organization_id, groups.name, bulk_jobs.id FROM bulk_jobs

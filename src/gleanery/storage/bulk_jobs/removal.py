@@ -17,25 +17,27 @@ SELECT job_id, id FROM reviews
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $4 LIMIT $3
 """
 _NO_LATEST = """
-UPDATE jobs SET latest_review = NULL WHERE organization_id = $1 AND id = $2 AND latest_review = $3
+UPDATE jobs SET latest_review_id = NULL
+WHERE organization_id = $1 AND id = $2 AND latest_review_id = $3
 """
 _DELETE_REVIEW = "DELETE FROM reviews WHERE organization_id = $1 AND id = $2"
 _EMPTY_JOBS = """
-SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND outputs = 0 LIMIT $3
+SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND output_count = 0 LIMIT $3
 """
-_DELETE_JOB = "DELETE FROM jobs WHERE organization_id = $1 AND id = $2 AND outputs = 0"
+_DELETE_JOB = "DELETE FROM jobs WHERE organization_id = $1 AND id = $2 AND output_count = 0"
 _NO_COUNTRIES = """
-SELECT country FROM countries WHERE organization_id = $1 AND group_id = $2 AND outputs = 0 LIMIT $3
+SELECT country FROM country_counts
+WHERE organization_id = $1 AND group_id = $2 AND output_count = 0 LIMIT $3
 """
 _DELETE_COUNTRY = """
-DELETE FROM countries WHERE organization_id = $1 AND group_id = $2 AND country = $3
+DELETE FROM country_counts WHERE organization_id = $1 AND group_id = $2 AND country = $3
 """
 _CLEAR = """
 UPDATE groups SET display_name = NULL, key_fields = NULL, schema = NULL, retain_days = NULL
 WHERE organization_id = $1 AND id = $2
 """
 _DELETE_GROUP = """
-UPDATE groups SET deleted = TRUE WHERE organization_id = $1 AND id = $2 AND outputs = 0
+UPDATE groups SET deleted = TRUE WHERE organization_id = $1 AND id = $2 AND output_count = 0
 """
 
 

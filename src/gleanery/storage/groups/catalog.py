@@ -17,27 +17,28 @@ from gleanery.storage.outputs import rules
 from gleanery.values import json_text, timestamps
 
 _GROUPS = """
-SELECT id, name, display_name, outputs, clock, key_fields, schema, retain_days FROM groups
+SELECT id, name, display_name, output_count, last_seq, key_fields, schema, retain_days FROM groups
 WHERE organization_id = $1 AND NOT deleted
 """
 _JOBS = """
-SELECT jobs.group_id, name, outputs, approved, review_id, created, status, comment
+SELECT jobs.group_id, name, output_count, approved_count, review_id, created_at, status, comment
 FROM jobs LEFT JOIN reviews
-    ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review
+    ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
 WHERE jobs.organization_id = $1
 """
 _COUNTRIES = """
-SELECT group_id, country, outputs FROM countries WHERE organization_id = $1 AND outputs > 0
+SELECT group_id, country, output_count FROM country_counts
+WHERE organization_id = $1 AND output_count > 0
 """
 _BY_AGE = "ORDER BY jobs.id"
 _BY_NAME = "ORDER BY country"
 _SET = """
 UPDATE groups
-SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry = 0
+SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry_at = 0
 WHERE organization_id = $1 AND id = $2
 """
 _JOB = """
-SELECT id, outputs FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3
+SELECT id, output_count FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3
 """
 
 

@@ -29,28 +29,30 @@ _IDENTITY_OF: dict[str, Callable[..., bytes]] = {
     "local_storage": local_storage.identity_of,
 }
 _NAMED_BY = {"cookies": "domain, path, name", "local_storage": "group_id, domain, path, key"}
-_MARK = f"substr(encrypted, 1, {FINGERPRINT_BYTES})"
+_MARK = f"substr(encrypted_value, 1, {FINGERPRINT_BYTES})"
 _COUNT = {
     kind: f"SELECT {_MARK}, count(*) FROM {kind} WHERE organization_id = $1 GROUP BY 1"
     for kind in _KINDS
 }
 _NEXT = {
     kind: f"""
-SELECT id, encrypted, {_NAMED_BY[kind]} FROM {kind}
+SELECT id, encrypted_value, {_NAMED_BY[kind]} FROM {kind}
 WHERE organization_id = $1 AND id > $2 AND {_MARK} <> $3 ORDER BY id LIMIT $4
 """
     for kind in _KINDS
 }
 _ONE = {
-    kind: f"SELECT id, identity, encrypted FROM {kind} WHERE organization_id = $1 AND id = $2"
+    kind: f"SELECT id, identity, encrypted_value FROM {kind} WHERE organization_id = $1 AND id = $2"
     for kind in _KINDS
 }
 _RESEAL = {
-    kind: f"UPDATE {kind} SET encrypted = $3 WHERE organization_id = $1 AND id = $2"
+    kind: f"UPDATE {kind} SET encrypted_value = $3 WHERE organization_id = $1 AND id = $2"
     for kind in _KINDS
 }
 _REMOVE = {
-    kind: f"DELETE FROM {kind} WHERE organization_id = $1 AND id = $2 AND encrypted = $3 RETURNING id"
+    kind: f"""
+DELETE FROM {kind} WHERE organization_id = $1 AND id = $2 AND encrypted_value = $3 RETURNING id
+"""
     for kind in _KINDS
 }
 _AT_ONCE = 500

@@ -18,13 +18,13 @@ from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.storage.outputs import mutations
 from gleanery.values import timestamps
 
-_MADE = "SELECT min(applied) FROM migrations"
-_LAST_CHANGE = "SELECT coalesce(max(clock), 0) FROM groups WHERE organization_id = $1"
+_MADE = "SELECT min(applied_at) FROM migrations"
+_LAST_CHANGE = "SELECT coalesce(max(last_seq), 0) FROM groups WHERE organization_id = $1"
 _GROUPS = """
-SELECT name, outputs FROM groups
+SELECT name, output_count FROM groups
 WHERE organization_id = $1 AND NOT deleted ORDER BY id
 """
-_MOVE_CLOCKS = "UPDATE groups SET clock = $2 WHERE organization_id = $1 AND clock < $2"
+_RAISE_LAST_SEQ = "UPDATE groups SET last_seq = $2 WHERE organization_id = $1 AND last_seq < $2"
 _FORGET_DELETIONS = "DELETE FROM tombstones WHERE organization_id = $1"  # nobody may ask for them
 _AT_ONCE = 1000
 _LEAST_SKIPPED = 3600 * timestamps.SECOND
@@ -80,7 +80,7 @@ async def _refuse_cursors(
 async def _move_on(moment: int, transaction: Transaction) -> None:
     organization_id = transaction.organization_id
     await transaction.fetch(_FORGET_DELETIONS, organization_id)
-    await transaction.fetch(_MOVE_CLOCKS, organization_id, moment)
+    await transaction.fetch(_RAISE_LAST_SEQ, organization_id, moment)
     about = AuditAbout()
     await audit.note(transaction, audit.COMMAND_LINE, moment, "restore", about)
 

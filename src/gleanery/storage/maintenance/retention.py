@@ -16,7 +16,7 @@ from gleanery.values import timestamps
 
 _EXPIRING = """
 SELECT organization_id, name, id, retain_days FROM groups
-WHERE retain_days IS NOT NULL AND NOT deleted AND next_expiry <= $1
+WHERE retain_days IS NOT NULL AND NOT deleted AND next_expiry_at <= $1
 """
 _SCRAPED = """
 SELECT identity, seq, scraped FROM outputs
@@ -29,7 +29,8 @@ _STILL_OLD = """
 SELECT identity FROM outputs WHERE organization_id = $1 AND identity = $2 AND scraped < $3
 """
 _LOOK_AGAIN = """
-UPDATE groups SET next_expiry = $4 WHERE organization_id = $1 AND id = $2 AND retain_days = $3
+UPDATE groups SET next_expiry_at = $4
+WHERE organization_id = $1 AND id = $2 AND retain_days = $3
 """
 _AT_ONCE = 1000
 _HOUR = 3600 * timestamps.SECOND

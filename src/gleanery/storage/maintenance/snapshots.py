@@ -14,9 +14,11 @@ from gleanery.storage.tenancy import ANY_TENANT
 
 _BLOBS = "SELECT organization_id, checksum, key FROM blobs ORDER BY key"
 _KEY = "SELECT value FROM metadata WHERE name = 'secret key'"
-_FORGET_UNNAMED = "DELETE FROM files WHERE organization_id = $1 AND checksum = $2 AND named = 0"
+_FORGET_UNNAMED = (
+    "DELETE FROM files WHERE organization_id = $1 AND checksum = $2 AND reference_count = 0"
+)
 _LEFT = "SELECT count(*) FROM files WHERE organization_id = $1 AND checksum = $2"
-_COUNT = "UPDATE blobs SET files = $3 WHERE organization_id = $1 AND checksum = $2"
+_COUNT = "UPDATE blobs SET file_count = $3 WHERE organization_id = $1 AND checksum = $2"
 _FORGET_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2"
 _PAGES_AT_ONCE = 256
 _BUSY_MS = 10_000

@@ -14,12 +14,12 @@ NEWEST_APPLIED = "SELECT coalesce(max(number), 0) FROM migrations"
 
 _BOOKKEEPING = """
 CREATE TABLE IF NOT EXISTS migrations (
-    number  INTEGER PRIMARY KEY,
-    name    TEXT NOT NULL,
-    applied BIGINT NOT NULL
+    number     INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL,
+    applied_at BIGINT NOT NULL
 )
 """
-_NOTE = "INSERT INTO migrations (number, name, applied) VALUES ($1, $2, $3)"
+_NOTE = "INSERT INTO migrations (number, name, applied_at) VALUES ($1, $2, $3)"
 
 
 @dataclass(frozen=True, slots=True)

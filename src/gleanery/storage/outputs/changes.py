@@ -18,17 +18,18 @@ from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
 
 _GROUP = f"""
-SELECT id, purged, clock, {metadata.RESTORED} FROM groups WHERE organization_id = $1 AND name = $2
+SELECT id, purged_seq, last_seq, {metadata.RESTORED} FROM groups
+WHERE organization_id = $1 AND name = $2
 """
 _CHANGES = """
-SELECT seq, created, item, id, identity, job FROM (
+SELECT seq, created, item, id, identity, job_name FROM (
     SELECT * FROM (
-        SELECT seq, created, item, id, identity, NULL AS job FROM outputs
+        SELECT seq, created, item, id, identity, NULL AS job_name FROM outputs
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS stored
     UNION ALL
     SELECT * FROM (
-        SELECT seq, 0 AS created, CAST(NULL AS BYTEA) AS item, id, identity, job
+        SELECT seq, 0 AS created, CAST(NULL AS BYTEA) AS item, id, identity, job_name
         FROM tombstones
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS deleted
@@ -46,7 +47,7 @@ DELETE FROM tombstones WHERE organization_id = $1 AND group_id = $2 AND seq <= $
 RETURNING seq
 """
 _SET_PURGED = """
-UPDATE groups SET purged = $3 WHERE organization_id = $1 AND id = $2 AND purged < $3
+UPDATE groups SET purged_seq = $3 WHERE organization_id = $1 AND id = $2 AND purged_seq < $3
 """
 _MAX_SEQ = 2**63 - 1
 _CHUNK = 1000

@@ -27,7 +27,7 @@ DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND group_id = 
 RETURNING identity, id, job_id, approved, country, file_ids
 """
 _INSERT_TOMBSTONE = """
-INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job)
+INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
 

@@ -91,7 +91,7 @@ async def raise_walls(transaction: Transaction) -> None:
     if lacking:
         await transaction.run_script(_RIGHT_TO_ENTER)
     for [table] in lacking:
-        may = _MAY_NOT_CHANGE if table == "audit" else _MAY
+        may = _MAY_NOT_CHANGE if table == "audit_log" else _MAY
         await transaction.run_script(_RIGHTS.format(may, table))
 
 

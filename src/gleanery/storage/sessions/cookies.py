@@ -13,7 +13,7 @@ from gleanery.storage.sessions import records
 from gleanery.values.hashing import hash_parts
 
 _LIST = """
-SELECT identity, encrypted, domain, host, name, path, secure, http_only, expires
+SELECT identity, encrypted_value, domain, host, name, path, secure, http_only, expires
 FROM cookies WHERE organization_id = $1
 """
 _SEEN = f"AND (host = $2 OR {records.IS_PARENT_HOST})"
@@ -24,12 +24,13 @@ _STATEMENTS = records.Statements(
     known=f"{_LIST} AND identity = $2",
     store="""
 INSERT INTO cookies
-    (organization_id, identity, encrypted, updated, domain, host, name, path, secure, http_only,
-     expires)
+    (organization_id, identity, encrypted_value, updated_at, domain, host, name, path, secure,
+     http_only, expires)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (organization_id, identity) DO UPDATE SET
-    encrypted = excluded.encrypted, updated = excluded.updated, path = excluded.path,
-    secure = excluded.secure, http_only = excluded.http_only, expires = excluded.expires
+    encrypted_value = excluded.encrypted_value, updated_at = excluded.updated_at,
+    path = excluded.path, secure = excluded.secure, http_only = excluded.http_only,
+    expires = excluded.expires
 """,
     list=f"{_LIST} ORDER BY id",
     list_seen=f"{_LIST} {_SEEN} ORDER BY id",

@@ -15,7 +15,7 @@ from gleanery.values import timestamps
 from gleanery.values.hashing import hash_parts
 
 _LIST = """
-SELECT identity, encrypted, group_id, domain, key, path, expires, id, created, updated
+SELECT identity, encrypted_value, group_id, domain, key, path, expires, id, created_at, updated_at
 FROM local_storage WHERE organization_id = $1
 """
 # Local storage belongs to one host; a leading dot says that subdomains see it too.
@@ -25,16 +25,17 @@ _STATEMENTS = records.Statements(
     set="set_local_storage",
     remove="delete_local_storage",
     known="""
-SELECT identity, encrypted, group_id, domain, host, key, path, expires
+SELECT identity, encrypted_value, group_id, domain, host, key, path, expires
 FROM local_storage WHERE organization_id = $1 AND identity = $2
 """,
     store="""
 INSERT INTO local_storage
-    (organization_id, identity, encrypted, created, updated, group_id, domain, host, key, path,
-     expires)
+    (organization_id, identity, encrypted_value, created_at, updated_at, group_id, domain, host,
+     key, path, expires)
 VALUES ($1, $2, $3, $4, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (organization_id, identity) DO UPDATE SET
-    encrypted = excluded.encrypted, updated = excluded.updated, expires = excluded.expires
+    encrypted_value = excluded.encrypted_value, updated_at = excluded.updated_at,
+    expires = excluded.expires
 """,
     list=f"{_LIST} ORDER BY id",
     list_seen=f"{_LIST} {_SEEN} ORDER BY id",

@@ -33,7 +33,7 @@ _BUSY_MS = 10_000  # how long another process's writer may keep ours waiting
 _SMALL_PAGE = 100  # items; to read a large one takes so long that nothing is gained by company
 _LOOK_SECONDS = 0.03  # how often a watcher looks whether something was committed
 
-_GROUP_CLOCK = "SELECT clock, deleted FROM groups WHERE organization_id = $1 AND name = $2"
+_GROUP_CLOCK = "SELECT last_seq, deleted FROM groups WHERE organization_id = $1 AND name = $2"
 
 
 @lru_cache(maxsize=128)
