@@ -50,13 +50,13 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
 # all organizations.
 OVER_ALL = {
     "audit._WITH_OLD": "organizations with audit entries to purge",
-    "outputs.changes._GROUPS_WITH_TOMBSTONES": "groups with tombstones to purge",
+    "outputs.changes._GROUPS_WITH_EXPIRED_TOMBSTONES": "groups with tombstones to purge",
     "bulk_jobs.jobs._LEFT_OVER": "bulk jobs that a crash interrupted",
     "files._UNREFERENCED": "blobs without a file",
     "files._UNWANTED": "files that no output references",
     "postgres.database._SKIP_IDS": "the sequences of every table, after a restore",
-    "outputs.idempotency._FORGET": "purges old responses, a thousand at a time",
-    "outputs.idempotency._SOME": "tells if there are old responses",
+    "outputs.idempotency._DELETE_EXPIRED": "purges old responses, a thousand at a time",
+    "outputs.idempotency._ANY_EXPIRED": "tells if there are old responses",
     "maintenance.retention._EXPIRING": "groups with expired outputs",
     "maintenance.snapshots._BLOBS": "a backup holds the bytes of all organizations",
 }
@@ -78,7 +78,9 @@ def modules() -> Iterator[tuple[str, ModuleType]]:
 
 def statements() -> dict[str, str]:
     """Every statement in the storage package, and each form of a page's statement."""
-    found = {f"pages {filters}": pages._statement(filters) for filters in ((), ("job_id", "url"))}
+    found = {
+        f"pages {filters}": pages._statement(filters) for filters in ((), ("job_id", "url_hash"))
+    }
     for module_name, module in modules():
         if module_name in ("postgres.row_security", "migrations"):
             continue

@@ -24,11 +24,11 @@ OWNED = (
     "country_counts",
     "files",
     "groups",
+    "idempotency_keys",
     "jobs",
     "local_storage",
     "unreferenced_blobs",
     "outputs",
-    "requests",
     "reviews",
     "tombstones",
 )

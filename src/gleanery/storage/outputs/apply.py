@@ -20,7 +20,7 @@ from gleanery.storage.outputs.rows import OutputRow
 # The statement does not name the group, although an identity belongs to one group. Without
 # statistics a planner could choose an index that begins with the group, and scan it.
 FETCH_ROWS = """
-SELECT identity, sent, id, content, seq, approved, created, job_id, country, file_ids
+SELECT identity, sent_hash, id, content_hash, seq, approved, created_seq, job_id, country, file_ids
 FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 _FILE_NOT_FOUND = "Your organization has no file with this id"

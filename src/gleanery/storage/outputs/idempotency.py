@@ -14,17 +14,21 @@ from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text
 from gleanery.values.hashing import hash_parts
 
-_SELECT = "SELECT content, answer FROM requests WHERE organization_id = $1 AND identity = $2"
+_SELECT = """
+SELECT request_hash, response FROM idempotency_keys
+WHERE organization_id = $1 AND key_hash = $2
+"""
 _INSERT = """
-INSERT INTO requests (organization_id, identity, content, answer, created)
+INSERT INTO idempotency_keys (organization_id, key_hash, request_hash, response, created_at)
 VALUES ($1, $2, $3, $4, $5)
 """
 _DELETE_EXPIRED = """
-DELETE FROM requests WHERE (organization_id, identity) IN (
-    SELECT organization_id, identity FROM requests WHERE created < $1 ORDER BY created LIMIT $2)
+DELETE FROM idempotency_keys WHERE (organization_id, key_hash) IN (
+    SELECT organization_id, key_hash FROM idempotency_keys
+    WHERE created_at < $1 ORDER BY created_at LIMIT $2)
 RETURNING organization_id
 """
-_ANY_EXPIRED = "SELECT 1 FROM requests WHERE created < $1 LIMIT 1"
+_ANY_EXPIRED = "SELECT 1 FROM idempotency_keys WHERE created_at < $1 LIMIT 1"
 _DELETED_PER_TRANSACTION = 1000
 
 

@@ -30,7 +30,9 @@ from gleanery.storage.outputs.idempotency import IdempotentRequest
 from gleanery.storage.outputs.preparation import PreparedBatch, prepare
 from gleanery.storage.outputs.rules import check_batch
 
-_HASHES = "SELECT sent, content FROM outputs WHERE organization_id = $1 AND identity = $2"
+_HASHES = """
+SELECT sent_hash, content_hash FROM outputs WHERE organization_id = $1 AND identity = $2
+"""
 _SMALL_BATCH = 16  # outputs; to parse them takes less time than to look up the first one
 
 
