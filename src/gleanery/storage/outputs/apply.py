@@ -1,4 +1,4 @@
-"""Applying a prepared batch under the group's lock: compares it with the stored outputs."""
+"""Applying a prepared batch under the group's lock: decides which outputs are new or changed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
-from gleanery.errors import ErrorDetail, ReferenceNotFound
 from gleanery.models.responses import IngestAnswer, StoredOutput
-from gleanery.storage import files
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
 from gleanery.storage.outputs import mutations, rows
+from gleanery.storage.outputs.file_references import reference_files
 from gleanery.storage.outputs.hashes import has_same_bytes
 from gleanery.storage.outputs.idempotency import IdempotentRequest
 from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput, UnparsedOutput
@@ -23,7 +22,6 @@ FETCH_ROWS = """
 SELECT identity, sent_hash, id, content_hash, seq, approved, created_seq, job_id, country, file_ids
 FROM outputs WHERE organization_id = $1 AND identity = $2
 """
-_FILE_NOT_FOUND = "Your organization has no file with this id"
 
 RowsByIdentity = dict[bytes, OutputRow]
 
@@ -78,7 +76,7 @@ async def _apply(
     jobs = {name: await locked.job(name) for name in dict.fromkeys(o.job for o in changed)}
     results = [_apply_output(locked, stored, output, jobs, new_ids) for output in outputs]
     _count_new(locked, stored.values())
-    await _reference_files(locked, stored.values(), changed)
+    await reference_files(locked, stored.values(), changed)
     await rows.write(locked, stored.values())
     return results
 
@@ -185,40 +183,6 @@ def _count_new(locked: LockedGroup, stored: Collection[OutputRow]) -> None:
     new = Counter((row.job_id, row.country) for row in stored if row.is_new)
     for (job_id, country), count in new.items():
         locked.count(job_id, outputs=count, country=country)
-
-
-async def _reference_files(
-    locked: LockedGroup, stored: Collection[OutputRow], changed: Sequence[PreparedOutput]
-) -> None:
-    """Renders the files that the new values reference, and updates the files' reference counts."""
-    requested = {file.id for output in changed for file in output.files if file.id is not None}
-    affected = [row for row in stored if row.new_value and (row.new_value.files or row.file_ids)]
-    if not affected and not requested:
-        return
-    count_changes = Counter(dict.fromkeys(requested, 0))
-    for row in affected:
-        assert row.new_value is not None
-        count_changes.update(file.id for file in row.new_value.files if file.id is not None)
-        count_changes.subtract(files.named_in(row.file_ids))
-    found = await files.name(locked, count_changes) if count_changes else {}
-    _check_files_found(changed, found)
-    texts = files.Texts(found, locked.now)
-    for row in affected:
-        assert row.new_value is not None
-        row.files_json, row.file_ids = texts.of(row.new_value.files)
-
-
-def _check_files_found(changed: Sequence[PreparedOutput], found: Collection[bytes]) -> None:
-    missing = [
-        ErrorDetail(
-            ("body", str(output.position), "files", str(index), "id"), _FILE_NOT_FOUND, "not_found"
-        )
-        for output in changed
-        for index, file in enumerate(output.files)
-        if file.id is not None and file.id not in found
-    ]
-    if missing:
-        raise ReferenceNotFound(*missing)
 
 
 def _result(row: OutputRow, change: Literal["created", "updated", "unchanged"]) -> StoredOutput:

@@ -94,10 +94,7 @@ def _render(unparsed: UnparsedOutput, output: Output, position: int) -> Prepared
     tags, file_inputs = tags or {}, file_inputs or ()
     value_hash = json_text.canonical_hash(data)
     url = length_prefixed(source_url)
-    rest = url + length_prefixed(json_text.canonical(tags))
-    if file_inputs:
-        rest += b"".join(map(_canonical_file, file_inputs))
-    content_hash = value_hash[:HASH_BYTES] + sha256(rest).digest()[:HASH_BYTES]
+    content_hash = value_hash[:HASH_BYTES] + _rest_hash(url, tags, file_inputs)
     return PreparedOutput(
         identity,
         sent_hash(raw_hash, content_hash),
@@ -119,6 +116,14 @@ def _render(unparsed: UnparsedOutput, output: Output, position: int) -> Prepared
         [files.named(file) for file in file_inputs] if file_inputs else (),
         position,
     )
+
+
+def _rest_hash(url: bytes, tags: dict[str, Any], file_inputs: Sequence[FileIn]) -> bytes:
+    """Hashes everything but the value that a client can see change."""
+    rest = url + length_prefixed(json_text.canonical(tags))
+    if file_inputs:
+        rest += b"".join(map(_canonical_file, file_inputs))
+    return sha256(rest).digest()[:HASH_BYTES]
 
 
 def _canonical_file(file: FileIn) -> bytes:
