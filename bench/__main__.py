@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Callable
 
 from bench import commits, depth, files, filters, ingest, pages, process, results
-from bench.ground import ROOT, Ground, ground
+from bench.environment import ROOT, Environment, open_environment
 from bench.load import LOAD_CORE
 
-PARTS: dict[str, Callable[[Ground], None]] = {
+PARTS: dict[str, Callable[[Environment], None]] = {
     "start": process.start,
     "ingest": ingest.measure,
     "commits": commits.measure,
@@ -27,12 +27,16 @@ PARTS: dict[str, Callable[[Ground], None]] = {
 
 def main() -> int:
     asked = _arguments()
-    with ground() as found:
+    with open_environment() as environment:
         os.sched_setaffinity(0, {LOAD_CORE})  # after PostgreSQL, which may use every core
-        failed = [name for name in asked.parts or PARTS if not _is_measured(name, found)]
-        print(results.table(found.notes.figures))
+        failed = [name for name in asked.parts or PARTS if not _is_measured(name, environment)]
+        print(results.table(environment.notes.figures))
         if asked.write:
-            results.write(ROOT / "docs" / "performance.md", found.notes.figures, found.notes.speeds)
+            results.write(
+                ROOT / "docs" / "performance.md",
+                environment.notes.figures,
+                environment.notes.speeds,
+            )
     return len(failed)
 
 
@@ -48,13 +52,13 @@ def _arguments() -> argparse.Namespace:
     return asked
 
 
-def _is_measured(name: str, ground: Ground) -> bool:
+def _is_measured(name: str, environment: Environment) -> bool:
     """What the other parts found must not be lost with one that fails."""
     try:
-        PARTS[name](ground)
+        PARTS[name](environment)
     except Exception as why:
         traceback.print_exc()
-        ground.notes.figure(f"the rest of {name}", None, None, f"{type(why).__name__}: {why}")
+        environment.notes.figure(f"the rest of {name}", None, None, f"{type(why).__name__}: {why}")
         return False
     return True
 

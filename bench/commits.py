@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import apsw
 
-from bench.ground import Ground
+from bench.environment import Environment
 from bench.ingest import new_sqlite
 from bench.load import SECONDS
 from bench.measuring import Turns
@@ -29,9 +29,9 @@ _SEAL_BYTES = 32
 """What sealing adds to a value."""
 
 
-def measure(ground: Ground) -> None:
-    connection = new_sqlite(ground, "commits-driver")
-    one, other = ground.empty("commits"), ground.empty("commits-apart")
+def measure(environment: Environment) -> None:
+    connection = new_sqlite(environment, "commits-driver")
+    one, other = environment.empty("commits"), environment.empty("commits-apart")
     with one.serving() as together, other.serving(module="bench.apart") as apart:
         turns = Turns(
             {
@@ -42,8 +42,8 @@ def measure(ground: Ground) -> None:
         ).run()
     connection.close()
     work = f"{_CLIENTS} connections posting a cookie each, SQLite, of"
-    ground.notes.ratio(f"{work} one commit a request", at_least(4), turns, _TOGETHER, _APART)
-    ground.notes.ratio(f"{work} the driver's single commits", None, turns, _TOGETHER, _DRIVER)
+    environment.notes.ratio(f"{work} one commit a request", at_least(4), turns, _TOGETHER, _APART)
+    environment.notes.ratio(f"{work} the driver's single commits", None, turns, _TOGETHER, _DRIVER)
 
 
 def _posted(service: Service) -> float:

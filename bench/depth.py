@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from bench import data
-from bench.ground import Ground
+from bench.environment import Environment
 from bench.measuring import Notes, Turns
 from bench.nodes import Node
 from bench.results import at_most
 
 
-def measure(ground: Ground) -> None:
-    for engine, node in ground.nodes().items():
-        _note(ground.notes, engine, _turns(node))
+def measure(environment: Environment) -> None:
+    for engine, node in environment.nodes().items():
+        _note(environment.notes, engine, _turns(node))
 
 
 def _turns(node: Node) -> Turns:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bench import data
-from bench.ground import Ground
+from bench.environment import Environment
 from bench.measuring import Turns, say
 from bench.nodes import Service
 from bench.results import at_most
@@ -19,8 +19,8 @@ _FILES = 3
 _LIMIT = 1000
 
 
-def measure(ground: Ground) -> None:
-    node = ground.empty("files")
+def measure(environment: Environment) -> None:
+    node = environment.empty("files")
     with node.serving() as service:
         say(f"Uploading {_OUTPUTS * _FILES:,} files …")
         service.fill("without", data.outputs(_OUTPUTS))
@@ -30,7 +30,7 @@ def measure(ground: Ground) -> None:
         size = {group: len(service.get(paths[group][0])) for group in paths}
     work = f"{_LIMIT}-item page, SQLite, {_FILES} files an output, times as slow as none"
     more = f"; {size['with'] / size['without']:.2f} times the bytes"
-    ground.notes.ratio(work, at_most(2), turns, "without", "with", more)
+    environment.notes.ratio(work, at_most(2), turns, "without", "with", more)
 
 
 def _with_files(service: Service) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 from urllib.parse import quote
 
 from bench import data
-from bench.ground import Ground
+from bench.environment import Environment
 from bench.load import NotMeasured
 from bench.measuring import Measure, Notes, Turns
 from bench.nodes import Node, Service, moment
@@ -25,16 +25,16 @@ _NEWEST = 100
 _NONE = "no filter"
 
 
-def measure(ground: Ground) -> None:
-    for engine, node in ground.nodes().items():
+def measure(environment: Environment) -> None:
+    for engine, node in environment.nodes().items():
         with node.serving() as service:
             work = f"{engine}: every filter, and any two, times as slow as none"
-            _note_slowest(ground.notes, work, _any(node, service))
+            _note_slowest(environment.notes, work, _any(node, service))
             work = f"{engine}: a common value and a rare one that never meet, times as slow as none"
-            _note_slowest(ground.notes, work, _in_vain(node, service))
+            _note_slowest(environment.notes, work, _in_vain(node, service))
             turns = _newest(node, service)
         work = f"{engine}: created_after for the last {_NEWEST} of all, times as slow as none"
-        ground.notes.ratio(work, at_most(2), turns, _NONE, "created_after")
+        environment.notes.ratio(work, at_most(2), turns, _NONE, "created_after")
 
 
 def _any(node: Node, service: Service) -> Turns:

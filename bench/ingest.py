@@ -14,7 +14,7 @@ import apsw
 import asyncpg
 
 from bench import data
-from bench.ground import ENGINES, ROOT, Ground
+from bench.environment import ENGINES, ROOT, Environment
 from bench.measuring import Notes, Turns
 from bench.nodes import Node, Service
 from bench.results import at_least
@@ -25,15 +25,15 @@ _SCHEMA = ROOT / "src" / "gleanery" / "store" / "schema"
 _DRIVER = "the driver"
 
 
-def measure(ground: Ground) -> None:
+def measure(environment: Environment) -> None:
     for engine in ENGINES:
-        node = ground.empty("ingest", engine)
+        node = environment.empty("ingest", engine)
         with node.serving() as service:
-            turns = _turns(ground, node, service)
-        _note(ground.notes, engine, turns)
+            turns = _turns(environment, node, service)
+        _note(environment.notes, engine, turns)
 
 
-def _turns(ground: Ground, node: Node, service: Service) -> Turns:
+def _turns(environment: Environment, node: Node, service: Service) -> Turns:
     """In this order: what is sent again, and what the driver writes, has to be there first."""
     outputs = data.outputs(_OUTPUTS)
     batches = iter(lambda: list(islice(outputs, _BATCH)), [])
@@ -49,8 +49,8 @@ def _turns(ground: Ground, node: Node, service: Service) -> Turns:
 
     def by_the_driver() -> float:
         if node.database is None:
-            return _bare_sqlite(ground, node, f"driver-{len(made)}")
-        return asyncio.run(_bare_postgres(ground, node.database, f"driver_{len(made)}"))
+            return _bare_sqlite(environment, node, f"driver-{len(made)}")
+        return asyncio.run(_bare_postgres(environment, node.database, f"driver_{len(made)}"))
 
     return Turns({"created": created, "again": again, _DRIVER: by_the_driver}).run()
 
@@ -76,11 +76,11 @@ def _note(notes: Notes, engine: str, turns: Turns) -> None:
 _FIRST_GROUP = "SELECT * FROM outputs WHERE group_id = (SELECT min(id) FROM groups) ORDER BY id"
 
 
-def _bare_sqlite(ground: Ground, node: Node, name: str) -> float:
+def _bare_sqlite(environment: Environment, node: Node, name: str) -> float:
     source = apsw.Connection(str(node.folder / "gleanery.sqlite"))
     rows = source.execute(_FIRST_GROUP).fetchall()
     source.close()
-    connection = new_sqlite(ground, name)
+    connection = new_sqlite(environment, name)
     insert = f"INSERT INTO outputs VALUES ({','.join('?' * len(rows[0]))})"
 
     def store(batch: list[Any]) -> None:
@@ -92,9 +92,9 @@ def _bare_sqlite(ground: Ground, node: Node, name: str) -> float:
     return rate
 
 
-def new_sqlite(ground: Ground, name: str) -> apsw.Connection:
+def new_sqlite(environment: Environment, name: str) -> apsw.Connection:
     """An empty database with our tables, as the service itself would open it."""
-    connection = apsw.Connection(str(ground.folder(name) / "bare.sqlite"))
+    connection = apsw.Connection(str(environment.folder(name) / "bare.sqlite"))
     connection.pragma("page_size", 16 * 1024)
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "FULL")
@@ -102,11 +102,11 @@ def new_sqlite(ground: Ground, name: str) -> apsw.Connection:
     return connection
 
 
-async def _bare_postgres(ground: Ground, database: str, name: str) -> float:
+async def _bare_postgres(environment: Environment, database: str, name: str) -> float:
     source = await asyncpg.connect(database)
     found = await source.fetch(_FIRST_GROUP)
     await source.close()
-    connection = await asyncpg.connect(ground.database(name))
+    connection = await asyncpg.connect(environment.database(name))
     await connection.execute((_SCHEMA / "postgres.sql").read_text())
     columns = list(found[0].keys())
     places = ",".join(f"${number + 1}" for number in range(len(columns)))

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import data, peers, servers
-from bench.ground import ENGINES, Ground
+from bench.environment import ENGINES, Environment
 from bench.load import requests_per_second
 from bench.measuring import Measure, Notes, Turns
 from bench.nodes import Node, Service
@@ -23,24 +23,24 @@ _OF_BARE = {
 _OF_THE_BEST_PEER = at_least(20)
 
 
-def measure(ground: Ground) -> None:
+def measure(environment: Environment) -> None:
     for limit in (10, 1000):
-        turns = _turns(ground, limit)
+        turns = _turns(environment, limit)
         fastest_first = sorted(turns.best.items(), key=lambda pair: -pair[1])
-        ground.notes.speeds[f"{limit} items a page"] = dict(fastest_first)
-        _note(ground.notes, f"{limit}-item page", limit, turns)
+        environment.notes.speeds[f"{limit} items a page"] = dict(fastest_first)
+        _note(environment.notes, f"{limit}-item page", limit, turns)
 
 
-def _turns(ground: Ground, limit: int) -> Turns:
-    turns, folder = Turns(), ground.folder(f"web-{limit}")
+def _turns(environment: Environment, limit: int) -> Turns:
+    turns, folder = Turns(), environment.folder(f"web-{limit}")
     with ExitStack() as stack:
-        for engine, node in ground.nodes().items():
+        for engine, node in environment.nodes().items():
             service = stack.enter_context(node.serving())
             turns.add(f"Gleanery, {engine}", partial(_ours, node, service, limit, folder))
         turns.add("bare ASGI", partial(_bare, stack, folder))
         turns.add("nginx", partial(_nginx, stack, folder))
         for peer in peers.PEERS:
-            database = ground.database(f"{peer.name.split(',')[0].lower()}_{limit}")
+            database = environment.database(f"{peer.name.split(',')[0].lower()}_{limit}")
             turns.add(peer.name, partial(_peer, stack, peer, folder, database, limit))
         return turns.run()
 
@@ -91,12 +91,12 @@ def _note_the_best(notes: Notes, work: str, turns: Turns, names: list[str]) -> N
     notes.ratio(work, _OF_THE_BEST_PEER, turns, "Gleanery, SQLite", best, more)
 
 
-def workers(ground: Ground) -> None:
+def workers(environment: Environment) -> None:
     """On all cores, which the load shares with them."""
-    node = ground.node("SQLite")
+    node = environment.node("SQLite")
     paths = node.pages(data.GROUP, 10)
     with node.serving(core=None) as one, node.serving(workers=2, core=None) as two:
         turns = Turns({"two": partial(two.reads, paths, 32), "one": partial(one.reads, paths, 32)})
         turns.run()
     work = "two workers against one, 10-item page"
-    ground.notes.ratio(work, at_least(1), turns, "two", "one")
+    environment.notes.ratio(work, at_least(1), turns, "two", "one")

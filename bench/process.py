@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench import data, servers
-from bench.ground import Ground
+from bench.environment import Environment
 from bench.load import ROUNDS
 from bench.nodes import Service
 from bench.results import at_most
@@ -20,15 +20,15 @@ from bench.results import at_most
 _MEBIBYTES = 150
 
 
-def start(ground: Ground) -> None:
-    node = ground.empty("start")
+def start(environment: Environment) -> None:
+    node = environment.empty("start")
     body = node.folder / "body"
     body.write_bytes(b"{}")
     _seconds(node.serving)  # makes the database
     ours = min(_seconds(lambda: servers.gleanery(node.folder)) for _ in range(ROUNDS))
     bare = min(_seconds(lambda: servers.bare(body)) for _ in range(ROUNDS))
     work, words = "start until /readyz answers, of a bare uvicorn", f"{ours:.2f} s and {bare:.2f} s"
-    ground.notes.figure(work, at_most(3), ours / bare, words)
+    environment.notes.figure(work, at_most(3), ours / bare, words)
 
 
 def _seconds(serving: Callable[[], AbstractContextManager[Any]]) -> float:
@@ -37,15 +37,15 @@ def _seconds(serving: Callable[[], AbstractContextManager[Any]]) -> float:
         return time.perf_counter() - began
 
 
-def memory(ground: Ground) -> None:
-    with ground.empty("memory").serving() as service:
+def memory(environment: Environment) -> None:
+    with environment.empty("memory").serving() as service:
         service.fill(data.GROUP, data.outputs(data.MANY))
         _read_all(service)
         status = Path(f"/proc/{service.pid}/status").read_text()
     # Its own: the database's file, which it reads where the system holds it, is the system's.
     used = int(status.split("RssAnon:")[1].split()[0]) / 1024
     work = f"memory of a worker after {data.MANY:,} outputs in and out, of {_MEBIBYTES} MiB"
-    ground.notes.figure(work, at_most(1), used / _MEBIBYTES, f"{used:.0f} MiB")
+    environment.notes.figure(work, at_most(1), used / _MEBIBYTES, f"{used:.0f} MiB")
 
 
 def _read_all(service: Service) -> None:

