@@ -31,8 +31,8 @@ _SEAL_BYTES = 32
 
 def measure(environment: Environment) -> None:
     connection = new_sqlite(environment, "commits-driver")
-    one, other = environment.empty("commits"), environment.empty("commits-apart")
-    with one.serving() as together, other.serving(module="bench.apart") as apart:
+    one, other = environment.empty("commits"), environment.empty("no-group-commit")
+    with one.serving() as together, other.serving(module="bench.no_group_commit") as apart:
         turns = Turns(
             {
                 _TOGETHER: partial(_posted, together),
