@@ -84,9 +84,11 @@ def _table(folder: Path) -> Path:
     return path
 
 
-def _usual(folder: Path, _: str) -> AbstractContextManager[str]:
+def _fastapi_baseline(folder: Path, _: str) -> AbstractContextManager[str]:
     table = str(_table(folder))
-    return servers.uvicorn("bench.usual:app", servers.peer("python"), BENCH_DATABASE=table)
+    return servers.uvicorn(
+        "bench.fastapi_baseline:app", servers.peer("python"), BENCH_DATABASE=table
+    )
 
 
 def _datasette(folder: Path, _: str) -> AbstractContextManager[str]:
@@ -163,10 +165,10 @@ async def _fill_kinto(database: str) -> None:
 PEERS = (
     Peer(
         "FastAPI, ORM",
-        _usual,
+        _fastapi_baseline,
         lambda limit, place: f"/outputs?limit={limit}&cursor={place}",
         lambda answer: list(answer["items"]),
-        token="usual",
+        token="baseline",
     ),
     Peer(
         "Datasette",

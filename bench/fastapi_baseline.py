@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import JSON, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-TOKEN = "usual"
+TOKEN = "baseline"
 
 
 class Base(DeclarativeBase):
