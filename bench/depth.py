@@ -6,7 +6,7 @@ from functools import partial
 
 from bench import data
 from bench.environment import Environment
-from bench.measuring import Notes, Turns
+from bench.measurement import Notes, Turns
 from bench.nodes import Node
 from bench.results import at_most
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import data
-from bench.measuring import Notes, say
+from bench.measurement import Notes, say
 from bench.nodes import Node
 
 ROOT = Path(__file__).parent.parent

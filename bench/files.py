@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from bench import data
 from bench.environment import Environment
-from bench.measuring import Turns, say
+from bench.measurement import Turns, say
 from bench.nodes import Service
 from bench.results import at_most
 

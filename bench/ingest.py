@@ -15,7 +15,7 @@ import asyncpg
 
 from bench import data
 from bench.environment import ENGINES, ROOT, Environment
-from bench.measuring import Notes, Turns
+from bench.measurement import Notes, Turns
 from bench.nodes import Node, Service
 from bench.results import at_least
 

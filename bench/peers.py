@@ -19,7 +19,7 @@ import asyncpg
 
 from bench import data, servers
 from bench.load import NotMeasured, requests_per_second
-from bench.measuring import Measure
+from bench.measurement import Measure
 
 Record = dict[str, Any]
 _PLACES = range(0, data.FEW - 1000, 37)
