@@ -55,7 +55,7 @@ def _ours(node: Node, service: Service, limit: int, folder: Path) -> Measure:
 
 
 def _bare(stack: ExitStack, folder: Path) -> Measure:
-    url = stack.enter_context(servers.bare(folder / "page.json"))
+    url = stack.enter_context(servers.bare_asgi(folder / "page.json"))
     return partial(requests_per_second, url, ["/"])
 
 

@@ -26,7 +26,7 @@ def start(environment: Environment) -> None:
     body.write_bytes(b"{}")
     _seconds(node.serving)  # makes the database
     ours = min(_seconds(lambda: servers.gleanery(node.folder)) for _ in range(ROUNDS))
-    bare = min(_seconds(lambda: servers.bare(body)) for _ in range(ROUNDS))
+    bare = min(_seconds(lambda: servers.bare_asgi(body)) for _ in range(ROUNDS))
     work, words = "start until /readyz answers, of a bare uvicorn", f"{ours:.2f} s and {bare:.2f} s"
     environment.notes.figure(work, at_most(3), ours / bare, words)
 

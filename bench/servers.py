@@ -115,8 +115,8 @@ def uvicorn(app: str, python: Path, path: str = "/", **variables: str) -> Iterat
 
 
 @contextmanager
-def bare(body: Path) -> Iterator[str]:
-    with uvicorn("bench.bare:app", Path(sys.executable), BENCH_BODY=str(body)) as url:
+def bare_asgi(body: Path) -> Iterator[str]:
+    with uvicorn("bench.bare_asgi:app", Path(sys.executable), BENCH_BODY=str(body)) as url:
         yield url
 
 
