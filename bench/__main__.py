@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from bench import commits, depth, files, filters, ingest, pages, process, results
 from bench.environment import ROOT, Environment, open_environment
-from bench.load import LOAD_CORE
+from bench.load_generator import LOAD_CORE
 
 PARTS: dict[str, Callable[[Environment], None]] = {
     "start": process.start,

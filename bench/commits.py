@@ -12,7 +12,7 @@ import apsw
 
 from bench.environment import Environment
 from bench.ingest import new_sqlite
-from bench.load import SECONDS
+from bench.load_generator import SECONDS
 from bench.measurement import Turns
 from bench.nodes import Service
 from bench.results import at_least

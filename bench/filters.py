@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from bench import data
 from bench.environment import Environment
-from bench.load import NotMeasured
+from bench.load_generator import NotMeasured
 from bench.measurement import Measure, Notes, Turns
 from bench.nodes import Node, Service, moment
 from bench.results import at_most

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 
-from bench.load import ROUNDS, NotMeasured
+from bench.load_generator import ROUNDS, NotMeasured
 from bench.results import Figure, Target
 
 Measure = Callable[[], float]

@@ -16,7 +16,7 @@ import apsw
 import asyncpg
 
 from bench import servers
-from bench.load import SERVER_CORE, posts_per_second, requests_per_second
+from bench.load_generator import SERVER_CORE, posts_per_second, requests_per_second
 
 _PLACES = 2000
 """In a group, at which pages are asked for."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench import data, peers, servers
 from bench.environment import ENGINES, Environment
-from bench.load import requests_per_second
+from bench.load_generator import requests_per_second
 from bench.measurement import Measure, Notes, Turns
 from bench.nodes import Node, Service
 from bench.results import at_least

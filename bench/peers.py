@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 
 from bench import data, servers
-from bench.load import NotMeasured, requests_per_second
+from bench.load_generator import NotMeasured, requests_per_second
 from bench.measurement import Measure
 
 Record = dict[str, Any]

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from bench import data, servers
 from bench.environment import Environment
-from bench.load import ROUNDS
+from bench.load_generator import ROUNDS
 from bench.nodes import Service
 from bench.results import at_most
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.data import MANY
-from bench.load import ROUNDS, SECONDS
+from bench.load_generator import ROUNDS, SECONDS
 from bench.servers import PEERS
 from gleanery import __version__
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.load import SERVER_CORE, NotMeasured, must_have, pinned
+from bench.load_generator import SERVER_CORE, NotMeasured, must_have, pinned
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent / ".venv-bench" / "bin"
