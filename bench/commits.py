@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import apsw
 
+from bench.deployments import Service
 from bench.environment import Environment
 from bench.ingest import new_sqlite
 from bench.load_generator import SECONDS
 from bench.measurement import Turns
-from bench.nodes import Service
 from bench.results import at_least
 
 _TOGETHER, _APART, _DRIVER = "commits shared", "one commit each", "the driver, one by one"

@@ -5,26 +5,26 @@ from __future__ import annotations
 from functools import partial
 
 from bench import data
+from bench.deployments import Deployment
 from bench.environment import Environment
 from bench.measurement import Notes, Turns
-from bench.nodes import Node
 from bench.results import at_most
 
 
 def measure(environment: Environment) -> None:
-    for engine, node in environment.nodes().items():
-        _note(environment.notes, engine, _turns(node))
+    for engine, deployment in environment.deployments().items():
+        _note(environment.notes, engine, _turns(deployment))
 
 
-def _turns(node: Node) -> Turns:
-    places = len(node.places(data.GROUP, 10))
+def _turns(deployment: Deployment) -> Turns:
+    places = len(deployment.places(data.GROUP, 10))
     asked = {
-        "first tenth": node.pages(data.GROUP, 10, slice(places // 10)),
-        "last tenth": node.pages(data.GROUP, 10, slice(-places // 10, None)),
-        f"of {data.MANY:,}": node.pages(data.GROUP, 10),
-        f"of {data.FEW:,}": node.pages("few", 10),
+        "first tenth": deployment.pages(data.GROUP, 10, slice(places // 10)),
+        "last tenth": deployment.pages(data.GROUP, 10, slice(-places // 10, None)),
+        f"of {data.MANY:,}": deployment.pages(data.GROUP, 10),
+        f"of {data.FEW:,}": deployment.pages("few", 10),
     }
-    with node.serving() as service:
+    with deployment.serving() as service:
         return Turns({name: partial(service.reads, paths) for name, paths in asked.items()}).run()
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import data
+from bench.deployments import Deployment
 from bench.measurement import Notes, say
-from bench.nodes import Node
 
 ROOT = Path(__file__).parent.parent
 ENGINES = ("SQLite", "PostgreSQL")
@@ -22,7 +22,7 @@ class Environment:
 
     def __init__(self, folder: Path, server: Any) -> None:
         self._folder, self._server = folder, server
-        self._filled: dict[str, Node] = {}
+        self._filled: dict[str, Deployment] = {}
         self.notes = Notes()
 
     def folder(self, name: str) -> Path:
@@ -34,28 +34,28 @@ class Environment:
         self._server.psql(f"CREATE DATABASE {name}")
         return str(self._server.get_uri(database=name))
 
-    def empty(self, name: str, engine: str = "SQLite") -> Node:
+    def empty(self, name: str, engine: str = "SQLite") -> Deployment:
         database = self.database(name) if engine == "PostgreSQL" else None
-        return Node(self.folder(f"{name}-{engine}"), database)
+        return Deployment(self.folder(f"{name}-{engine}"), database)
 
-    def nodes(self) -> dict[str, Node]:
+    def nodes(self) -> dict[str, Deployment]:
         """By engine."""
-        return {engine: self.node(engine) for engine in ENGINES}
+        return {engine: self.deployment(engine) for engine in ENGINES}
 
-    def node(self, engine: str) -> Node:
+    def deployment(self, engine: str) -> Deployment:
         """With a group of many outputs and one of few."""
         if engine not in self._filled:
             self._filled[engine] = self._fill(engine)
         return self._filled[engine]
 
-    def _fill(self, engine: str) -> Node:
+    def _fill(self, engine: str) -> Deployment:
         say(f"Filling {engine} with {data.MANY:,} outputs …")
-        node = self.empty("filled", engine)
-        with node.serving() as service:
+        deployment = self.empty("filled", engine)
+        with deployment.serving() as service:
             service.fill("few", data.outputs(data.FEW))
             service.fill(data.GROUP, data.outputs(data.MANY))
-        node.settle()
-        return node
+        deployment.settle()
+        return deployment
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from bench import data
+from bench.deployments import Service
 from bench.environment import Environment
 from bench.measurement import Turns, say
-from bench.nodes import Service
 from bench.results import at_most
 
 _OUTPUTS = min(data.MANY, 5_000)
@@ -20,12 +20,12 @@ _LIMIT = 1000
 
 
 def measure(environment: Environment) -> None:
-    node = environment.empty("files")
-    with node.serving() as service:
+    deployment = environment.empty("files")
+    with deployment.serving() as service:
         say(f"Uploading {_OUTPUTS * _FILES:,} files …")
         service.fill("without", data.outputs(_OUTPUTS))
         service.fill("with", list(_with_files(service)))  # a body that pauses would be given up
-        paths = {group: node.pages(group, _LIMIT) for group in ("without", "with")}
+        paths = {group: deployment.pages(group, _LIMIT) for group in ("without", "with")}
         turns = Turns({group: partial(service.reads, paths[group]) for group in paths}).run()
         size = {group: len(service.get(paths[group][0])) for group in paths}
     work = f"{_LIMIT}-item page, SQLite, {_FILES} files an output, times as slow as none"

@@ -8,10 +8,10 @@ from itertools import combinations, permutations
 from urllib.parse import quote
 
 from bench import data
+from bench.deployments import Deployment, Service, moment
 from bench.environment import Environment
 from bench.load_generator import NotMeasured
 from bench.measurement import Measure, Notes, Turns
-from bench.nodes import Node, Service, moment
 from bench.results import at_most
 
 _RARE = {
@@ -26,20 +26,20 @@ _NONE = "no filter"
 
 
 def measure(environment: Environment) -> None:
-    for engine, node in environment.nodes().items():
-        with node.serving() as service:
+    for engine, deployment in environment.deployments().items():
+        with deployment.serving() as service:
             work = f"{engine}: every filter, and any two, times as slow as none"
-            _note_slowest(environment.notes, work, _any(node, service))
+            _note_slowest(environment.notes, work, _any(deployment, service))
             work = f"{engine}: a common value and a rare one that never meet, times as slow as none"
-            _note_slowest(environment.notes, work, _in_vain(node, service))
-            turns = _newest(node, service)
+            _note_slowest(environment.notes, work, _in_vain(deployment, service))
+            turns = _newest(deployment, service)
         work = f"{engine}: created_after for the last {_NEWEST} of all, times as slow as none"
         environment.notes.ratio(work, at_most(2), turns, _NONE, "created_after")
 
 
-def _any(node: Node, service: Service) -> Turns:
-    turns = Turns({_NONE: partial(service.reads, node.pages(data.GROUP, 10))})
-    for name, queries in _filters(node.places(data.GROUP, 10)).items():
+def _any(deployment: Deployment, service: Service) -> Turns:
+    turns = Turns({_NONE: partial(service.reads, deployment.pages(data.GROUP, 10))})
+    for name, queries in _filters(deployment.places(data.GROUP, 10)).items():
         turns.add(name, partial(_filtered, service, queries, 10))
     return turns.run()
 
@@ -72,10 +72,10 @@ def _from(places: list[int], query: str) -> list[str]:
     return [f"{query}&cursor={place}" for place in places]
 
 
-def _in_vain(node: Node, service: Service) -> Turns:
+def _in_vain(deployment: Deployment, service: Service) -> Turns:
     """The common value is the wrong one to search by. One connection: it may take long."""
-    places = node.places(data.GROUP, 10)
-    turns = Turns({_NONE: partial(service.reads, node.pages(data.GROUP, 10), 1)})
+    places = deployment.places(data.GROUP, 10)
+    turns = Turns({_NONE: partial(service.reads, deployment.pages(data.GROUP, 10), 1)})
     for one, two in permutations(_RARE, 2):
         if one in _COMMON:
             query = f"{_said(one, _COMMON[one])}&{_said(two, _RARE[two])}"
@@ -85,11 +85,11 @@ def _in_vain(node: Node, service: Service) -> Turns:
     return turns.run()
 
 
-def _newest(node: Node, service: Service) -> Turns:
-    turns = Turns({_NONE: partial(service.reads, node.pages(data.GROUP, _NEWEST))})
-    since = moment(node.order(data.GROUP)[-_NEWEST])
+def _newest(deployment: Deployment, service: Service) -> Turns:
+    turns = Turns({_NONE: partial(service.reads, deployment.pages(data.GROUP, _NEWEST))})
+    since = moment(deployment.order(data.GROUP)[-_NEWEST])
     # The cursors lie before that moment: they change the request, not the answer.
-    cursors = node.places(data.GROUP, _NEWEST)
+    cursors = deployment.places(data.GROUP, _NEWEST)
     queries = [f"created_after={since}&cursor={cursor}" for cursor in cursors]
     turns.add("created_after", partial(_filtered, service, queries, _NEWEST))
     return turns.run()

@@ -14,9 +14,9 @@ import apsw
 import asyncpg
 
 from bench import data
+from bench.deployments import Deployment, Service
 from bench.environment import ENGINES, ROOT, Environment
 from bench.measurement import Notes, Turns
-from bench.nodes import Node, Service
 from bench.results import at_least
 
 _OUTPUTS = min(data.MANY, 30_000)
@@ -27,13 +27,13 @@ _DRIVER = "the driver"
 
 def measure(environment: Environment) -> None:
     for engine in ENGINES:
-        node = environment.empty("ingest", engine)
-        with node.serving() as service:
-            turns = _turns(environment, node, service)
+        deployment = environment.empty("ingest", engine)
+        with deployment.serving() as service:
+            turns = _turns(environment, deployment, service)
         _note(environment.notes, engine, turns)
 
 
-def _turns(environment: Environment, node: Node, service: Service) -> Turns:
+def _turns(environment: Environment, deployment: Deployment, service: Service) -> Turns:
     """In this order: what is sent again, and what the driver writes, has to be there first."""
     outputs = data.outputs(_OUTPUTS)
     batches = iter(lambda: list(islice(outputs, _BATCH)), [])
@@ -48,9 +48,9 @@ def _turns(environment: Environment, node: Node, service: Service) -> Turns:
         return _stored(service, made[-1], bodies)
 
     def by_the_driver() -> float:
-        if node.database is None:
-            return _bare_sqlite(environment, node, f"driver-{len(made)}")
-        return asyncio.run(_bare_postgres(environment, node.database, f"driver_{len(made)}"))
+        if deployment.database is None:
+            return _bare_sqlite(environment, deployment, f"driver-{len(made)}")
+        return asyncio.run(_bare_postgres(environment, deployment.database, f"driver_{len(made)}"))
 
     return Turns({"created": created, "again": again, _DRIVER: by_the_driver}).run()
 
@@ -76,8 +76,8 @@ def _note(notes: Notes, engine: str, turns: Turns) -> None:
 _FIRST_GROUP = "SELECT * FROM outputs WHERE group_id = (SELECT min(id) FROM groups) ORDER BY id"
 
 
-def _bare_sqlite(environment: Environment, node: Node, name: str) -> float:
-    source = apsw.Connection(str(node.folder / "gleanery.sqlite"))
+def _bare_sqlite(environment: Environment, deployment: Deployment, name: str) -> float:
+    source = apsw.Connection(str(deployment.folder / "gleanery.sqlite"))
     rows = source.execute(_FIRST_GROUP).fetchall()
     source.close()
     connection = new_sqlite(environment, name)

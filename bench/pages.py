@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from bench import data, peers, servers
+from bench.deployments import Deployment, Service
 from bench.environment import ENGINES, Environment
 from bench.load_generator import requests_per_second
 from bench.measurement import Measure, Notes, Turns
-from bench.nodes import Node, Service
 from bench.results import at_least
 
 _OF_BARE = {
@@ -34,9 +34,9 @@ def measure(environment: Environment) -> None:
 def _turns(environment: Environment, limit: int) -> Turns:
     turns, folder = Turns(), environment.folder(f"web-{limit}")
     with ExitStack() as stack:
-        for engine, node in environment.nodes().items():
-            service = stack.enter_context(node.serving())
-            turns.add(f"Gleanery, {engine}", partial(_ours, node, service, limit, folder))
+        for engine, deployment in environment.deployments().items():
+            service = stack.enter_context(deployment.serving())
+            turns.add(f"Gleanery, {engine}", partial(_ours, deployment, service, limit, folder))
         turns.add("bare ASGI", partial(_bare, stack, folder))
         turns.add("nginx", partial(_nginx, stack, folder))
         for peer in peers.PEERS:
@@ -45,11 +45,11 @@ def _turns(environment: Environment, limit: int) -> Turns:
         return turns.run()
 
 
-def _ours(node: Node, service: Service, limit: int, folder: Path) -> Measure:
+def _ours(deployment: Deployment, service: Service, limit: int, folder: Path) -> Measure:
     """Leaves a page in the folder, for those who only have to send it."""
-    same = json.loads(service.get(node.pages("few", limit)[0]))["items"]
+    same = json.loads(service.get(deployment.pages("few", limit)[0]))["items"]
     peers.must_be_the_records([item | {"job_id": item["root_job_id"]} for item in same], 1, limit)
-    paths = node.pages(data.GROUP, limit)
+    paths = deployment.pages(data.GROUP, limit)
     (folder / "page.json").write_bytes(service.get(paths[0]))
     return partial(service.reads, paths)
 
@@ -93,9 +93,9 @@ def _note_the_best(notes: Notes, work: str, turns: Turns, names: list[str]) -> N
 
 def workers(environment: Environment) -> None:
     """On all cores, which the load shares with them."""
-    node = environment.node("SQLite")
-    paths = node.pages(data.GROUP, 10)
-    with node.serving(core=None) as one, node.serving(workers=2, core=None) as two:
+    deployment = environment.deployment("SQLite")
+    paths = deployment.pages(data.GROUP, 10)
+    with deployment.serving(core=None) as one, deployment.serving(workers=2, core=None) as two:
         turns = Turns({"two": partial(two.reads, paths, 32), "one": partial(one.reads, paths, 32)})
         turns.run()
     work = "two workers against one, 10-item page"

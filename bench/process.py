@@ -12,20 +12,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench import data, servers
+from bench.deployments import Service
 from bench.environment import Environment
 from bench.load_generator import ROUNDS
-from bench.nodes import Service
 from bench.results import at_most
 
 _MEBIBYTES = 150
 
 
 def start(environment: Environment) -> None:
-    node = environment.empty("start")
-    body = node.folder / "body"
+    deployment = environment.empty("start")
+    body = deployment.folder / "body"
     body.write_bytes(b"{}")
-    _seconds(node.serving)  # makes the database
-    ours = min(_seconds(lambda: servers.gleanery(node.folder)) for _ in range(ROUNDS))
+    _seconds(deployment.serving)  # makes the database
+    ours = min(_seconds(lambda: servers.gleanery(deployment.folder)) for _ in range(ROUNDS))
     bare = min(_seconds(lambda: servers.bare_asgi(body)) for _ in range(ROUNDS))
     work, words = "start until /readyz answers, of a bare uvicorn", f"{ours:.2f} s and {bare:.2f} s"
     environment.notes.figure(work, at_most(3), ours / bare, words)

@@ -23,7 +23,7 @@ _PLACES = 2000
 
 
 class Service(NamedTuple):
-    """A node while it serves."""
+    """A deployment while it serves."""
 
     url: str
     pid: int
@@ -52,7 +52,7 @@ class Service(NamedTuple):
         return posts_per_second(self.url, path, body, self.token, connections)
 
 
-class Node:
+class Deployment:
     """A folder and, unless it is embedded, a database."""
 
     def __init__(self, folder: Path, database: str | None = None) -> None:
