@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import data
+from bench import dataset
 from bench.deployments import Deployment
 from bench.measurement import Notes, say
 
@@ -49,11 +49,11 @@ class Environment:
         return self._filled[engine]
 
     def _fill(self, engine: str) -> Deployment:
-        say(f"Filling {engine} with {data.MANY:,} outputs …")
+        say(f"Filling {engine} with {dataset.LARGE_SIZE:,} outputs …")
         deployment = self.empty("filled", engine)
         with deployment.serving() as service:
-            service.fill("few", data.outputs(data.FEW))
-            service.fill(data.GROUP, data.outputs(data.MANY))
+            service.fill(dataset.SMALL_GROUP, dataset.outputs(dataset.SMALL_SIZE))
+            service.fill(dataset.LARGE_GROUP, dataset.outputs(dataset.LARGE_SIZE))
         deployment.settle()
         return deployment
 

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from bench import data
+from bench import dataset
 from bench.deployments import Service
 from bench.environment import Environment
 from bench.measurement import Turns, say
 from bench.results import at_most
 
-_OUTPUTS = min(data.MANY, 5_000)
+_OUTPUTS = min(dataset.LARGE_SIZE, 5_000)
 _FILES = 3
 _LIMIT = 1000
 
@@ -23,7 +23,7 @@ def measure(environment: Environment) -> None:
     deployment = environment.empty("files")
     with deployment.serving() as service:
         say(f"Uploading {_OUTPUTS * _FILES:,} files …")
-        service.fill("without", data.outputs(_OUTPUTS))
+        service.fill("without", dataset.outputs(_OUTPUTS))
         service.fill("with", list(_with_files(service)))  # a body that pauses would be given up
         paths = {group: deployment.pages(group, _LIMIT) for group in ("without", "with")}
         turns = Turns({group: partial(service.reads, paths[group]) for group in paths}).run()
@@ -36,7 +36,7 @@ def measure(environment: Environment) -> None:
 def _with_files(service: Service) -> Iterator[dict[str, Any]]:
     with ThreadPoolExecutor(8) as uploading:
         ids = list(uploading.map(partial(_upload, service), range(_OUTPUTS * _FILES)))
-    for number, output in enumerate(data.outputs(_OUTPUTS)):
+    for number, output in enumerate(dataset.outputs(_OUTPUTS)):
         mine = ids[number * _FILES : (number + 1) * _FILES]
         named = [{"field": f"images[{n}]", "id": file} for n, file in enumerate(mine)]
         yield output | {"files": named}

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import combinations, permutations
 from urllib.parse import quote
 
-from bench import data
+from bench import dataset
 from bench.deployments import Deployment, Service, moment
 from bench.environment import Environment
 from bench.load_generator import NotMeasured
@@ -38,8 +38,8 @@ def measure(environment: Environment) -> None:
 
 
 def _any(deployment: Deployment, service: Service) -> Turns:
-    turns = Turns({_NONE: partial(service.reads, deployment.pages(data.GROUP, 10))})
-    for name, queries in _filters(deployment.places(data.GROUP, 10)).items():
+    turns = Turns({_NONE: partial(service.reads, deployment.pages(dataset.LARGE_GROUP, 10))})
+    for name, queries in _filters(deployment.places(dataset.LARGE_GROUP, 10)).items():
         turns.add(name, partial(_filtered, service, queries, 10))
     return turns.run()
 
@@ -64,7 +64,7 @@ def _filters(places: list[int]) -> dict[str, list[str]]:
 
 
 def _before_the_rare(places: list[int]) -> list[int]:
-    return places[: len(places) // (4 * data.RARE)]
+    return places[: len(places) // (4 * dataset.RARE_MATCHES)]
 
 
 def _from(places: list[int], query: str) -> list[str]:
@@ -74,8 +74,8 @@ def _from(places: list[int], query: str) -> list[str]:
 
 def _in_vain(deployment: Deployment, service: Service) -> Turns:
     """The common value is the wrong one to search by. One connection: it may take long."""
-    places = deployment.places(data.GROUP, 10)
-    turns = Turns({_NONE: partial(service.reads, deployment.pages(data.GROUP, 10), 1)})
+    places = deployment.places(dataset.LARGE_GROUP, 10)
+    turns = Turns({_NONE: partial(service.reads, deployment.pages(dataset.LARGE_GROUP, 10), 1)})
     for one, two in permutations(_RARE, 2):
         if one in _COMMON:
             query = f"{_said(one, _COMMON[one])}&{_said(two, _RARE[two])}"
@@ -86,10 +86,10 @@ def _in_vain(deployment: Deployment, service: Service) -> Turns:
 
 
 def _newest(deployment: Deployment, service: Service) -> Turns:
-    turns = Turns({_NONE: partial(service.reads, deployment.pages(data.GROUP, _NEWEST))})
-    since = moment(deployment.order(data.GROUP)[-_NEWEST])
+    turns = Turns({_NONE: partial(service.reads, deployment.pages(dataset.LARGE_GROUP, _NEWEST))})
+    since = moment(deployment.order(dataset.LARGE_GROUP)[-_NEWEST])
     # The cursors lie before that moment: they change the request, not the answer.
-    cursors = deployment.places(data.GROUP, _NEWEST)
+    cursors = deployment.places(dataset.LARGE_GROUP, _NEWEST)
     queries = [f"created_after={since}&cursor={cursor}" for cursor in cursors]
     turns.add("created_after", partial(_filtered, service, queries, _NEWEST))
     return turns.run()
@@ -107,7 +107,7 @@ def _filtered(
     connections: int = 16,
 ) -> Measure:
     """Pages that find just so much, else full ones: with less they would seem cheaper."""
-    paths = [f"/v1/outputs/{data.GROUP}?limit={limit}&{query}" for query in queries]
+    paths = [f"/v1/outputs/{dataset.LARGE_GROUP}?limit={limit}&{query}" for query in queries]
     expected = limit if found is None else found
     for path in (paths[0], paths[-1]):
         items = json.loads(service.get(path))["items"]

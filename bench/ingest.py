@@ -13,13 +13,13 @@ from typing import Any
 import apsw
 import asyncpg
 
-from bench import data
+from bench import dataset
 from bench.deployments import Deployment, Service
 from bench.environment import ENGINES, ROOT, Environment
 from bench.measurement import Notes, Turns
 from bench.results import at_least
 
-_OUTPUTS = min(data.MANY, 30_000)
+_OUTPUTS = min(dataset.LARGE_SIZE, 30_000)
 _BATCH = 1000
 _SCHEMA = ROOT / "src" / "gleanery" / "store" / "schema"
 _DRIVER = "the driver"
@@ -35,7 +35,7 @@ def measure(environment: Environment) -> None:
 
 def _turns(environment: Environment, deployment: Deployment, service: Service) -> Turns:
     """In this order: what is sent again, and what the driver writes, has to be there first."""
-    outputs = data.outputs(_OUTPUTS)
+    outputs = dataset.outputs(_OUTPUTS)
     batches = iter(lambda: list(islice(outputs, _BATCH)), [])
     bodies = [json.dumps(batch).encode() for batch in batches]
     made: list[str] = []

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench import data, peers, servers
+from bench import dataset, peers, servers
 from bench.deployments import Deployment, Service
 from bench.environment import ENGINES, Environment
 from bench.load_generator import requests_per_second
@@ -47,9 +47,9 @@ def _turns(environment: Environment, limit: int) -> Turns:
 
 def _ours(deployment: Deployment, service: Service, limit: int, folder: Path) -> Measure:
     """Leaves a page in the folder, for those who only have to send it."""
-    same = json.loads(service.get(deployment.pages("few", limit)[0]))["items"]
+    same = json.loads(service.get(deployment.pages(dataset.SMALL_GROUP, limit)[0]))["items"]
     peers.must_be_the_records([item | {"job_id": item["root_job_id"]} for item in same], 1, limit)
-    paths = deployment.pages(data.GROUP, limit)
+    paths = deployment.pages(dataset.LARGE_GROUP, limit)
     (folder / "page.json").write_bytes(service.get(paths[0]))
     return partial(service.reads, paths)
 
@@ -94,7 +94,7 @@ def _note_the_best(notes: Notes, work: str, turns: Turns, names: list[str]) -> N
 def workers(environment: Environment) -> None:
     """On all cores, which the load shares with them."""
     deployment = environment.deployment("SQLite")
-    paths = deployment.pages(data.GROUP, 10)
+    paths = deployment.pages(dataset.LARGE_GROUP, 10)
     with deployment.serving(core=None) as one, deployment.serving(workers=2, core=None) as two:
         turns = Turns({"two": partial(two.reads, paths, 32), "one": partial(one.reads, paths, 32)})
         turns.run()

@@ -17,17 +17,17 @@ from typing import Any
 
 import asyncpg
 
-from bench import data, servers
+from bench import dataset, servers
 from bench.load_generator import NotMeasured, requests_per_second
 from bench.measurement import Measure
 
 Record = dict[str, Any]
-_PLACES = range(0, data.FEW - 1000, 37)
+_PLACES = range(0, dataset.SMALL_SIZE - 1000, 37)
 
 
 def records() -> Iterator[Record]:
     """What every peer holds: of an output, what Gleanery gives back of it as it was sent."""
-    for output in data.outputs(data.FEW):
+    for output in dataset.outputs(dataset.SMALL_SIZE):
         yield {name: output[name] for name in ("job_id", "source_url", "data", "tags")}
 
 

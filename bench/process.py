@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench import data, servers
+from bench import dataset, servers
 from bench.deployments import Service
 from bench.environment import Environment
 from bench.load_generator import ROUNDS
@@ -39,12 +39,14 @@ def _seconds(serving: Callable[[], AbstractContextManager[Any]]) -> float:
 
 def memory(environment: Environment) -> None:
     with environment.empty("memory").serving() as service:
-        service.fill(data.GROUP, data.outputs(data.MANY))
+        service.fill(dataset.LARGE_GROUP, dataset.outputs(dataset.LARGE_SIZE))
         _read_all(service)
         status = Path(f"/proc/{service.pid}/status").read_text()
     # Its own: the database's file, which it reads where the system holds it, is the system's.
     used = int(status.split("RssAnon:")[1].split()[0]) / 1024
-    work = f"memory of a worker after {data.MANY:,} outputs in and out, of {_MEBIBYTES} MiB"
+    work = (
+        f"memory of a worker after {dataset.LARGE_SIZE:,} outputs in and out, of {_MEBIBYTES} MiB"
+    )
     environment.notes.figure(work, at_most(1), used / _MEBIBYTES, f"{used:.0f} MiB")
 
 
@@ -53,7 +55,7 @@ def _read_all(service: Service) -> None:
     headers = {"Authorization": f"Bearer {service.token}"}
     cursor: int | None = 0
     while cursor is not None:
-        path = f"/v1/outputs/{data.GROUP}?limit=1000&cursor={cursor}"
+        path = f"/v1/outputs/{dataset.LARGE_GROUP}?limit=1000&cursor={cursor}"
         connection.request("GET", path, headers=headers)
         cursor = json.load(connection.getresponse())["metadata"]["next_cursor"]
     connection.close()

@@ -10,7 +10,7 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.data import MANY
+from bench.dataset import LARGE_SIZE
 from bench.load_generator import ROUNDS, SECONDS
 from bench.servers import PEERS
 from gleanery import __version__
@@ -67,7 +67,7 @@ def circumstances() -> str:
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ours)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return (
-        f"Measured on {today} over {MANY:,} outputs, best of {ROUNDS} rounds of {SECONDS} s: "
+        f"Measured on {today} over {LARGE_SIZE:,} outputs, best of {ROUNDS} rounds of {SECONDS} s: "
         f"Gleanery {__version__}, Python {platform.python_version()}, {versions}; the peers "
         f"{_peers()}, SQLite {sqlite3.sqlite_version}; {os.cpu_count()} cores "
         f"({platform.machine()}), {platform.system()} {platform.release().split('-')[0]}."

@@ -7,12 +7,12 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-GROUP = "shop"
-MANY = int(os.environ.get("GLEANERY_BENCH_OUTPUTS", "1000000"))
-FEW = 10_000
-"""The size of the small group, and of what the peers hold: the same records."""
-RARE = 10
-"""How many outputs each filter's rare value matches."""
+LARGE_GROUP, SMALL_GROUP = "shop", "few"
+LARGE_SIZE = int(os.environ.get("GLEANERY_BENCH_OUTPUTS", "1000000"))
+SMALL_SIZE = 10_000
+"""Outputs in the small group. The peers hold the same records."""
+RARE_MATCHES = 10
+"""Outputs that match the rare value of each filter."""
 
 _WORDS = [
     "light",
@@ -35,7 +35,7 @@ _REGIONS = ("DE-BY", "FR-75C", "JP-13", "BR-SP", "CA-ON", "IN-MH")
 def outputs(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
     """The same on every run. Ten of them, far apart, have what the rare filters ask for."""
     choice = random.Random(seed)
-    every = max(count // RARE, 1)
+    every = max(count // RARE_MATCHES, 1)
     for number in range(count):
         is_rare = number % every == every // 2
         place = choice.randrange(len(_COUNTRIES))
