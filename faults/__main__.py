@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from faults import absence, failover, filling, killing, power, results
-from faults.ground import ROOT, Ground, ground
+from faults.environment import ROOT, Environment, open_environment
 from faults.results import Result
 
 ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
@@ -19,7 +19,7 @@ _FEWER = max(1, ROUNDS // 10)  # of what takes longer, or depends less on the mo
 _AWAY_SECONDS = 20
 _FROZEN_SECONDS = 45  # longer than any statement may take
 
-FAULTS: dict[str, Callable[[Ground], Result]] = {
+FAULTS: dict[str, Callable[[Environment], Result]] = {
     "kill-sqlite": partial(killing.kill_the_service, engine="SQLite", rounds=ROUNDS),
     "kill-postgres": partial(killing.kill_the_service, engine="PostgreSQL", rounds=ROUNDS),
     "kill-server": partial(killing.kill_the_database, rounds=ROUNDS),
@@ -63,7 +63,7 @@ def _result(name: str) -> Result:
     """What the others found must not be lost with one that fails."""
     began = time.monotonic()
     try:
-        with ground() as made:
+        with open_environment() as made:
             result = FAULTS[name](made)
     except Exception as why:
         traceback.print_exc()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from faults.ground import LONGEST, Ground, Service
+from faults.environment import LONGEST, Environment, Service
 from faults.load import Client, Findings, Load, Moment, Reader, Writer, in_words, load
 from faults.results import Result
 from faults.servers import PostgresServer, until
@@ -43,9 +43,9 @@ class Health(threading.Thread):
             self.seen.append((asked, status("/healthz"), status("/readyz")))
 
 
-def stop_the_database(ground: Ground, seconds: float) -> Result:
-    server = ground.made_server()
-    service = ground.service(server.url())
+def stop_the_database(environment: Environment, seconds: float) -> Result:
+    server = environment.made_server()
+    service = environment.service(server.url())
     findings = Findings()
     health = Health(service)
     with load(service, "group") as under_way:
@@ -99,10 +99,10 @@ def _judged(
     return Result(AWAY, damage, outcome, holds)
 
 
-def freeze_the_database(ground: Ground, seconds: float) -> Result:
+def freeze_the_database(environment: Environment, seconds: float) -> Result:
     """It neither answers nor goes away, as behind a network that swallows everything."""
-    server = ground.made_server()
-    service = ground.service(server.url())
+    server = environment.made_server()
+    service = environment.service(server.url())
     findings = Findings()
     with load(service, "group") as under_way:
         until(under_way.acknowledged)
@@ -124,10 +124,10 @@ def freeze_the_database(ground: Ground, seconds: float) -> Result:
     return Result(NO_HANGING, f"PostgreSQL frozen for {seconds:g} s under load", outcome, holds)
 
 
-def exhaust_the_pool(ground: Ground) -> Result:
+def exhaust_the_pool(environment: Environment) -> Result:
     """Somebody keeps the locks of two groups, and two writers the only two connections."""
-    server = ground.made_server()
-    service = ground.service(server.url(), "--pool-size", "2")
+    server = environment.made_server()
+    service = environment.service(server.url(), "--pool-size", "2")
     groups = ("one", "two")
     _write_once(service, groups)
     reader = Reader(service, "one")
@@ -143,10 +143,10 @@ def exhaust_the_pool(ground: Ground) -> Result:
     return Result(EXHAUSTED, "both connections of a pool of two kept waiting", outcome, holds)
 
 
-def keep_a_lock(ground: Ground, writers: int) -> Result:
+def keep_a_lock(environment: Environment, writers: int) -> Result:
     """Somebody keeps the lock of a group, and a queue of writers forms behind it."""
-    server = ground.made_server()
-    service = ground.service(server.url())
+    server = environment.made_server()
+    service = environment.service(server.url())
     _write_once(service, ("one",))
     with _locks_kept(server), _writing(service, ("one",) * writers) as clients:
         pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from faults.ground import LONGEST, Ground
+from faults.environment import LONGEST, Environment
 from faults.load import Findings, load
 from faults.results import Result
 from faults.servers import PostgresServer, until
@@ -13,14 +13,14 @@ from faults.servers import PostgresServer, until
 PROMISE = "a failover loses no acknowledged write, and no reader of the feed misses a change"
 
 
-def fail_over(ground: Ground, rounds: int) -> Result:
+def fail_over(environment: Environment, rounds: int) -> Result:
     """After each round the lost server comes back as the standby of the other."""
-    primary, standby = ground.made_server(), ground.server()
+    primary, standby = environment.made_server(), environment.server()
     url = (
         f"postgresql://postgres@{primary.address},{standby.address}/gleanery"
         "?target_session_attrs=read-write"
     )
-    service = ground.service(url)
+    service = environment.service(url)
     findings, longest = Findings(), 0.0
     for number in range(rounds):
         _follow(standby, primary)

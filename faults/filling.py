@@ -6,7 +6,7 @@ import time
 
 from faults import disks
 from faults.disks import Disk, LimitedProcess, SmallDisk
-from faults.ground import Ground, Service
+from faults.environment import Environment, Service
 from faults.load import Findings, Load, load
 from faults.results import Result
 from faults.servers import PostgresServer, until
@@ -50,14 +50,14 @@ class _Telling:
         )
 
 
-def fill_the_disk(ground: Ground, engine: str, rounds: int) -> Result:
+def fill_the_disk(environment: Environment, engine: str, rounds: int) -> Result:
     if engine == "SQLite":
-        (service, disk), server = _sqlite_on_a_small_disk(ground), None
+        (service, disk), server = _sqlite_on_a_small_disk(environment), None
     elif not disks.can_mount():
         damage = f"the disk of {engine} filled"
         return Result(PROMISE, damage, "not done: only root can mount a disk", True)
     else:
-        service, disk, server = _postgres_on_a_small_disk(ground)
+        service, disk, server = _postgres_on_a_small_disk(environment)
     findings, telling = Findings(), _Telling()
     for number in range(rounds):
         _fill_once(service, disk, f"round-{number}", findings, telling)
@@ -91,23 +91,23 @@ def _newest_status(under_way: Load) -> str:
     return max(newest).status  # of those who have been answered at all
 
 
-def _sqlite_on_a_small_disk(ground: Ground) -> tuple[Service, Disk]:
+def _sqlite_on_a_small_disk(environment: Environment) -> tuple[Service, Disk]:
     if not disks.can_mount():
-        service = ground.service(None)
+        service = environment.service(None)
         return service, LimitedProcess(service.folder, service.pid)
-    disk: SmallDisk = ground.enter(disks.small_disk(ground.folder("disk")))
+    disk: SmallDisk = environment.enter(disks.small_disk(environment.folder("disk")))
     folder = disk.folder / "data"
     folder.mkdir()
-    return ground.service(None, folder=folder), disk
+    return environment.service(None, folder=folder), disk
 
 
-def _postgres_on_a_small_disk(ground: Ground) -> tuple[Service, Disk, PostgresServer]:
+def _postgres_on_a_small_disk(environment: Environment) -> tuple[Service, Disk, PostgresServer]:
     """The tables alone: with its log on a full disk PostgreSQL stops, and that is another test."""
-    disk: SmallDisk = ground.enter(disks.small_disk(ground.folder("disk"), 96))
-    server = ground.made_server()
+    disk: SmallDisk = environment.enter(disks.small_disk(environment.folder("disk"), 96))
+    server = environment.made_server()
     tables = disk.folder / "tables"
     tables.mkdir()
     server.own(tables)
     server.run(f"CREATE TABLESPACE small LOCATION '{tables}'")
     server.run("ALTER DATABASE gleanery SET TABLESPACE small")
-    return ground.service(server.url()), disk, server
+    return environment.service(server.url()), disk, server

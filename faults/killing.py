@@ -6,7 +6,7 @@ import os
 import random
 import signal
 
-from faults.ground import Ground
+from faults.environment import Environment
 from faults.load import Findings, let_write, load
 from faults.results import Result
 from faults.servers import until
@@ -14,9 +14,9 @@ from faults.servers import until
 DURABLE = "an acknowledged write is durable; a batch is whole or not there"
 
 
-def kill_the_service(ground: Ground, engine: str, rounds: int) -> Result:
-    server = ground.made_server() if engine == "PostgreSQL" else None
-    service = ground.service(server.url() if server else None)
+def kill_the_service(environment: Environment, engine: str, rounds: int) -> Result:
+    server = environment.made_server() if engine == "PostgreSQL" else None
+    service = environment.service(server.url() if server else None)
     findings = Findings()
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:
@@ -33,9 +33,9 @@ def kill_the_service(ground: Ground, engine: str, rounds: int) -> Result:
     return Result(DURABLE, damage, str(findings), findings.is_well)
 
 
-def kill_a_worker(ground: Ground, rounds: int) -> Result:
+def kill_a_worker(environment: Environment, rounds: int) -> Result:
     """The other one goes on, on the same file, and must not stumble over what was left there."""
-    service = ground.service(None, "--workers", "2")
+    service = environment.service(None, "--workers", "2")
     findings = Findings()
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:
@@ -49,9 +49,9 @@ def kill_a_worker(ground: Ground, rounds: int) -> Result:
     return Result(DURABLE, damage, str(findings), findings.is_well)
 
 
-def kill_the_database(ground: Ground, rounds: int) -> Result:
-    server = ground.made_server()
-    service = ground.service(server.url())
+def kill_the_database(environment: Environment, rounds: int) -> Result:
+    server = environment.made_server()
+    service = environment.service(server.url())
     findings = Findings()
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:

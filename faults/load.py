@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from faults.ground import Service
+from faults.environment import Service
 
 WRITERS = 3
 BATCH = 5  # outputs that are stored together

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from faults import disks
 from faults.disks import SmallDisk
-from faults.ground import Ground
+from faults.environment import Environment
 from faults.killing import DURABLE
 from faults.load import Findings, let_write, load
 from faults.results import Result
 
 
-def cut_the_power(ground: Ground, engine: str, rounds: int) -> Result:
+def cut_the_power(environment: Environment, engine: str, rounds: int) -> Result:
     """A kill leaves to the system what was written but not forced out; this does not."""
     damage = f"{rounds} × the power of the disk cut under {engine} (ext4, FS_IOC_SHUTDOWN)"
     if not disks.can_mount():
         return Result(DURABLE, damage, "not done: only root can mount a disk", True)
-    disk: SmallDisk = ground.enter(disks.small_disk(ground.folder("disk"), 400))
+    disk: SmallDisk = environment.enter(disks.small_disk(environment.folder("disk"), 400))
     findings = Findings()
     round_ = _on_sqlite if engine == "SQLite" else _on_postgres
-    round_(ground, disk, rounds, findings)
+    round_(environment, disk, rounds, findings)
     return Result(DURABLE, damage, str(findings), findings.is_well)
 
 
-def _on_sqlite(ground: Ground, disk: SmallDisk, rounds: int, findings: Findings) -> None:
+def _on_sqlite(environment: Environment, disk: SmallDisk, rounds: int, findings: Findings) -> None:
     folder = disk.folder / "data"
     folder.mkdir()
-    service = ground.service(None, folder=folder)
+    service = environment.service(None, folder=folder)
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:
             let_write()
@@ -41,10 +41,12 @@ def _on_sqlite(ground: Ground, disk: SmallDisk, rounds: int, findings: Findings)
     service.kill()
 
 
-def _on_postgres(ground: Ground, disk: SmallDisk, rounds: int, findings: Findings) -> None:
-    server = ground.server(folder=disk.folder / "postgres")
+def _on_postgres(
+    environment: Environment, disk: SmallDisk, rounds: int, findings: Findings
+) -> None:
+    server = environment.server(folder=disk.folder / "postgres")
     server.make()
-    service = ground.service(server.url())
+    service = environment.service(server.url())
     for number in range(rounds):
         with load(service, f"round-{number}") as under_way:
             let_write()

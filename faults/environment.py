@@ -32,7 +32,7 @@ def _command_line(pid: str) -> str:
         return ""
 
 
-def _environment() -> dict[str, str]:
+def _environment_variables() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if "GLEANERY" not in name}
     return kept | {"GLEANERY_SECRET_KEY": SECRET_KEY}
 
@@ -61,7 +61,7 @@ class Service:
                 self._command("serve", "--port", str(self._port), *_OPTIONS, *self._options),
                 stdout=log,
                 stderr=log,
-                env=_environment(),
+                env=_environment_variables(),
             )
         until(self._is_ready)
 
@@ -87,7 +87,9 @@ class Service:
         if not self._token:
             made = self._command("token", "create", "--organization", "a", "--scopes")
             command = [*made, ",".join(SCOPES)]
-            self._token = subprocess.check_output(command, env=_environment(), text=True).strip()
+            self._token = subprocess.check_output(
+                command, env=_environment_variables(), text=True
+            ).strip()
         headers = {"Authorization": f"Bearer {self._token}"}
         return httpx2.Client(base_url=self.url, headers=headers, timeout=LONGEST, verify=_NO_TLS)
 
@@ -126,7 +128,7 @@ class Service:
         return self.status("/readyz") == 200
 
 
-class Ground:
+class Environment:
     """Gives out what is asked for, and clears it away at the end."""
 
     def __init__(self, folder: Path, closing: ExitStack) -> None:
@@ -165,8 +167,8 @@ class Ground:
 
 
 @contextmanager
-def ground() -> Iterator[Ground]:
+def open_environment() -> Iterator[Environment]:
     with tempfile.TemporaryDirectory(prefix="gleanery-faults-") as made, ExitStack() as closing:
         folder = Path(made)
         folder.chmod(0o755)  # PostgreSQL reaches through it under another name
-        yield Ground(folder, closing)
+        yield Environment(folder, closing)
