@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
-from faults import absence, failover, filling, killing, power, results
+from faults import database_outage, failover, filling, killing, power, results
 from faults.environment import ROOT, Environment, open_environment
 from faults.results import Result
 
@@ -28,10 +28,10 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "power-postgres": partial(power.cut_the_power, engine="PostgreSQL", rounds=_FEWER),
     "full-sqlite": partial(filling.fill_the_disk, engine="SQLite", rounds=_FEWER),
     "full-postgres": partial(filling.fill_the_disk, engine="PostgreSQL", rounds=_FEWER),
-    "away": partial(absence.stop_the_database, seconds=_AWAY_SECONDS),
-    "frozen": partial(absence.freeze_the_database, seconds=_FROZEN_SECONDS),
-    "pool": absence.exhaust_the_pool,
-    "lock": partial(absence.keep_a_lock, writers=6),
+    "away": partial(database_outage.stop_the_database, seconds=_AWAY_SECONDS),
+    "frozen": partial(database_outage.freeze_the_database, seconds=_FROZEN_SECONDS),
+    "pool": database_outage.exhaust_the_pool,
+    "lock": partial(database_outage.keep_a_lock, writers=6),
     "failover": partial(failover.fail_over, rounds=_FEWER),
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from faults import absence, disks, failover, filling, killing, power
+from faults import database_outage, disks, failover, filling, killing, power
 from faults.environment import Environment, open_environment
 from faults.results import Result
 
@@ -61,15 +61,15 @@ def test_so_does_a_file_that_can_not_grow(
 
 
 def test_a_postgresql_that_is_away_is_503_at_once_and_soon_forgotten(made: Environment) -> None:
-    assert holds(absence.stop_the_database(made, seconds=3))
+    assert holds(database_outage.stop_the_database(made, seconds=3))
 
 
 def test_a_postgresql_that_is_frozen_leaves_no_request_hanging(made: Environment) -> None:
-    assert holds(absence.freeze_the_database(made, seconds=3))
+    assert holds(database_outage.freeze_the_database(made, seconds=3))
 
 
 def test_an_exhausted_pool_is_503_in_time(made: Environment) -> None:
-    assert holds(absence.exhaust_the_pool(made))
+    assert holds(database_outage.exhaust_the_pool(made))
 
 
 def test_a_failover_loses_nothing_and_hides_nothing_from_the_feed(made: Environment) -> None:
