@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
-from faults import database_outage, failover, filling, killing, power, results
+from faults import database_outage, failover, filling, kill, power, results
 from faults.environment import ROOT, Environment, open_environment
 from faults.results import Result
 
@@ -20,10 +20,10 @@ _AWAY_SECONDS = 20
 _FROZEN_SECONDS = 45  # longer than any statement may take
 
 FAULTS: dict[str, Callable[[Environment], Result]] = {
-    "kill-sqlite": partial(killing.kill_the_service, engine="SQLite", rounds=ROUNDS),
-    "kill-postgres": partial(killing.kill_the_service, engine="PostgreSQL", rounds=ROUNDS),
-    "kill-server": partial(killing.kill_the_database, rounds=ROUNDS),
-    "kill-worker": partial(killing.kill_a_worker, rounds=_FEWER),
+    "kill-sqlite": partial(kill.kill_the_service, engine="SQLite", rounds=ROUNDS),
+    "kill-postgres": partial(kill.kill_the_service, engine="PostgreSQL", rounds=ROUNDS),
+    "kill-server": partial(kill.kill_the_database, rounds=ROUNDS),
+    "kill-worker": partial(kill.kill_a_worker, rounds=_FEWER),
     "power-sqlite": partial(power.cut_the_power, engine="SQLite", rounds=_FEWER),
     "power-postgres": partial(power.cut_the_power, engine="PostgreSQL", rounds=_FEWER),
     "full-sqlite": partial(filling.fill_the_disk, engine="SQLite", rounds=_FEWER),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults import disks
 from faults.disks import SmallDisk
 from faults.environment import Environment
-from faults.killing import DURABLE
+from faults.kill import DURABLE
 from faults.load import Findings, let_write, load
 from faults.results import Result
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from faults import database_outage, disks, failover, filling, killing, power
+from faults import database_outage, disks, failover, filling, kill, power
 from faults.environment import Environment, open_environment
 from faults.results import Result
 
@@ -29,15 +29,15 @@ def holds(result: Result) -> bool:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_nothing_is_lost_or_half_when_the_service_is_killed(made: Environment, engine: str) -> None:
-    assert holds(killing.kill_the_service(made, engine, rounds=2))
+    assert holds(kill.kill_the_service(made, engine, rounds=2))
 
 
 def test_nothing_is_lost_or_half_when_one_of_two_workers_is_killed(made: Environment) -> None:
-    assert holds(killing.kill_a_worker(made, rounds=2))
+    assert holds(kill.kill_a_worker(made, rounds=2))
 
 
 def test_nothing_is_lost_or_half_when_postgresql_is_killed(made: Environment) -> None:
-    assert holds(killing.kill_the_database(made, rounds=3))
+    assert holds(kill.kill_the_database(made, rounds=3))
 
 
 @MOUNTS
