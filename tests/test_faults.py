@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from faults import database_outage, disks, failover, filling, kill, power
+from faults import database_outage, disk_full, disks, failover, kill, power
 from faults.environment import Environment, open_environment
 from faults.results import Result
 
@@ -49,7 +49,7 @@ def test_nothing_is_lost_or_half_when_the_power_is_cut(made: Environment, engine
 @MOUNTS
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_full_disk_refuses_writes_keeps_reads_and_heals(made: Environment, engine: str) -> None:
-    assert holds(filling.fill_the_disk(made, engine, rounds=1))
+    assert holds(disk_full.fill_the_disk(made, engine, rounds=1))
 
 
 def test_so_does_a_file_that_can_not_grow(
@@ -57,7 +57,7 @@ def test_so_does_a_file_that_can_not_grow(
 ) -> None:
     """Which is how a full disk is tried by those who may not mount one."""
     monkeypatch.setattr(disks, "can_mount", lambda: False)
-    assert holds(filling.fill_the_disk(made, "SQLite", rounds=1))
+    assert holds(disk_full.fill_the_disk(made, "SQLite", rounds=1))
 
 
 def test_a_postgresql_that_is_away_is_503_at_once_and_soon_forgotten(made: Environment) -> None:
