@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
-from faults import database_outage, disk_full, failover, kill, power, results
+from faults import database_outage, disk_full, failover, kill, power_loss, results
 from faults.environment import ROOT, Environment, open_environment
 from faults.results import Result
 
@@ -24,8 +24,8 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "kill-postgres": partial(kill.kill_the_service, engine="PostgreSQL", rounds=ROUNDS),
     "kill-server": partial(kill.kill_the_database, rounds=ROUNDS),
     "kill-worker": partial(kill.kill_a_worker, rounds=_FEWER),
-    "power-sqlite": partial(power.cut_the_power, engine="SQLite", rounds=_FEWER),
-    "power-postgres": partial(power.cut_the_power, engine="PostgreSQL", rounds=_FEWER),
+    "power-sqlite": partial(power_loss.cut_the_power, engine="SQLite", rounds=_FEWER),
+    "power-postgres": partial(power_loss.cut_the_power, engine="PostgreSQL", rounds=_FEWER),
     "full-sqlite": partial(disk_full.fill_the_disk, engine="SQLite", rounds=_FEWER),
     "full-postgres": partial(disk_full.fill_the_disk, engine="PostgreSQL", rounds=_FEWER),
     "away": partial(database_outage.stop_the_database, seconds=_AWAY_SECONDS),

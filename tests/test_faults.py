@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from faults import database_outage, disk_full, disks, failover, kill, power
+from faults import database_outage, disk_full, disks, failover, kill, power_loss
 from faults.environment import Environment, open_environment
 from faults.results import Result
 
@@ -43,7 +43,7 @@ def test_nothing_is_lost_or_half_when_postgresql_is_killed(made: Environment) ->
 @MOUNTS
 @pytest.mark.parametrize("engine", ENGINES)
 def test_nothing_is_lost_or_half_when_the_power_is_cut(made: Environment, engine: str) -> None:
-    assert holds(power.cut_the_power(made, engine, rounds=2))
+    assert holds(power_loss.cut_the_power(made, engine, rounds=2))
 
 
 @MOUNTS
