@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import httpx2
 
-from faults.servers import PostgresServer, free_port, until
+from faults.postgres_server import PostgresServer, free_port, until
 from gleanery.tokens import SCOPES
 
 ROOT = Path(__file__).parent.parent

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from faults.environment import LONGEST, Environment
 from faults.load import Findings, load
+from faults.postgres_server import PostgresServer, until
 from faults.results import Result
-from faults.servers import PostgresServer, until
 
 PROMISE = "a failover loses no acknowledged write, and no reader of the feed misses a change"
 
