@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from faults.environment import LONGEST, Environment, Service
-from faults.load import Client, Findings, Load, Moment, Reader, Writer, in_words, load
 from faults.postgres_server import PostgresServer, until
 from faults.results import Result
+from faults.workload import Client, Findings, Load, Moment, Reader, Writer, in_words, load
 
 AWAY = (
     "without its database it answers 503 with `Retry-After` at once, `/healthz` stays fine, "

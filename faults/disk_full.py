@@ -7,9 +7,9 @@ import time
 from faults import disks
 from faults.disks import Disk, LimitedProcess, SmallDisk
 from faults.environment import Environment, Service
-from faults.load import Findings, Load, load
 from faults.postgres_server import PostgresServer, until
 from faults.results import Result
+from faults.workload import Findings, Load, load
 
 PROMISE = (
     "on a full disk writes get 503 with `Retry-After`, reads go on, and it heals without a restart"

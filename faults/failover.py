@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 from faults.environment import LONGEST, Environment
-from faults.load import Findings, load
 from faults.postgres_server import PostgresServer, until
 from faults.results import Result
+from faults.workload import Findings, load
 
 PROMISE = "a failover loses no acknowledged write, and no reader of the feed misses a change"
 

@@ -7,9 +7,9 @@ import random
 import signal
 
 from faults.environment import Environment
-from faults.load import Findings, let_write, load
 from faults.postgres_server import until
 from faults.results import Result
+from faults.workload import Findings, let_write, load
 
 DURABLE = "an acknowledged write is durable; a batch is whole or not there"
 

@@ -6,8 +6,8 @@ from faults import disks
 from faults.disks import SmallDisk
 from faults.environment import Environment
 from faults.kill import DURABLE
-from faults.load import Findings, let_write, load
 from faults.results import Result
+from faults.workload import Findings, let_write, load
 
 
 def cut_the_power(environment: Environment, engine: str, rounds: int) -> Result:
