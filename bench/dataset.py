@@ -1,4 +1,4 @@
-"""Outputs of about 1 KB, as a scraper of a shop would give them."""
+"""Test data: outputs of about 1 KB, like those of a scraper of an online shop."""
 
 from __future__ import annotations
 
@@ -33,30 +33,37 @@ _REGIONS = ("DE-BY", "FR-75C", "JP-13", "BR-SP", "CA-ON", "IN-MH")
 
 
 def outputs(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """The same on every run. Ten of them, far apart, have what the rare filters ask for."""
-    choice = random.Random(seed)
-    every = max(count // RARE_MATCHES, 1)
+    """Generate the same outputs on every run.
+
+    Ten of them, evenly spaced, have the rare values that the filters search for.
+    """
+    generator = random.Random(seed)
+    interval = max(count // RARE_MATCHES, 1)
     for number in range(count):
-        is_rare = number % every == every // 2
-        place = choice.randrange(len(_COUNTRIES))
-        tags = {"country": _COUNTRIES[place], "region": _REGIONS[place]}
+        is_rare = number % interval == interval // 2
+        index = generator.randrange(len(_COUNTRIES))
+        tags = {"country": _COUNTRIES[index], "region": _REGIONS[index]}
         if is_rare:
             tags = {"country": "Iceland", "region": "IS-1"}
         yield {
             "job_id": "rare" if is_rare else f"catalogue-{number % 7}",
-            "source_url": "https://shop.example/rare" if is_rare else _address(number),
+            "source_url": "https://shop.example/rare" if is_rare else _source_url(number),
             "key": f"sku-{number}",
-            "data": {
-                "name": " ".join(choice.choices(_WORDS, k=4)),
-                "price": round(choice.uniform(5, 500), 2),
-                "currency": "EUR",
-                "in_stock": choice.random() < 0.8,
-                "description": " ".join(choice.choices(_WORDS, k=60)),
-                "attributes": {word: choice.randrange(1000) for word in choice.sample(_WORDS, 5)},
-            },
+            "data": _product(generator),
             "tags": tags,
         }
 
 
-def _address(number: int) -> str:
+def _source_url(number: int) -> str:
     return f"https://shop.example/p/{number}"
+
+
+def _product(generator: random.Random) -> dict[str, Any]:
+    return {
+        "name": " ".join(generator.choices(_WORDS, k=4)),
+        "price": round(generator.uniform(5, 500), 2),
+        "currency": "EUR",
+        "in_stock": generator.random() < 0.8,
+        "description": " ".join(generator.choices(_WORDS, k=60)),
+        "attributes": {word: generator.randrange(1000) for word in generator.sample(_WORDS, 5)},
+    }

@@ -1,4 +1,4 @@
-"""Lets contestants take turns, and notes each figure, or why there is none."""
+"""Comparison of candidates in alternating rounds, and the report that collects the results."""
 
 from __future__ import annotations
 
@@ -6,76 +6,89 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 
 from bench.load_generator import ROUNDS, NotMeasured
-from bench.results import Figure, Target
+from bench.results import Result, Target
 
-Measure = Callable[[], float]
+MeasureRate = Callable[[], float]
+"""One round of measurement. It returns requests or outputs per second."""
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class Turns:
-    """Contestants that meet the same noise, because they take turns; the best round counts."""
+class Comparison:
+    """Measures candidates in alternating rounds, so that noise affects all of them equally.
 
-    def __init__(self, contestants: Mapping[str, Measure] | None = None) -> None:
-        self._contestants = dict(contestants or {})
+    The best round of each candidate counts.
+    """
+
+    def __init__(self, candidates: Mapping[str, MeasureRate] | None = None) -> None:
+        self._candidates = dict(candidates or {})
         self.best: dict[str, float] = {}
-        self.gaps: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
 
-    def add(self, name: str, start: Callable[[], Measure]) -> None:
-        """One that has to be started first, which may fail."""
+    def add(self, name: str, prepare: Callable[[], MeasureRate]) -> None:
+        """Add a candidate whose preparation can fail."""
         try:
-            self._contestants[name] = start()
-        except (NotMeasured, OSError) as why:
-            self._leave_out(name, why)
+            self._candidates[name] = prepare()
+        except (NotMeasured, OSError) as error:
+            self._remove(name, error)
 
-    def run(self) -> Turns:
+    def run(self) -> Comparison:
         for _ in range(ROUNDS):
-            for name, measure in list(self._contestants.items()):
+            for name, measure in list(self._candidates.items()):
                 try:
                     self.best[name] = max(self.best.get(name, 0.0), measure())
-                except NotMeasured as why:
-                    self._leave_out(name, why)
-        say(f"  {self.words(*self.best)}")
+                except NotMeasured as error:
+                    self._remove(name, error)
+        print_progress(f"  {self.describe(*self.best)}")
         return self
 
-    def _leave_out(self, name: str, why: Exception) -> None:
-        say(f"{name}: not measured: {why}")
-        self.gaps[name] = str(why)
+    def _remove(self, name: str, error: Exception) -> None:
+        print_progress(f"{name}: not measured: {error}")
+        self.failures[name] = str(error)
         self.best.pop(name, None)
-        self._contestants.pop(name, None)
+        self._candidates.pop(name, None)
 
-    def words(self, *names: str) -> str:
+    def describe(self, *names: str) -> str:
         return ", ".join(f"{name} {self.best[name]:,.0f}/s" for name in names)
 
-    def missing(self, names: Iterable[str]) -> str:
-        """Why some of these were not measured, each reason once; empty if all were."""
-        of: dict[str, list[str]] = {}
+    def failure_reasons(self, names: Iterable[str]) -> str:
+        """Return the reasons why some of these failed, each reason once; empty without failures."""
+        by_reason: dict[str, list[str]] = {}
         for name in names:
-            if name in self.gaps:
-                of.setdefault(self.gaps[name], []).append(name)
-        return "; ".join(why if all_of[1:] else f"{all_of[0]}: {why}" for why, all_of in of.items())
+            if name in self.failures:
+                by_reason.setdefault(self.failures[name], []).append(name)
+        return "; ".join(
+            reason if len(failed) > 1 else f"{failed[0]}: {reason}"
+            for reason, failed in by_reason.items()
+        )
 
 
-class Notes:
-    """All that was found in a run."""
+class Report:
+    """Results of a run: the rows of the table and the rates of the charts."""
 
     def __init__(self) -> None:
-        self.figures: list[Figure] = []
-        self.speeds: dict[str, dict[str, float]] = {}
+        self.results: list[Result] = []
+        self.rates: dict[str, dict[str, float]] = {}
 
-    def figure(self, work: str, target: Target | None, value: float | None, words: str) -> None:
-        figure = Figure(work, target, value, words)
-        say("  ".join(figure.cells))
-        self.figures.append(figure)
+    def add(self, label: str, target: Target | None, ratio: float | None, details: str) -> None:
+        result = Result(label, target, ratio, details)
+        print_progress("  ".join(result.cells))
+        self.results.append(result)
 
-    def ratio(
-        self, work: str, target: Target | None, turns: Turns, one: str, two: str, more: str = ""
+    def add_ratio(
+        self,
+        label: str,
+        target: Target | None,
+        comparison: Comparison,
+        numerator: str,
+        denominator: str,
+        suffix: str = "",
     ) -> None:
-        """How many times as fast as the other the one is."""
-        if missing := turns.missing((one, two)):
-            self.figure(work, target, None, missing)
-        else:
-            value = turns.best[one] / turns.best[two]
-            self.figure(work, target, value, turns.words(one, two) + more)
+        """Add the rate of one candidate divided by the rate of another."""
+        if reasons := comparison.failure_reasons((numerator, denominator)):
+            self.add(label, target, None, reasons)
+            return
+        ratio = comparison.best[numerator] / comparison.best[denominator]
+        self.add(label, target, ratio, comparison.describe(numerator, denominator) + suffix)

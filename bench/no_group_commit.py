@@ -1,4 +1,4 @@
-"""The service with a commit for each write: what sharing commits is measured by."""
+"""The service with one commit per write: the baseline for the measurement of group commit."""
 
 from __future__ import annotations
 
