@@ -5,5 +5,6 @@ from __future__ import annotations
 from gleanery.cli import main
 from gleanery.storage.sqlite import writer
 
+assert writer._TOGETHER > 1  # fails if the constant has a new name: the next line would do nothing
 writer._TOGETHER = 1
 main()
