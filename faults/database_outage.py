@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from faults.environment import LONGEST, Environment, Service
-from faults.postgres_server import PostgresServer, until
+from faults.environment import Environment
+from faults.postgres_server import PostgresServer
+from faults.processes import wait_until
 from faults.results import Result
+from faults.service import LONGEST, Service
 from faults.workload import Client, Findings, Load, Moment, Reader, Writer, in_words, load
 
 AWAY = (
@@ -49,7 +51,7 @@ def stop_the_database(environment: Environment, seconds: float) -> Result:
     findings = Findings()
     health = Health(service)
     with load(service, "group") as under_way:
-        until(under_way.acknowledged)
+        wait_until(under_way.acknowledged)
         health.start()
         time.sleep(1)
         server.stop()
@@ -105,7 +107,7 @@ def freeze_the_database(environment: Environment, seconds: float) -> Result:
     service = environment.service(server.url())
     findings = Findings()
     with load(service, "group") as under_way:
-        until(under_way.acknowledged)
+        wait_until(under_way.acknowledged)
         server.freeze()
         time.sleep(seconds)
         server.thaw()
@@ -190,7 +192,7 @@ def _locks_kept(server: PostgresServer) -> Iterator[Callable[[], object]]:
 
     keeper = threading.Thread(target=keep)
     keeper.start()
-    until(lambda: server.run("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
+    wait_until(lambda: server.run("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
     try:
         yield lambda: server.run(end)
     finally:
@@ -208,6 +210,6 @@ def _answers(clients: Iterable[Client], began: float, ended: float) -> Iterator[
 
 def _seconds_until_back(under_way: Load, service: Service) -> float:
     before = under_way.acknowledged()
-    return until(
+    return wait_until(
         lambda: under_way.acknowledged() > before and service.status("/readyz") == 200, LONGEST
     )

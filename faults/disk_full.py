@@ -6,9 +6,11 @@ import time
 
 from faults import disks
 from faults.disks import Disk, LimitedProcess, SmallDisk
-from faults.environment import Environment, Service
-from faults.postgres_server import PostgresServer, until
+from faults.environment import Environment
+from faults.postgres_server import PostgresServer
+from faults.processes import wait_until
 from faults.results import Result
+from faults.service import Service
 from faults.workload import Findings, Load, load
 
 PROMISE = (
@@ -72,15 +74,15 @@ def _fill_once(
     service: Service, disk: Disk, group: str, findings: Findings, telling: _Telling
 ) -> None:
     with load(service, group, padding=_PADDING) as under_way:
-        until(under_way.acknowledged)
+        wait_until(under_way.acknowledged)
         disk.fill()
-        until(lambda: _newest_status(under_way) == "503")
+        wait_until(lambda: _newest_status(under_way) == "503")
         began = time.monotonic()
         time.sleep(_FULL_SECONDS)
         ended = time.monotonic()
         disk.free()
         before = under_way.acknowledged()
-        took = until(lambda: under_way.acknowledged() > before)
+        took = wait_until(lambda: under_way.acknowledged() > before)
         telling.healed = max(telling.healed, took)
     telling.note(under_way, began, ended)
     under_way.check(findings)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from faults.environment import LONGEST, Environment
-from faults.postgres_server import PostgresServer, until
+from faults.environment import Environment
+from faults.postgres_server import PostgresServer
+from faults.processes import wait_until
 from faults.results import Result
+from faults.service import LONGEST
 from faults.workload import Findings, load
 
 PROMISE = "a failover loses no acknowledged write, and no reader of the feed misses a change"
@@ -25,7 +27,7 @@ def fail_over(environment: Environment, rounds: int) -> Result:
     for number in range(rounds):
         _follow(standby, primary)
         with load(service, f"round-{number}") as under_way:
-            until(under_way.acknowledged)
+            wait_until(under_way.acknowledged)
             time.sleep(1)
             longest = max(longest, _fail_over_once(primary, standby, under_way.acknowledged))
             time.sleep(0.5)
@@ -47,7 +49,7 @@ def _fail_over_once(
     primary.kill()
     killed, before = time.monotonic(), acknowledged()
     standby.promote()
-    until(lambda: acknowledged() > before, LONGEST)
+    wait_until(lambda: acknowledged() > before, LONGEST)
     return time.monotonic() - killed
 
 
@@ -56,4 +58,4 @@ def _follow(standby: PostgresServer, primary: PostgresServer) -> None:
     standby.copy_of(primary)
     primary.run("ALTER SYSTEM SET synchronous_standby_names = '*'")
     primary.run("SELECT pg_reload_conf()")
-    until(lambda: primary.run("SELECT sync_state FROM pg_stat_replication") == "sync")
+    wait_until(lambda: primary.run("SELECT sync_state FROM pg_stat_replication") == "sync")

@@ -7,7 +7,7 @@ import random
 import signal
 
 from faults.environment import Environment
-from faults.postgres_server import until
+from faults.processes import wait_until
 from faults.results import Result
 from faults.workload import Findings, let_write, load
 
@@ -42,7 +42,7 @@ def kill_a_worker(environment: Environment, rounds: int) -> Result:
             let_write()
             os.kill(random.choice(service.workers()), signal.SIGKILL)
             let_write()
-            until(lambda: len(service.workers()) == 2)
+            wait_until(lambda: len(service.workers()) == 2)
         under_way.check(findings)
         findings.unsound = findings.unsound or service.faults_found()
     damage = f"{rounds} × kill -9 of one of two workers on SQLite, under writes"

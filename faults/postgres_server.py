@@ -5,35 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
-_SECONDS = 30
+from faults.processes import TIMEOUT, free_port, is_alive, wait_until
+
 _STARTS_WITH = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "shared_buffers": "32MB",
     "max_wal_senders": "4",
 }
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-def until(condition: Callable[[], object], seconds: float = _SECONDS, every: float = 0.02) -> float:
-    """Seconds until the condition held; raises if it does not in time."""
-    began = time.monotonic()
-    while not condition():
-        if time.monotonic() - began > seconds:
-            raise TimeoutError(f"not within {seconds:g} s: {condition}")
-        time.sleep(every)
-    return time.monotonic() - began
 
 
 class PostgresServer:
@@ -80,13 +63,13 @@ class PostgresServer:
                 cwd="/",
                 start_new_session=True,  # a frozen process would stop the job of a shell with it
             )
-        until(self._answers)
+        wait_until(self._answers)
 
     def stop(self) -> None:
         """In order, but without waiting for those who are connected."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
-            self._process.wait(_SECONDS)
+            self._process.wait(TIMEOUT)
             self._process = None
 
     def kill(self) -> None:
@@ -94,9 +77,9 @@ class PostgresServer:
         if self._process is not None:
             pids = self.processes()
             self._signal(signal.SIGKILL)
-            self._process.wait(_SECONDS)
+            self._process.wait(TIMEOUT)
             self._process = None
-            until(lambda: not any(map(_is_alive, pids)))
+            wait_until(lambda: not any(map(is_alive, pids)))
 
     def freeze(self) -> None:
         self._signal(signal.SIGSTOP)
@@ -162,13 +145,6 @@ class PostgresServer:
         if ended.returncode != 0:
             raise RuntimeError(f"{program}: {ended.stderr}")
         return ended.stdout.strip()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def _programs_and_user() -> tuple[Path, int | None]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from faults.environment import Service
+from faults.service import Service
 
 WRITERS = 3
 BATCH = 5  # outputs that are stored together
