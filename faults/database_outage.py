@@ -1,4 +1,4 @@
-"""Takes PostgreSQL, or its connections, away from the service under load, and gives them back."""
+"""Database outages: PostgreSQL, its connections or its locks are not available for some time."""
 
 from __future__ import annotations
 
@@ -7,170 +7,196 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from faults.environment import Environment
 from faults.postgres_server import PostgresServer
 from faults.processes import wait_until
 from faults.results import Result
-from faults.service import LONGEST, Service
-from faults.workload import Client, Findings, Load, Moment, Reader, Writer, in_words, load
+from faults.service import CLIENT_TIMEOUT, Service
+from faults.workload import (
+    Client,
+    Findings,
+    Reader,
+    RequestRecord,
+    Workload,
+    Writer,
+    format_counts,
+    run_workload,
+)
 
-AWAY = (
-    "without its database it answers 503 with `Retry-After` at once, `/healthz` stays fine, "
-    "`/readyz` does not, and it is back within 5 s"
+OUTAGE = (
+    "without its database the service responds 503 with `Retry-After` at once, `/healthz` stays "
+    "200, `/readyz` becomes 503, and the service recovers within 5 s"
 )
 NO_HANGING = "no request hangs"
-EXHAUSTED = "without a free connection a request gets 503 within 5 s"
-_AT_ONCE = 2.0  # on a busy machine; the result says what it was
-_BACK_WITHIN = 5.0
-_STATEMENT_SECONDS = 30.0
-_ACQUIRE_SECONDS = 5.0
-_LINE_SECONDS, _LOCK_SECONDS = 20.0, 10.0
-_SLACK = 2.0  # for a busy machine
+POOL_EXHAUSTED = "without a free connection a request gets 503 within 5 s"
+_AT_ONCE = 2.0  # seconds, for a busy machine; the result states the real time
+_RECOVERY_LIMIT = 5.0
+_STATEMENT_TIMEOUT = 30.0
+_ACQUIRE_TIMEOUT = 5.0
+_QUEUE_TIMEOUT, _LOCK_TIMEOUT = 20.0, 10.0
+_TOLERANCE = 2.0  # seconds, for a busy machine
+_END_MARGIN = 1.0  # requests in the last second may already see the database again
 
 
-class Health(threading.Thread):
-    """Asks after the service's health twice a second."""
+class HealthReading(NamedTuple):
+    """Statuses of the two health endpoints at one time."""
+
+    time: float
+    healthz: int | None
+    readyz: int | None
+
+
+class HealthMonitor(threading.Thread):
+    """Reads the health endpoints of the service twice a second."""
 
     def __init__(self, service: Service) -> None:
         super().__init__()
         self._service = service
         self.stopping = threading.Event()
-        self.seen: list[tuple[float, int | None, int | None]] = []
+        self.readings: list[HealthReading] = []
 
     def run(self) -> None:
         while not self.stopping.wait(0.5):
-            asked = time.monotonic()
-            status = self._service.status
-            self.seen.append((asked, status("/healthz"), status("/readyz")))
+            now, status = time.monotonic(), self._service.status
+            self.readings.append(HealthReading(now, status("/healthz"), status("/readyz")))
+
+    def statuses(self, start: float, end: float) -> set[tuple[int | None, int | None]]:
+        """Return the different pairs of statuses between the two times."""
+        return {(r.healthz, r.readyz) for r in self.readings if start < r.time < end}
 
 
-def stop_the_database(environment: Environment, seconds: float) -> Result:
-    server = environment.made_server()
-    service = environment.service(server.url())
+def stop_database(environment: Environment, seconds: float) -> Result:
+    server = environment.start_server()
+    service = environment.start_service(server.url())
     findings = Findings()
-    health = Health(service)
-    with load(service, "group") as under_way:
-        wait_until(under_way.acknowledged)
+    health = HealthMonitor(service)
+    with run_workload(service, "group") as workload:
+        wait_until(workload.acknowledged)
         health.start()
         time.sleep(1)
         server.stop()
-        began = time.monotonic()
+        start = time.monotonic()
         time.sleep(seconds)
-        ended = time.monotonic()
+        end = time.monotonic()
         server.start()
-        back = _seconds_until_back(under_way, service)
+        recovery = _recovery_seconds(workload, service)
     health.stopping.set()
     health.join()
-    under_way.check(findings)
-    findings.unsound = server.faults_found()
-    damage = f"PostgreSQL stopped for {seconds:g} s under load"
-    return _judged(under_way, health, findings, (began, ended), back, damage)
+    workload.check(findings)
+    findings.integrity_errors = server.integrity_errors()
+    fault = f"PostgreSQL stopped for {seconds:g} s, during writes"
+    window = (start, end - _END_MARGIN)
+    return _outage_result(workload, health, findings, window, recovery, fault)
 
 
-def _judged(
-    under_way: Load,
-    health: Health,
+def _outage_result(
+    workload: Workload,
+    health: HealthMonitor,
     findings: Findings,
-    away: tuple[float, float],
-    back: float,
-    damage: str,
+    window: tuple[float, float],
+    recovery: float,
+    fault: str,
 ) -> Result:
-    began, ended = away
-    told = list(_answers(under_way.clients, began, ended - 1))  # not at the moment of its return
-    statuses = Counter(moment.status for moment in told)
-    slowest = max(client.tally.slowest for client in under_way.clients)
-    slowest_away = max(moment.seconds for moment in told)
-    bare = sum(client.tally.without_retry_after for client in under_way.clients)
-    seen = {(well, ready) for asked, well, ready in health.seen if began < asked < ended - 1}
+    records = list(_requests_started(workload.clients, *window))
+    statuses = Counter(record.status for record in records)
+    slowest_in_outage = max(record.seconds for record in records)
+    slowest = max(client.log.slowest for client in workload.clients)
+    without_retry_after = sum(client.log.without_retry_after for client in workload.clients)
+    health_statuses = health.statuses(*window)
     outcome = (
-        f"while it was away {in_words(statuses)}, {bare} of them without `Retry-After`, the "
-        f"slowest after {slowest_away:.2f} s; `/healthz` and `/readyz` gave "
-        f"{sorted(seen, key=str)}; back after {back:.1f} s; the slowest request of all took "
-        f"{slowest:.1f} s; {findings}"
+        f"during the outage {format_counts(statuses)}, {without_retry_after} of them without "
+        f"`Retry-After`, the slowest after {slowest_in_outage:.2f} s; `/healthz` and `/readyz` "
+        f"returned {sorted(health_statuses, key=str)}; recovery after {recovery:.1f} s; the "
+        f"slowest request of all took {slowest:.1f} s; {findings}"
     )
     holds = (
         set(statuses) == {"503"}
-        and not bare
-        and slowest_away < _AT_ONCE
-        and slowest < _BACK_WITHIN
-        and seen == {(200, 503)}
-        and back < _BACK_WITHIN
-        and findings.is_well
+        and not without_retry_after
+        and slowest_in_outage < _AT_ONCE
+        and slowest < _RECOVERY_LIMIT
+        and health_statuses == {(200, 503)}
+        and recovery < _RECOVERY_LIMIT
+        and findings.is_ok
     )
-    return Result(AWAY, damage, outcome, holds)
+    return Result(OUTAGE, fault, outcome, holds)
 
 
-def freeze_the_database(environment: Environment, seconds: float) -> Result:
-    """It neither answers nor goes away, as behind a network that swallows everything."""
-    server = environment.made_server()
-    service = environment.service(server.url())
+def freeze_database(environment: Environment, seconds: float) -> Result:
+    """Freeze the server, so that it neither responds nor closes its connections.
+
+    A network that drops all packets has the same effect.
+    """
+    server = environment.start_server()
+    service = environment.start_service(server.url())
     findings = Findings()
-    with load(service, "group") as under_way:
-        wait_until(under_way.acknowledged)
+    with run_workload(service, "group") as workload:
+        wait_until(workload.acknowledged)
         server.freeze()
         time.sleep(seconds)
-        server.thaw()
-        back = _seconds_until_back(under_way, service)
-    under_way.check(findings)
-    findings.unsound = server.faults_found()
-    tallies = [client.tally for client in under_way.clients]
-    slowest = max(tally.slowest for tally in tallies)
-    statuses = sum((tally.statuses for tally in tallies), Counter[str]())
-    longest = min(seconds, _STATEMENT_SECONDS + _ACQUIRE_SECONDS) + _SLACK
+        server.resume()
+        recovery = _recovery_seconds(workload, service)
+    workload.check(findings)
+    findings.integrity_errors = server.integrity_errors()
+    logs = [client.log for client in workload.clients]
+    slowest = max(log.slowest for log in logs)
+    statuses = sum((log.statuses for log in logs), Counter[str]())
+    longest_allowed = min(seconds, _STATEMENT_TIMEOUT + _ACQUIRE_TIMEOUT) + _TOLERANCE
     outcome = (
-        f"{in_words(statuses)}, the slowest after {slowest:.1f} s; "
-        f"back after {back:.1f} s; {findings}"
+        f"{format_counts(statuses)}, the slowest after {slowest:.1f} s; "
+        f"recovery after {recovery:.1f} s; {findings}"
     )
-    holds = slowest < longest and back < _BACK_WITHIN and findings.is_well
-    return Result(NO_HANGING, f"PostgreSQL frozen for {seconds:g} s under load", outcome, holds)
+    holds = slowest < longest_allowed and recovery < _RECOVERY_LIMIT and findings.is_ok
+    return Result(NO_HANGING, f"PostgreSQL frozen for {seconds:g} s, during writes", outcome, holds)
 
 
-def exhaust_the_pool(environment: Environment) -> Result:
-    """Somebody keeps the locks of two groups, and two writers the only two connections."""
-    server = environment.made_server()
-    service = environment.service(server.url(), "--pool-size", "2")
+def exhaust_pool(environment: Environment) -> Result:
+    """Hold the locks of two groups, so that two writers occupy both connections of the pool."""
+    server = environment.start_server()
+    service = environment.start_service(server.url(), "--pool-size", "2")
     groups = ("one", "two")
     _write_once(service, groups)
     reader = Reader(service, "one")
-    with _locks_kept(server) as let_go, _writing(service, groups):
+    with _group_locks_held(server) as release, _writes(service, groups):
         time.sleep(0.5)
-        reader.turn()
-        healthy = service.status("/healthz")
-        let_go()
-    [moment] = reader.tally.moments
-    outcome = f"a read got {moment.status} after {moment.seconds:.1f} s; `/healthz` {healthy}"
-    in_time = moment.seconds < _ACQUIRE_SECONDS + _SLACK
-    holds = (moment.status, healthy) == ("503", 200) and in_time
-    return Result(EXHAUSTED, "both connections of a pool of two kept waiting", outcome, holds)
+        reader.step()
+        healthz = service.status("/healthz")
+        release()
+    [record] = reader.log.records
+    outcome = f"a read got {record.status} after {record.seconds:.1f} s; `/healthz` {healthz}"
+    in_time = record.seconds < _ACQUIRE_TIMEOUT + _TOLERANCE
+    holds = (record.status, healthz) == ("503", 200) and in_time
+    fault = "both connections of a pool of two wait for locks"
+    return Result(POOL_EXHAUSTED, fault, outcome, holds)
 
 
-def keep_a_lock(environment: Environment, writers: int) -> Result:
-    """Somebody keeps the lock of a group, and a queue of writers forms behind it."""
-    server = environment.made_server()
-    service = environment.service(server.url())
+def hold_lock(environment: Environment, writers: int) -> Result:
+    """Hold the lock of a group, so that its writers queue."""
+    server = environment.start_server()
+    service = environment.start_service(server.url())
     _write_once(service, ("one",))
-    with _locks_kept(server), _writing(service, ("one",) * writers) as clients:
+    with _group_locks_held(server), _writes(service, ("one",) * writers) as clients:
         pass
-    moments = [client.tally.moments[0] for client in clients]
-    statuses = Counter(moment.status for moment in moments)
-    slowest = max(moment.seconds for moment in moments)
-    outcome = f"{in_words(statuses)}, the slowest after {slowest:.1f} s"
-    holds = set(statuses) == {"503"} and slowest < _LINE_SECONDS + _LOCK_SECONDS + _SLACK
-    damage = f"the lock of a group kept from {writers} writers, who stand in line"
-    return Result(NO_HANGING, damage, outcome, holds)
+    records = [client.log.records[0] for client in clients]
+    statuses = Counter(record.status for record in records)
+    slowest = max(record.seconds for record in records)
+    outcome = f"{format_counts(statuses)}, the slowest after {slowest:.1f} s"
+    holds = set(statuses) == {"503"} and slowest < _QUEUE_TIMEOUT + _LOCK_TIMEOUT + _TOLERANCE
+    fault = f"the lock of a group held by another transaction while {writers} writers queue"
+    return Result(NO_HANGING, fault, outcome, holds)
 
 
 def _write_once(service: Service, groups: Iterable[str]) -> None:
-    with _writing(service, groups):
+    with _writes(service, groups):
         pass
 
 
 @contextmanager
-def _writing(service: Service, groups: Iterable[str]) -> Iterator[list[Writer]]:
-    """Each stores one batch; at the end of the context all have their answer."""
+def _writes(service: Service, groups: Iterable[str]) -> Iterator[list[Writer]]:
+    """Store one batch per group. The context ends when all writers have their response."""
     writers = [Writer(service, group, f"w{number}") for number, group in enumerate(groups)]
-    threads = [threading.Thread(target=writer.turn) for writer in writers]
+    threads = [threading.Thread(target=writer.step) for writer in writers]
     for thread in threads:
         thread.start()
     try:
@@ -181,35 +207,39 @@ def _writing(service: Service, groups: Iterable[str]) -> Iterator[list[Writer]]:
 
 
 @contextmanager
-def _locks_kept(server: PostgresServer) -> Iterator[Callable[[], object]]:
-    """Somebody else's transaction holds the rows of all groups until it is told to let go."""
-    taken = "SELECT 1 FROM groups FOR UPDATE; SELECT pg_sleep(300)"
+def _group_locks_held(server: PostgresServer) -> Iterator[Callable[[], object]]:
+    """Lock the rows of all groups in another transaction, and yield a function that ends it."""
+    lock = "SELECT 1 FROM groups FOR UPDATE; SELECT pg_sleep(300)"
     end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 
-    def keep() -> None:
-        with suppress(RuntimeError):  # it is ended from outside
-            server.run(taken, "gleanery")
+    def hold() -> None:
+        with suppress(RuntimeError):  # psql fails because its backend is terminated
+            server.run(lock, "gleanery")
 
-    keeper = threading.Thread(target=keep)
-    keeper.start()
+    holder = threading.Thread(target=hold)
+    holder.start()
     wait_until(lambda: server.run("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
     try:
         yield lambda: server.run(end)
     finally:
         server.run(end)
-        keeper.join()
+        holder.join()
 
 
-def _answers(clients: Iterable[Client], began: float, ended: float) -> Iterator[Moment]:
-    """To what was asked in that time, also if they came after it."""
+def _requests_started(
+    clients: Iterable[Client], start: float, end: float
+) -> Iterator[RequestRecord]:
+    """Generate the finished requests that started between the two times."""
     for client in clients:
-        for moment in client.tally.moments:
-            if began < moment.when - moment.seconds < ended:
-                yield moment
+        for record in client.log.records:
+            if start < record.started < end:
+                yield record
 
 
-def _seconds_until_back(under_way: Load, service: Service) -> float:
-    before = under_way.acknowledged()
+def _recovery_seconds(workload: Workload, service: Service) -> float:
+    """Return the seconds until a write is acknowledged and the service is ready."""
+    before = workload.acknowledged()
     return wait_until(
-        lambda: under_way.acknowledged() > before and service.status("/readyz") == 200, LONGEST
+        lambda: workload.acknowledged() > before and service.status("/readyz") == 200,
+        CLIENT_TIMEOUT,
     )

@@ -1,4 +1,4 @@
-"""What every fault is tried on: a folder, PostgreSQL servers, and services as real processes."""
+"""Environment of a fault: a folder, PostgreSQL servers and services as real processes."""
 
 from __future__ import annotations
 
@@ -15,46 +15,49 @@ ROOT = Path(__file__).parent.parent
 
 
 class Environment:
-    """Gives out what is asked for, and clears it away at the end."""
+    """Creates servers and services, and ends them at the end of the context."""
 
-    def __init__(self, folder: Path, closing: ExitStack) -> None:
-        self._root, self._closing = folder, closing
-        self._made = 0
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._root, self._stack = folder, stack
+        self._paths = 0
 
-    def folder(self, name: str) -> Path:
-        """The place for one; it is not made yet."""
-        self._made += 1
-        return self._root / f"{self._made}-{name}"
+    def new_path(self, name: str) -> Path:
+        """Return an unused path. Nothing exists there yet."""
+        self._paths += 1
+        return self._root / f"{self._paths}-{name}"
 
-    def server(self, folder: Path | None = None) -> PostgresServer:
-        """Not made yet, either."""
-        server = PostgresServer(folder or self.folder("postgres"), self.folder("log"))
-        self._closing.callback(server.kill)
+    def new_server(self, folder: Path | None = None) -> PostgresServer:
+        """Return a server whose data folder does not exist yet."""
+        server = PostgresServer(folder or self.new_path("postgres"), self.new_path("log"))
+        self._stack.callback(server.kill)
         return server
 
-    def made_server(self) -> PostgresServer:
-        server = self.server()
-        server.make()
+    def start_server(self, folder: Path | None = None) -> PostgresServer:
+        """Return a running server with an empty database."""
+        server = self.new_server(folder)
+        server.create()
         return server
 
-    def service(self, database: str | None, *options: str, folder: Path | None = None) -> Service:
-        """Serving, on PostgreSQL if a URL is given."""
+    def start_service(
+        self, database: str | None, *options: str, folder: Path | None = None
+    ) -> Service:
+        """Return a running service: on PostgreSQL if there is a URL, otherwise on SQLite."""
         if folder is None:
-            folder = self.folder("data")
+            folder = self.new_path("data")
             folder.mkdir()
-        service = Service(folder, database, self.folder("log"), *options)
-        self._closing.callback(service.kill)
+        service = Service(folder, database, self.new_path("log"), *options)
+        self._stack.callback(service.kill)
         service.start()
         return service
 
     def enter(self, context: Any) -> Any:
-        """Enters a context that is left when all is cleared away."""
-        return self._closing.enter_context(context)
+        """Enter a context that ends with the environment."""
+        return self._stack.enter_context(context)
 
 
 @contextmanager
 def open_environment() -> Iterator[Environment]:
-    with tempfile.TemporaryDirectory(prefix="gleanery-faults-") as made, ExitStack() as closing:
-        folder = Path(made)
-        folder.chmod(0o755)  # PostgreSQL reaches through it under another name
-        yield Environment(folder, closing)
+    with tempfile.TemporaryDirectory(prefix="gleanery-faults-") as path, ExitStack() as stack:
+        folder = Path(path)
+        folder.chmod(0o755)  # PostgreSQL reads it as another user
+        yield Environment(folder, stack)

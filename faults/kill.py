@@ -1,4 +1,4 @@
-"""Kills the service, and the PostgreSQL server under it, while clients write."""
+"""Kill faults: the service, one of its workers, or the PostgreSQL server, during writes."""
 
 from __future__ import annotations
 
@@ -9,57 +9,57 @@ import signal
 from faults.environment import Environment
 from faults.processes import wait_until
 from faults.results import Result
-from faults.workload import Findings, let_write, load
+from faults.workload import Findings, let_write, run_workload
 
-DURABLE = "an acknowledged write is durable; a batch is whole or not there"
+DURABLE = "an acknowledged write is durable; a batch is stored completely or not at all"
 
 
-def kill_the_service(environment: Environment, engine: str, rounds: int) -> Result:
-    server = environment.made_server() if engine == "PostgreSQL" else None
-    service = environment.service(server.url() if server else None)
+def kill_service(environment: Environment, engine: str, rounds: int) -> Result:
+    server = environment.start_server() if engine == "PostgreSQL" else None
+    service = environment.start_service(server.url() if server else None)
     findings = Findings()
     for number in range(rounds):
-        with load(service, f"round-{number}") as under_way:
+        with run_workload(service, f"round-{number}") as workload:
             let_write()
             service.kill()
             service.start()
             let_write()
-        under_way.check(findings)
+        workload.check(findings)
         if server is None:
-            findings.unsound = findings.unsound or service.faults_found()
+            findings.integrity_errors = findings.integrity_errors or service.integrity_errors()
     if server is not None:
-        findings.unsound = server.faults_found()
-    damage = f"{rounds} × kill -9 of the service on {engine}, under writes"
-    return Result(DURABLE, damage, str(findings), findings.is_well)
+        findings.integrity_errors = server.integrity_errors()
+    fault = f"{rounds} × kill -9 of the service on {engine}, during writes"
+    return Result(DURABLE, fault, str(findings), findings.is_ok)
 
 
-def kill_a_worker(environment: Environment, rounds: int) -> Result:
-    """The other one goes on, on the same file, and must not stumble over what was left there."""
-    service = environment.service(None, "--workers", "2")
+def kill_worker(environment: Environment, rounds: int) -> Result:
+    """Kill one of two workers. The other must not fail on the state that it left in the file."""
+    service = environment.start_service(None, "--workers", "2")
     findings = Findings()
     for number in range(rounds):
-        with load(service, f"round-{number}") as under_way:
+        with run_workload(service, f"round-{number}") as workload:
             let_write()
             os.kill(random.choice(service.workers()), signal.SIGKILL)
             let_write()
             wait_until(lambda: len(service.workers()) == 2)
-        under_way.check(findings)
-        findings.unsound = findings.unsound or service.faults_found()
-    damage = f"{rounds} × kill -9 of one of two workers on SQLite, under writes"
-    return Result(DURABLE, damage, str(findings), findings.is_well)
+        workload.check(findings)
+        findings.integrity_errors = findings.integrity_errors or service.integrity_errors()
+    fault = f"{rounds} × kill -9 of one of two workers on SQLite, during writes"
+    return Result(DURABLE, fault, str(findings), findings.is_ok)
 
 
-def kill_the_database(environment: Environment, rounds: int) -> Result:
-    server = environment.made_server()
-    service = environment.service(server.url())
+def kill_database(environment: Environment, rounds: int) -> Result:
+    server = environment.start_server()
+    service = environment.start_service(server.url())
     findings = Findings()
     for number in range(rounds):
-        with load(service, f"round-{number}") as under_way:
+        with run_workload(service, f"round-{number}") as workload:
             let_write()
             server.kill()
             server.start()
             let_write()
-        under_way.check(findings)
-    findings.unsound = server.faults_found()
-    damage = f"{rounds} × kill -9 of the PostgreSQL server, all its processes, under writes"
-    return Result(DURABLE, damage, str(findings), findings.is_well)
+        workload.check(findings)
+    findings.integrity_errors = server.integrity_errors()
+    fault = f"{rounds} × kill -9 of all processes of the PostgreSQL server, during writes"
+    return Result(DURABLE, fault, str(findings), findings.is_ok)

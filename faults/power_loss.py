@@ -1,4 +1,4 @@
-"""Cuts the power of the disk under the database: what was not forced to it is gone."""
+"""Power loss of the disk under the database: data that was not flushed is lost."""
 
 from __future__ import annotations
 
@@ -7,48 +7,52 @@ from faults.disks import SmallDisk
 from faults.environment import Environment
 from faults.kill import DURABLE
 from faults.results import Result
-from faults.workload import Findings, let_write, load
+from faults.workload import Findings, let_write, run_workload
 
 
-def cut_the_power(environment: Environment, engine: str, rounds: int) -> Result:
-    """A kill leaves to the system what was written but not forced out; this does not."""
-    damage = f"{rounds} × the power of the disk cut under {engine} (ext4, FS_IOC_SHUTDOWN)"
+def cut_power(environment: Environment, engine: str, rounds: int) -> Result:
+    """Cut the power of the disk.
+
+    After a kill, the operating system still writes unflushed data; after this fault it does not.
+    """
+    fault = f"{rounds} × power of the disk cut under {engine} (ext4, FS_IOC_SHUTDOWN)"
     if not disks.can_mount():
-        return Result(DURABLE, damage, "not done: only root can mount a disk", True)
-    disk: SmallDisk = environment.enter(disks.small_disk(environment.folder("disk"), 400))
+        return Result(DURABLE, fault, "skipped: only root can mount a disk", True)
+    disk: SmallDisk = environment.enter(disks.mounted_disk(environment.new_path("disk"), 400))
     findings = Findings()
-    round_ = _on_sqlite if engine == "SQLite" else _on_postgres
-    round_(environment, disk, rounds, findings)
-    return Result(DURABLE, damage, str(findings), findings.is_well)
+    run_rounds = _cut_power_of_sqlite if engine == "SQLite" else _cut_power_of_postgres
+    run_rounds(environment, disk, rounds, findings)
+    return Result(DURABLE, fault, str(findings), findings.is_ok)
 
 
-def _on_sqlite(environment: Environment, disk: SmallDisk, rounds: int, findings: Findings) -> None:
+def _cut_power_of_sqlite(
+    environment: Environment, disk: SmallDisk, rounds: int, findings: Findings
+) -> None:
     folder = disk.folder / "data"
     folder.mkdir()
-    service = environment.service(None, folder=folder)
+    service = environment.start_service(None, folder=folder)
     for number in range(rounds):
-        with load(service, f"round-{number}") as under_way:
+        with run_workload(service, f"round-{number}") as workload:
             let_write()
-            service.freeze()  # who loses the power answers nobody any more
+            service.freeze()  # without power the service sends no responses
             disk.cut_power()
             service.kill()
             disk.unmount()
             disk.mount()
             service.start()
             let_write()
-        under_way.check(findings)
-        findings.unsound = findings.unsound or service.faults_found()
+        workload.check(findings)
+        findings.integrity_errors = findings.integrity_errors or service.integrity_errors()
     service.kill()
 
 
-def _on_postgres(
+def _cut_power_of_postgres(
     environment: Environment, disk: SmallDisk, rounds: int, findings: Findings
 ) -> None:
-    server = environment.server(folder=disk.folder / "postgres")
-    server.make()
-    service = environment.service(server.url())
+    server = environment.start_server(folder=disk.folder / "postgres")
+    service = environment.start_service(server.url())
     for number in range(rounds):
-        with load(service, f"round-{number}") as under_way:
+        with run_workload(service, f"round-{number}") as workload:
             let_write()
             server.freeze()
             disk.cut_power()
@@ -57,5 +61,5 @@ def _on_postgres(
             disk.mount()
             server.start()
             let_write()
-        under_way.check(findings)
-    findings.unsound = server.faults_found()
+        workload.check(findings)
+    findings.integrity_errors = server.integrity_errors()

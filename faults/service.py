@@ -16,8 +16,8 @@ from faults.processes import free_port, wait_until
 from gleanery.security.tokens import SCOPES
 
 SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-LONGEST = 60  # seconds that a client of ours waits: one that waits so long was left hanging
-_NO_TLS = False  # nothing is encrypted on loopback; to load certificates takes longer than to ask
+CLIENT_TIMEOUT = 60  # seconds; a request that takes longer counts as hanging
+_NO_TLS = False  # loopback has no TLS; loading the certificates would take longer than a request
 _OPTIONS = ("--log-level", "warning", "--sweep-seconds", "2")
 
 
@@ -29,17 +29,17 @@ def _command_line(pid: str) -> str:
 
 
 def _environment_variables() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if "GLEANERY" not in name}
-    return kept | {"GLEANERY_SECRET_KEY": SECRET_KEY}
+    others = {name: value for name, value in os.environ.items() if "GLEANERY" not in name}
+    return others | {"GLEANERY_SECRET_KEY": SECRET_KEY}
 
 
 class Service:
-    """``gleanery serve`` at one address, however often it is killed and started again."""
+    """``gleanery serve`` at one address, which a restart does not change."""
 
     def __init__(self, folder: Path, database: str | None, log: Path, *options: str) -> None:
         self.folder = folder
         self._log = log
-        self._where = ["--data", str(folder)] + (["--database", database] if database else [])
+        self._storage = ["--data", str(folder)] + (["--database", database] if database else [])
         self._port = free_port()
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
@@ -52,6 +52,7 @@ class Service:
         return self._process.pid
 
     def start(self) -> None:
+        """Start the process and wait until it is ready."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command("serve", "--port", str(self._port), *_OPTIONS, *self._options),
@@ -74,51 +75,48 @@ class Service:
         os.kill(self.pid, signal.SIGSTOP)
 
     def workers(self) -> list[int]:
-        """The processes that a supervisor has started to serve; none if there is but one."""
+        """Return the worker processes of a supervisor; empty if one process does it all."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         return [int(pid) for pid in children if "spawn_main" in _command_line(pid)]
 
     def client(self) -> httpx2.Client:
-        """With every scope, of one and the same organization."""
-        if not self._token:
-            made = self._command("token", "create", "--organization", "a", "--scopes")
-            command = [*made, ",".join(SCOPES)]
-            self._token = subprocess.check_output(
-                command, env=_environment_variables(), text=True
-            ).strip()
+        """Return a client with every scope. All clients belong to one organization."""
+        self._token = self._token or self._create_token()
         headers = {"Authorization": f"Bearer {self._token}"}
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=LONGEST, verify=_NO_TLS)
+        return httpx2.Client(
+            base_url=self.url, headers=headers, timeout=CLIENT_TIMEOUT, verify=_NO_TLS
+        )
+
+    def _create_token(self) -> str:
+        options = ("--organization", "a", "--scopes", ",".join(SCOPES))
+        command = self._command("token", "create", *options)
+        return subprocess.check_output(command, env=_environment_variables(), text=True).strip()
 
     def status(self, path: str) -> int | None:
-        """What a path that needs no token answers; None if nothing does."""
+        """Return the status of a path that needs no token; None without a connection."""
         try:
-            return int(httpx2.get(self.url + path, timeout=LONGEST, verify=_NO_TLS).status_code)
+            response = httpx2.get(self.url + path, timeout=CLIENT_TIMEOUT, verify=_NO_TLS)
+            return int(response.status_code)
         except httpx2.TransportError:
             return None
 
-    def log(self) -> str:
-        return self._log.read_text()
-
-    def faults_found(self) -> str:
-        """What SQLite's own checker finds in the embedded database; nothing if all is well."""
+    def integrity_errors(self) -> str:
+        """Return what SQLite's integrity checks report; empty if the database is sound."""
         connection = apsw.Connection(
             str(self.folder / "gleanery.sqlite"), flags=apsw.SQLITE_OPEN_READWRITE
         )
         try:
-            found: list[Any] = connection.execute("PRAGMA integrity_check").fetchall()
-            found += connection.execute("PRAGMA foreign_key_check").fetchall()
+            rows: list[Any] = connection.execute("PRAGMA integrity_check").fetchall()
+            rows += connection.execute("PRAGMA foreign_key_check").fetchall()
         finally:
             connection.close()
-        return "" if found == [("ok",)] else str(found)
+        return "" if rows == [("ok",)] else str(rows)
 
-    def _command(self, name: str, *arguments: str) -> list[str]:
-        if name == "token":
-            command, *rest = arguments
-            return [sys.executable, "-m", "gleanery", name, command, *self._where, *rest]
-        return [sys.executable, "-m", "gleanery", name, *self._where, *arguments]
+    def _command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "gleanery", *arguments, *self._storage]
 
     def _is_ready(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            raise RuntimeError(f"the service has ended: {self.log()[-2000:]}")
+            raise RuntimeError(f"the service exited: {self._log.read_text()[-2000:]}")
         return self.status("/readyz") == 200

@@ -1,4 +1,4 @@
-"""Clients that write and follow while damage is done, and what must be true of it afterwards."""
+"""Clients that write, read and follow a group during a fault, and the checks afterwards."""
 
 from __future__ import annotations
 
@@ -17,51 +17,55 @@ import httpx2
 from faults.service import Service
 
 WRITERS = 3
-BATCH = 5  # outputs that are stored together
-_SLOTS = 8  # batches that a writer stores again and again, each time with new values
-REFUSED, CUT_OFF, HANGING = "refused", "cut off", "hanging"  # instead of a status
-_EXPECTED = {"200", "503", "404", REFUSED, CUT_OFF}  # 404 before the first write
-_UNDER_LOAD = (0.1, 0.35)  # seconds
-_PAUSE = 0.03  # so that clients leave the processor to others
-_WRITERS_PAUSE = 0.005  # short, so that the damage meets writes under way
+BATCH_SIZE = 5  # outputs per request
+_BATCHES = 8  # batches per writer; each is stored repeatedly with a higher version
+REFUSED, CONNECTION_LOST, TIMED_OUT = "connection refused", "connection lost", "timed out"
+_EXPECTED = {"200", "503", "404", REFUSED, CONNECTION_LOST}  # 404 until the first write
+_SECONDS_BEFORE_FAULT = (0.1, 0.35)
+_PAUSE = 0.03  # seconds between requests, so that clients leave CPU time to the service
+_WRITER_PAUSE = 0.005  # short, so that a fault interrupts writes
 
 
-class Moment(NamedTuple):
-    """When an answer came, what it was, and how many seconds it took."""
+class RequestRecord(NamedTuple):
+    """One finished request. The status of a request without a response is a short text."""
 
-    when: float
+    finished: float
     status: str
     seconds: float
 
+    @property
+    def started(self) -> float:
+        return self.finished - self.seconds
+
 
 @dataclass
-class Tally:
-    """What clients were told, and how long that took."""
+class RequestLog:
+    """Finished requests of a client."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     slowest: float = 0.0
     without_retry_after: int = 0
-    moments: list[Moment] = field(default_factory=list)
+    records: list[RequestRecord] = field(default_factory=list)
 
-    def note(self, began: float, status: str, answer: httpx2.Response | None) -> None:
+    def add(self, start: float, status: str, response: httpx2.Response | None) -> None:
         now = time.monotonic()
         self.statuses[status] += 1
-        self.slowest = max(self.slowest, now - began)
-        self.moments.append(Moment(now, status, now - began))
-        if answer is not None and status == "503" and "Retry-After" not in answer.headers:
+        self.slowest = max(self.slowest, now - start)
+        self.records.append(RequestRecord(now, status, now - start))
+        if response is not None and status == "503" and "Retry-After" not in response.headers:
             self.without_retry_after += 1
 
 
 @dataclass
-class Slot:
-    """A batch that is stored again and again: the last version sent, and acknowledged."""
+class BatchVersions:
+    """The last version of a batch that was sent, and the last one that was acknowledged."""
 
     sent: int = 0
     acknowledged: int = 0
 
 
 class Client(threading.Thread):
-    """Asks again and again until it is stopped, and keeps a tally."""
+    """Sends requests until it is stopped, and logs them."""
 
     pause = _PAUSE
 
@@ -69,127 +73,135 @@ class Client(threading.Thread):
         super().__init__()
         self._http = service.client()
         self.group = group
-        self.tally = Tally()
+        self.log = RequestLog()
         self.stopping = threading.Event()
 
     def reconnect(self, service: Service) -> None:
-        """After its end as a thread, to ask once more."""
+        """Open a new connection for requests after the end of the thread."""
         self._http = service.client()
 
     def run(self) -> None:
         with self._http:
             while not self.stopping.is_set():
-                self.turn()
+                self.step()
                 self.stopping.wait(self.pause)
 
-    def turn(self) -> None:
+    def step(self) -> None:
         raise NotImplementedError
 
-    def ask(self, method: str, path: str, **options: Any) -> httpx2.Response | None:
-        """The answer; None if the connection broke, and with it the knowledge of what was done."""
-        began, answer, word = time.monotonic(), None, REFUSED
+    def request(self, method: str, path: str, **options: Any) -> httpx2.Response | None:
+        """Return the response; None without one. Then the effect of the request is unknown."""
+        start, response, status = time.monotonic(), None, REFUSED
         try:
-            answer = self._http.request(method, path, **options)
-            word = str(answer.status_code)
+            response = self._http.request(method, path, **options)
+            status = str(response.status_code)
         except httpx2.ConnectError:
-            pass  # nobody listens
+            pass
         except httpx2.TimeoutException:
-            word = HANGING
+            status = TIMED_OUT
         except httpx2.TransportError:
-            word = CUT_OFF
-        self.tally.note(began, word, answer)
-        return answer
+            status = CONNECTION_LOST
+        self.log.add(start, status, response)
+        return response
 
 
 class Writer(Client):
-    """Stores batches, each under keys of its own and all of one version."""
+    """Stores batches. Each batch has its own keys, and all its outputs have one version."""
 
-    pause = _WRITERS_PAUSE
+    pause = _WRITER_PAUSE
 
     def __init__(self, service: Service, group: str, name: str, padding: int = 0) -> None:
         super().__init__(service, group)
         self._writer = name
         self._padding = "x" * padding
         self._versions = itertools.count(1)
-        self.slots = {f"{name}-{number}": Slot() for number in range(_SLOTS)}
-        self._turns = itertools.cycle(self.slots.items())
+        self.batches = {f"{name}-{number}": BatchVersions() for number in range(_BATCHES)}
+        self._next_batch = itertools.cycle(self.batches.items())
 
-    def turn(self) -> None:
-        name, slot = next(self._turns)
-        slot.sent = next(self._versions)
-        data = {"slot": name, "version": slot.sent, "padding": self._padding}
-        batch = [
+    def step(self) -> None:
+        name, versions = next(self._next_batch)
+        versions.sent = next(self._versions)
+        data = {"batch": name, "version": versions.sent, "padding": self._padding}
+        outputs = [
             {"job_id": self._writer, "source_url": f"{name}/{number}", "data": data}
-            for number in range(BATCH)
+            for number in range(BATCH_SIZE)
         ]
-        answer = self.ask("POST", f"/v1/outputs/{self.group}", json=batch)
-        if answer is not None and answer.status_code == 200:
-            slot.acknowledged = slot.sent
+        response = self.request("POST", f"/v1/outputs/{self.group}", json=outputs)
+        if response is not None and response.status_code == 200:
+            versions.acknowledged = versions.sent
 
 
 class Reader(Client):
     """Reads the first page of the group."""
 
-    def turn(self) -> None:
-        self.ask("GET", f"/v1/outputs/{self.group}?limit=10")
+    def step(self) -> None:
+        self.request("GET", f"/v1/outputs/{self.group}?limit=10")
 
 
 class Follower(Client):
-    """Keeps a picture of the group by its feed, and never starts over."""
+    """Maintains a replica of the group from the change feed, and never starts over."""
 
     def __init__(self, service: Service, group: str) -> None:
         super().__init__(service, group)
         self._cursor = 0
-        self.picture: dict[str, Any] = {}
+        self.replica: dict[str, Any] = {}
 
-    def turn(self) -> None:
-        self.hear(wait=1)
+    def step(self) -> None:
+        self.poll(wait=1)
 
-    def hear(self, wait: int = 0) -> int:
-        """How many changes came."""
+    def poll(self, wait: int = 0) -> int:
+        """Apply one page of changes and return their number."""
         query = {"cursor": self._cursor, "limit": 1000, "wait": wait}
-        answer = self.ask("GET", f"/v1/changes/{self.group}", params=query)
-        if answer is None or answer.status_code != 200:
+        response = self.request("GET", f"/v1/changes/{self.group}", params=query)
+        if response is None or response.status_code != 200:
             return 0
-        page = answer.json()
+        page = response.json()
         self._cursor = page["cursor"]
         for change in page["changes"]:
-            self.picture[change["output"]["output_id"]] = change["output"].get("data")
+            self.replica[change["output"]["output_id"]] = change["output"].get("data")
         return len(page["changes"])
+
+    def catch_up(self) -> dict[str, Any]:
+        """Apply all remaining changes and return the replica."""
+        while self.poll():
+            pass
+        return self.replica
 
 
 @dataclass
 class Findings:
-    """What was found after the damage, over all rounds."""
+    """Results of the checks after the fault, over all rounds."""
 
     acknowledged: int = 0
-    refused: int = 0
-    cut_off: int = 0
+    unavailable: int = 0
+    interrupted: int = 0
     lost: int = 0
-    half: int = 0
-    disagreeing: int = 0
+    partial: int = 0
+    inconsistencies: int = 0
     unexpected: Counter[str] = field(default_factory=Counter)
-    unsound: str = ""
+    integrity_errors: str = ""
 
     @property
-    def is_well(self) -> bool:
-        wrong = self.lost or self.half or self.disagreeing or self.unexpected
-        return not (wrong or self.unsound)
+    def is_ok(self) -> bool:
+        errors = self.lost or self.partial or self.inconsistencies or self.unexpected
+        return not (errors or self.integrity_errors)
 
     def __str__(self) -> str:
-        sound = "sound" if not self.unsound else f"unsound: {self.unsound[:200]}"
+        integrity = "integrity check passed"
+        if self.integrity_errors:
+            integrity = f"integrity check failed: {self.integrity_errors[:200]}"
         if self.unexpected:
-            sound += f"; unexpected answers: {in_words(self.unexpected)}"
+            integrity += f"; unexpected statuses: {format_counts(self.unexpected)}"
         return (
-            f"{self.acknowledged:,} batches acknowledged, {self.refused:,} refused with 503, "
-            f"{self.cut_off:,} cut off; "
-            f"{self.lost} lost, {self.half} half, {self.disagreeing} times feed, follower or "
-            f"counts disagreed with the outputs; {sound}"
+            f"{self.acknowledged:,} batches acknowledged, {self.unavailable:,} answered with 503, "
+            f"{self.interrupted:,} interrupted; {self.lost} lost, {self.partial} partial; "
+            f"{self.inconsistencies} inconsistencies between outputs, change feed, follower and "
+            f"counts; {integrity}"
         )
 
 
-class Load:
-    """Writers and a follower on one group."""
+class Workload:
+    """Writers, a reader and a follower of one group."""
 
     def __init__(self, service: Service, group: str, writers: int, padding: int) -> None:
         self._service, self.group = service, group
@@ -202,10 +214,11 @@ class Load:
         return [*self.writers, *self.readers, self.follower]
 
     def acknowledged(self) -> int:
-        return sum(writer.tally.statuses["200"] for writer in self.writers)
+        """Return the number of acknowledged batches."""
+        return sum(writer.log.statuses["200"] for writer in self.writers)
 
     def stop(self) -> None:
-        """Writers last: what they write ends the others' long polls."""
+        """Stop the clients, the writers last: their writes end the long polls of the others."""
         for clients in ([self.follower, *self.readers], self.writers):
             for client in clients:
                 client.stopping.set()
@@ -213,70 +226,65 @@ class Load:
                 client.join()
 
     def check(self, findings: Findings) -> None:
-        """Holds what there is now against what was acknowledged; the service must be well."""
+        """Compare the stored data with the acknowledged writes. The service must be ready."""
         for client in self.clients:
-            words = client.tally.statuses
-            findings.unexpected.update({word: words[word] for word in words.keys() - _EXPECTED})
+            statuses = client.log.statuses
+            unexpected = {status: statuses[status] for status in statuses.keys() - _EXPECTED}
+            findings.unexpected.update(unexpected)
         with self._service.client() as http:
             items = list(_items(http, self.group))
-            self._check_slots(items, findings)
-            stands = {item["output_id"]: item["data"] for item in items}
-            told = _caught_up(Follower(self._service, self.group))
-            self.follower.reconnect(self._service)
-            counted = http.get(f"/v1/groups/{self.group}").json()
-            findings.disagreeing += told != stands
-            findings.disagreeing += _caught_up(self.follower) != stands
-            findings.disagreeing += counted["outputs"] != len(stands)
-            by_job = sum(job["outputs"] for job in counted["jobs"])
-            findings.disagreeing += by_job != len(stands)
+            group = http.get(f"/v1/groups/{self.group}").json()
+        self._check_batches(items, findings)
+        stored = {item["output_id"]: item["data"] for item in items}
+        self.follower.reconnect(self._service)
+        for follower in (Follower(self._service, self.group), self.follower):
+            findings.inconsistencies += follower.catch_up() != stored
+        findings.inconsistencies += group["outputs"] != len(stored)
+        findings.inconsistencies += sum(job["outputs"] for job in group["jobs"]) != len(stored)
 
-    def _check_slots(self, items: list[dict[str, Any]], findings: Findings) -> None:
-        versions: dict[str, list[int]] = {}
+    def _check_batches(self, items: list[dict[str, Any]], findings: Findings) -> None:
+        stored: dict[str, list[int]] = {}
         for item in items:
-            versions.setdefault(item["data"]["slot"], []).append(item["data"]["version"])
+            stored.setdefault(item["data"]["batch"], []).append(item["data"]["version"])
         for writer in self.writers:
-            findings.acknowledged += writer.tally.statuses["200"]
-            findings.refused += writer.tally.statuses["503"]
-            findings.cut_off += writer.tally.statuses[CUT_OFF]
-            for name, slot in writer.slots.items():
-                found = versions.pop(name, [])
+            findings.acknowledged += writer.log.statuses["200"]
+            findings.unavailable += writer.log.statuses["503"]
+            findings.interrupted += writer.log.statuses[CONNECTION_LOST]
+            for name, versions in writer.batches.items():
+                found = stored.pop(name, [])
                 newest = max(found, default=0)
-                findings.half += bool(found) and (len(found), min(found)) != (BATCH, newest)
-                findings.lost += not slot.acknowledged <= newest <= slot.sent
-        findings.disagreeing += bool(versions)  # something that nobody has sent
+                findings.partial += bool(found) and (len(found), min(found)) != (BATCH_SIZE, newest)
+                findings.lost += not versions.acknowledged <= newest <= versions.sent
+        findings.inconsistencies += bool(stored)  # batches that no writer sent
 
 
 @contextmanager
-def load(service: Service, group: str, writers: int = WRITERS, padding: int = 0) -> Iterator[Load]:
-    """Under way from here on; stopped, but not checked, at the end."""
-    under_way = Load(service, group, writers, padding)
-    for client in under_way.clients:
+def run_workload(
+    service: Service, group: str, writers: int = WRITERS, padding: int = 0
+) -> Iterator[Workload]:
+    """Run a workload. The end of the context stops it, but does not check it."""
+    workload = Workload(service, group, writers, padding)
+    for client in workload.clients:
         client.start()
     try:
-        yield under_way
+        yield workload
     finally:
-        under_way.stop()
+        workload.stop()
 
 
 def let_write() -> None:
     """Some time under load, so that the blow falls at another moment each time."""
-    time.sleep(random.uniform(*_UNDER_LOAD))
+    time.sleep(random.uniform(*_SECONDS_BEFORE_FAULT))
 
 
-def in_words(statuses: Counter[str]) -> str:
+def format_counts(statuses: Counter[str]) -> str:
     return ", ".join(f"{count:,} × {status}" for status, count in sorted(statuses.items()))
 
 
 def _items(http: httpx2.Client, group: str) -> Iterator[dict[str, Any]]:
     url: str | None = f"/v1/outputs/{group}?limit=1000"
     while url is not None:
-        answer = http.get(url)
-        assert answer.status_code == 200, answer.text
-        yield from answer.json()["items"]
-        url = answer.json()["metadata"]["next_url"]
-
-
-def _caught_up(follower: Follower) -> dict[str, Any]:
-    while follower.hear():
-        pass
-    return follower.picture
+        response = http.get(url)
+        assert response.status_code == 200, response.text
+        yield from response.json()["items"]
+        url = response.json()["metadata"]["next_url"]
