@@ -37,6 +37,8 @@ _STATEMENT_TIMEOUT = 30.0
 _ACQUIRE_TIMEOUT = 5.0
 _QUEUE_TIMEOUT, _LOCK_TIMEOUT = 20.0, 10.0
 _TOLERANCE = 2.0  # seconds, for a busy machine
+_WRITES_BEFORE_OUTAGE = 100
+_COUNT_LOCK_WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 _END_MARGIN = 1.0  # requests in the last second may already see the database again
 
 
@@ -71,24 +73,38 @@ def stop_database(environment: Environment, seconds: float) -> Result:
     server = environment.start_server()
     service = environment.start_service(server.url())
     findings = Findings()
-    health = HealthMonitor(service)
-    with run_workload(service, "group") as workload:
-        wait_until(workload.acknowledged)
-        health.start()
-        time.sleep(1)
+    with run_workload(service, "group") as workload, _monitor_health(service) as health:
+        workload.wait_for_writes(_WRITES_BEFORE_OUTAGE)
         server.stop()
         start = time.monotonic()
         time.sleep(seconds)
+        wait_until(lambda: _is_observed(workload, health, start))
         end = time.monotonic()
         server.start()
         recovery = _recovery_seconds(workload, service)
-    health.stopping.set()
-    health.join()
     workload.check(findings)
     findings.integrity_errors = server.integrity_errors()
     fault = f"PostgreSQL stopped for {seconds:g} s, during writes"
     window = (start, end - _END_MARGIN)
     return _outage_result(workload, health, findings, window, recovery, fault)
+
+
+@contextmanager
+def _monitor_health(service: Service) -> Iterator[HealthMonitor]:
+    monitor = HealthMonitor(service)
+    monitor.start()
+    try:
+        yield monitor
+    finally:
+        monitor.stopping.set()
+        monitor.join()
+
+
+def _is_observed(workload: Workload, health: HealthMonitor, start: float) -> bool:
+    """Return True if there are a health reading and a request in the window that counts."""
+    end = time.monotonic() - _END_MARGIN
+    requests = _requests_started(workload.clients, start, end)
+    return bool(health.statuses(start, end)) and any(requests)
 
 
 def _outage_result(
@@ -159,7 +175,7 @@ def exhaust_pool(environment: Environment) -> Result:
     _write_once(service, groups)
     reader = Reader(service, "one")
     with _group_locks_held(server) as release, _writes(service, groups):
-        time.sleep(0.5)
+        wait_until(lambda: int(server.run(_COUNT_LOCK_WAITS)) >= len(groups))
         reader.step()
         healthz = service.status("/healthz")
         release()

@@ -17,7 +17,7 @@ PROMISE = (
     "on a full disk writes get 503 with `Retry-After`, reads succeed, "
     "and writes succeed again without a restart when there is space"
 )
-_FULL_SECONDS = 2.0
+_FULL_SECONDS = 2.0  # duration of the fault
 _RECOVERY_LIMIT = 5.0
 _PADDING = 4000  # bytes per value, so that little free space is used up soon
 
@@ -89,6 +89,7 @@ def _fill_once(
         wait_until(lambda: _newest_status(workload) == "503")
         start = time.monotonic()
         time.sleep(_FULL_SECONDS)
+        wait_until(lambda: workload.has_responses_since(start))
         end = time.monotonic()
         disk.free()
         before = workload.acknowledged()

@@ -10,9 +10,10 @@ from faults.postgres_server import PostgresServer
 from faults.processes import wait_until
 from faults.results import Result
 from faults.service import CLIENT_TIMEOUT
-from faults.workload import Findings, run_workload
+from faults.workload import WRITES_AFTER_FAULT, Findings, run_workload
 
 PROMISE = "a failover loses no acknowledged write, and no reader of the change feed misses a change"
+_WRITES_BEFORE_KILL = 100
 
 
 def fail_over(environment: Environment, rounds: int) -> Result:
@@ -27,10 +28,9 @@ def fail_over(environment: Environment, rounds: int) -> Result:
     for number in range(rounds):
         _start_replication(primary, standby)
         with run_workload(service, f"round-{number}") as workload:
-            wait_until(workload.acknowledged)
-            time.sleep(1)
+            workload.wait_for_writes(_WRITES_BEFORE_KILL)
             longest = max(longest, _fail_over_once(primary, standby, workload.acknowledged))
-            time.sleep(0.5)
+            workload.wait_for_writes(WRITES_AFTER_FAULT)
         workload.check(findings)
         primary, standby = standby, primary
     findings.integrity_errors = primary.integrity_errors()

@@ -9,7 +9,7 @@ import signal
 from faults.environment import Environment
 from faults.processes import wait_until
 from faults.results import Result
-from faults.workload import Findings, let_write, run_workload
+from faults.workload import WRITES_AFTER_FAULT, Findings, run_workload, vary_timing
 
 DURABLE = "an acknowledged write is durable; a batch is stored completely or not at all"
 
@@ -20,10 +20,11 @@ def kill_service(environment: Environment, engine: str, rounds: int) -> Result:
     findings = Findings()
     for number in range(rounds):
         with run_workload(service, f"round-{number}") as workload:
-            let_write()
+            workload.wait_for_writes(1)
+            vary_timing()
             service.kill()
             service.start()
-            let_write()
+            workload.wait_for_writes(WRITES_AFTER_FAULT)
         workload.check(findings)
         if server is None:
             findings.integrity_errors = findings.integrity_errors or service.integrity_errors()
@@ -39,10 +40,11 @@ def kill_worker(environment: Environment, rounds: int) -> Result:
     findings = Findings()
     for number in range(rounds):
         with run_workload(service, f"round-{number}") as workload:
-            let_write()
-            os.kill(random.choice(service.workers()), signal.SIGKILL)
-            let_write()
             wait_until(lambda: len(service.workers()) == 2)
+            workload.wait_for_writes(1)
+            vary_timing()
+            os.kill(random.choice(service.workers()), signal.SIGKILL)
+            workload.wait_for_writes(WRITES_AFTER_FAULT)
         workload.check(findings)
         findings.integrity_errors = findings.integrity_errors or service.integrity_errors()
     fault = f"{rounds} × kill -9 of one of two workers on SQLite, during writes"
@@ -55,10 +57,11 @@ def kill_database(environment: Environment, rounds: int) -> Result:
     findings = Findings()
     for number in range(rounds):
         with run_workload(service, f"round-{number}") as workload:
-            let_write()
+            workload.wait_for_writes(1)
+            vary_timing()
             server.kill()
             server.start()
-            let_write()
+            workload.wait_for_writes(WRITES_AFTER_FAULT)
         workload.check(findings)
     findings.integrity_errors = server.integrity_errors()
     fault = f"{rounds} × kill -9 of all processes of the PostgreSQL server, during writes"

@@ -7,7 +7,7 @@ from faults.disks import SmallDisk
 from faults.environment import Environment
 from faults.kill import DURABLE
 from faults.results import Result
-from faults.workload import Findings, let_write, run_workload
+from faults.workload import WRITES_AFTER_FAULT, Findings, run_workload, vary_timing
 
 
 def cut_power(environment: Environment, engine: str, rounds: int) -> Result:
@@ -33,14 +33,15 @@ def _cut_power_of_sqlite(
     service = environment.start_service(None, folder=folder)
     for number in range(rounds):
         with run_workload(service, f"round-{number}") as workload:
-            let_write()
+            workload.wait_for_writes(1)
+            vary_timing()
             service.freeze()  # without power the service sends no responses
             disk.cut_power()
             service.kill()
             disk.unmount()
             disk.mount()
             service.start()
-            let_write()
+            workload.wait_for_writes(WRITES_AFTER_FAULT)
         workload.check(findings)
         findings.integrity_errors = findings.integrity_errors or service.integrity_errors()
     service.kill()
@@ -53,13 +54,14 @@ def _cut_power_of_postgres(
     service = environment.start_service(server.url())
     for number in range(rounds):
         with run_workload(service, f"round-{number}") as workload:
-            let_write()
+            workload.wait_for_writes(1)
+            vary_timing()
             server.freeze()
             disk.cut_power()
             server.kill()
             disk.unmount()
             disk.mount()
             server.start()
-            let_write()
+            workload.wait_for_writes(WRITES_AFTER_FAULT)
         workload.check(findings)
     findings.integrity_errors = server.integrity_errors()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ class Service:
             workers = self.workers()
             self._process.kill()
             for pid in workers:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it exited in the meantime
+                    os.kill(pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
 

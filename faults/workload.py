@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
+from faults.processes import wait_until
 from faults.service import Service
 
 WRITERS = 3
@@ -21,6 +22,7 @@ BATCH_SIZE = 5  # outputs per request
 _BATCHES = 8  # batches per writer; each is stored repeatedly with a higher version
 REFUSED, CONNECTION_LOST, TIMED_OUT = "connection refused", "connection lost", "timed out"
 _EXPECTED = {"200", "503", "404", REFUSED, CONNECTION_LOST}  # 404 until the first write
+WRITES_AFTER_FAULT = 20  # batches that must be acknowledged before the checks
 _SECONDS_BEFORE_FAULT = (0.1, 0.35)
 _PAUSE = 0.03  # seconds between requests, so that clients leave CPU time to the service
 _WRITER_PAUSE = 0.005  # short, so that a fault interrupts writes
@@ -217,6 +219,16 @@ class Workload:
         """Return the number of acknowledged batches."""
         return sum(writer.log.statuses["200"] for writer in self.writers)
 
+    def wait_for_writes(self, count: int) -> None:
+        """Wait until this many more batches are acknowledged."""
+        target = self.acknowledged() + count
+        wait_until(lambda: self.acknowledged() >= target)
+
+    def has_responses_since(self, start: float) -> bool:
+        """Return True if each writer and each reader has had a response since then."""
+        newest = [client.log.records[-1:] for client in (*self.writers, *self.readers)]
+        return all(records and records[0].finished > start for records in newest)
+
     def stop(self) -> None:
         """Stop the clients, the writers last: their writes end the long polls of the others."""
         for clients in ([self.follower, *self.readers], self.writers):
@@ -272,8 +284,8 @@ def run_workload(
         workload.stop()
 
 
-def let_write() -> None:
-    """Some time under load, so that the blow falls at another moment each time."""
+def vary_timing() -> None:
+    """Sleep for a random time, so that the fault hits a different moment in each round."""
     time.sleep(random.uniform(*_SECONDS_BEFORE_FAULT))
 
 
