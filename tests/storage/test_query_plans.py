@@ -151,7 +151,7 @@ def test_many_outputs_are_found_each_by_its_identity(
 def test_an_array_of_keys_is_looked_up_key_by_key(
     either: Service, sql: str, types: list[str]
 ) -> None:
-    whole = writer._for_any(sql, len(types), tenancy.ANYBODY).replace("?", "$")
+    whole = writer._for_any(sql, len(types), tenancy.ANY_TENANT).replace("?", "$")
     keys = apsw.carray((b"x" * 16, b"y" * 16))
     found = plan(either, whole, *([1] * (len(types) - 1)), keys)
     assert re.match(r"SEARCH outputs USING .*\(identity=\? AND organization_id=\?\)", found)

@@ -59,7 +59,7 @@ OVER_ALL = {
     "retention._EXPIRING": "whose outputs are old enough to be removed",
     "snapshot._BLOBS": "a backup holds the bytes of all",
 }
-WORKS_FOR_EVERYONE = {
+WORKS_FOR_ALL_TENANTS = {
     "audit": 1,
     "changes": 1,
     "bulk_jobs": 1,
@@ -92,7 +92,7 @@ def _parts(value: Any) -> dict[str, Any]:
     return {"": value}
 
 
-def is_refused(sql: str, whose: int = tenancy.ANYBODY) -> bool:
+def is_refused(sql: str, whose: int = tenancy.ANY_TENANT) -> bool:
     try:
         tenancy.check(sql, whose)
     except tenancy.MissingTenantFilter:
@@ -110,7 +110,7 @@ def test_only_the_sweep_works_for_everyone() -> None:
         text = inspect.getsource(importlib.import_module(f"gleanery.storage.{module.name}"))
         if module.name not in ("sqlite", "postgres", "database") and "for_all_tenants(" in text:
             calls[module.name] = text.count("for_all_tenants(")
-    assert calls == WORKS_FOR_EVERYONE
+    assert calls == WORKS_FOR_ALL_TENANTS
 
 
 def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
@@ -218,8 +218,8 @@ def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
 def test_what_is_refused_on_sqlite(tmp_path: Path, sql: str, refused: bool) -> None:
     assert is_refused(sql) == refused
     if "group" in sql or "jobs" in sql:
-        assert is_refused(sql, tenancy.NOBODY)
-    assert not is_refused(sql, tenancy.EVERYONE)
+        assert is_refused(sql, tenancy.NO_TENANT)
+    assert not is_refused(sql, tenancy.ALL_TENANTS)
 
 
 # --- which tables -------------------------------------------------------------------------------

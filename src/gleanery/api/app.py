@@ -44,7 +44,7 @@ Message = MutableMapping[str, Any]
 
 _log = logging.getLogger("gleanery")
 
-_NOBODY = 0
+_NO_TENANT = 0
 _LARGE_BODY = 256 * 1024  # is read in a thread, so that other requests get their turns
 _UNMATCHED = "unmatched"
 _NOT_MODIFIED = 304
@@ -207,7 +207,7 @@ class App:
         if request.path in self._always_admitted:
             return None
         work = self._services.work
-        organization_id = self._authenticator.cached_organization(request) or _NOBODY
+        organization_id = self._authenticator.cached_organization(request) or _NO_TENANT
         if self._rate_limiter is not None and (
             fault := self._known_rate_limit(self._rate_limiter, request)
         ):
@@ -299,7 +299,7 @@ class App:
     async def _answer(
         self, operation: Operation, path: dict[str, str], request: Request, id_: bytes
     ) -> Response:
-        organization_id, token_id = _NOBODY, None
+        organization_id, token_id = _NO_TENANT, None
         if operation.scope is not None:
             grant = await self._authenticator.admit(request, operation.scope)
             organization_id, token_id = grant.organization_id, grant.token_id

@@ -29,6 +29,10 @@ class Page(NamedTuple):
 class Transaction(Protocol):
     """Statements that take effect together or not at all."""
 
+    @property
+    def organization_id(self) -> int:
+        """The tenant whose rows the transaction sees."""
+
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
         """Runs one statement and gives all its rows."""
 
@@ -60,6 +64,10 @@ class Database(Protocol):
     Whose work it is has been said before, see ``Engine``; rows of any other organization are not
     there, whatever a statement asks for.
     """
+
+    @property
+    def organization_id(self) -> int:
+        """The tenant whose rows this handle sees."""
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         """Runs one reading statement: one snapshot of what is committed."""

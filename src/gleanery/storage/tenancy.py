@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-EVERYONE = -1
-NOBODY = 0
-ANYBODY = 1  # and above: some organization's number
+ALL_TENANTS = -1
+NO_TENANT = 0
+ANY_TENANT = 1  # and above: some organization's number
 
 OWNED = (
     "audit",
@@ -63,9 +63,9 @@ class MissingTenantFilter(RuntimeError):
 def check(sql: str, whose: int) -> None:
     """Raises unless the statement keeps to the rows of the one it works for.
 
-    ``whose`` is EVERYONE, NOBODY, or ANYBODY: for one organization, whichever it is.
+    ``whose`` is ALL_TENANTS, NO_TENANT, or ANY_TENANT: for one organization, whichever it is.
     """
-    if whose == EVERYONE:
+    if whose == ALL_TENANTS:
         return
     scopes = list(_scopes(_tree(sql)))
     tables = {table for scope in scopes for table in scope.tables.values()}

@@ -10,7 +10,7 @@ import apsw
 
 from gleanery.observability.progress import Begin
 from gleanery.storage.sqlite.writer import dialect
-from gleanery.storage.tenancy import ANYBODY
+from gleanery.storage.tenancy import ANY_TENANT
 
 _BLOBS = "SELECT organization_id, checksum, key FROM blobs ORDER BY key"
 _KEY = "SELECT value FROM metadata WHERE name = 'secret key'"
@@ -88,4 +88,4 @@ class Snapshot:
 
     def _run(self, sql: str, values: tuple[Any, ...]) -> apsw.Cursor:
         """One statement on the rows of one organization."""
-        return self._connection.execute(dialect(sql, ANYBODY), values)
+        return self._connection.execute(dialect(sql, ANY_TENANT), values)

@@ -33,7 +33,7 @@ from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.errors import AWAY, LEAVING, passes
 from gleanery.storage.postgres.listener import CHANNEL, Listener
-from gleanery.storage.tenancy import EVERYONE, NOBODY
+from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off;
 SET plan_cache_mode = force_generic_plan
 """
 _MIGRATING = f"""
-SET LOCAL ROLE NONE; {row_security.WORKS_FOR_EVERYONE};
+SET LOCAL ROLE NONE; {row_security.WORKS_FOR_ALL_TENANTS};
 SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
 """
 _SKIP_IDS = """
@@ -79,11 +79,11 @@ class _Connection(asyncpg.Connection):
 
     _works_for: int | None = None
 
-    async def work_for(self, whose: int) -> None:
-        if self._works_for != whose:
+    async def work_for(self, organization_id: int) -> None:
+        if self._works_for != organization_id:
             self._works_for = None  # until the server has answered, nobody knows
-            await self.execute(f"SET gleanery.organization = '{whose:d}'")
-            self._works_for = whose
+            await self.execute(f"SET gleanery.organization = '{organization_id:d}'")
+            self._works_for = organization_id
 
 
 @asynccontextmanager
@@ -136,12 +136,12 @@ class _Connections:
         self._free = count
         self._waiting = FairQueue[asyncio.Future[None]]()
 
-    async def take(self, whose: int) -> None:
+    async def take(self, organization_id: int) -> None:
         if self._free:
             self._free -= 1
             return
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting.add(whose, waiter)
+        self._waiting.add(organization_id, waiter)
         try:
             async with asyncio.timeout(_ACQUIRE_SECONDS):
                 await waiter
@@ -165,6 +165,7 @@ class PostgresDatabase:
 
     engine = "postgres"
     synchronous_reads = False
+    organization_id = NO_TENANT
 
     def __init__(self, url: str, pool_size: int) -> None:
         self._url = url
@@ -241,15 +242,15 @@ class PostgresDatabase:
             )
 
     async def security_warning(self) -> str | None:
-        async with self._connection(NOBODY) as connection:
+        async with self._connection(NO_TENANT) as connection:
             return await row_security.security_warning(connection)
 
     def for_tenant(self, organization_id: int) -> Database:
-        assert organization_id >= NOBODY
+        assert organization_id >= NO_TENANT
         return _PostgresRows(self, organization_id)
 
     def for_all_tenants(self) -> Database:
-        return _PostgresRows(self, EVERYONE)
+        return _PostgresRows(self, ALL_TENANTS)
 
     def batch_reads(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -261,24 +262,30 @@ class PostgresDatabase:
         return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
-        return await self.read_for(NOBODY, sql, values)
+        return await self.read_for(NO_TENANT, sql, values)
 
     async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
-        return await self.for_tenant(NOBODY).read_page(found, limit, values)
+        return await self.for_tenant(NO_TENANT).read_page(found, limit, values)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
-        return await self.write_for(NOBODY, work, line)
+        return await self.write_for(NO_TENANT, work, line)
 
-    async def read_for(self, whose: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
-        async with self._connection(whose) as connection:
+    async def read_for(
+        self, organization_id: int, sql: str, values: Sequence[Any]
+    ) -> Sequence[Row]:
+        async with self._connection(organization_id) as connection:
             rows: Sequence[Row] = await connection.fetch(sql, *values)
             return rows
 
     async def write_for(
-        self, whose: int, work: Callable[[Transaction], Awaitable[T]], line: Hashable
+        self, organization_id: int, work: Callable[[Transaction], Awaitable[T]], line: Hashable
     ) -> T:
-        async with self._in(line), self._connection(whose) as connection, _atomic(connection):
-            return await work(_PostgresTransaction(connection, self._whole))
+        async with (
+            self._in(line),
+            self._connection(organization_id) as connection,
+            _atomic(connection),
+        ):
+            return await work(_PostgresTransaction(connection, organization_id, self._whole))
 
     @asynccontextmanager
     async def watch(self, line: str) -> AsyncIterator[Watch]:
@@ -297,14 +304,14 @@ class PostgresDatabase:
         return lock
 
     @asynccontextmanager
-    async def _connection(self, whose: int) -> AsyncIterator[Any]:
+    async def _connection(self, organization_id: int) -> AsyncIterator[Any]:
         try:
-            await self._turns.take(whose)
+            await self._turns.take(organization_id)
             try:
                 connection = await self._take()
                 is_well = False
                 try:
-                    await connection.work_for(whose)
+                    await connection.work_for(organization_id)
                     yield connection
                     is_well = True
                 except LEAVING:
@@ -346,28 +353,33 @@ class _PostgresRows(NamedTuple):
     """The rows of one organization, or of all."""
 
     database: PostgresDatabase
-    whose: int
+    organization_id: int
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
-        return await self.database.read_for(self.whose, sql, values)
+        return await self.database.read_for(self.organization_id, sql, values)
 
     async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
         """Joined here: for what the server spends on it, all nodes would have to wait."""
         sql = f"{found} LIMIT ${len(values) + 1}"
-        rows = await self.database.read_for(self.whose, sql, (*values, limit + 1))
+        rows = await self.database.read_for(self.organization_id, sql, (*values, limit + 1))
         items = BETWEEN_ITEMS.join([row[1] for row in rows[:limit]])
         return Page(items, rows[limit][0] - 1 if len(rows) > limit else None)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
-        return await self.database.write_for(self.whose, work, line)
+        return await self.database.write_for(self.organization_id, work, line)
 
 
 class _PostgresTransaction:
     """Statements on one connection, inside its transaction."""
 
-    def __init__(self, connection: Any, whole: dict[str, str | None]) -> None:
+    def __init__(self, connection: Any, organization_id: int, whole: dict[str, str | None]) -> None:
         self._connection = connection
+        self._organization_id = organization_id
         self._whole = whole
+
+    @property
+    def organization_id(self) -> int:
+        return self._organization_id
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
         rows: Sequence[Row] = await self._connection.fetch(sql, *values)

@@ -15,17 +15,17 @@ import asyncpg
 
 from gleanery.errors import SettingsError
 from gleanery.storage.database import Transaction
-from gleanery.storage.tenancy import EVERYONE, OWNED, SHARED
+from gleanery.storage.tenancy import ALL_TENANTS, OWNED, SHARED
 
 ROLE = "gleanery_serving"
-WORKS_FOR_EVERYONE = f"SET LOCAL gleanery.organization = '{EVERYONE}'"
+WORKS_FOR_ALL_TENANTS = f"SET LOCAL gleanery.organization = '{ALL_TENANTS}'"
 
 # BoundQuery once for each statement, not for each row: therefore the SELECT around it.
 _SET = "(SELECT nullif(current_setting('gleanery.organization', true), '')::bigint)"
 _WALL = f"""
 ALTER TABLE {{0}} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 DROP POLICY IF EXISTS of_organization ON {{0}};
-CREATE POLICY of_organization ON {{0}} USING (organization_id = {_SET} OR {_SET} = {EVERYONE})
+CREATE POLICY of_organization ON {{0}} USING (organization_id = {_SET} OR {_SET} = {ALL_TENANTS})
 """
 _BARE = """
 SELECT relname FROM pg_class

@@ -91,6 +91,7 @@ class SqliteDatabase:
 
     engine = "sqlite"
     synchronous_reads = True
+    organization_id = tenancy.NO_TENANT
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -139,11 +140,11 @@ class SqliteDatabase:
         return None
 
     def for_tenant(self, organization_id: int) -> Database:
-        assert organization_id >= tenancy.NOBODY
-        return _SqliteRows(self, min(organization_id, tenancy.ANYBODY))
+        assert organization_id >= tenancy.NO_TENANT
+        return _SqliteRows(self, organization_id)
 
     def for_all_tenants(self) -> Database:
-        return _SqliteRows(self, tenancy.EVERYONE)
+        return _SqliteRows(self, tenancy.ALL_TENANTS)
 
     @contextmanager
     def batch_reads(self) -> Iterator[None]:
@@ -171,12 +172,12 @@ class SqliteDatabase:
             self._reader.execute("COMMIT")
 
     def later(
-        self, whose: int, sql: str, values: Sequence[Any]
+        self, organization_id: int, sql: str, values: Sequence[Any]
     ) -> DeferredRead[Sequence[Row]] | None:
         """A reading for the end of what is done together, if something is."""
         if self._readings is None:
             return None
-        later = DeferredRead(partial(self.read_for, whose, sql, values))
+        later = DeferredRead(partial(self.read_for, organization_id, sql, values))
         self._readings.append(later)
         return later
 
@@ -187,17 +188,17 @@ class SqliteDatabase:
         return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
-        return self.read_for(tenancy.NOBODY, sql, values)
+        return self.read_for(tenancy.NO_TENANT, sql, values)
 
     async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
-        return await self.for_tenant(tenancy.NOBODY).read_page(found, limit, values)
+        return await self.for_tenant(tenancy.NO_TENANT).read_page(found, limit, values)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
-        return await self.write_for(tenancy.NOBODY, work)
+        return await self.write_for(tenancy.NO_TENANT, work)
 
-    def read_for(self, whose: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
+    def read_for(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
         try:
-            return self._reader.execute(dialect(sql, whose), values).fetchall()
+            return self._reader.execute(dialect(sql, organization_id), values).fetchall()
         except BUSY as error:
             raise Unavailable from error
 
@@ -244,12 +245,14 @@ class SqliteDatabase:
 
     def _clock(self, line: str) -> Any:
         organization_id, _, group = line.partition("/")
-        clock = dialect(_GROUP_CLOCK, tenancy.ANYBODY)
+        clock = dialect(_GROUP_CLOCK, tenancy.ANY_TENANT)
         return self._reader.execute(clock, (int(organization_id), group)).fetchall()
 
-    async def write_for(self, whose: int, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def write_for(
+        self, organization_id: int, work: Callable[[Transaction], Awaitable[T]]
+    ) -> T:
         assert self._writer is not None, "open() comes first"
-        request = Request(work, whose, asyncio.get_running_loop().create_future())
+        request = Request(work, organization_id, asyncio.get_running_loop().create_future())
         self._writer.add(request)
         return cast(T, await request.outcome)
 
@@ -258,17 +261,19 @@ class _SqliteRows(NamedTuple):
     """The rows of one organization, or of all."""
 
     database: SqliteDatabase
-    whose: int
+    organization_id: int
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
-        return self.database.read_for(self.whose, sql, values)
+        return self.database.read_for(self.organization_id, sql, values)
 
     async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
         """Joined by SQLite: half the time of a row, an object and a call for each item."""
         sql = _joined(found, len(values) + 1)
         asked = (*values, limit + 1, BETWEEN_ITEMS)
-        later = self.database.later(self.whose, sql, asked) if limit <= _SMALL_PAGE else None
-        rows = await later if later else self.database.read_for(self.whose, sql, asked)
+        later = (
+            self.database.later(self.organization_id, sql, asked) if limit <= _SMALL_PAGE else None
+        )
+        rows = await later if later else self.database.read_for(self.organization_id, sql, asked)
         [(count, last, items)] = rows
         if count <= limit:
             return Page(items or b"", None)
@@ -276,4 +281,4 @@ class _SqliteRows(NamedTuple):
         return Page(without_the_last, last - 1)
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
-        return await self.database.write_for(self.whose, work)
+        return await self.database.write_for(self.organization_id, work)

@@ -38,43 +38,54 @@ BUSY = (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError, apsw.Can
 """What passes by itself, or with some room on the disk."""
 
 
+def dialect(sql: str, organization_id: int) -> str:
+    """Translates shared SQL to SQLite's: ``$1`` becomes ``?1``.
+
+    Raises ``MissingTenantFilter`` for a statement that could touch another tenant's rows.
+    """
+    return _dialect(sql, min(organization_id, tenancy.ANY_TENANT))
+
+
 @lru_cache(maxsize=1024)
-def dialect(sql: str, whose: int) -> str:
-    """``$1`` of the shared SQL is ``?1`` here. Refused is what could touch another's rows."""
-    tenancy.check(sql, whose)
+def _dialect(sql: str, tenant: int) -> str:
+    tenancy.check(sql, tenant)
     return re.sub(r"\$(\d+)", r"?\1", sql.replace("BYTEA", "BLOB"))
 
 
 @lru_cache(maxsize=128)
-def _for_any(sql: str, key: int, whose: int) -> str:
+def _for_any(sql: str, key: int, organization_id: int) -> str:
     """The statement for an array of keys: to run it once for each would take twice as long."""
-    return re.sub(rf"= \?{key}\b", f"IN carray(?{key})", dialect(sql, whose))
+    return re.sub(rf"= \?{key}\b", f"IN carray(?{key})", dialect(sql, organization_id))
 
 
 class _SqliteTransaction:
     """Statements on the writer's connection. Nothing in here ever waits."""
 
-    def __init__(self, connection: apsw.Connection, whose: int) -> None:
+    def __init__(self, connection: apsw.Connection, organization_id: int) -> None:
         self._connection = connection
-        self._whose = whose
+        self._organization_id = organization_id
+
+    @property
+    def organization_id(self) -> int:
+        return self._organization_id
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
-        return self._connection.execute(dialect(sql, self._whose), values).fetchall()
+        return self._connection.execute(dialect(sql, self._organization_id), values).fetchall()
 
     async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
-        return self._connection.executemany(dialect(sql, self._whose), many).fetchall()
+        return self._connection.executemany(dialect(sql, self._organization_id), many).fetchall()
 
     async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
-        self._connection.executemany(dialect(sql, self._whose), many)
+        self._connection.executemany(dialect(sql, self._organization_id), many)
 
     async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
         if not keys:
             return []
-        for_any = _for_any(sql, len(values) + 1, self._whose)
+        for_any = _for_any(sql, len(values) + 1, self._organization_id)
         return self._connection.execute(for_any, (*values, apsw.carray(tuple(keys)))).fetchall()
 
     async def run_script(self, sql: str) -> None:
-        tenancy.check(sql, self._whose)
+        tenancy.check(sql, min(self._organization_id, tenancy.ANY_TENANT))
         self._connection.execute(sql)
 
     async def notify(self, line: str) -> None:
@@ -93,7 +104,7 @@ class Request(NamedTuple):
     """Work, whose it is, and where its outcome is awaited."""
 
     work: Callable[[Transaction], Awaitable[Any]]
-    whose: int
+    organization_id: int
     outcome: asyncio.Future[Any]
 
 
@@ -165,7 +176,7 @@ class Writer:
         if apart:
             self._connection.execute("SAVEPOINT request")
         try:
-            transaction = _SqliteTransaction(self._connection, request.whose)
+            transaction = _SqliteTransaction(self._connection, request.organization_id)
             result = _run_through(request.work(transaction))
         except Exception as error:
             if isinstance(error, BUSY) or not self._connection.in_transaction:
