@@ -133,7 +133,7 @@ class Service:
 
     async def _exchange(self, pieces: Sequence[bytes]) -> list[int]:
         state = _State()
-        connection = Connection(self._app.gate, state)
+        connection = Connection(self._app.registry, state)
         transport = _Transport(connection)
         connection.connection_made(transport)
         for piece in pieces:
