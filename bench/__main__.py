@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from bench import commits, depth, files, filters, ingest, pages, process, results
+from bench import asgi_adapter, commits, depth, files, filters, ingest, pages, process, results
 from bench.environment import ROOT, Environment, open_environment
 from bench.load_generator import LOAD_CORE
 
@@ -19,6 +19,7 @@ PARTS: dict[str, Callable[[Environment], None]] = {
     "files": files.measure,
     "pages": pages.measure,
     "workers": pages.measure_workers,
+    "asgi": asgi_adapter.measure,
     "depth": depth.measure,
     "filters": filters.measure,
     "memory": process.measure_memory,

@@ -7,7 +7,7 @@ import json
 import os
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,9 +63,14 @@ class Deployment:
 
     @contextmanager
     def serve(
-        self, workers: int = 1, core: int | None = SERVER_CORE, module: str = "gleanery"
+        self,
+        workers: int = 1,
+        core: int | None = SERVER_CORE,
+        module: str = "gleanery",
+        options: Sequence[str] = (),
     ) -> Iterator[Service]:
-        with servers.gleanery(self.folder, self.database, workers, core, module) as (url, pid):
+        arguments = (self.folder, self.database, workers, core, module, options)
+        with servers.gleanery(*arguments) as (url, pid):
             self._token = self._token or servers.create_token(self.folder, self.database)
             yield Service(url, pid, self._token)
 

@@ -77,15 +77,23 @@ def gleanery(
     workers: int = 1,
     core: int | None = SERVER_CORE,
     module: str = "gleanery",
+    options: Sequence[str] = (),
 ) -> Iterator[tuple[str, int]]:
     """Run the service and yield its URL and its process ID."""
     port = free_port()
     command = [sys.executable, "-m", module, "serve", *_storage_options(data, database)]
-    command += ["--port", str(port), "--workers", str(workers)]
+    command += ["--port", str(port), "--workers", str(workers), *options]
     url = f"http://127.0.0.1:{port}"
     variables = {"GLEANERY_SECRET_KEY": SECRET_KEY}
     with run_server(command, f"{url}/readyz", variables, core) as process:
         yield url, process.pid
+
+
+def require_options(*options: str) -> None:
+    """Raise NotMeasured unless ``gleanery serve`` accepts the options."""
+    command = [sys.executable, "-m", "gleanery", "serve", *options, "--help"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        raise NotMeasured(f"gleanery serve does not accept {' '.join(options)}")
 
 
 def create_token(data: Path, database: str | None = None) -> str:
