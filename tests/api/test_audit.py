@@ -309,7 +309,7 @@ def test_entries_are_forgotten_when_they_are_old(service: Service) -> None:
             await transaction.fetch(back, organization_id)
             for moment in [old] * count + [young]:
                 await audit.note(
-                    transaction, organization_id, audit.By(7), moment, "get_cookies", {}
+                    transaction, organization_id, audit.Actor(7), moment, "get_cookies", {}
                 )
 
         on_engine(service.settings, lambda e: e.for_tenant(organization_id).write(note))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import asyncpg
@@ -47,38 +48,48 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
 
 # The sweep has to find out for whom there is work; what it then does, it does in their name. A
 # backup is of everyone.
-OVER_ALL = {
-    "audit._WITH_OLD": "whose entries of the audit log are old enough to be forgotten",
-    "changes._GROUPS_WITH_TOMBSTONES": "whose deletions are old enough to be forgotten",
-    "bulk_jobs._LEFT_OVER": "whose bulk_jobs a crash has interrupted",
-    "files._UNREFERENCED": "whose blobs no file has any more",
-    "files._UNWANTED": "whose files no output names any more",
-    "postgres._SKIP_IDS": "the numbers to come of every table, after a restore",
-    "requests._FORGET": "forgets old answers, a thousand at a time, whosever they are",
-    "requests._SOME": "whether there are any",
-    "retention._EXPIRING": "whose outputs are old enough to be removed",
-    "snapshot._BLOBS": "a backup holds the bytes of all",
+ACROSS_TENANTS = {
+    "audit._WITH_OLD": "finds the organizations with expired audit entries",
+    "bulk_jobs.jobs._LEFT_OVER": "finds the bulk jobs that a crash interrupted",
+    "files._UNREFERENCED": "finds the blobs that no file uses",
+    "files._UNWANTED": "finds the files that no output uses",
+    "maintenance.retention._EXPIRING": "finds the groups with expired outputs",
+    "maintenance.snapshots._BLOBS": "lists the blobs of all organizations for a backup",
+    "outputs.changes._GROUPS_WITH_TOMBSTONES": "finds the groups with expired tombstones",
+    "outputs.idempotency._FORGET": "deletes expired responses, a thousand at a time",
+    "outputs.idempotency._SOME": "checks for expired responses",
+    "postgres.database._SKIP_IDS": "advances the sequences of all tables after a restore",
 }
-WORKS_FOR_ALL_TENANTS = {
+CALLS_FOR_ALL_TENANTS = {
     "audit": 1,
-    "changes": 1,
-    "bulk_jobs": 1,
+    "bulk_jobs.jobs": 1,
     "files": 2,
-    "requests": 1,
-    "retention": 1,
+    "maintenance.retention": 1,
+    "outputs.changes": 1,
+    "outputs.idempotency": 1,
 }
+ENGINE_MODULES = {"database", "sqlite.database", "postgres.database"}
+
+
+def storage_modules() -> dict[str, ModuleType]:
+    """All modules of the storage package, by their path inside it."""
+    prefix = f"{storage.__name__}."
+    return {
+        module.name.removeprefix(prefix): importlib.import_module(module.name)
+        for module in pkgutil.walk_packages(storage.__path__, prefix)
+    }
 
 
 def statements() -> dict[str, str]:
-    """Every statement that is written down in the store, and every form of a page's."""
+    """All SQL constants of the storage package, and two forms of a page's statement."""
     found = {f"pages {filters}": pages._search(filters) for filters in ((), ("job_id", "url"))}
-    for module in pkgutil.iter_modules(storage.__path__):
-        if module.name in ("row_security", "migrations", "schema_process"):
+    for path, module in storage_modules().items():
+        if path in ("postgres.row_security", "migrations"):
             continue
-        for name, value in vars(importlib.import_module(f"gleanery.storage.{module.name}")).items():
+        for name, value in vars(module).items():
             for part, text in _parts(value).items():
                 if isinstance(text, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", text):
-                    found[f"{module.name}.{name}{part}"] = text
+                    found[f"{path}.{name}{part}"] = text
     return found
 
 
@@ -101,23 +112,23 @@ def is_refused(sql: str, whose: int = tenancy.ANY_TENANT) -> bool:
 
 
 def test_every_statement_names_the_organization_but_these() -> None:
-    assert {name for name, sql in statements().items() if is_refused(sql)} == set(OVER_ALL)
+    assert {name for name, sql in statements().items() if is_refused(sql)} == set(ACROSS_TENANTS)
 
 
 def test_only_the_sweep_works_for_everyone() -> None:
     calls = {}
-    for module in pkgutil.iter_modules(storage.__path__):
-        text = inspect.getsource(importlib.import_module(f"gleanery.storage.{module.name}"))
-        if module.name not in ("sqlite", "postgres", "database") and "for_all_tenants(" in text:
-            calls[module.name] = text.count("for_all_tenants(")
-    assert calls == WORKS_FOR_ALL_TENANTS
+    for path, module in storage_modules().items():
+        count = inspect.getsource(module).count("for_all_tenants(")
+        if count and path not in ENGINE_MODULES:
+            calls[path] = count
+    assert calls == CALLS_FOR_ALL_TENANTS
 
 
 def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
     """The check can fail: each place that names one is taken out, one after the other."""
     places = 0
     for name, sql in statements().items():
-        if name in OVER_ALL:
+        if name in ACROSS_TENANTS:
             continue
         for place in re.finditer(r"(\w+\.)?organization_id = (\$1|\w+\.organization_id)", sql):
             forgetful = f"{sql[: place.start()]}1 = 1{sql[place.end() :]}"
@@ -236,9 +247,9 @@ def test_every_table_with_an_organization_is_known_as_one(service: Service, engi
     rows = with_engine(service.settings, lambda e: e.for_all_tenants().read(COLUMNS[engine]))
     tables = {row[0] for row in rows}
     owned = {row[0] for row in rows if row[1] == "organization_id"} - {"tokens"}
-    assert owned == set(tenancy.OWNED), "a new table: one line in walls.OWNED"
+    assert owned == set(tenancy.OWNED), "a new table: one line in tenancy.OWNED"
     assert tables - owned - {"output_ids"} == set(tenancy.SHARED), (
-        "or in walls.SHARED, with a reason"
+        "or in tenancy.SHARED, with a reason"
     )
 
 
@@ -249,7 +260,7 @@ def test_every_table_with_an_organization_is_known_as_one(service: Service, engi
 def kept_apart(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A service on PostgreSQL with two organizations that both have one of everything."""
     url = postgres.new_database()
-    data = tmp_path_factory.mktemp("walls")
+    data = tmp_path_factory.mktemp("tenancy")
     running = Service(
         Settings(data=data, database=url, secret_key=SECRET_KEY, port=0, log_level="warning")
     )
