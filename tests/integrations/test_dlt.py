@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gleanery.settings import Settings
-from tests.api.test_outputs import output
+from tests.support.outputs import output
 from tests.support.process import gleanery
 from tests.support.service import Clock, Service
 

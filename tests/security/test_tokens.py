@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from gleanery.api.operations import OPERATIONS, Operation
 from gleanery.security import tokens
 from gleanery.values import timestamps
-from tests.conftest import fresh_settings
 from tests.support.process import PROC, Running, gleanery, served
 from tests.support.service import SECRET_KEY, Client, Service
+from tests.support.settings import fresh_settings
 
 GUARDED = [operation for operation in OPERATIONS if operation.scope is not None]
 OPEN = [operation for operation in OPERATIONS if operation.scope is None]
