@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,10 +24,11 @@ from tests.support.outputs import follow_changes, output, stored_outputs
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import (
     Running,
-    die_before_a_rename,
     free_port,
     gleanery,
     gleanery_here,
+    kill_before_call,
+    kill_before_rename,
     new_token,
     run_successfully,
     serving_process,
@@ -36,6 +36,7 @@ from tests.support.process import (
 )
 from tests.support.service import Client, new_secret_key
 from tests.support.session_state import numbered_cookies, numbered_entries
+from tests.support.waiting import wait_for_next_second, wait_until
 
 
 def store_file(client: Client, number: int, content: bytes | None = None) -> str:
@@ -55,10 +56,10 @@ def with_file(client: Client, number: int) -> dict[str, Any]:
 def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive = tmp_path / "backup.tar"
-    over, failures = threading.Event(), list[str]()
+    over, failures, stored = threading.Event(), list[str](), set[int]()
 
     def write(url: str, token: str, writer: int) -> None:
-        """Batch after batch: ten outputs with one file each, all of the same turn."""
+        """Stores batch after batch: ten outputs with one file each, all of the same turn."""
         turn = 0
         while not over.is_set():
             turn += 1
@@ -68,6 +69,7 @@ def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
                 answer = client.post(f"/v1/outputs/group-{writer}", json=batch)
                 if answer.status_code != 200:
                     failures.append(answer.text)
+                stored.add(writer)
 
     with serving_process(where, "--workers", "2") as (url, running):
         token = new_token(where)
@@ -77,7 +79,7 @@ def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
         writers = [threading.Thread(target=write, args=(url, token, n)) for n in range(3)]
         for thread in writers:
             thread.start()
-        time.sleep(1)
+        wait_until(lambda: stored == {0, 1, 2})
         told = run_successfully("backup", str(archive), "--with-key", *where)
         over.set()
         for thread in writers:
@@ -274,10 +276,9 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
 
 def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with Running("restore", str(archive), "--data", str(data)) as restore:
-        while not (data / "restoring" / "gleanery.sqlite").exists():
-            assert restore.process.poll() is None, "it was faster"
-        restore.stop(signal.SIGKILL)
+    read_member = ("tarfile", "TarFile.extractfile")
+    kill_before_call(read_member, 2, "restore", str(archive), "--data", str(data))
+    assert (data / "restoring" / "gleanery.sqlite").exists()
     assert not (data / "gleanery.sqlite").exists()
     assert "1999 outputs" in run_successfully("restore", str(archive), "--data", str(data))
     assert sorted(path.name for path in data.iterdir()) == ["blobs", "gleanery.sqlite"]
@@ -291,7 +292,7 @@ def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
     where = ["--data", str(tmp_path / "data"), "--blobs", str(tmp_path / "files")]
     (tmp_path / "files").mkdir(mode=0o750)  # as a disk that is mounted there, it stays
     for renames in range(3):  # the key, the files of the one organization, the database
-        die_before_a_rename(renames, "restore", str(with_key), *where)
+        kill_before_rename(renames, "restore", str(with_key), *where)
         assert not (tmp_path / "data" / "gleanery.sqlite").exists()
     assert [path.name for path in (tmp_path / "files").iterdir() if path.name == "1"]
     elsewhere = gleanery_here(
@@ -489,7 +490,7 @@ def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
                 one.sync(client)
             rested = follower.cursor
     place.back_up()
-    time.sleep(1.1)  # dates are in seconds
+    wait_for_next_second()
     with serving_thread(place.where, **place.variables) as url, Client(url, token) as client:
         # All of this will be lost, but not before the clients have seen it.
         client.store("group", output(1, data={"lost": True}), output(20), output(21))

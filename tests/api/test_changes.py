@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import threading
+import re
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
+from gleanery.storage.notifications import Watch
 from tests.support.outputs import follow_changes, output, read_changes, stored_outputs
+from tests.support.raw_http import connect, request_head
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
 from tests.support.waiting import wait_until
@@ -130,23 +132,38 @@ def test_for_a_cursor_that_was_never_given_out_there_is_nothing_to_wait_for(
 # --- waiting ------------------------------------------------------------------------------------
 
 
-def test_a_long_poll_answers_when_something_happens(client: Client, service: Service) -> None:
-    client.store("group", output(1))
-    cursor = read_changes(client)["cursor"]
-    found: list[Any] = []
+@pytest.fixture
+def patient(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    """A service that lets a long poll wait for a minute."""
+    service = Service(replace(fresh_settings(engine, request, tmp_path), longest_wait=60))
+    yield service
+    service.stop()
 
-    def wait() -> None:
-        with service.client(client.token) as waiting:
-            found.append(read_changes(waiting, cursor, wait=30))
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    time.sleep(0.3)
-    assert not found
-    client.store("other", output(1))  # another group does not matter
-    client.store("group", output(2))
-    thread.join(10)
-    assert [change["output"]["data"] for change in found[0]["changes"]] == [{"number": 2}]
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[Watch]:
+    """The long polls of this process that have begun to wait."""
+    begun, wait = list[Watch](), Watch.wait
+
+    async def noted(watch: Watch, seconds: float) -> bool:
+        begun.append(watch)
+        return await wait(watch, seconds)
+
+    monkeypatch.setattr(Watch, "wait", noted)
+    return begun
+
+
+def test_a_long_poll_answers_when_something_happens(patient: Service, waits: list[Watch]) -> None:
+    with patient.client() as client, ThreadPoolExecutor() as pool:
+        client.store("group", output(1))
+        cursor = read_changes(client)["cursor"]
+        poll = pool.submit(read_changes, client, cursor, wait=60)
+        wait_until(lambda: waits)
+        client.store("other", output(1))  # another group does not matter
+        assert not poll.done()
+        client.store("group", output(2))
+        changes = poll.result()["changes"]
+    assert [change["output"]["data"] for change in changes] == [{"number": 2}]
 
 
 def test_a_long_poll_ends_after_its_time(client: Client) -> None:
@@ -157,39 +174,33 @@ def test_a_long_poll_ends_after_its_time(client: Client) -> None:
     assert time.monotonic() - started >= 1
 
 
-@pytest.mark.parametrize("leaves", ["the service", "the client"])
-def test_a_long_poll_ends_when_somebody_leaves(
-    engine: str, request: pytest.FixtureRequest, tmp_path: Path, leaves: str
-) -> None:
-    """Else it would keep a connection, or hold up the stop, for the minute that it asked for."""
-    settings = replace(fresh_settings(engine, request, tmp_path), longest_wait=60)
-    service = Service(settings)
-    with service.client() as client:
+def test_a_long_poll_ends_when_the_service_stops(patient: Service, waits: list[Watch]) -> None:
+    """Else it would delay the stop for the minute that it asked for."""
+    with patient.client() as client, ThreadPoolExecutor() as pool:
         client.store("group", output(1))
         cursor = read_changes(client)["cursor"]
+        poll = pool.submit(read_changes, client, cursor, wait=60)
+        wait_until(lambda: waits)
+        patient.stop()
+        assert poll.result() == {"cursor": cursor, "changes": []}
 
-        def polls() -> list[str]:
-            lines = client.get("/metrics").text.splitlines()
-            return [line for line in lines if "_count" in line and "get_changes" in line]
 
-        def poll(patience: float) -> Any:
-            with Client(service.url, client.token) as waiting:
-                query = {"cursor": cursor, "wait": 60}
-                return waiting.get("/v1/changes/group", params=query, timeout=patience)
+def test_a_long_poll_ends_when_its_client_disconnects(patient: Service, waits: list[Watch]) -> None:
+    """Else it would keep its connection for the minute that it asked for."""
 
-        before = polls()
-        if leaves == "the client":
-            with pytest.raises(httpx2.ReadTimeout):
-                poll(0.3)
-            wait_until(lambda: polls() != before)
-            service.stop()
-        else:
-            with ThreadPoolExecutor() as pool:
-                waiting = pool.submit(poll, 50)
-                time.sleep(0.3)
-                service.stop()
-                answer = waiting.result()
-            assert answer.json() == {"cursor": cursor, "changes": []}
+    def count(client: Client) -> list[str]:
+        return re.findall(r'_count\{operation="get_changes".*', client.get("/metrics").text)
+
+    with patient.client() as client:
+        client.store("group", output(1))
+        cursor = read_changes(client)["cursor"]
+        before = count(client)
+        with connect(patient.url) as connection:
+            path = f"/v1/changes/group?wait=60&cursor={cursor}"
+            connection.sendall(request_head(client, "GET", path))
+            wait_until(lambda: waits)
+            assert count(client) == before
+        wait_until(lambda: count(client) != before)
 
 
 @pytest.mark.parametrize("query", ["wait=61", "wait=-1", "limit=0", "cursor=-1", "wait=1.5"])

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import signal
 import threading
-import time
 from collections.abc import AsyncIterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +20,12 @@ from tests.support.databases import execute_sql
 from tests.support.outputs import output
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import (
+    SECONDS,
     Running,
-    die_before_a_rename,
     gleanery,
     gleanery_here,
+    kill_before_call,
+    kill_before_rename,
     new_token,
     run_successfully,
     serving_process,
@@ -34,8 +33,10 @@ from tests.support.process import (
 )
 from tests.support.service import NO_TLS, Client, new_secret_key
 from tests.support.session_state import numbered_cookies, numbered_entries
+from tests.support.waiting import wait_until
 
 KINDS = ("/v1/cookies", "/v1/local-storage")
+STEP = ("gleanery.storage.maintenance.key_rotation", "_step")  # encrypts 500 values
 
 
 def listed(where: list[str], **variables: str) -> dict[str, tuple[int, str]]:
@@ -63,15 +64,16 @@ class Load:
     def __enter__(self) -> Load:
         for thread in self._threads:
             thread.start()
-        self._wait_for(1)
+        self.wait_for_more(1)
         return self
 
-    def _wait_for(self, requests: int) -> None:
-        while self.requests < requests and not self.failures:
-            time.sleep(0.01)
+    def wait_for_more(self, requests: int) -> None:
+        """Returns when so many more requests were answered, or one has failed."""
+        enough = self.requests + requests
+        wait_until(lambda: self.requests >= enough or self.failures)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._wait_for(21)
+        self.wait_for_more(20)
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -138,7 +140,7 @@ def test_the_key_file_is_changed_under_load_without_an_error(tmp_path: Path) -> 
         token = new_token(where)
         with Client(url, token) as client:
             fill(client, 1000)
-            with Load(url, token=token, links=(linked(client),)):
+            with Load(url, token=token, links=(linked(client),)) as load:
                 for _ in range(2):  # the second time from a key that no process was started with
                     before = file.read_text()
                     told = run_successfully("keys", "rotate", *where)
@@ -146,7 +148,7 @@ def test_the_key_file_is_changed_under_load_without_an_error(tmp_path: Path) -> 
                     assert len(file.read_text().split()) == 1
                     assert file.read_text() != before
                     assert file.stat().st_mode & 0o777 == 0o600
-                    time.sleep(0.5)
+                    load.wait_for_more(20)
             everything_opens(client, 1000)
         [(values, state)] = listed(where).values()
         assert (values, state) == (2400, "at hand, encrypts")
@@ -167,8 +169,8 @@ def test_nodes_with_both_keys_change_under_load_without_an_error(
             fill(client, 1000)
         # One node has been given both keys, the other not yet: both still encrypt with the old one.
         with serving_thread(where, **both) as second:
-            with Load(first, second, token=token):
-                time.sleep(1)
+            with Load(first, second, token=token) as load:
+                load.wait_for_more(20)
             assert [v for v in listed(where, **both).values() if v[0]] == [
                 (2400, "at hand, encrypts")
             ]
@@ -199,11 +201,6 @@ def reencrypted(data: Path) -> int:
         return int(connection.execute(f"SELECT {counts}", (first,)).get)
 
 
-def has_moved_on(data: Path, done: int) -> bool:
-    keys_now = (data / "secret.key").read_text().split()
-    return len(keys_now) == 2 and reencrypted(data) > done
-
-
 def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "data" / "secret.key"
     where = ["--data", str(data)]
@@ -213,11 +210,10 @@ def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) ->
             fill(client, 4000)
             done = 0
             for _ in range(2):
-                with Running("keys", "rotate", *where) as rotation:
-                    rotation.wait_for(partial(has_moved_on, data, done))
-                    rotation.stop(signal.SIGKILL)
-                done = reencrypted(data)
-                assert 0 < done < 8000
+                kill_before_call(STEP, 3, "keys", "rotate", *where)
+                assert len(file.read_text().split()) == 2
+                before, done = done, reencrypted(data)
+                assert before < done < 8000
                 assert sum(values for values, _ in listed(where).values()) == 8000
                 everything_opens(client, 4000)
             first, _ = file.read_text().split()
@@ -234,10 +230,10 @@ def test_a_change_that_is_killed_while_it_writes_the_file_goes_on(tmp_path: Path
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 10)
         [old] = file.read_text().split()
-        die_before_a_rename(0, "keys", "rotate", *where)
+        kill_before_rename(0, "keys", "rotate", *where)
         assert file.read_text().split() == [old]
         everything_opens(client, 10)
-        die_before_a_rename(1, "keys", "rotate", *where)
+        kill_before_rename(1, "keys", "rotate", *where)
         assert file.read_text().split()[1:] == [old]
         everything_opens(client, 10)
         run_successfully("keys", "rotate", *where)
@@ -252,7 +248,7 @@ def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 3000)
         rotations = [Running("keys", "rotate", *where) for _ in range(3)]
-        assert [rotation.process.wait(30) for rotation in rotations] == [0, 0, 0]
+        assert [rotation.process.wait(SECONDS) for rotation in rotations] == [0, 0, 0]
         for rotation in rotations:
             rotation.stop()
         everything_opens(client, 3000)

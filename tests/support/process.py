@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -88,30 +90,41 @@ def new_token(options: Sequence[str], organization: str = "a") -> str:
     return run_successfully("token", "create", *named, *options).strip()
 
 
-_DIES_BEFORE_A_RENAME = """
+_KILLED_BEFORE_A_CALL = """
 import os, signal, sys
-from pathlib import Path
+from functools import reduce
+from importlib import import_module
 from gleanery.cli import main
 
-renames, replace = int(sys.argv.pop(1)), Path.replace
+module, path, calls = sys.argv.pop(1), sys.argv.pop(1).split("."), int(sys.argv.pop(1))
+owner, name = reduce(getattr, path[:-1], import_module(module)), path[-1]
+call = getattr(owner, name)
 
-def replace_or_die(path, target):
-    global renames
-    if renames == 0:
+def call_or_die(*arguments, **named):
+    global calls
+    if calls == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    renames -= 1
-    return replace(path, target)
+    calls -= 1
+    return call(*arguments, **named)
 
-Path.replace = replace_or_die
+setattr(owner, name, call_or_die)
 main()
 """
 
 
-def die_before_a_rename(renames: int, *arguments: str) -> None:
-    """Runs the command until it has renamed so many files; before the next one it is killed."""
-    program = [sys.executable, "-c", _DIES_BEFORE_A_RENAME, str(renames)]
+def kill_before_call(function: tuple[str, str], calls: int, *arguments: str) -> None:
+    """Runs the command and kills it when it has called the function so many times.
+
+    The function is a pair of a module and a name such as ``Path.replace``.
+    """
+    program = [sys.executable, "-c", _KILLED_BEFORE_A_CALL, *function, str(calls)]
     died = subprocess.run([*program, *arguments], env=environment(), check=False)
     assert died.returncode == -signal.SIGKILL
+
+
+def kill_before_rename(renames: int, *arguments: str) -> None:
+    """Runs the command and kills it when it has renamed so many files."""
+    kill_before_call(("pathlib", "Path.replace"), renames, *arguments)
 
 
 class Running:
@@ -281,10 +294,19 @@ def join_readers_after_writers(
 
 
 def free_port() -> int:
-    import socket
+    """A port that no outgoing connection can take before the service listens on it.
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    The kernel gives outgoing connections the ports from 32768 on.
+    """
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 def write_certificate(folder: Path) -> tuple[Path, Path]:

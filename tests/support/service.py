@@ -63,7 +63,7 @@ class Client(httpx2.Client):
     def __init__(self, url: str, token: str | None, **options: Any) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         options.setdefault("verify", NO_TLS)
-        super().__init__(base_url=url, headers=headers, timeout=30, **options)
+        super().__init__(base_url=url, headers=headers, timeout=60, **options)
         self.token = token
 
     def store(self, group: str, *outputs: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A wait for a condition, with a deadline that no busy machine reaches."""
+"""Waits for a condition, with a deadline that no busy machine reaches."""
 
 from __future__ import annotations
 
@@ -14,3 +14,9 @@ def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not true after {seconds} seconds"
         time.sleep(_PAUSE_SECONDS)
+
+
+def wait_for_next_second() -> None:
+    """Waits until dates in whole seconds differ from those of now."""
+    now = int(time.time())
+    wait_until(lambda: int(time.time()) > now)
