@@ -46,50 +46,46 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
 
 # --- what every statement says of itself --------------------------------------------------------
 
-# The sweep has to find out for whom there is work; what it then does, it does in their name. A
-# backup is of everyone.
-ACROSS_TENANTS = {
-    "audit._WITH_OLD": "finds the organizations with expired audit entries",
-    "bulk_jobs.jobs._LEFT_OVER": "finds the bulk jobs that a crash interrupted",
-    "files._UNREFERENCED": "finds the blobs that no file uses",
-    "files._UNWANTED": "finds the files that no output uses",
-    "maintenance.retention._EXPIRING": "finds the groups with expired outputs",
-    "maintenance.snapshots._BLOBS": "lists the blobs of all organizations for a backup",
-    "outputs.changes._GROUPS_WITH_TOMBSTONES": "finds the groups with expired tombstones",
-    "outputs.idempotency._FORGET": "deletes expired responses, a thousand at a time",
-    "outputs.idempotency._SOME": "checks for expired responses",
-    "postgres.database._SKIP_IDS": "advances the sequences of all tables after a restore",
+# The sweep reads which organizations have work to do, then works for each of them. A backup holds
+# all organizations.
+OVER_ALL = {
+    "audit._WITH_OLD": "organizations with audit entries to purge",
+    "outputs.changes._GROUPS_WITH_TOMBSTONES": "groups with tombstones to purge",
+    "bulk_jobs.jobs._LEFT_OVER": "bulk jobs that a crash interrupted",
+    "files._UNREFERENCED": "blobs without a file",
+    "files._UNWANTED": "files that no output references",
+    "postgres.database._SKIP_IDS": "the sequences of every table, after a restore",
+    "outputs.idempotency._FORGET": "purges old responses, a thousand at a time",
+    "outputs.idempotency._SOME": "tells if there are old responses",
+    "maintenance.retention._EXPIRING": "groups with expired outputs",
+    "maintenance.snapshots._BLOBS": "a backup holds the bytes of all organizations",
 }
-CALLS_FOR_ALL_TENANTS = {
+WORKS_FOR_ALL_TENANTS = {
     "audit": 1,
+    "outputs.changes": 1,
     "bulk_jobs.jobs": 1,
     "files": 2,
-    "maintenance.retention": 1,
-    "outputs.changes": 1,
     "outputs.idempotency": 1,
+    "maintenance.retention": 1,
 }
-ENGINE_MODULES = {"database", "sqlite.database", "postgres.database"}
 
 
-def storage_modules() -> dict[str, ModuleType]:
-    """All modules of the storage package, by their path inside it."""
-    prefix = f"{storage.__name__}."
-    return {
-        module.name.removeprefix(prefix): importlib.import_module(module.name)
-        for module in pkgutil.walk_packages(storage.__path__, prefix)
-    }
+def modules() -> Iterator[tuple[str, ModuleType]]:
+    """Every module of the storage package, by its name inside the package."""
+    for module in pkgutil.walk_packages(storage.__path__, "gleanery.storage."):
+        yield module.name.removeprefix("gleanery.storage."), importlib.import_module(module.name)
 
 
 def statements() -> dict[str, str]:
-    """All SQL constants of the storage package, and two forms of a page's statement."""
+    """Every statement in the storage package, and each form of a page's statement."""
     found = {f"pages {filters}": pages._search(filters) for filters in ((), ("job_id", "url"))}
-    for path, module in storage_modules().items():
-        if path in ("postgres.row_security", "migrations"):
+    for module_name, module in modules():
+        if module_name in ("postgres.row_security", "migrations"):
             continue
         for name, value in vars(module).items():
             for part, text in _parts(value).items():
                 if isinstance(text, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", text):
-                    found[f"{path}.{name}{part}"] = text
+                    found[f"{module_name}.{name}{part}"] = text
     return found
 
 
@@ -112,23 +108,23 @@ def is_refused(sql: str, whose: int = tenancy.ANY_TENANT) -> bool:
 
 
 def test_every_statement_names_the_organization_but_these() -> None:
-    assert {name for name, sql in statements().items() if is_refused(sql)} == set(ACROSS_TENANTS)
+    assert {name for name, sql in statements().items() if is_refused(sql)} == set(OVER_ALL)
 
 
 def test_only_the_sweep_works_for_everyone() -> None:
     calls = {}
-    for path, module in storage_modules().items():
-        count = inspect.getsource(module).count("for_all_tenants(")
-        if count and path not in ENGINE_MODULES:
-            calls[path] = count
-    assert calls == CALLS_FOR_ALL_TENANTS
+    for name, module in modules():
+        text = inspect.getsource(module)
+        if not name.endswith("database") and "for_all_tenants(" in text:
+            calls[name] = text.count("for_all_tenants(")
+    assert calls == WORKS_FOR_ALL_TENANTS
 
 
 def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
     """The check can fail: each place that names one is taken out, one after the other."""
     places = 0
     for name, sql in statements().items():
-        if name in ACROSS_TENANTS:
+        if name in OVER_ALL:
             continue
         for place in re.finditer(r"(\w+\.)?organization_id = (\$1|\w+\.organization_id)", sql):
             forgetful = f"{sql[: place.start()]}1 = 1{sql[place.end() :]}"
