@@ -15,10 +15,10 @@ import pytest
 import uvloop
 
 from gleanery.json_schema.validator import SchemaValidator
-from tests.api.test_changes import DAY, until
-from tests.api.test_outputs import output
+from tests.support.outputs import output
 from tests.support.process import PROC
-from tests.support.service import Client, Clock, Service
+from tests.support.service import DAY, Client, Clock, Service
+from tests.support.waiting import wait_until
 
 
 def put(client: Client, **settings: Any) -> Any:
@@ -214,7 +214,7 @@ def schema_processes() -> list[int]:
         for task in Path("/proc/self/task").iterdir()
         for pid in (task / "children").read_text().split()
     ]
-    return [p for p in children if b"schema_process" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    return [p for p in children if b"json_schema" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
 def test_a_schema_process_that_hears_nothing_more_is_replaced() -> None:
@@ -222,12 +222,12 @@ def test_a_schema_process_that_hears_nothing_more_is_replaced() -> None:
 
     async def ask_twice() -> tuple[int, int]:
         schemas = SchemaValidator()
-        first = await schemas.details('{"required":["a"]}', [{}])
+        first = await schemas.violations('{"required":["a"]}', [{}])
         assert schemas._process is not None
         assert schemas._process.stdin is not None
         schemas._process.stdin.transport.abort()
         await asyncio.sleep(0.01)
-        second = await schemas.details('{"required":["a"]}', [{}, {}])
+        second = await schemas.violations('{"required":["a"]}', [{}, {}])
         await schemas.close()
         return len(first), len(second)
 
@@ -289,7 +289,7 @@ def test_outputs_expire_when_no_scraper_sees_them_any_more(swept: Client, clock:
     clock.move(seconds=20 * DAY)
     swept.store("group", output(1))  # seen again, not changed
     clock.move(seconds=15 * DAY)
-    until(lambda: len(swept.items("group")) == 1)
+    wait_until(lambda: len(swept.items("group")) == 1)
     assert swept.items("group")[0]["data"] == {"number": 1}
     assert len(swept.items("kept")) == 1
     assert_counts_are_true(swept)

@@ -21,9 +21,10 @@ from gleanery.storage import organizations
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import opened
 from gleanery.values import timestamps
-from tests.conftest import PostgresServer, fresh_settings
+from tests.support.postgres_server import PostgresServer
 from tests.support.process import Running, free_port, gleanery
 from tests.support.service import SECRET_KEY, Client, Service
+from tests.support.settings import fresh_settings
 
 VALUE = "s3cret-value-that-nobody-may-find"
 
@@ -147,7 +148,7 @@ def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
     one, two = Vault(lambda: [b"1" * 32]), Vault(lambda: [b"2" * 32])
     key = one.key(one.current)
     encrypted = key.encrypt("value", b"record")
-    assert one.open(encrypted, b"record") == "value"
+    assert one.decrypt(encrypted, b"record") == "value"
     assert key.encrypt("value", b"record") != encrypted
     for vault, text, record in (
         (two, encrypted, b"record"),

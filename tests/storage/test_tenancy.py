@@ -11,6 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import asyncpg
@@ -27,9 +28,9 @@ from gleanery.storage.groups import catalog
 from gleanery.storage.outputs import pages
 from gleanery.storage.sessions import cookies
 from gleanery.storage.sessions.records import Statements
-from tests.conftest import PostgresServer
-from tests.storage.test_isolation import Names, settle
+from tests.support.postgres_server import PostgresServer
 from tests.support.service import SECRET_KEY, Client, Service
+from tests.support.tenants import Names, create_one_of_everything
 
 T = TypeVar("T")
 
@@ -45,40 +46,46 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
 
 # --- what every statement says of itself --------------------------------------------------------
 
-# The sweep has to find out for whom there is work; what it then does, it does in their name. A
-# backup is of everyone.
+# The sweep reads which organizations have work to do, then works for each of them. A backup holds
+# all organizations.
 OVER_ALL = {
-    "audit._WITH_OLD": "whose entries of the audit log are old enough to be forgotten",
-    "changes._GROUPS_WITH_TOMBSTONES": "whose deletions are old enough to be forgotten",
-    "bulk_jobs._LEFT_OVER": "whose bulk_jobs a crash has interrupted",
-    "files._UNREFERENCED": "whose blobs no file has any more",
-    "files._UNWANTED": "whose files no output names any more",
-    "postgres._SKIP_IDS": "the numbers to come of every table, after a restore",
-    "requests._FORGET": "forgets old answers, a thousand at a time, whosever they are",
-    "requests._SOME": "whether there are any",
-    "retention._EXPIRING": "whose outputs are old enough to be removed",
-    "snapshot._BLOBS": "a backup holds the bytes of all",
+    "audit._WITH_OLD": "organizations with audit entries to purge",
+    "outputs.changes._GROUPS_WITH_TOMBSTONES": "groups with tombstones to purge",
+    "bulk_jobs.jobs._LEFT_OVER": "bulk jobs that a crash interrupted",
+    "files._UNREFERENCED": "blobs without a file",
+    "files._UNWANTED": "files that no output references",
+    "postgres.database._SKIP_IDS": "the sequences of every table, after a restore",
+    "outputs.idempotency._FORGET": "purges old responses, a thousand at a time",
+    "outputs.idempotency._SOME": "tells if there are old responses",
+    "maintenance.retention._EXPIRING": "groups with expired outputs",
+    "maintenance.snapshots._BLOBS": "a backup holds the bytes of all organizations",
 }
 WORKS_FOR_ALL_TENANTS = {
     "audit": 1,
-    "changes": 1,
-    "bulk_jobs": 1,
+    "outputs.changes": 1,
+    "bulk_jobs.jobs": 1,
     "files": 2,
-    "requests": 1,
-    "retention": 1,
+    "outputs.idempotency": 1,
+    "maintenance.retention": 1,
 }
 
 
+def modules() -> Iterator[tuple[str, ModuleType]]:
+    """Every module of the storage package, by its name inside the package."""
+    for module in pkgutil.walk_packages(storage.__path__, "gleanery.storage."):
+        yield module.name.removeprefix("gleanery.storage."), importlib.import_module(module.name)
+
+
 def statements() -> dict[str, str]:
-    """Every statement that is written down in the store, and every form of a page's."""
+    """Every statement in the storage package, and each form of a page's statement."""
     found = {f"pages {filters}": pages._search(filters) for filters in ((), ("job_id", "url"))}
-    for module in pkgutil.iter_modules(storage.__path__):
-        if module.name in ("row_security", "migrations", "schema_process"):
+    for module_name, module in modules():
+        if module_name in ("postgres.row_security", "migrations"):
             continue
-        for name, value in vars(importlib.import_module(f"gleanery.storage.{module.name}")).items():
+        for name, value in vars(module).items():
             for part, text in _parts(value).items():
                 if isinstance(text, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", text):
-                    found[f"{module.name}.{name}{part}"] = text
+                    found[f"{module_name}.{name}{part}"] = text
     return found
 
 
@@ -106,10 +113,10 @@ def test_every_statement_names_the_organization_but_these() -> None:
 
 def test_only_the_sweep_works_for_everyone() -> None:
     calls = {}
-    for module in pkgutil.iter_modules(storage.__path__):
-        text = inspect.getsource(importlib.import_module(f"gleanery.storage.{module.name}"))
-        if module.name not in ("sqlite", "postgres", "database") and "for_all_tenants(" in text:
-            calls[module.name] = text.count("for_all_tenants(")
+    for name, module in modules():
+        text = inspect.getsource(module)
+        if not name.endswith("database") and "for_all_tenants(" in text:
+            calls[name] = text.count("for_all_tenants(")
     assert calls == WORKS_FOR_ALL_TENANTS
 
 
@@ -236,9 +243,9 @@ def test_every_table_with_an_organization_is_known_as_one(service: Service, engi
     rows = with_engine(service.settings, lambda e: e.for_all_tenants().read(COLUMNS[engine]))
     tables = {row[0] for row in rows}
     owned = {row[0] for row in rows if row[1] == "organization_id"} - {"tokens"}
-    assert owned == set(tenancy.OWNED), "a new table: one line in walls.OWNED"
+    assert owned == set(tenancy.OWNED), "a new table: one line in tenancy.OWNED"
     assert tables - owned - {"output_ids"} == set(tenancy.SHARED), (
-        "or in walls.SHARED, with a reason"
+        "or in tenancy.SHARED, with a reason"
     )
 
 
@@ -249,12 +256,15 @@ def test_every_table_with_an_organization_is_known_as_one(service: Service, engi
 def kept_apart(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A service on PostgreSQL with two organizations that both have one of everything."""
     url = postgres.new_database()
-    data = tmp_path_factory.mktemp("walls")
+    data = tmp_path_factory.mktemp("tenancy")
     running = Service(
         Settings(data=data, database=url, secret_key=SECRET_KEY, port=0, log_level="warning")
     )
     with running.client() as one, running.client() as two:
-        yield running.settings, [int(settle(client)["organization"]) for client in (one, two)]
+        yield (
+            running.settings,
+            [int(create_one_of_everything(client)["organization"]) for client in (one, two)],
+        )
     running.stop()
 
 
@@ -360,8 +370,8 @@ def test_a_forgotten_organization_is_not_noticed_by_clients(
 ) -> None:
     """PostgreSQL answers as ever, SQLite not at all; neither shows a foreign row."""
     with service.client() as one, service.client() as two:
-        foreign = settle(one)
-        settle(two)
+        foreign = create_one_of_everything(one)
+        create_one_of_everything(two)
         before = ask(two, foreign)
         kept = getattr(module, name)
         if isinstance(kept, Statements):
@@ -440,7 +450,9 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
     with caplog.at_level(logging.WARNING):
         service = Service(settings)
         with service.client() as one, service.client() as two:
-            organizations = [int(settle(client)["organization"]) for client in (one, two)]
+            organizations = [
+                int(create_one_of_everything(client)["organization"]) for client in (one, two)
+            ]
     service.stop()
     assert [vars(line)["because"] for line in caplog.records if "only once" in line.message]
 
@@ -484,7 +496,9 @@ def test_a_user_who_owns_nothing_serves_what_another_has_made(
     postgres.run(f"GRANT gleanery_serving TO {user}")
     service = Service(served)
     with service.client() as one, service.client() as two:
-        organizations = [int(settle(client)["organization"]) for client in (one, two)]
+        organizations = [
+            int(create_one_of_everything(client)["organization"]) for client in (one, two)
+        ]
     service.stop()
 
     async def take_down(transaction: Transaction) -> None:
