@@ -163,7 +163,7 @@ def check_query(data: bytes) -> None:
         assert bind_query(model, url.query.encode("ascii")) == bound
 
 
-def bind_query(model: Any, query_string: bytes) -> binding.Asked | None:
+def bind_query(model: Any, query_string: bytes) -> binding.BoundQuery | None:
     """Return the bound query; None if it is invalid."""
     try:
         return binding.bind_query(model, query_string)
