@@ -246,7 +246,9 @@ class App:
         request.respond(
             answer.status, _header_lines(answer, id_, request.rate_limit_headers), (answer.body,)
         )
-        self._services.telemetry.record(_UNMATCHED, request, id_, answer.status, started)
+        self._services.telemetry.record(
+            _UNMATCHED, request.method, request.path, id_, answer.status, started
+        )
 
     async def serve(self, request: Request) -> None:
         started = time.perf_counter()
@@ -294,7 +296,9 @@ class App:
             _log.exception("an answer is broken off", extra={"request_id": id_.decode()})
             raise
         finally:
-            self._services.telemetry.record(name, request, id_, answer.status, started)
+            self._services.telemetry.record(
+                name, request.method, request.path, id_, answer.status, started
+            )
 
     async def _answer(
         self, operation: Operation, path: dict[str, str], request: Request, id_: bytes
