@@ -147,7 +147,7 @@ def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
     one, two = Vault(lambda: [b"1" * 32]), Vault(lambda: [b"2" * 32])
     key = one.key(one.current)
     encrypted = key.encrypt("value", b"record")
-    assert one.open(encrypted, b"record") == "value"
+    assert one.decrypt(encrypted, b"record") == "value"
     assert key.encrypt("value", b"record") != encrypted
     for vault, text, record in (
         (two, encrypted, b"record"),

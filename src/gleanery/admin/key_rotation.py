@@ -35,7 +35,7 @@ async def rotate(settings: Settings, database: Engine, begin: Begin) -> Rotated:
     def first_key() -> str:
         if file is not None:
             file.add_new()
-            vault.learn()
+            vault.reload()
         elif len(vault.fingerprints) == 1:
             raise SettingsError(
                 "GLEANERY_SECRET_KEY holds one key only: put a new one in front of it, with a "

@@ -40,7 +40,7 @@ class FileLinks:
         pieces = text.replace(BLOB_URL, self._blob_url).split(SIGNATURE)
         ids = b"".join([piece[-ID_LETTERS:] for piece in pieces[:-1]])
         expires = str(now + self._seconds)
-        key = self._vault.key(self._vault.current).derived(_PURPOSE)
+        key = self._vault.key(self._vault.current).derive(_PURPOSE)
         signatures = _signatures(key, bytes.fromhex(ids.decode()), str(organization_id), expires)
         middle = f"?organization={organization_id}&expires={expires}&signature=".encode()
         return _woven(pieces, [middle] * len(signatures), signatures)
@@ -55,7 +55,7 @@ class FileLinks:
         given = signature.encode()
         return now < int(expires) and any(
             hmac.compare_digest(_signatures(key, id_, organization, expires)[0], given)
-            for key in self._vault.each_derived(_PURPOSE)
+            for key in self._vault.derive_all(_PURPOSE)
         )
 
     async def _from_store(self, blobs: S3Blobs, text: bytes) -> bytes:
