@@ -102,7 +102,7 @@ def settings(
 
 def fresh_settings(engine: str, request: pytest.FixtureRequest, folder: Path) -> Settings:
     if engine == "sqlite":
-        return Settings(data=folder, port=0, log_level="warning", longest_wait=2)
+        return Settings(data=folder, port=0, log_level="warning", max_wait_seconds=2)
     url = request.getfixturevalue("postgres").new_database()
     return Settings(
         data=folder,
@@ -110,7 +110,7 @@ def fresh_settings(engine: str, request: pytest.FixtureRequest, folder: Path) ->
         secret_key=SECRET_KEY,
         port=0,
         log_level="warning",
-        longest_wait=2,
+        max_wait_seconds=2,
     )
 
 

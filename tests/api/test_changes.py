@@ -201,7 +201,7 @@ def test_a_long_poll_ends_when_somebody_leaves(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, leaves: str
 ) -> None:
     """Else it would keep a connection, or hold up the stop, for the minute that it asked for."""
-    settings = replace(fresh_settings(engine, request, tmp_path), longest_wait=60)
+    settings = replace(fresh_settings(engine, request, tmp_path), max_wait_seconds=60)
     service = Service(settings)
     with service.client() as client:
         client.store("group", output(1))

@@ -97,7 +97,7 @@ def scraper(keeper: Service) -> Iterator[Client]:
 
 @pytest.fixture
 def blobs(keeper: Service, bucket_if: Bucket | None) -> Blobs:
-    return Blobs(Path(keeper.settings.blobs_place), bucket_if)
+    return Blobs(Path(keeper.settings.blobs_location), bucket_if)
 
 
 def upload(client: Client, content: bytes = PDF, **query: str) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def test_lost_bytes_are_healed_by_sending_them_again(
         key = PLACE.partition("://")[2].partition("/")[2] + "/" + stored["blob_key"]
         bucket_if.client.delete_object(Bucket=BUCKET, Key=key)
     else:
-        Path(keeper.settings.blobs_place, stored["blob_key"]).unlink()
+        Path(keeper.settings.blobs_location, stored["blob_key"]).unlink()
     assert scraper.get(f"/v1/files/{stored['id']}").status_code == 404
     assert upload(scraper, b"to be lost") == stored
     assert scraper.get(f"/v1/files/{stored['id']}").content == b"to be lost"
@@ -518,7 +518,7 @@ def test_a_file_that_no_output_names_is_collected(
 ) -> None:
     fresh = fresh_settings(engine, request, tmp_path)
     service = Service(settings_with(fresh, store, sweep_seconds=0.1), clock)
-    blobs = Blobs(Path(service.settings.blobs_place), bucket_if)
+    blobs = Blobs(Path(service.settings.blobs_location), bucket_if)
     before = set(blobs.keys())
     with service.client() as client:
         shared = upload(client, b"shared", source_url="https://a/1")

@@ -449,7 +449,7 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
         with service.client() as one, service.client() as two:
             organizations = [int(settle(client)["organization"]) for client in (one, two)]
     service.stop()
-    assert [vars(line)["because"] for line in caplog.records if "only once" in line.message]
+    assert [vars(line)["reason"] for line in caplog.records if "row-level" in line.message]
 
     async def look(engine: Engine) -> tuple[str | None, list[Any]]:
         [row] = await engine.for_tenant(organizations[0]).read(

@@ -129,10 +129,10 @@ class Service:
             async with opened(settings) as database:
                 await retention.sweep(
                     database,
-                    open_blobs(settings.blobs_place),
+                    open_blobs(settings.blobs_location),
                     clock,
                     tombstone_days=settings.tombstone_days,
-                    unnamed_file_days=settings.unnamed_file_days,
+                    unreferenced_file_days=settings.unreferenced_file_days,
                     audit_days=settings.audit_days,
                 )
 

@@ -56,14 +56,14 @@ _ALWAYS = b"x-request-id: %s\r\nx-content-type-options: nosniff\r\ncache-control
 def build_app(
     settings: Settings,
     clock: Callable[[], int] = timestamps.now,
-    counts_folder: Path | None = None,
+    metrics_folder: Path | None = None,
 ) -> App:
     """The whole service on these settings.
 
-    ``clock`` is the time in microseconds; ``counts_folder`` is where several workers count.
+    ``clock`` is the time in microseconds; ``metrics_folder`` is shared by several workers.
     """
     contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
-    vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
+    vault, blobs = vault_of(settings), open_blobs(settings.blobs_location)
     database = database_of(settings)
     work = ConcurrencyLimit(settings.max_requests)
     services = Services(
@@ -83,7 +83,7 @@ def build_app(
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
             (_UNMATCHED, *(operation.name for operation in OPERATIONS)),
-            counts_folder,
+            metrics_folder,
         ),
         contract=cache(lambda: openapi.encoded(contract())),
         reference=cache(lambda: reference.html_page(contract())),
@@ -139,10 +139,7 @@ class App:
         try:
             await metadata.claim_key(self._services.database, self._services.vault)
             if security_warning := await self._services.database.security_warning():
-                _log.warning(
-                    "the organizations are kept apart only once",
-                    extra={"because": security_warning},
-                )
+                _log.warning("row-level security is not active", extra={"reason": security_warning})
         except BaseException:
             await self.stop()
             raise
@@ -174,7 +171,7 @@ class App:
                     s.blobs,
                     s.clock,
                     tombstone_days=s.settings.tombstone_days,
-                    unnamed_file_days=s.settings.unnamed_file_days,
+                    unreferenced_file_days=s.settings.unreferenced_file_days,
                     audit_days=s.settings.audit_days,
                 )
             except Exception:
