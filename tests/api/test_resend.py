@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fuzz.targets import read_batch
 from gleanery.storage.engines import opened
-from tests.api.test_outputs import output
+from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
 
 MANY = 30
