@@ -94,7 +94,7 @@ class Service:
         listener, self.settings = bound(settings)
         make_app = partial(build_app, self.settings, clock)
         self._server = uvicorn.Server(config(self.settings, make_app))
-        self._thread = threading.Thread(target=self._server.run, args=([listener],))
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
         self._thread.start()
         self.url = self.settings.address
         self._spare: list[str] = []  # made ahead, because opening a database takes its time
