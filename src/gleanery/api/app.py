@@ -49,7 +49,7 @@ _LARGE_BODY = 256 * 1024  # is read in a thread, so that other requests get thei
 _UNMATCHED = "unmatched"
 _NOT_MODIFIED = 304
 _FULL = Overloaded()
-_FULL_ANSWER = error_responses.answer_to(_FULL)
+_FULL_ANSWER = error_responses.response_to(_FULL)
 _ALWAYS = b"x-request-id: %s\r\nx-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 
 
@@ -239,7 +239,7 @@ class App:
     def send_rejection(self, request: Request, fault: GleaneryError) -> None:
         started = time.perf_counter()
         id_ = telemetry.request_id(request.headers)
-        answer = _FULL_ANSWER if fault is _FULL else error_responses.answer_to(fault)
+        answer = _FULL_ANSWER if fault is _FULL else error_responses.response_to(fault)
         request.respond(
             answer.status, _header_lines(answer, id_, request.rate_limit_headers), (answer.body,)
         )
@@ -259,7 +259,7 @@ class App:
             name = operation.name
             answer = await self._answer(operation, path, request, id_)
         except GleaneryError as error:
-            answer = error_responses.answer_to(error)
+            answer = error_responses.response_to(error)
             if isinstance(error, Overloaded | RateLimited):
                 request.decline()
             if isinstance(error, Unavailable):
@@ -274,7 +274,7 @@ class App:
     async def refuse(self, request: Request, fault: GleaneryError) -> None:
         id_ = telemetry.request_id(request.headers)
         await self._send(
-            request, error_responses.answer_to(fault), _UNMATCHED, id_, time.perf_counter()
+            request, error_responses.response_to(fault), _UNMATCHED, id_, time.perf_counter()
         )
 
     async def _send(
