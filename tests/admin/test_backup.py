@@ -330,7 +330,7 @@ def test_what_an_older_database_left_behind_is_not_taken_for_the_restored_ones(
     assert "whose names start with gleanery.sqlite" in refused.stderr
     for path in data.glob("gleanery.sqlite-*"):
         path.rename(tmp_path / path.name)
-    assert "1 output," in run_successfully("restore", str(archive), *where)
+    assert "1 output and" in run_successfully("restore", str(archive), *where)
 
 
 def test_files_and_keys_that_are_there_are_not_overwritten(archive: Path, tmp_path: Path) -> None:

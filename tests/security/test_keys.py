@@ -181,7 +181,7 @@ def test_nodes_with_both_keys_change_under_load_without_an_error(
         with Client(first, token) as client:
             with Load(first, second, token=token, links=(linked(client),)):
                 told = run_successfully("keys", "rotate", *where, **both)
-                assert "Take the old key out" in told
+                assert "Remove the old key" in told
             everything_opens(client, 1000)
         assert not running.log
     alone = {"GLEANERY_SECRET_KEY": new}
