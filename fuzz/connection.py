@@ -100,7 +100,7 @@ class Service:
 
     def __init__(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="gleanery-fuzz-"))
-        self._settings = Settings(data=folder, log_level="critical", longest_wait=1)
+        self._settings = Settings(data=folder, log_level="critical", max_wait_seconds=1)
         self._loop = uvloop.new_event_loop()
         self._app: App = self._loop.run_until_complete(self._start())
 

@@ -86,7 +86,7 @@ def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
             thread.join()
         assert failures == []
         assert not running.log
-    assert "is not in it" not in told
+    assert "does not contain the secret key" not in told
     assert archive.stat().st_mode & 0o777 == 0o600
     assert sorted(p.name for p in tmp_path.iterdir()) == ["backup.tar", "data"]
     run_successfully("restore", str(archive), *copy)
@@ -109,12 +109,12 @@ def test_the_key_is_only_in_a_backup_that_asks_for_it(tmp_path: Path) -> None:
         with Client(url, token) as client:
             client.post("/v1/cookies", json=numbered_cookies(range(3)))
             told = run_successfully("backup", str(archive), *where)
-    assert "is not in it" in told
+    assert "does not contain the secret key" in told
     assert key.read_bytes().strip() not in archive.read_bytes()
     with tarfile.open(archive) as held:
         assert held.getnames() == ["gleanery.sqlite", "manifest.json"]
     told = run_successfully("restore", str(archive), *copy)
-    assert "Put the secret key" in told
+    assert "Write the secret key" in told
     refused = gleanery("serve", *copy, "--port", "0")
     assert refused.returncode == 2
     assert "put it back" in refused.stderr
@@ -140,8 +140,8 @@ def test_a_file_that_goes_away_meanwhile_does_not_stop_a_backup(tmp_path: Path) 
             lost = blobs[output(2)["source_url"]]
             (tmp_path / "data" / "blobs" / lost).unlink()  # as nobody should
             told = run_successfully("backup", str(archive), "--with-key", *where)
-    assert "holds the database and 1 file." in told
-    assert f"lost or damaged before: {lost}" in told
+    assert "contains the database and 1 file." in told
+    assert f"already lost or damaged: {lost}" in told
     assert lost in run_successfully("restore", str(archive), *copy)
     with serving_thread(copy) as url, Client(url, token) as client:
         assert client.get(f"/v1/files/{unnamed}").status_code == 404
@@ -161,7 +161,7 @@ def test_a_backup_looks_for_files_where_the_service_keeps_them(
         (tmp_path / "empty").mkdir(exist_ok=True)
         refused = gleanery_here("backup", str(second), *where, "--blobs", str(elsewhere))
         assert refused.returncode == 2
-        assert "the place that serve uses" in refused.stderr
+        assert "the location that the service uses" in refused.stderr
         assert not second.exists()
 
 
@@ -186,7 +186,7 @@ def test_a_backup_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> N
     command = [sys.executable, "-c", no_room, "backup", str(archive), *where]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert refused.stderr.startswith("gleanery: Can't copy")
+    assert refused.stderr.startswith("gleanery: Cannot copy")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
@@ -239,7 +239,7 @@ def test_a_folder_with_a_database_or_in_use_is_left_alone(archive: Path, tmp_pat
     assert "There is a database" in refused.stderr
     refused = gleanery_here("backup", str(archive), *where)
     assert refused.returncode == 2
-    assert "already there" in refused.stderr
+    assert "already exists" in refused.stderr
 
 
 def damaged(archive: Path, found: bytes) -> None:
@@ -269,7 +269,7 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
         archive.write_bytes(b"no archive at all")
     refused = gleanery_here("restore", str(archive), "--data", str(tmp_path / "data"))
     assert refused.returncode == 2
-    assert "is not a whole backup, or is damaged" in refused.stderr
+    assert "is not a complete backup, or is damaged" in refused.stderr
     assert list((tmp_path / "data").iterdir()) == []
     assert not (tmp_path / "escaped").exists()
 
@@ -299,7 +299,7 @@ def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
         "restore", str(with_key), *where[:3], str(tmp_path / "origin" / "blobs")
     )
     assert "There are files in" in elsewhere.stderr
-    assert "1999 outputs, and 1 file" in run_successfully("restore", str(with_key), *where)
+    assert "1999 outputs and 1 file" in run_successfully("restore", str(with_key), *where)
     assert [path.name for path in (tmp_path / "files").iterdir()] == ["1"]
     assert (tmp_path / "files").stat().st_mode & 0o777 == 0o750
     names = sorted(path.name for path in (tmp_path / "data").iterdir())
@@ -327,10 +327,10 @@ def test_what_an_older_database_left_behind_is_not_taken_for_the_restored_ones(
     assert (data / "gleanery.sqlite-wal").stat().st_size > 0
     refused = gleanery_here("restore", str(archive), *where)
     assert refused.returncode == 2
-    assert "whose names begin with gleanery.sqlite" in refused.stderr
+    assert "whose names start with gleanery.sqlite" in refused.stderr
     for path in data.glob("gleanery.sqlite-*"):
         path.rename(tmp_path / path.name)
-    assert "1 output," in run_successfully("restore", str(archive), *where)
+    assert "1 output and" in run_successfully("restore", str(archive), *where)
 
 
 def test_files_and_keys_that_are_there_are_not_overwritten(archive: Path, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_for_a_cursor_that_was_never_given_out_there_is_nothing_to_wait_for(
 @pytest.fixture
 def patient(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     """A service that lets a long poll wait for a minute."""
-    service = Service(replace(fresh_settings(engine, request, tmp_path), longest_wait=60))
+    service = Service(replace(fresh_settings(engine, request, tmp_path), max_wait_seconds=60))
     yield service
     service.stop()
 

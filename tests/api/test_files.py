@@ -75,7 +75,7 @@ def scraper(keeper: Service) -> Iterator[Client]:
 
 @pytest.fixture
 def blobs(keeper: Service, bucket_or_none: Bucket | None) -> Blobs:
-    return Blobs(Path(keeper.settings.blobs_place), bucket_or_none)
+    return Blobs(Path(keeper.settings.blobs_location), bucket_or_none)
 
 
 def with_file(number: int, file_id: str) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def test_lost_bytes_are_healed_by_sending_them_again(
         key = PLACE.partition("://")[2].partition("/")[2] + "/" + stored["blob_key"]
         bucket_or_none.client.delete_object(Bucket=BUCKET, Key=key)
     else:
-        Path(keeper.settings.blobs_place, stored["blob_key"]).unlink()
+        Path(keeper.settings.blobs_location, stored["blob_key"]).unlink()
     assert scraper.get(f"/v1/files/{stored['id']}").status_code == 404
     assert upload(scraper, b"to be lost") == stored
     assert scraper.get(f"/v1/files/{stored['id']}").content == b"to be lost"
@@ -489,7 +489,7 @@ def test_a_file_that_no_output_names_is_collected(
 ) -> None:
     fresh = fresh_settings(engine, request, tmp_path)
     service = Service(with_blob_store(fresh, blob_store, sweep_seconds=0.1), clock)
-    blobs = Blobs(Path(service.settings.blobs_place), bucket_or_none)
+    blobs = Blobs(Path(service.settings.blobs_location), bucket_or_none)
     before = set(blobs.keys())
     with service.client() as client:
         shared = upload(client, b"shared", source_url="https://a/1")

@@ -144,7 +144,7 @@ def test_who_is_turned_away_need_not_send_its_body(serving: Serving) -> None:
 
 
 def test_who_only_waits_for_news_takes_no_place(serving: Serving) -> None:
-    service = serving(max_requests=2, max_connections=4, longest_wait=20)
+    service = serving(max_requests=2, max_connections=4, max_wait_seconds=20)
     client = known(service)
     cursor = client.get("/v1/changes/group").json()["cursor"]
     with ExitStack() as polls:
@@ -162,7 +162,7 @@ def test_who_only_waits_for_news_takes_no_place(serving: Serving) -> None:
 
 def test_who_is_woken_from_waiting_keeps_nobody_out(serving: Serving) -> None:
     """All of them at once, with more than their clients take: others are let in all the same."""
-    service = serving(max_requests=2, longest_wait=20)
+    service = serving(max_requests=2, max_wait_seconds=20)
     client, other = known(service), known(service)
     cursor = client.get("/v1/changes/group").json()["cursor"]
     large = [{"job_id": "j", "source_url": str(n), "data": {"x": "x" * 900_000}} for n in range(20)]

@@ -144,14 +144,14 @@ def test_the_key_file_is_changed_under_load_without_an_error(tmp_path: Path) -> 
                 for _ in range(2):  # the second time from a key that no process was started with
                     before = file.read_text()
                     told = run_successfully("keys", "rotate", *where)
-                    assert re.search(r"^2[0-4]\d\d values are encrypted anew", told)
+                    assert re.search(r"^Encrypted 2[0-4]\d\d values again", told)
                     assert len(file.read_text().split()) == 1
                     assert file.read_text() != before
                     assert file.stat().st_mode & 0o777 == 0o600
                     load.wait_for_more(20)
             everything_opens(client, 1000)
         [(values, state)] = listed(where).values()
-        assert (values, state) == (2400, "at hand, encrypts")
+        assert (values, state) == (2400, "available, active")
         assert not running.log
     with serving_thread(where) as url, Client(url, token) as client:  # with the new key alone
         everything_opens(client, 1000)
@@ -172,7 +172,7 @@ def test_nodes_with_both_keys_change_under_load_without_an_error(
             with Load(first, second, token=token) as load:
                 load.wait_for_more(20)
             assert [v for v in listed(where, **both).values() if v[0]] == [
-                (2400, "at hand, encrypts")
+                (2400, "available, active")
             ]
     with (
         serving_process(where, "--workers", "2", "--sweep-seconds", "0.3", **both) as (first, _),
@@ -181,11 +181,11 @@ def test_nodes_with_both_keys_change_under_load_without_an_error(
         with Client(first, token) as client:
             with Load(first, second, token=token, links=(linked(client),)):
                 told = run_successfully("keys", "rotate", *where, **both)
-                assert "Take the old key out" in told
+                assert "Remove the old key" in told
             everything_opens(client, 1000)
         assert not running.log
     alone = {"GLEANERY_SECRET_KEY": new}
-    assert list(listed(where, **alone).values()) == [(2400, "at hand, encrypts")]
+    assert list(listed(where, **alone).values()) == [(2400, "available, active")]
     with serving_thread(where, **alone) as url, Client(url, token) as client:
         everything_opens(client, 1000)
 
@@ -221,7 +221,7 @@ def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) ->
                 run_successfully("keys", "rotate", *where)
             assert file.read_text().split() == [first]
             everything_opens(client, 4000)
-        assert list(listed(where).values()) == [(8400, "at hand, encrypts")]
+        assert list(listed(where).values()) == [(8400, "available, active")]
         assert not running.log
 
 
@@ -240,7 +240,7 @@ def test_a_change_that_is_killed_while_it_writes_the_file_goes_on(tmp_path: Path
         everything_opens(client, 10)
     assert old not in file.read_text().split()
     assert [path.name for path in tmp_path.glob("secret.key*")] == ["secret.key"]
-    assert list(listed(where).values()) == [(20, "at hand, encrypts")]
+    assert list(listed(where).values()) == [(20, "available, active")]
 
 
 def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
             rotation.stop()
         everything_opens(client, 3000)
     assert len(file.read_text().split()) == 1
-    assert list(listed(where).values()) == [(6000, "at hand, encrypts")]
+    assert list(listed(where).values()) == [(6000, "available, active")]
 
 
 def test_a_change_needs_a_new_key_in_the_variable(postgres: PostgresServer, tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_change_needs_a_new_key_in_the_variable(postgres: PostgresServer, tmp_
     assert "put a new one in front" in refused.stderr
     refused = gleanery_here("keys", "rotate", *where)
     assert refused.returncode == 2
-    assert "GLEANERY_SECRET_KEY must hold the key" in refused.stderr
+    assert "set the variable GLEANERY_SECRET_KEY" in refused.stderr
 
 
 # --- keys that are not at hand ------------------------------------------------------------------
@@ -286,10 +286,10 @@ def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
         assert any("01020304" in line for line in running.log)
         assert listed(where)["01020304"] == (1, "missing")
         told = run_successfully("keys", "rotate", *where)  # the rest is not kept from a new key
-        assert "5 values are encrypted anew" in told
-        assert "1 values open with no key at hand" in told
+        assert "Encrypted 5 values again" in told
+        assert "1 values cannot be decrypted" in told
         assert client.get("/v1/cookies").status_code == 503
-        assert "1 values are removed" in run_successfully("keys", "forget", "--yes", *where)
+        assert "Removed 1 values" in run_successfully("keys", "forget", "--yes", *where)
         assert [one["name"] for one in client.get("/v1/cookies").json()] == ["c0", "c2"]
         # The other way out: to store the value again.
         execute_sql(settings, "UPDATE cookies SET encrypted = $1 WHERE name = 'c2'", strange)
@@ -309,7 +309,7 @@ def test_a_record_that_was_turned_into_another_is_forgotten(tmp_path: Path) -> N
         execute_sql(settings, "UPDATE local_storage SET domain = 'evil.com' WHERE key = 'c1'")
         assert client.get("/v1/cookies").status_code == 500
         assert client.get("/v1/local-storage").status_code == 500
-        assert "2 values are removed" in run_successfully("keys", "forget", "--yes", *where)
+        assert "Removed 2 values" in run_successfully("keys", "forget", "--yes", *where)
         assert [one["name"] for one in client.get("/v1/cookies").json()] == ["c0", "c2"]
         assert len(client.get("/v1/local-storage").json()) == 2
 
@@ -330,8 +330,8 @@ def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
     assert unsure.returncode == 1
     assert "1400 cookie and local-storage values" in unsure.stderr
     assert not file.exists()
-    assert [state for _, state in listed(where).values()] == ["missing, encrypts"]
-    assert "1400 values are removed" in run_successfully("keys", "forget", "--yes", *where)
+    assert [state for _, state in listed(where).values()] == ["missing, active"]
+    assert "Removed 1400 values" in run_successfully("keys", "forget", "--yes", *where)
     with serving_thread(where) as url, Client(url, token) as client:
         log = client.get("/v1/audit").json()["entries"]
         forgotten = [e["about"]["records"] for e in log if e["action"] == "forget_keys"]
@@ -360,7 +360,7 @@ def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
         monkeypatch.undo()
         log = client.get("/v1/audit").json()["entries"]
         assert "rotate_keys" in [entry["action"] for entry in log]
-    assert list(listed(where).values()) == [(5, "at hand, encrypts")]
+    assert list(listed(where).values()) == [(5, "available, active")]
 
 
 def test_a_wrong_key_is_given_up_for_the_values_of_another(
@@ -378,8 +378,8 @@ def test_a_wrong_key_is_given_up_for_the_values_of_another(
     refused = gleanery("serve", *where, "--port", "0", **found)
     assert refused.returncode == 2
     assert "gleanery keys forget" in refused.stderr
-    assert "1200 values are removed" in run_successfully("keys", "forget", "--yes", *where, **found)
-    assert "0 values are removed" in run_successfully("keys", "forget", "--yes", *where, **found)
+    assert "Removed 1200 values" in run_successfully("keys", "forget", "--yes", *where, **found)
+    assert "Removed 0 values" in run_successfully("keys", "forget", "--yes", *where, **found)
     with serving_thread(where, **found) as url, Client(url, token) as client:
         assert client.get("/v1/cookies").json() == []
         fill(client, 3)

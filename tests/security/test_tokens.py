@@ -267,7 +267,7 @@ def test_only_creating_makes_a_database(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
     made = gleanery("token", "create", "--organization", "a", *data)
     assert tokens.is_well_formed(made.stdout.strip())
-    assert f"Made a new database in {tmp_path / 'new'}" in made.stderr
+    assert f"Created a new database in {tmp_path / 'new'}" in made.stderr
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "new" / "gleanery.sqlite").stat().st_mode & 0o777 == 0o600
 

@@ -454,7 +454,7 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
                 int(create_one_of_everything(client)["organization"]) for client in (one, two)
             ]
     service.stop()
-    assert [vars(line)["because"] for line in caplog.records if "only once" in line.message]
+    assert [vars(line)["reason"] for line in caplog.records if "row-level" in line.message]
 
     async def look(engine: Engine) -> tuple[str | None, list[Any]]:
         [row] = await engine.for_tenant(organizations[0]).read(

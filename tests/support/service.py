@@ -94,7 +94,7 @@ class Service:
         listener, self.settings = bound(settings)
         make_app = partial(build_app, self.settings, clock)
         self._server = uvicorn.Server(config(self.settings, make_app))
-        self._thread = threading.Thread(target=self._server.run, args=([listener],))
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
         self._thread.start()
         self.url = self.settings.address
         self._spare: list[str] = []  # made ahead, because opening a database takes its time
@@ -139,10 +139,10 @@ class Service:
             async with opened(settings) as database:
                 await retention.sweep(
                     database,
-                    open_blobs(settings.blobs_place),
+                    open_blobs(settings.blobs_location),
                     clock,
                     tombstone_days=settings.tombstone_days,
-                    unnamed_file_days=settings.unnamed_file_days,
+                    unreferenced_file_days=settings.unreferenced_file_days,
                     audit_days=settings.audit_days,
                 )
 

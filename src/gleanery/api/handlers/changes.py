@@ -23,7 +23,7 @@ async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
 
 
 async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
-    seconds = min(context.query.wait, context.services.settings.longest_wait)
+    seconds = min(context.query.wait, context.services.settings.max_wait_seconds)
     deadline = time.monotonic() + seconds
     channel = group_lock.channel(context.organization_id, context.path["group_id"])
     async with (

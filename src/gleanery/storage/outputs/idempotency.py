@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from gleanery.errors import Conflict
-from gleanery.models.responses import IngestAnswer
+from gleanery.models.responses import IngestResult
 from gleanery.storage.database import Engine, Row, Transaction
 
 _KNOWN = "SELECT content, answer FROM requests WHERE organization_id = $1 AND identity = $2"
@@ -33,17 +33,17 @@ class Request(NamedTuple):
     identity: bytes
     content: bytes
 
-    async def earlier_answer(self, fetch: Fetch) -> IngestAnswer | None:
+    async def earlier_answer(self, fetch: Fetch) -> IngestResult | None:
         """What this request was answered when it was here before."""
         known = await fetch(_KNOWN, self.organization_id, self.identity)
         if not known:
             return None
         if known[0][0] != self.content:
             raise Conflict
-        repeated: IngestAnswer = json.loads(known[0][1])
+        repeated: IngestResult = json.loads(known[0][1])
         return repeated
 
-    async def note(self, transaction: Transaction, answer: IngestAnswer, now: int) -> None:
+    async def note(self, transaction: Transaction, answer: IngestResult, now: int) -> None:
         """Keeps the answer, in the transaction that did the work."""
         await transaction.fetch(_NOTE, *self, json.dumps(answer), now)
 

@@ -11,7 +11,7 @@ from typing import Literal
 from gleanery.errors import ErrorDetail, ReferenceNotFound
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import Batch
-from gleanery.models.responses import IngestAnswer, StoredOutput
+from gleanery.models.responses import IngestResult, OutputResult
 from gleanery.storage import files, group_lock
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.outputs import idempotency
@@ -107,13 +107,13 @@ async def store_outputs(
     batch: Batch,
     clock: group_lock.Clock,
     idempotency_key: str | None = None,
-) -> IngestAnswer:
+) -> IngestResult:
     """Stores the batch whole or not at all; an output met before moves only if it changed.
 
     The same batch under the same idempotency key is answered as it was the first time.
     """
 
-    async def work(transaction: Transaction) -> IngestAnswer | None:
+    async def work(transaction: Transaction) -> IngestResult | None:
         locked = await group_lock.lock_or_create(transaction, group, clock)
         earlier = request and await request.earlier_answer(transaction.fetch)
         if earlier is not None:  # from a repetition that was faster
@@ -178,7 +178,7 @@ async def _begins_with_news(
 
 async def _store(
     locked: group_lock.LockedGroup, drafts: Sequence[OutputKeyHash | PreparedOutput]
-) -> IngestAnswer:
+) -> IngestResult:
     outputs = await _known_outputs(locked, drafts)
     await _apply_pending_job(locked, outputs)
     _refuse_unread(outputs, drafts)
@@ -268,7 +268,7 @@ def _apply(
     draft: OutputKeyHash | PreparedOutput,
     jobs: dict[str, int],
     unused_ids: Iterator[int],
-) -> StoredOutput:
+) -> OutputResult:
     """Takes the output from what it was to what the draft says, and tells which change that is."""
     output = outputs.get(draft.identity)
     if output is None:
@@ -303,13 +303,13 @@ def _count_new(locked: group_lock.LockedGroup, outputs: Iterable[_Output]) -> No
         locked.count(job_id, outputs=count, country=country)
 
 
-def _stored(output: _Output, change: Literal["created", "updated", "unchanged"]) -> StoredOutput:
+def _stored(output: _Output, change: Literal["created", "updated", "unchanged"]) -> OutputResult:
     return {"id": output.id, "output_id": output.identity.hex(), "change": change}
 
 
-def _answer(results: list[StoredOutput]) -> IngestAnswer:
+def _answer(results: list[OutputResult]) -> IngestResult:
     changes = Counter(result["change"] for result in results)
-    return IngestAnswer(
+    return IngestResult(
         created=changes["created"],
         updated=changes["updated"],
         unchanged=changes["unchanged"],
