@@ -18,9 +18,9 @@ from gleanery.storage.engines import opened
 from gleanery.storage.outputs import apply, pages, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.sqlite import writer
-from tests.api.test_outputs import output
-from tests.conftest import fresh_settings
+from tests.support.outputs import output
 from tests.support.service import Service
+from tests.support.settings import fresh_settings
 
 FILTERS = ("job_id", "url_hash", "country", "region")
 PAGES = [

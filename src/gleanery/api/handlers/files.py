@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 from gleanery.api.context import RequestContext, Response, Services
-from gleanery.blobs import NoBlob
+from gleanery.blobs import BlobNotFound
 from gleanery.errors import InvalidSignature, NotFound
 from gleanery.http import ranges
 from gleanery.models.requests import BlobQuery, FileQuery, FileUpload
@@ -72,7 +72,7 @@ async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) 
             upload.checksum, upload.size, file_type, query.source_url, query.etag, query.filename
         )
         file = await files.keep(context.database, key, known, s.clock())
-        if file.key != key and not await s.blobs.holds(file.key):  # lost, as by an old backup
+        if file.key != key and not await s.blobs.exists(file.key):  # lost, as by an old backup
             await s.blobs.copy(key, file.key)
     finally:
         if file is None or file.key != key:  # it failed, or the same bytes were here before
@@ -146,7 +146,7 @@ async def _first(pieces: AsyncIterator[bytes]) -> bytes:
     """What the store has to say against it, it says here, before the answer begins."""
     try:
         return await anext(pieces, b"")
-    except NoBlob as lost:
+    except BlobNotFound as lost:
         _log.error("the store of files has lost a blob", extra={"key": str(lost)})
         raise NotFound from None
 

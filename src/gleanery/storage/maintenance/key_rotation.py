@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery.models.responses import AuditAbout
-from gleanery.observability.progress import Tell
+from gleanery.observability.progress import Advance
 from gleanery.security.key_files import FINGERPRINT_BYTES
 from gleanery.security.vault import DecryptionFailed, Vault
 from gleanery.storage import audit, metadata, organizations
@@ -104,7 +104,9 @@ async def end(database: Database, fingerprint: str, keep_only: Callable[[str], N
     return await database.write(work)
 
 
-async def reencrypt(engine: Engine, vault: Vault, fingerprint: str, tell: Tell, now: int) -> int:
+async def reencrypt(
+    engine: Engine, vault: Vault, fingerprint: str, advance: Advance, now: int
+) -> int:
     """Seals anew what is not encrypted with this key; gives how many values no key opens."""
     broken = 0
     for organization_id in await organizations.every_id(engine):
@@ -113,7 +115,7 @@ async def reencrypt(engine: Engine, vault: Vault, fingerprint: str, tell: Tell, 
         async for some in _records(database, bytes.fromhex(fingerprint)):
             started = time.monotonic()
             broken += await database.write(partial(_step, vault, some), queue_key=records.QUEUE_KEY)
-            tell(len(some.rows))
+            advance(len(some.rows))
             await asyncio.sleep(time.monotonic() - started)  # as long again for others
     return broken
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from gleanery.models.responses import AuditAbout
-from gleanery.observability.progress import Begin
+from gleanery.observability.progress import StartProgress
 from gleanery.storage import audit, group_lock, metadata, organizations
 from gleanery.storage.bulk_jobs import jobs
 from gleanery.storage.database import Database, Engine, Transaction
@@ -30,7 +30,7 @@ _AT_ONCE = 1000
 _LEAST_SKIPPED = 3600 * timestamps.SECOND
 
 
-async def begin_anew(engine: Engine, clock: group_lock.Clock, begin: Begin) -> int:
+async def begin_anew(engine: Engine, clock: group_lock.Clock, progress: StartProgress) -> int:
     """Does all of it, in short steps; if it is interrupted, it is to be done again before serving.
 
     Gives the number of outputs that are sent again.
@@ -48,12 +48,12 @@ async def begin_anew(engine: Engine, clock: group_lock.Clock, begin: Begin) -> i
         for database in tenants
         for row in await database.read(_GROUPS, database.organization_id)
     ]
-    tell, sent = begin("Sending outputs again", sum(row[2] for row in found)), 0
+    advance, sent = progress("Sending outputs again", sum(row[2] for row in found)), 0
     for database, name, _ in found:
         step = partial(_send_some_again, name, moment, clock)
         while count := await database.write(step, queue_key=name):
             sent += count
-            tell(count)
+            advance(count)
     await engine.write(metadata.end_restore)
     return sent
 

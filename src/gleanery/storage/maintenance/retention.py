@@ -43,7 +43,7 @@ async def sweep(
     clock: group_lock.Clock,
     *,
     tombstone_days: int,
-    unnamed_file_days: int,
+    unreferenced_file_days: int,
     audit_days: int,
 ) -> None:
     """One round of all of it, in short steps; safe from several processes at once.
@@ -62,7 +62,7 @@ async def sweep(
     ):
         database = engine.for_tenant(organization_id)
         works.append(partial(_expire, database, name, group_id, days, clock))
-    works.append(partial(files.collect, engine, blobs, now - unnamed_file_days * _DAY, now))
+    works.append(partial(files.collect, engine, blobs, now - unreferenced_file_days * _DAY, now))
     failures = []
     for work in works:
         try:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from gleanery.observability.progress import Begin
+from gleanery.observability.progress import StartProgress
 from gleanery.storage.sqlite.writer import dialect
 from gleanery.storage.tenancy import ANY_TENANT
 
@@ -32,7 +32,7 @@ class NamedBlob(NamedTuple):
     key: str
 
 
-def take(source: Path, to: Path, begin: Begin) -> None:
+def take(source: Path, to: Path, progress: StartProgress) -> None:
     """Copies what is committed now, page by page.
 
     Writers go on: all that they notice is a log that can't be shortened meanwhile.
@@ -45,10 +45,10 @@ def take(source: Path, to: Path, begin: Begin) -> None:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # from here on, no change
         copy.pragma("synchronous", "OFF")
-        tell = begin("Copying the database", reader.pragma("page_count"))
+        advance = progress("Copying the database", reader.pragma("page_count"))
         with copy.backup("main", reader, "main") as pending:
             while not pending.step(_PAGES_AT_ONCE):
-                tell(_PAGES_AT_ONCE)
+                advance(_PAGES_AT_ONCE)
         reader.execute("COMMIT")
         copy.pragma("journal_mode", "delete")
 

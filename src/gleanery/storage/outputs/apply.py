@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
-from gleanery.models.responses import IngestAnswer, StoredOutput
+from gleanery.models.responses import IngestResult, OutputResult
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
 from gleanery.storage.outputs import mutations, rows
@@ -44,7 +44,7 @@ async def apply_batch(
     batch: PreparedBatch,
     request: IdempotentRequest | None,
     clock: Clock,
-) -> IngestAnswer:
+) -> IngestResult:
     """Locks the group and stores what has changed. Raises RulesChanged or UnparsedChanged."""
     locked = await lock_or_create(transaction, group, clock)
     if request is not None:
@@ -62,7 +62,7 @@ async def apply_batch(
 
 async def _apply(
     locked: LockedGroup, outputs: Sequence[UnparsedOutput | PreparedOutput]
-) -> list[StoredOutput]:
+) -> list[OutputResult]:
     stored = await _fetch_rows(locked, {output.identity for output in outputs})
     await _apply_pending_job(locked, stored)
     _check_unparsed(stored, outputs)
@@ -134,7 +134,7 @@ def _apply_output(
     output: UnparsedOutput | PreparedOutput,
     jobs: dict[str, int],
     new_ids: Iterator[int],
-) -> StoredOutput:
+) -> OutputResult:
     """Changes the row of one output, or adds one, and reports the kind of change."""
     row = stored.get(output.identity)
     if row is None:
@@ -185,13 +185,13 @@ def _count_new(locked: LockedGroup, stored: Collection[OutputRow]) -> None:
         locked.count(job_id, outputs=count, country=country)
 
 
-def _result(row: OutputRow, change: Literal["created", "updated", "unchanged"]) -> StoredOutput:
+def _result(row: OutputRow, change: Literal["created", "updated", "unchanged"]) -> OutputResult:
     return {"id": row.id, "output_id": row.identity.hex(), "change": change}
 
 
-def _summarize(results: list[StoredOutput]) -> IngestAnswer:
+def _summarize(results: list[OutputResult]) -> IngestResult:
     counts = Counter(result["change"] for result in results)
-    return IngestAnswer(
+    return IngestResult(
         created=counts["created"],
         updated=counts["updated"],
         unchanged=counts["unchanged"],

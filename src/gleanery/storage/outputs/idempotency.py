@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gleanery.errors import Conflict
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output
-from gleanery.models.responses import IngestAnswer
+from gleanery.models.responses import IngestResult
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text
 from gleanery.values.hashing import hash_parts
@@ -49,26 +49,26 @@ class IdempotentRequest(NamedTuple):
         key_hash = hash_parts(group, idempotency_key, batch.positions[0])
         return cls(key_hash, hash_parts(*map(_canonical, outputs)))
 
-    async def read_response(self, database: Database) -> IngestAnswer | None:
+    async def read_response(self, database: Database) -> IngestResult | None:
         """Returns the stored response. Raises Conflict if the key belongs to another request."""
         return self._response(await database.read(_SELECT, database.organization_id, self.key_hash))
 
-    async def fetch_response(self, transaction: Transaction) -> IngestAnswer | None:
+    async def fetch_response(self, transaction: Transaction) -> IngestResult | None:
         """Does the same as ``read_response``, in a transaction."""
         organization_id = transaction.organization_id
         return self._response(await transaction.fetch(_SELECT, organization_id, self.key_hash))
 
-    def _response(self, rows: Sequence[Row]) -> IngestAnswer | None:
+    def _response(self, rows: Sequence[Row]) -> IngestResult | None:
         if not rows:
             return None
         request_hash, text = rows[0]
         if request_hash != self.request_hash:
             raise Conflict
-        response: IngestAnswer = json.loads(text)
+        response: IngestResult = json.loads(text)
         return response
 
     async def save_response(
-        self, transaction: Transaction, response: IngestAnswer, now: int
+        self, transaction: Transaction, response: IngestResult, now: int
     ) -> None:
         """Stores the response in the transaction that stores the batch."""
         text = json.dumps(response)

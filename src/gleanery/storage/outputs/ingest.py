@@ -21,7 +21,7 @@ from functools import partial
 
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import Batch
-from gleanery.models.responses import IngestAnswer
+from gleanery.models.responses import IngestResult
 from gleanery.storage.database import Database
 from gleanery.storage.group_lock import Clock
 from gleanery.storage.outputs.apply import RulesChanged, UnparsedChanged, apply_batch
@@ -43,13 +43,13 @@ async def store_batch(
     batch: Batch,
     clock: Clock,
     idempotency_key: str | None = None,
-) -> IngestAnswer:
+) -> IngestResult:
     """Stores the batch; an output gets a new sequence number only if it is new or changed.
 
     A repeated request with the same idempotency key gets the response of the first one.
     """
     if not batch.outputs:
-        return IngestAnswer(created=0, updated=0, unchanged=0, results=[])
+        return IngestResult(created=0, updated=0, unchanged=0, results=[])
     request = None
     if idempotency_key is not None:
         batch = await asyncio.to_thread(batch.parse_all)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gleanery.models.requests import CookieIn
-from gleanery.models.responses import AuditAbout, CookieOut, Tally
+from gleanery.models.responses import AuditAbout, CookieOut, WriteCounts
 from gleanery.security.vault import Vault
 from gleanery.storage import audit
 from gleanery.storage.database import Database
@@ -49,7 +49,7 @@ async def store_cookies(
     cookies: Sequence[CookieIn],
     now: int,
     actor: audit.Actor,
-) -> Tally:
+) -> WriteCounts:
     prepared = [_prepare(database.organization_id, cookie) for cookie in cookies]
     return await records.store(database, vault, _STATEMENTS, prepared, now, actor)
 

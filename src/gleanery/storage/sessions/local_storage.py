@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gleanery.errors import NotFound
 from gleanery.models.requests import LocalStorageIn
-from gleanery.models.responses import AuditAbout, LocalStorageOut, Tally
+from gleanery.models.responses import AuditAbout, LocalStorageOut, WriteCounts
 from gleanery.security.vault import Vault
 from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Database
@@ -54,7 +54,7 @@ async def store_entries(
     entries: Sequence[LocalStorageIn],
     now: int,
     actor: audit.Actor,
-) -> Tally:
+) -> WriteCounts:
     """Stores the array whole or not at all; an entry for a group needs that group to exist."""
     for number, entry in enumerate(entries):
         if entry.group_id and not await group_lock.exists_by_number(database, entry.group_id):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gleanery.errors import Unavailable
-from gleanery.models.responses import AuditAbout, AuditAction, Tally
+from gleanery.models.responses import AuditAbout, AuditAction, WriteCounts
 from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault
 from gleanery.storage import audit, metadata
 from gleanery.storage.database import Database, Row, Transaction
@@ -64,12 +64,12 @@ async def store(
     records: Iterable[PreparedRecord],
     now: int,
     actor: audit.Actor,
-) -> Tally:
+) -> WriteCounts:
     """Stores the records whole or not at all. Of two with one identity the last wins."""
     organization_id = database.organization_id
     wanted = {record.identity: record for record in records}
 
-    async def work(transaction: Transaction) -> Tally:
+    async def work(transaction: Transaction) -> WriteCounts:
         key = await take_turn(transaction, vault)
         rows = await transaction.fetch_many(
             statements.known, [(organization_id, identity) for identity in wanted]
@@ -90,7 +90,7 @@ async def store(
         about = AuditAbout(records=len(wanted), domains=_domains(wanted.values()))
         await audit.note(transaction, actor, now, statements.set, about)
         created = len(wanted) - len(known)
-        return Tally(
+        return WriteCounts(
             created=created,
             updated=len(changed) - created,
             unchanged=len(wanted) - len(changed),
