@@ -21,11 +21,10 @@ from gleanery.storage.engines import opened
 from gleanery.storage.postgres import database as postgres
 from gleanery.storage.sqlite import database as sqlite
 from gleanery.values import timestamps
-from tests.api.test_outputs import output
-from tests.conftest import fresh_settings
-from tests.security.test_keys import new_key, succeed
-from tests.support.process import join_readers_after_writers
-from tests.support.service import SECRET_KEY, Client, Clock, Service
+from tests.support.outputs import output
+from tests.support.process import join_readers_after_writers, run_successfully
+from tests.support.service import SECRET_KEY, Client, Clock, Service, new_secret_key
+from tests.support.settings import fresh_settings
 
 T = TypeVar("T")
 DAY = 86_400 * timestamps.SECOND
@@ -338,10 +337,10 @@ def test_commands_are_noted(timed_service: Service) -> None:
     variables = {}
     if settings.database is not None:
         where += ["--database", settings.database]
-        variables = {"GLEANERY_SECRET_KEY": f"{new_key()} {SECRET_KEY}"}
+        variables = {"GLEANERY_SECRET_KEY": f"{new_secret_key()} {SECRET_KEY}"}
 
     def run(*arguments: str) -> str:
-        return succeed(*arguments, *where, **variables).strip()
+        return run_successfully(*arguments, *where, **variables).strip()
 
     scopes = "session:write,audit:read"
     token = run("token", "create", "--organization", "Harvest & Co", "--scopes", scopes)

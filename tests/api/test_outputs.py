@@ -10,17 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from gleanery.values import timestamps
+from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
-
-
-def output(number: int, **members: Any) -> dict[str, Any]:
-    return {
-        "job_id": "job",
-        "source_url": f"https://shop.example/{number}",
-        "data": {"number": number},
-        **members,
-    }
-
 
 MEMBERS = {
     "source_url": str,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gleanery.values import timestamps
-from tests.api.test_outputs import output
+from tests.support.outputs import output
 from tests.support.service import Client, Clock
 
 

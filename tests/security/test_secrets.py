@@ -21,9 +21,10 @@ from gleanery.storage import organizations
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import opened
 from gleanery.values import timestamps
-from tests.conftest import PostgresServer, fresh_settings
+from tests.support.postgres_server import PostgresServer
 from tests.support.process import Running, free_port, gleanery
 from tests.support.service import SECRET_KEY, Client, Service
+from tests.support.settings import fresh_settings
 
 VALUE = "s3cret-value-that-nobody-may-find"
 

@@ -19,11 +19,11 @@ from gleanery.storage.database import Transaction
 from gleanery.storage.engines import opened
 from gleanery.storage.organizations import find_grant
 from gleanery.values import timestamps
-from tests.api.test_changes import DAY, until
-from tests.api.test_outputs import output
-from tests.conftest import fresh_settings
+from tests.support.outputs import output
 from tests.support.process import served
-from tests.support.service import Client, Clock, Service
+from tests.support.service import DAY, Client, Clock, Service
+from tests.support.settings import fresh_settings
+from tests.support.waiting import wait_until
 
 OUTPUTS = 12_000
 
@@ -61,7 +61,7 @@ def test_what_a_crash_interrupts_goes_on_after_the_restart(
 
         thread = threading.Thread(target=begin)
         thread.start()
-        until(has_begun)
+        wait_until(has_begun)
         service.running.process.send_signal(signal.SIGKILL)
         thread.join()
         service.running.process.wait(20)
@@ -76,7 +76,7 @@ def test_what_a_crash_interrupts_goes_on_after_the_restart(
                 found is None if kind == "delete" else bool(found and found["approved"] == OUTPUTS)
             )
 
-        until(has_ended)
+        wait_until(has_ended)
         items = client.items("group", limit=1000)
         if kind == "approve":
             assert sum(item["is_approved"] for item in items) == OUTPUTS

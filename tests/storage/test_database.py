@@ -20,7 +20,7 @@ from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import database_of, opened
-from tests.conftest import fresh_settings
+from tests.support.settings import fresh_settings
 
 SCHEMA = {
     "sqlite": """

@@ -29,9 +29,9 @@ from gleanery.storage.groups import catalog
 from gleanery.storage.outputs import pages
 from gleanery.storage.sessions import cookies
 from gleanery.storage.sessions.kinds import RecordKind
-from tests.conftest import PostgresServer
-from tests.storage.test_isolation import Names, settle
+from tests.support.postgres_server import PostgresServer
 from tests.support.service import SECRET_KEY, Client, Service
+from tests.support.tenants import Names, create_one_of_everything
 
 T = TypeVar("T")
 
@@ -79,7 +79,9 @@ def modules() -> Iterator[tuple[str, ModuleType]]:
 
 def statements() -> dict[str, str]:
     """Every statement in the storage package, and each form of a page's statement."""
-    found = {f"pages {filters}": pages._statement(filters) for filters in ((), ("job_id", "url"))}
+    found = {
+        f"pages {filters}": pages._statement(filters) for filters in ((), ("job_id", "url_hash"))
+    }
     for module_name, module in modules():
         if module_name in ("postgres.row_security", "migrations"):
             continue
@@ -257,12 +259,15 @@ def test_every_table_with_an_organization_is_known_as_one(service: Service, engi
 def kept_apart(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A service on PostgreSQL with two organizations that both have one of everything."""
     url = postgres.new_database()
-    data = tmp_path_factory.mktemp("walls")
+    data = tmp_path_factory.mktemp("tenancy")
     running = Service(
         Settings(data=data, database=url, secret_key=SECRET_KEY, port=0, log_level="warning")
     )
     with running.client() as one, running.client() as two:
-        yield running.settings, [int(settle(client)["organization"]) for client in (one, two)]
+        yield (
+            running.settings,
+            [int(create_one_of_everything(client)["organization"]) for client in (one, two)],
+        )
     running.stop()
 
 
@@ -368,8 +373,8 @@ def test_a_forgotten_organization_is_not_noticed_by_clients(
 ) -> None:
     """PostgreSQL answers as ever, SQLite not at all; neither shows a foreign row."""
     with service.client() as one, service.client() as two:
-        foreign = settle(one)
-        settle(two)
+        foreign = create_one_of_everything(one)
+        create_one_of_everything(two)
         before = ask(two, foreign)
         kept = getattr(module, name)
         if isinstance(kept, RecordKind):
@@ -450,9 +455,11 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
     with caplog.at_level(logging.WARNING):
         service = Service(settings)
         with service.client() as one, service.client() as two:
-            organizations = [int(settle(client)["organization"]) for client in (one, two)]
+            organizations = [
+                int(create_one_of_everything(client)["organization"]) for client in (one, two)
+            ]
     service.stop()
-    assert [vars(line)["because"] for line in caplog.records if "only once" in line.message]
+    assert [vars(line)["reason"] for line in caplog.records if "row-level" in line.message]
 
     async def look(engine: Engine) -> tuple[str | None, list[Any]]:
         [row] = await engine.for_tenant(organizations[0]).read(
@@ -494,7 +501,9 @@ def test_a_user_who_owns_nothing_serves_what_another_has_made(
     postgres.run(f"GRANT gleanery_serving TO {user}")
     service = Service(served)
     with service.client() as one, service.client() as two:
-        organizations = [int(settle(client)["organization"]) for client in (one, two)]
+        organizations = [
+            int(create_one_of_everything(client)["organization"]) for client in (one, two)
+        ]
     service.stop()
 
     async def take_down(transaction: Transaction) -> None:

@@ -49,21 +49,21 @@ _LARGE_BODY = 256 * 1024  # is read in a thread, so that other requests get thei
 _UNMATCHED = "unmatched"
 _NOT_MODIFIED = 304
 _FULL = Overloaded()
-_FULL_ANSWER = error_responses.answer_to(_FULL)
+_FULL_ANSWER = error_responses.response_to(_FULL)
 _ALWAYS = b"x-request-id: %s\r\nx-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 
 
 def build_app(
     settings: Settings,
     clock: Callable[[], int] = timestamps.now,
-    counts_folder: Path | None = None,
+    metrics_folder: Path | None = None,
 ) -> App:
     """The whole service on these settings.
 
-    ``clock`` is the time in microseconds; ``counts_folder`` is where several workers count.
+    ``clock`` is the time in microseconds; ``metrics_folder`` is shared by several workers.
     """
     contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
-    vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
+    vault, blobs = vault_of(settings), open_blobs(settings.blobs_location)
     database = database_of(settings)
     work = ConcurrencyLimit(settings.max_requests)
     services = Services(
@@ -83,7 +83,7 @@ def build_app(
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
             (_UNMATCHED, *(operation.name for operation in OPERATIONS)),
-            counts_folder,
+            metrics_folder,
         ),
         contract=cache(lambda: openapi.encoded(contract())),
         reference=cache(lambda: reference.html_page(contract())),
@@ -142,10 +142,7 @@ class App:
         try:
             await metadata.claim_key(self._services.database, self._services.vault)
             if security_warning := await self._services.database.security_warning():
-                _log.warning(
-                    "the organizations are kept apart only once",
-                    extra={"because": security_warning},
-                )
+                _log.warning("row-level security is not active", extra={"reason": security_warning})
         except BaseException:
             await self.stop()
             raise
@@ -227,11 +224,13 @@ class App:
     def send_rejection(self, request: Request, fault: GleaneryError) -> None:
         started = time.perf_counter()
         id_ = telemetry.request_id(request.headers)
-        answer = _FULL_ANSWER if fault is _FULL else error_responses.answer_to(fault)
+        answer = _FULL_ANSWER if fault is _FULL else error_responses.response_to(fault)
         request.respond(
             answer.status, _header_lines(answer, id_, request.rate_limit_headers), (answer.body,)
         )
-        self._services.telemetry.record(_UNMATCHED, request, id_, answer.status, started)
+        self._services.telemetry.record(
+            _UNMATCHED, request.method, request.path, id_, answer.status, started
+        )
 
     async def serve(self, request: Request) -> None:
         started = time.perf_counter()
@@ -245,7 +244,7 @@ class App:
             name = operation.name
             answer = await self._answer(operation, path, request, id_)
         except GleaneryError as error:
-            answer = error_responses.answer_to(error)
+            answer = error_responses.response_to(error)
             if isinstance(error, Overloaded | RateLimited):
                 request.decline()
             if isinstance(error, Unavailable):
@@ -260,7 +259,7 @@ class App:
     async def refuse(self, request: Request, fault: GleaneryError) -> None:
         id_ = telemetry.request_id(request.headers)
         await self._send(
-            request, error_responses.answer_to(fault), _UNMATCHED, id_, time.perf_counter()
+            request, error_responses.response_to(fault), _UNMATCHED, id_, time.perf_counter()
         )
 
     async def _send(
@@ -279,7 +278,9 @@ class App:
             _log.exception("an answer is broken off", extra={"request_id": id_.decode()})
             raise
         finally:
-            self._services.telemetry.record(name, request, id_, answer.status, started)
+            self._services.telemetry.record(
+                name, request.method, request.path, id_, answer.status, started
+            )
 
     async def _answer(
         self, operation: Operation, path: dict[str, str], request: Request, id_: bytes

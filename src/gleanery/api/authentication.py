@@ -1,4 +1,4 @@
-"""Who is asking: from the Authorization header to a grant, remembered for a moment."""
+"""Authentication: from the Authorization header to a grant, cached for a short time."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from gleanery.security import tokens
 from gleanery.storage.database import Database
 from gleanery.storage.organizations import find_grant
 
-_REMEMBERED = 10_000
+_MAX_CACHED = 10_000
 
 
 class Authenticator:
     """Finds the grant of a token.
 
-    A grant is believed for ``seconds``, which is how long a revocation may take to hold here.
-    What it is remembered by is a digest of the header, never the token.
+    A grant is cached for ``seconds``, so a revocation takes effect after that time at the latest.
+    The key of the cache is a digest of the header, never the token.
     """
 
     def __init__(self, database: Database, seconds: float, clock: Callable[[], int]) -> None:
         self._database = database
         self._seconds = seconds
         self._clock = clock
-        self._secret = secrets.token_bytes(32)  # so that what is remembered can't be tried out
+        self._secret = secrets.token_bytes(32)  # keyed, so digests cannot be brute-forced
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
     def cached_organization(self, request: Request) -> int | None:
-        """The organization that the token was last known for; that proves nothing."""
+        """Return the organization of a cached token, without a check that it is still valid."""
         head = request.head
         if not head.caller:
             header = head.headers.get(b"authorization", b"")
             head.caller = hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
-        known = self._grants.get(head.caller)
-        return None if known is None else known[1].organization_id
+        cached = self._grants.get(head.caller)
+        return None if cached is None else cached[1].organization_id
 
     def cached_token(self, request: Request) -> int | None:
-        """The token's number, if its grant is remembered and still believed."""
-        known = self._grants.get(request.head.caller)
-        return known[1].token_id if known is not None and time.monotonic() < known[0] else None
+        """Return the id of a token whose grant is cached and not outdated."""
+        until, grant = self._grants.get(request.head.caller, (0.0, None))
+        return grant.token_id if grant is not None and time.monotonic() < until else None
 
     async def admit(self, request: Request, scope: str) -> tokens.Grant:
-        """The grant of the request's token, if it has the scope."""
+        """Return the grant of the request's token, or raise if it lacks the scope."""
         until, grant = self._grants.get(request.head.caller, (0.0, None))
         if grant is None or time.monotonic() >= until:
             grant = await self._find(request)
@@ -62,7 +62,7 @@ class Authenticator:
         if grant is None:
             self._grants.pop(request.head.caller, None)
             raise Unauthenticated
-        if len(self._grants) >= _REMEMBERED:
+        if len(self._grants) >= _MAX_CACHED:
             self._grants.clear()
         self._grants[request.head.caller] = (now + self._seconds, grant)
         return grant

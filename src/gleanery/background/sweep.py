@@ -33,7 +33,7 @@ class Sweep:
         self._seconds = settings.sweep_seconds
         self._keep = retention.RetentionDays(
             tombstones=settings.tombstone_days,
-            unreferenced_files=settings.unnamed_file_days,
+            unreferenced_files=settings.unreferenced_file_days,
             audit_entries=settings.audit_days,
         )
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The lock on a group's row, under which the group's outputs, sequence numbers and counts change."""
+"""The lock on a group's row; under it the group's outputs, sequence numbers and counts change."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class LockedGroup:
     def change_counts(
         self, job_id: int, *, outputs: int = 0, approved: int = 0, country: str | None = None
     ) -> None:
-        """Adds to the counts of the group, of a job and of a country; ``save_counts`` stores them."""
+        """Adds to the counts of the group, a job and a country; ``save_counts`` stores them."""
         self.output_count += outputs
         self._output_changes[job_id] += outputs
         self._approved_changes[job_id] += approved

@@ -64,7 +64,7 @@ async def set_encryption_key(transaction: Transaction, fingerprint: str) -> None
 
 
 async def begin_restore(transaction: Transaction, restore_time: int) -> None:
-    """Stores the time of a restore, before which all cursors are invalid, and that it is pending."""
+    """Stores the time of a restore, and that it is pending. Earlier cursors are invalid."""
     await transaction.fetch(_SET, _RESTORE_TIME, str(restore_time))
     await transaction.fetch(_SET, _RESTORE_PENDING, str(restore_time))
 

@@ -2,8 +2,8 @@
 
 The first layer is that every statement filters by the organization's id. If a statement lacks the
 filter, row-level security in PostgreSQL still hides the rows of other tenants; see
-``postgres.row_security``. SQLite has no such feature. There ``check`` examines each statement before
-its first run and rejects a statement that lacks a filter.
+``postgres.row_security``. SQLite has no such feature. There ``check`` examines each statement
+before its first run and rejects a statement that lacks a filter.
 
 The method of the checker:
 
@@ -39,11 +39,11 @@ TENANT_TABLES = (
     "country_counts",
     "files",
     "groups",
+    "idempotency_keys",
     "jobs",
     "local_storage",
     "unreferenced_blobs",
     "outputs",
-    "requests",
     "reviews",
     "tombstones",
 )

@@ -24,7 +24,7 @@ async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
 
 async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
     """Waits until there are changes, the time is over, or the client has disconnected."""
-    seconds = min(context.query.wait, context.services.settings.longest_wait)
+    seconds = min(context.query.wait, context.services.settings.max_wait_seconds)
     deadline = time.monotonic() + seconds
     channel = group_lock.channel(context.organization_id, context.path["group_id"])
     async with (

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 from gleanery.api.context import RequestContext, Response, Services
-from gleanery.blobs import NoBlob
+from gleanery.blobs import BlobNotFound
 from gleanery.errors import InvalidSignature, NotFound
 from gleanery.http import ranges
 from gleanery.models.requests import BlobQuery, FileQuery, FileUpload
@@ -73,7 +73,7 @@ async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) 
         )
         file = await uploads.finish(context.database, key, received, s.clock())
         # The blob can be missing after a restore from an old backup.
-        if file.key != key and not await s.blobs.holds(file.key):
+        if file.key != key and not await s.blobs.exists(file.key):
             await s.blobs.copy(key, file.key)
     finally:
         if file is None or file.key != key:  # the upload failed, or its bytes were known
@@ -146,7 +146,7 @@ async def _first(pieces: AsyncIterator[bytes]) -> bytes:
     """Reads the first piece, so that an error of the store is found before the response starts."""
     try:
         return await anext(pieces, b"")
-    except NoBlob as lost:
+    except BlobNotFound as lost:
         _log.error("a blob is missing in the store", extra={"key": str(lost)})
         raise NotFound from None
 

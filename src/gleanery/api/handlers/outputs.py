@@ -14,7 +14,7 @@ from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
 from gleanery.models import batches
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output, OutputIn, OutputQuery
-from gleanery.models.responses import IngestAnswer
+from gleanery.models.responses import IngestResult
 from gleanery.storage.outputs import ingest, mutations, pages
 from gleanery.values import json_text
 
@@ -77,7 +77,7 @@ async def store_lines(context: RequestContext[None, AsyncIterator[bytes]]) -> Re
     return Response(json_text.encode(counts))
 
 
-async def _store_batch(context: AnyContext, batch: Batch) -> IngestAnswer:
+async def _store_batch(context: AnyContext, batch: Batch) -> IngestResult:
     return await ingest.store_batch(
         context.database,
         context.services.schemas,

@@ -42,7 +42,7 @@ UPDATE groups SET deleted = TRUE WHERE organization_id = $1 AND id = $2 AND outp
 
 
 async def clear_settings(locked: LockedGroup) -> None:
-    """Removes the settings, so that outputs stored from now on form a new group of the same name."""
+    """Removes the settings; outputs stored from now on form a new group with the same name."""
     await locked.transaction.fetch(_CLEAR_SETTINGS, locked.organization_id, locked.group_id)
 
 

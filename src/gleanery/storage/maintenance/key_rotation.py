@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gleanery.models.responses import AuditAbout
-from gleanery.observability.progress import Tell
+from gleanery.observability.progress import Advance
 from gleanery.security.key_files import FINGERPRINT_BYTES
 from gleanery.security.vault import DecryptionFailed, Vault
 from gleanery.storage import audit, metadata, organizations
@@ -107,7 +107,9 @@ async def end(database: Database, fingerprint: str, keep_only: Callable[[str], N
     return await database.write(work)
 
 
-async def reencrypt(engine: Engine, vault: Vault, fingerprint: str, tell: Tell, now: int) -> int:
+async def reencrypt(
+    engine: Engine, vault: Vault, fingerprint: str, advance: Advance, now: int
+) -> int:
     """Re-encrypts the values under other keys; returns how many no key can decrypt."""
     failed = 0
     for database in await _tenants(engine):
@@ -115,7 +117,7 @@ async def reencrypt(engine: Engine, vault: Vault, fingerprint: str, tell: Tell, 
         async for batch in _batches(database, bytes.fromhex(fingerprint)):
             started = time.monotonic()
             failed += await database.write(partial(_reencrypt, vault, batch), queue_key=QUEUE_KEY)
-            tell(len(batch.rows))
+            advance(len(batch.rows))
             await asyncio.sleep(time.monotonic() - started)  # leaves half of the time to clients
     return failed
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from gleanery.models.responses import AuditAbout
-from gleanery.observability.progress import Begin
+from gleanery.observability.progress import StartProgress
 from gleanery.storage import audit, group_lock, metadata, organizations
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Transaction
@@ -32,7 +32,7 @@ _BATCH_SIZE = 1000
 _MIN_SKIPPED_IDS = 3600 * timestamps.SECOND
 
 
-async def complete_restore(engine: Engine, clock: group_lock.Clock, begin: Begin) -> int:
+async def complete_restore(engine: Engine, clock: group_lock.Clock, progress: StartProgress) -> int:
     """Does all the work, in short transactions; returns the number of outputs that were resent.
 
     If it is interrupted, it must be run again before the service starts.
@@ -44,7 +44,7 @@ async def complete_restore(engine: Engine, clock: group_lock.Clock, begin: Begin
     restore_time = await engine.write(partial(_begin_restore, last_change, clock))
     for database in tenants:
         await database.write(partial(_move_groups, restore_time))
-    resent = await _resend_outputs(tenants, restore_time, clock, begin)
+    resent = await _resend_outputs(tenants, restore_time, clock, progress)
     await engine.write(metadata.finish_restore)
     return resent
 
@@ -81,19 +81,19 @@ async def _move_groups(restore_time: int, transaction: Transaction) -> None:
 
 
 async def _resend_outputs(
-    tenants: list[Database], restore_time: int, clock: group_lock.Clock, begin: Begin
+    tenants: list[Database], restore_time: int, clock: group_lock.Clock, progress: StartProgress
 ) -> int:
     groups = [
         (database, name, output_count)
         for database in tenants
         for name, output_count in await database.read(_GROUPS, database.organization_id)
     ]
-    tell, resent = begin("Sending outputs again", sum(group[2] for group in groups)), 0
+    advance, resent = progress("Sending outputs again", sum(group[2] for group in groups)), 0
     for database, name, _ in groups:
         step = partial(_resend_batch, name, restore_time, clock)
         while count := await database.write(step, queue_key=name):
             resent += count
-            tell(count)
+            advance(count)
     return resent
 
 

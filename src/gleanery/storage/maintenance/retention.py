@@ -22,14 +22,15 @@ SELECT organization_id, name, id, retain_days FROM groups
 WHERE retain_days IS NOT NULL AND NOT deleted AND next_expiry_at <= $1
 """
 _SCRAPE_TIMES = """
-SELECT identity, seq, scraped FROM outputs
+SELECT identity, seq, last_scraped_at FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
 """
 _SAME_RETENTION = """
 SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND retain_days = $3
 """
 _STILL_EXPIRED = """
-SELECT identity FROM outputs WHERE organization_id = $1 AND identity = $2 AND scraped < $3
+SELECT identity FROM outputs
+WHERE organization_id = $1 AND identity = $2 AND last_scraped_at < $3
 """
 _SET_NEXT_EXPIRY = """
 UPDATE groups SET next_expiry_at = $4

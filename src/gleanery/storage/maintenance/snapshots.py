@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from gleanery.observability.progress import Begin
+from gleanery.observability.progress import StartProgress
 from gleanery.storage.metadata import KEY_FINGERPRINT
 from gleanery.storage.sqlite.writer import dialect
 from gleanery.storage.tenancy import ANY_TENANT
@@ -33,7 +33,7 @@ class BlobRecord(NamedTuple):
     key: str
 
 
-def create(source: Path, target: Path, begin: Begin) -> None:
+def create(source: Path, target: Path, progress: StartProgress) -> None:
     """Copies the committed data page by page.
 
     Writers continue meanwhile; only the write-ahead log cannot shrink.
@@ -47,10 +47,10 @@ def create(source: Path, target: Path, begin: Begin) -> None:
         # The first read fixes the state that the copy gets.
         reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         copy.pragma("synchronous", "OFF")
-        tell = begin("Copying the database", reader.pragma("page_count"))
+        advance = progress("Copying the database", reader.pragma("page_count"))
         with copy.backup("main", reader, "main") as pending:
             while not pending.step(_PAGES_PER_STEP):
-                tell(_PAGES_PER_STEP)
+                advance(_PAGES_PER_STEP)
         reader.execute("COMMIT")
         copy.pragma("journal_mode", "delete")
 

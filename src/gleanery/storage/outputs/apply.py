@@ -1,4 +1,4 @@
-"""Applying a prepared batch under the group's lock: compares it with the stored outputs."""
+"""Applying a prepared batch under the group's lock: decides which outputs are new or changed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
-from gleanery.errors import ErrorDetail, ReferenceNotFound
-from gleanery.models.responses import IngestAnswer, StoredOutput
-from gleanery.storage.files import references
+from gleanery.models.responses import IngestResult, OutputResult
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
 from gleanery.storage.outputs import mutations, rows
+from gleanery.storage.outputs.file_references import reference_files
+from gleanery.storage.outputs.hashes import has_same_bytes
 from gleanery.storage.outputs.idempotency import IdempotentRequest
-from gleanery.storage.outputs.preparation import BatchPreparer, PreparedOutput, UnparsedOutput
+from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput, UnparsedOutput
 from gleanery.storage.outputs.rows import OutputRow
 
-_FILE_NOT_FOUND = "Your organization has no file with this id"
+# The statement does not name the group, although an identity belongs to one group. Without
+# statistics a planner could choose an index that begins with the group, and scan it.
+FETCH_ROWS = """
+SELECT identity, sent_hash, id, content_hash, seq, approved, created_seq, job_id, country, file_ids
+FROM outputs WHERE organization_id = $1 AND identity = $2
+"""
 
 RowsByIdentity = dict[bytes, OutputRow]
 
@@ -36,10 +41,10 @@ async def apply_batch(
     transaction: Transaction,
     *,
     group: str,
-    batch: BatchPreparer,
+    batch: PreparedBatch,
     request: IdempotentRequest | None,
     clock: Clock,
-) -> IngestAnswer:
+) -> IngestResult:
     """Locks the group and stores what has changed. Raises RulesChanged or UnparsedChanged."""
     locked = await lock_or_create(transaction, group, clock)
     if request is not None:
@@ -57,8 +62,8 @@ async def apply_batch(
 
 async def _apply(
     locked: LockedGroup, outputs: Sequence[UnparsedOutput | PreparedOutput]
-) -> list[StoredOutput]:
-    stored = await rows.fetch(locked, {output.identity for output in outputs})
+) -> list[OutputResult]:
+    stored = await _fetch_rows(locked, {output.identity for output in outputs})
     await _apply_pending_job(locked, stored)
     _check_unparsed(stored, outputs)
     changed = [
@@ -72,9 +77,14 @@ async def _apply(
     jobs = {name: await locked.find_or_create_job(name) for name in job_names}
     results = [_apply_output(locked, stored, output, jobs, new_ids) for output in outputs]
     _count_new(locked, stored.values())
-    await _reference_files(locked, stored.values(), changed)
+    await reference_files(locked, stored.values(), changed)
     await rows.write(locked, stored.values())
     return results
+
+
+async def _fetch_rows(locked: LockedGroup, identities: Collection[bytes]) -> RowsByIdentity:
+    found = await locked.transaction.fetch_by_keys(identities, FETCH_ROWS, locked.organization_id)
+    return {row[0]: OutputRow(*row) for row in found}
 
 
 async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> None:
@@ -103,11 +113,15 @@ def _check_unparsed(
     changed = [
         index
         for index, output in enumerate(outputs)
-        if isinstance(output, UnparsedOutput)
-        and not (output.identity in stored and stored[output.identity].has_bytes(output.raw_hash))
+        if isinstance(output, UnparsedOutput) and not _is_stored(stored, output)
     ]
     if changed:
         raise UnparsedChanged(changed)
+
+
+def _is_stored(stored: RowsByIdentity, output: UnparsedOutput) -> bool:
+    row = stored.get(output.identity)
+    return row is not None and has_same_bytes(output.raw_hash, row.sent_hash, row.content_hash)
 
 
 def _differs(row: OutputRow | None, output: PreparedOutput) -> bool:
@@ -121,7 +135,7 @@ def _apply_output(
     output: UnparsedOutput | PreparedOutput,
     jobs: dict[str, int],
     new_ids: Iterator[int],
-) -> StoredOutput:
+) -> OutputResult:
     """Changes the row of one output, or adds one, and reports the kind of change."""
     row = stored.get(output.identity)
     if row is None:
@@ -172,47 +186,13 @@ def _count_new(locked: LockedGroup, stored: Collection[OutputRow]) -> None:
         locked.change_counts(job_id, outputs=count, country=country)
 
 
-async def _reference_files(
-    locked: LockedGroup, stored: Collection[OutputRow], changed: Sequence[PreparedOutput]
-) -> None:
-    """Renders the files that the new values reference, and updates the files' reference counts."""
-    requested = {file.id for output in changed for file in output.files if file.id is not None}
-    affected = [row for row in stored if row.new_value and (row.new_value.files or row.file_ids)]
-    if not affected and not requested:
-        return
-    count_changes = Counter(dict.fromkeys(requested, 0))
-    for row in affected:
-        assert row.new_value is not None
-        count_changes.update(file.id for file in row.new_value.files if file.id is not None)
-        count_changes.subtract(references.split_ids(row.file_ids))
-    found = await references.change_reference_counts(locked, count_changes) if count_changes else {}
-    _check_files_found(changed, found)
-    renderer = references.FileRenderer(found, locked.now)
-    for row in affected:
-        assert row.new_value is not None
-        row.files_json, row.file_ids = renderer.render(row.new_value.files)
-
-
-def _check_files_found(changed: Sequence[PreparedOutput], found: Collection[bytes]) -> None:
-    missing = [
-        ErrorDetail(
-            ("body", str(output.position), "files", str(index), "id"), _FILE_NOT_FOUND, "not_found"
-        )
-        for output in changed
-        for index, file in enumerate(output.files)
-        if file.id is not None and file.id not in found
-    ]
-    if missing:
-        raise ReferenceNotFound(*missing)
-
-
-def _result(row: OutputRow, change: Literal["created", "updated", "unchanged"]) -> StoredOutput:
+def _result(row: OutputRow, change: Literal["created", "updated", "unchanged"]) -> OutputResult:
     return {"id": row.id, "output_id": row.identity.hex(), "change": change}
 
 
-def _summarize(results: list[StoredOutput]) -> IngestAnswer:
+def _summarize(results: list[OutputResult]) -> IngestResult:
     counts = Counter(result["change"] for result in results)
-    return IngestAnswer(
+    return IngestResult(
         created=counts["created"],
         updated=counts["updated"],
         unchanged=counts["unchanged"],

@@ -22,14 +22,14 @@ SELECT id, purged_seq, last_seq, {metadata.RESTORE_TIME} FROM groups
 WHERE organization_id = $1 AND name = $2
 """
 _CHANGES = """
-SELECT seq, created, item, id, identity, job_name FROM (
+SELECT seq, created_seq, item, id, identity, job_name FROM (
     SELECT * FROM (
-        SELECT seq, created, item, id, identity, NULL AS job_name FROM outputs
+        SELECT seq, created_seq, item, id, identity, NULL AS job_name FROM outputs
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS stored
     UNION ALL
     SELECT * FROM (
-        SELECT seq, 0 AS created, CAST(NULL AS BYTEA) AS item, id, identity, job_name
+        SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
         FROM tombstones
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS deleted
@@ -141,14 +141,14 @@ def _check(position: Position, purged: int, restored: str | None, now: int) -> P
 
 
 def _render(row: Row) -> bytes:
-    seq, create_seq, item, id_, identity, job = row
+    seq, created_seq, item, id_, identity, job = row
     if item is None:
         return b'{"change":"delete","output":{"id":%d,"output_id":"%s","root_job_id":%s}}' % (
             id_,
             identity.hex().encode(),
             json_text.encode(job),
         )
-    change = b"create" if seq == create_seq else b"update"
+    change = b"create" if seq == created_seq else b"update"
     return b'{"change":"%s","output":%s}' % (change, item)
 
 

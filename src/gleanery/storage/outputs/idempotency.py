@@ -9,22 +9,26 @@ from typing import NamedTuple
 from gleanery.errors import Conflict
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output
-from gleanery.models.responses import IngestAnswer
+from gleanery.models.responses import IngestResult
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text
 from gleanery.values.hashing import hash_parts
 
-_SELECT = "SELECT content, answer FROM requests WHERE organization_id = $1 AND identity = $2"
+_SELECT = """
+SELECT request_hash, response FROM idempotency_keys
+WHERE organization_id = $1 AND key_hash = $2
+"""
 _INSERT = """
-INSERT INTO requests (organization_id, identity, content, answer, created)
+INSERT INTO idempotency_keys (organization_id, key_hash, request_hash, response, created_at)
 VALUES ($1, $2, $3, $4, $5)
 """
 _DELETE_EXPIRED = """
-DELETE FROM requests WHERE (organization_id, identity) IN (
-    SELECT organization_id, identity FROM requests WHERE created < $1 ORDER BY created LIMIT $2)
+DELETE FROM idempotency_keys WHERE (organization_id, key_hash) IN (
+    SELECT organization_id, key_hash FROM idempotency_keys
+    WHERE created_at < $1 ORDER BY created_at LIMIT $2)
 RETURNING organization_id
 """
-_ANY_EXPIRED = "SELECT 1 FROM requests WHERE created < $1 LIMIT 1"
+_ANY_EXPIRED = "SELECT 1 FROM idempotency_keys WHERE created_at < $1 LIMIT 1"
 _DELETED_PER_TRANSACTION = 1000
 
 
@@ -45,26 +49,26 @@ class IdempotentRequest(NamedTuple):
         key_hash = hash_parts(group, idempotency_key, batch.positions[0])
         return cls(key_hash, hash_parts(*map(_canonical, outputs)))
 
-    async def read_response(self, database: Database) -> IngestAnswer | None:
+    async def read_response(self, database: Database) -> IngestResult | None:
         """Returns the stored response. Raises Conflict if the key belongs to another request."""
         return self._response(await database.read(_SELECT, database.organization_id, self.key_hash))
 
-    async def fetch_response(self, transaction: Transaction) -> IngestAnswer | None:
+    async def fetch_response(self, transaction: Transaction) -> IngestResult | None:
         """Does the same as ``read_response``, in a transaction."""
         organization_id = transaction.organization_id
         return self._response(await transaction.fetch(_SELECT, organization_id, self.key_hash))
 
-    def _response(self, rows: Sequence[Row]) -> IngestAnswer | None:
+    def _response(self, rows: Sequence[Row]) -> IngestResult | None:
         if not rows:
             return None
         request_hash, text = rows[0]
         if request_hash != self.request_hash:
             raise Conflict
-        response: IngestAnswer = json.loads(text)
+        response: IngestResult = json.loads(text)
         return response
 
     async def save_response(
-        self, transaction: Transaction, response: IngestAnswer, now: int
+        self, transaction: Transaction, response: IngestResult, now: int
     ) -> None:
         """Stores the response in the transaction that stores the batch."""
         text = json.dumps(response)

@@ -5,12 +5,10 @@
     api.handlers.outputs   one batch per JSON array, or per 1,000 lines of NDJSON
       └─ ingest            this module
           ├─ idempotency   returns the stored response of a repeated request
-          ├─ prepare       before the lock, in a thread
-          │   ├─ rules         reads the group's rules, validates data against its schema
-          │   └─ preparation   parses, hashes and renders the outputs
-          └─ lock, write   in one transaction
-              └─ apply         locks the group, compares with the stored rows, decides
-                  └─ rows      reads and writes the table outputs
+          ├─ rules         reads the group's rules, validates data against its schema
+          ├─ preparation   parses, hashes and renders the outputs, in a thread
+          └─ apply         locks the group, compares with the stored rows, decides
+              └─ rows      writes the table outputs
 
 The transaction is tried again in two cases. If the group's rules have changed, the batch is
 prepared again. If outputs that were not parsed have changed, only those are parsed.
@@ -23,15 +21,18 @@ from functools import partial
 
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import Batch
-from gleanery.models.responses import IngestAnswer
+from gleanery.models.responses import IngestResult
 from gleanery.storage.database import Database
 from gleanery.storage.group_lock import Clock
-from gleanery.storage.outputs import rows
 from gleanery.storage.outputs.apply import RulesChanged, UnparsedChanged, apply_batch
+from gleanery.storage.outputs.hashes import IdentityHasher, has_same_bytes
 from gleanery.storage.outputs.idempotency import IdempotentRequest
-from gleanery.storage.outputs.preparation import BatchPreparer
-from gleanery.storage.outputs.rules import read_rules
+from gleanery.storage.outputs.preparation import PreparedBatch, prepare
+from gleanery.storage.outputs.rules import check_batch
 
+_HASHES = """
+SELECT sent_hash, content_hash FROM outputs WHERE organization_id = $1 AND identity = $2
+"""
 _SMALL_BATCH = 16  # outputs; to parse them takes less time than to look up the first one
 
 
@@ -42,13 +43,13 @@ async def store_batch(
     batch: Batch,
     clock: Clock,
     idempotency_key: str | None = None,
-) -> IngestAnswer:
+) -> IngestResult:
     """Stores the batch; an output gets a new sequence number only if it is new or changed.
 
     A repeated request with the same idempotency key gets the response of the first one.
     """
     if not batch.outputs:
-        return IngestAnswer(created=0, updated=0, unchanged=0, results=[])
+        return IngestResult(created=0, updated=0, unchanged=0, results=[])
     request = None
     if idempotency_key is not None:
         batch = await asyncio.to_thread(batch.parse_all)
@@ -68,22 +69,22 @@ async def store_batch(
 
 async def _prepare(
     database: Database, schemas: SchemaValidator, group: str, batch: Batch
-) -> BatchPreparer:
+) -> PreparedBatch:
     """Prepares the batch under the group's current rules.
 
     Parsing, hashing and rendering take time: in a thread they do not delay other requests.
     """
-    rules = await read_rules(database, group)
-    if rules.need_data:
-        batch = await asyncio.to_thread(batch.parse_all)
-        await rules.validate(schemas, batch)
-    prepared = BatchPreparer(database.organization_id, group, batch, rules)
-    parse_all = len(batch.outputs) < _SMALL_BATCH or await _first_has_changed(database, prepared)
-    await asyncio.to_thread(prepared.prepare, parse_all)
-    return prepared
+    rules, batch = await check_batch(database, schemas, group, batch)
+    identities = IdentityHasher(database.organization_id, group, rules.key_fields)
+    parse_all = len(batch.outputs) < _SMALL_BATCH or not await _is_first_unchanged(
+        database, batch, identities
+    )
+    return await asyncio.to_thread(prepare, batch, rules, identities, parse_all)
 
 
-async def _first_has_changed(database: Database, prepared: BatchPreparer) -> bool:
-    """Tells if the first output is new or has other bytes; then most of the others are too."""
-    first = prepared.identify_first()
-    return not await rows.is_stored(database, first.identity, first.raw_hash)
+async def _is_first_unchanged(database: Database, batch: Batch, identities: IdentityHasher) -> bool:
+    """Tells if the first output is stored with the same bytes; then most of the others are too."""
+    first = batch.outputs[0]
+    identity = identities.identity(first.job_id, identities.key_hash(first))
+    stored = await database.read(_HASHES, database.organization_id, identity)
+    return bool(stored) and has_same_bytes(batch.raw_hashes[0], *stored[0])

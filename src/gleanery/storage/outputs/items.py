@@ -13,21 +13,21 @@ from gleanery.values import timestamps
 
 
 def render(
-    output: PreparedOutput, id_: int, create_seq: int, files_json: bytes, suffix: bytes
+    output: PreparedOutput, id_: int, created_seq: int, files_json: bytes, suffix: bytes
 ) -> bytes:
     return b'%s%d%s,"create_date":"%s","files":[%s]%s' % (
         output.json_before_id,
         id_,
         output.json_after_id,
-        timestamps.render_microseconds(create_seq).encode(),
+        timestamps.render_microseconds(created_seq).encode(),
         files_json,
         suffix,
     )
 
 
-def mutable_suffix(seq: int, last_scraped: int, approved: bool) -> bytes:
+def mutable_suffix(seq: int, last_scraped_at: int, approved: bool) -> bytes:
     """Renders the end of an item: the members that change without a new value."""
-    return _suffix(seq // timestamps.SECOND, last_scraped // timestamps.SECOND, approved)
+    return _suffix(seq // timestamps.SECOND, last_scraped_at // timestamps.SECOND, approved)
 
 
 @lru_cache(maxsize=1024)  # most outputs of a batch have the same suffix

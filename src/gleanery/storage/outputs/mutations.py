@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.database import Database, Transaction
+from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
 
 _JOB_RANGE = """
-SELECT identity, seq, scraped, approved FROM outputs
+SELECT identity, seq, last_scraped_at, approved FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
 ORDER BY seq LIMIT $6
 """
 _GROUP_RANGE = """
-SELECT identity, seq, scraped, approved FROM outputs
+SELECT identity, seq, last_scraped_at, approved FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
 ORDER BY seq LIMIT $5
 """
@@ -52,8 +52,8 @@ async def approve_range(
         _JOB_RANGE, locked.organization_id, locked.group_id, job_id, *seq_range
     )
     changed = [
-        seq_update(locked, identity, locked.next_sequence_number(), approved, last_scraped)
-        for identity, _, last_scraped, was_approved in rows
+        seq_update(locked, identity, locked.next_sequence_number(), approved, last_scraped_at)
+        for identity, _, last_scraped_at, was_approved in rows
         if bool(was_approved) != approved
     ]
     await locked.transaction.execute_many(UPDATE_SEQ, changed)
@@ -72,8 +72,10 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
     await locked.transaction.execute_many(
         UPDATE_SEQ,
         [
-            seq_update(locked, identity, locked.next_sequence_number(), bool(approved), scraped)
-            for identity, _, scraped, approved in rows
+            seq_update(
+                locked, identity, locked.next_sequence_number(), bool(approved), last_scraped_at
+            )
+            for identity, _, last_scraped_at, approved in rows
         ],
     )
     return len(rows)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from gleanery.models.requests import OutputQuery
 from gleanery.storage import group_lock
 from gleanery.storage.database import Database, Page
-from gleanery.storage.outputs.preparation import url_hash
+from gleanery.storage.outputs.hashes import url_hash
 from gleanery.values import countries
 
 _GROUP_ID = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"
@@ -16,7 +16,7 @@ _IN_GROUP = f"outputs.organization_id = $1 AND outputs.group_id = {_GROUP_ID}"
 _FILTER_VALUES = {
     "job_id": f"""(SELECT id FROM jobs
         WHERE organization_id = $1 AND group_id = {_GROUP_ID} AND name = ${{}})""",
-    "url": "${}",
+    "url_hash": "${}",
     "country": "${}",
     "region": "${}",
 }
@@ -43,7 +43,7 @@ def _filter(
     """Returns the statement for these filters, and the values of its filter parameters."""
     filters = {
         "job_id": job_id,
-        "url": None if url is None else url_hash(url),
+        "url_hash": None if url is None else url_hash(url),
         "country": None if country is None else countries.country_key(country) or "",
         "region": region,
     }

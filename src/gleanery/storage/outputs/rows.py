@@ -1,43 +1,38 @@
-"""The rows of the table outputs: reads them by identity and writes the changes of a batch."""
+"""The rows of the table outputs: writes the changes of a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gleanery.storage.database import Database, Row
+from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.outputs import items
-from gleanery.storage.outputs.preparation import PreparedOutput, sent_hash
+from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
 
-# These statements do not name the group, although an identity belongs to one group. Without
-# statistics a planner could choose an index that begins with the group, and scan it.
-FETCH = """
-SELECT identity, sent, id, content, seq, approved, created, job_id, country, file_ids
-FROM outputs WHERE organization_id = $1 AND identity = $2
-"""
 _INSERT = """
 INSERT INTO outputs
-    (organization_id, identity, seq, approved, scraped, item,
-     sent, content, url, country, region, file_ids, id, group_id, job_id, created)
+    (organization_id, identity, seq, approved, last_scraped_at, item,
+     sent_hash, content_hash, url_hash, country, region, file_ids,
+     id, group_id, job_id, created_seq)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 """
 _UPDATE = """
 UPDATE outputs SET
-    seq = $3, approved = $4, scraped = $5, item = $6,
-    sent = $7, content = $8, url = $9, country = $10, region = $11, file_ids = $12
+    seq = $3, approved = $4, last_scraped_at = $5, item = $6, sent_hash = $7,
+    content_hash = $8, url_hash = $9, country = $10, region = $11, file_ids = $12
 WHERE organization_id = $1 AND identity = $2
 """
-_UPDATE_SENT_HASH = "UPDATE outputs SET sent = $3 WHERE organization_id = $1 AND identity = $2"
+_UPDATE_SENT_HASH = "UPDATE outputs SET sent_hash = $3 WHERE organization_id = $1 AND identity = $2"
 UPDATE_SEQ = f"""
-UPDATE outputs SET seq = $3, approved = $4, scraped = $5, item = CAST(
+UPDATE outputs SET seq = $3, approved = $4, last_scraped_at = $5, item = CAST(
     substr(item, 1, length(item) - {items.length_from(b',"update_date"')}) || $6 AS BYTEA)
 WHERE organization_id = $1 AND identity = $2
 """
 # It sets no indexed column, not even to the same value, so that no index is written.
 UPDATE_LAST_SCRAPED = f"""
-UPDATE outputs SET scraped = $2, item = CAST(
+UPDATE outputs SET last_scraped_at = $2, item = CAST(
     substr(item, 1, length(item) - {items.length_from(b',"last_scraped_date"')}) || $3
     || substr(item, 1 + length(item) - {items.length_from(b',"is_approved"')}) AS BYTEA)
 WHERE organization_id = $1 AND identity = $4
@@ -54,7 +49,7 @@ class OutputRow:
     content_hash: bytes
     seq: int
     approved: bool
-    create_seq: int
+    created_seq: int
     job_id: int
     country: str | None
     file_ids: bytes = b""
@@ -63,22 +58,6 @@ class OutputRow:
     seq_changed: bool = False
     sent_hash_changed: bool = False
     new_value: PreparedOutput | None = None
-
-    def has_bytes(self, raw_hash: bytes) -> bool:
-        """Tells if the stored content was sent in the bytes with this hash."""
-        return bool(raw_hash) and self.sent_hash == sent_hash(raw_hash, self.content_hash)
-
-
-async def is_stored(database: Database, identity: bytes, raw_hash: bytes) -> bool:
-    """Tells if the output is stored and was last sent in the bytes with this hash."""
-    found = await database.read(FETCH, database.organization_id, identity)
-    return bool(found) and OutputRow(*found[0]).has_bytes(raw_hash)
-
-
-async def fetch(locked: LockedGroup, identities: Collection[bytes]) -> dict[bytes, OutputRow]:
-    """Returns the stored rows by identity."""
-    found = await locked.transaction.fetch_by_keys(identities, FETCH, locked.organization_id)
-    return {row[0]: OutputRow(*row) for row in found}
 
 
 async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
@@ -89,7 +68,7 @@ async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
         if row.new_value is not None:
             values = _values(row, row.new_value, organization_id, now)
             if row.is_new:
-                inserts.append((*values, row.id, locked.group_id, row.job_id, row.create_seq))
+                inserts.append((*values, row.id, locked.group_id, row.job_id, row.created_seq))
             else:
                 updates.append(values)
         elif row.seq_changed:
@@ -110,11 +89,11 @@ async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
 
 
 def seq_update(
-    locked: LockedGroup, identity: bytes, seq: int, approved: bool, last_scraped: int
+    locked: LockedGroup, identity: bytes, seq: int, approved: bool, last_scraped_at: int
 ) -> Row:
     """Returns the values of ``UPDATE_SEQ`` for one output."""
-    suffix = items.mutable_suffix(seq, last_scraped, approved)
-    return (locked.organization_id, identity, seq, approved, last_scraped, suffix)
+    suffix = items.mutable_suffix(seq, last_scraped_at, approved)
+    return (locked.organization_id, identity, seq, approved, last_scraped_at, suffix)
 
 
 def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: int) -> Row:
@@ -126,7 +105,7 @@ def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: in
         row.seq,
         row.approved,
         now,
-        items.render(value, row.id, row.create_seq, row.files_json, suffix),
+        items.render(value, row.id, row.created_seq, row.files_json, suffix),
         row.sent_hash,
         row.content_hash,
         value.url_hash,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -37,35 +38,44 @@ class Rules(NamedTuple):
     key_fields: str | None = None
     schema: str | None = None
 
-    @property
-    def need_data(self) -> bool:
-        """Tells if the rules use the data of an output, so that every output must be parsed."""
-        return self != Rules()
 
-    async def validate(self, schemas: SchemaValidator, batch: Batch) -> None:
-        """Raises InvalidRequest with every violation of the schema, without the values."""
-        if self.schema is None:
-            return
-        details: list[ErrorDetail] = []
-        for start in range(0, len(batch.outputs), _CHUNK):
-            indexes = range(start, min(start + _CHUNK, len(batch.outputs)))
-            values = [output.data for output in batch.parse(indexes)]
-            for violation in await self._violations(schemas, values):
-                position = batch.positions[start + violation.value_index]
-                details.append(_detail(position, violation))
-        if details:
-            raise InvalidRequest(*details)
+async def check_batch(
+    database: Database, schemas: SchemaValidator, group: str, batch: Batch
+) -> tuple[Rules, Batch]:
+    """Reads the group's rules and validates the batch against its schema.
 
-    async def _violations(
-        self, schemas: SchemaValidator, values: Sequence[Any]
-    ) -> list[SchemaViolation]:
-        assert self.schema is not None
-        try:
-            return await schemas.violations(self.schema, values)
-        except SchemaTooCostly:
-            raise InvalidRequest(_schema_error(("body",), _VALIDATION_TOO_COSTLY)) from None
-        except InvalidSchema:
-            raise InvalidRequest(_schema_error(("body",), _UNREADABLE_SCHEMA)) from None
+    The returned batch is parsed completely if the rules use the data of outputs.
+    """
+    rows = await database.read(_SELECT, database.organization_id, group)
+    rules = Rules(*rows[0]) if rows else Rules()
+    if rules != Rules():
+        batch = await asyncio.to_thread(batch.parse_all)
+    if rules.schema is not None:
+        await _validate(rules.schema, schemas, batch)
+    return rules, batch
+
+
+async def _validate(schema: str, schemas: SchemaValidator, batch: Batch) -> None:
+    """Raises InvalidRequest with every violation of the schema, without the values."""
+    details: list[ErrorDetail] = []
+    for start in range(0, len(batch.outputs), _CHUNK):
+        indexes = range(start, min(start + _CHUNK, len(batch.outputs)))
+        values = [output.data for output in batch.parse(indexes)]
+        for violation in await _violations(schema, schemas, values):
+            details.append(_detail(batch.positions[start + violation.value_index], violation))
+    if details:
+        raise InvalidRequest(*details)
+
+
+async def _violations(
+    schema: str, schemas: SchemaValidator, values: Sequence[Any]
+) -> list[SchemaViolation]:
+    try:
+        return await schemas.violations(schema, values)
+    except SchemaTooCostly:
+        raise InvalidRequest(_schema_error(("body",), _VALIDATION_TOO_COSTLY)) from None
+    except InvalidSchema:
+        raise InvalidRequest(_schema_error(("body",), _UNREADABLE_SCHEMA)) from None
 
 
 def _detail(position: int, violation: SchemaViolation) -> ErrorDetail:
@@ -75,11 +85,6 @@ def _detail(position: int, violation: SchemaViolation) -> ErrorDetail:
 
 def _schema_error(loc: tuple[str, ...], msg: str) -> ErrorDetail:
     return ErrorDetail(loc, msg, "schema")
-
-
-async def read_rules(database: Database, group: str) -> Rules:
-    rows = await database.read(_SELECT, database.organization_id, group)
-    return Rules(*rows[0]) if rows else Rules()
 
 
 async def check_schema(schemas: SchemaValidator, schema: str | None) -> None:

@@ -101,32 +101,32 @@ CREATE TABLE outputs (
     organization_id BIGINT  NOT NULL,
     group_id        BIGINT  NOT NULL,
     job_id          BIGINT  NOT NULL,
-    seq             BIGINT  NOT NULL,             -- its place in the change order
-    identity        BYTEA   NOT NULL,             -- group, job and key, hashed: the output_id
-    content         BYTEA   NOT NULL,             -- all that a client could see change, hashed
-    url             BYTEA   NOT NULL,             -- the source_url, hashed
+    seq             BIGINT  NOT NULL,             -- position in the change order
+    identity        BYTEA   NOT NULL,             -- hash of group, job and key; output_id
+    content_hash    BYTEA   NOT NULL,             -- detects changes that a client can see
+    url_hash        BYTEA   NOT NULL,             -- hash of source_url
     country         TEXT,
     region          TEXT,
     approved        BOOLEAN NOT NULL,
-    scraped         BIGINT  NOT NULL,
-    created         BIGINT  NOT NULL,
-    file_ids        BYTEA   NOT NULL DEFAULT '', -- which of them are ours, 16 bytes each
-    item            BYTEA   NOT NULL,             -- its JSON text, with marks for the links of files
-    sent            BYTEA   NOT NULL DEFAULT '',  -- the bytes of last time and the content, hashed
+    last_scraped_at BIGINT  NOT NULL,
+    created_seq     BIGINT  NOT NULL,             -- seq of its creation
+    file_ids        BYTEA   NOT NULL DEFAULT '',  -- uploaded files, 16 bytes each
+    item            BYTEA   NOT NULL,             -- JSON text with placeholders for links
+    sent_hash       BYTEA   NOT NULL DEFAULT '',  -- detects the same bytes as last time
     PRIMARY KEY (identity, organization_id)
 ) WITH (toast_tuple_target = 8160, fillfactor = 50);
 
--- Half of a page is left for the versions that another scrape makes of what is on it: these then go
--- into no index, and a group does not grow to several times its size between two vacuums.
+-- Half of each page stays free for the row versions that another scrape creates. Such an update
+-- changes no index, and the table does not grow to several times its size between two vacuums.
 
--- A text of some kilobytes is read as it is: to unpack it would take longer than to read it.
+-- Items are not compressed: decompression would take longer than reading a few more kilobytes.
 ALTER TABLE outputs ALTER COLUMN item SET STORAGE EXTERNAL;
 
--- The key begins with the identity and these with the group, so that a planner that knows little, or
--- only the average organization, can't take one for another.
+-- The primary key begins with the identity, these indexes with the group. So a planner without
+-- statistics, or with those of the average organization, cannot choose the wrong one.
 CREATE INDEX outputs_in_order   ON outputs (group_id, seq);
 CREATE INDEX outputs_by_job     ON outputs (group_id, job_id, seq);
-CREATE INDEX outputs_by_url     ON outputs (group_id, url, seq);
+CREATE INDEX outputs_by_url     ON outputs (group_id, url_hash, seq);
 CREATE INDEX outputs_by_country ON outputs (group_id, country, seq) WHERE country IS NOT NULL;
 CREATE INDEX outputs_by_region  ON outputs (group_id, region, seq) WHERE region IS NOT NULL;
 
@@ -182,16 +182,17 @@ CREATE TABLE bulk_jobs (
 
 CREATE INDEX bulk_jobs_of_group ON bulk_jobs (organization_id, group_id, id);
 
-CREATE TABLE requests (                           -- answers to requests that had an Idempotency-Key
+-- Responses of requests that had an Idempotency-Key.
+CREATE TABLE idempotency_keys (
     organization_id BIGINT  NOT NULL,
-    identity        BYTEA   NOT NULL,
-    content         BYTEA   NOT NULL,
-    answer          TEXT    NOT NULL,
-    created         BIGINT  NOT NULL,
-    PRIMARY KEY (organization_id, identity)
+    key_hash        BYTEA   NOT NULL,
+    request_hash    BYTEA   NOT NULL,
+    response        TEXT    NOT NULL,
+    created_at      BIGINT  NOT NULL,
+    PRIMARY KEY (organization_id, key_hash)
 );
 
-CREATE INDEX requests_by_age ON requests (created);
+CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at);
 
 -- Files. Their bytes are blobs in the blob store, each stored once per organization.
 

@@ -103,26 +103,26 @@ CREATE TABLE outputs (
     organization_id INTEGER NOT NULL,
     group_id        INTEGER NOT NULL,
     job_id          INTEGER NOT NULL,
-    seq             INTEGER NOT NULL,             -- its place in the change order
-    identity        BLOB    NOT NULL,             -- group, job and key, hashed: the output_id
-    content         BLOB    NOT NULL,             -- all that a client could see change, hashed
-    url             BLOB    NOT NULL,             -- the source_url, hashed
+    seq             INTEGER NOT NULL,             -- position in the change order
+    identity        BLOB    NOT NULL,             -- hash of group, job and key; output_id
+    content_hash    BLOB    NOT NULL,             -- detects changes that a client can see
+    url_hash        BLOB    NOT NULL,             -- hash of source_url
     country         TEXT,
     region          TEXT,
     approved        INTEGER NOT NULL,
-    scraped         INTEGER NOT NULL,
-    created         INTEGER NOT NULL,
-    file_ids        BLOB    NOT NULL DEFAULT x'', -- which of them are ours, 16 bytes each
-    item            BLOB    NOT NULL DEFAULT x'', -- its JSON text, with marks for the links of files
-    sent            BLOB    NOT NULL DEFAULT x'', -- the bytes of last time and the content, hashed
+    last_scraped_at INTEGER NOT NULL,
+    created_seq     INTEGER NOT NULL,             -- seq of its creation
+    file_ids        BLOB    NOT NULL DEFAULT x'', -- uploaded files, 16 bytes each
+    item            BLOB    NOT NULL DEFAULT x'', -- JSON text with placeholders for links
+    sent_hash       BLOB    NOT NULL DEFAULT x'', -- detects the same bytes as last time
     UNIQUE (identity, organization_id)
 ) STRICT;
 
--- The key begins with the identity and these with the group, so that a planner that knows little, or
--- only the average organization, can't take one for another.
+-- The unique key begins with the identity, these indexes with the group. So a planner without
+-- statistics, or with those of the average organization, cannot choose the wrong one.
 CREATE INDEX outputs_in_order   ON outputs (group_id, seq);
 CREATE INDEX outputs_by_job     ON outputs (group_id, job_id, seq);
-CREATE INDEX outputs_by_url     ON outputs (group_id, url, seq);
+CREATE INDEX outputs_by_url     ON outputs (group_id, url_hash, seq);
 CREATE INDEX outputs_by_country ON outputs (group_id, country, seq) WHERE country IS NOT NULL;
 CREATE INDEX outputs_by_region  ON outputs (group_id, region, seq) WHERE region IS NOT NULL;
 
@@ -178,16 +178,17 @@ CREATE TABLE bulk_jobs (
 
 CREATE INDEX bulk_jobs_of_group ON bulk_jobs (organization_id, group_id, id);
 
-CREATE TABLE requests (                           -- answers to requests that had an Idempotency-Key
+-- Responses of requests that had an Idempotency-Key.
+CREATE TABLE idempotency_keys (
     organization_id INTEGER NOT NULL,
-    identity        BLOB    NOT NULL,
-    content         BLOB    NOT NULL,
-    answer          TEXT    NOT NULL,
-    created         INTEGER NOT NULL,
-    PRIMARY KEY (organization_id, identity)
+    key_hash        BLOB    NOT NULL,
+    request_hash    BLOB    NOT NULL,
+    response        TEXT    NOT NULL,
+    created_at      INTEGER NOT NULL,
+    PRIMARY KEY (organization_id, key_hash)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX requests_by_age ON requests (created);
+CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at);
 
 -- Files. Their bytes are blobs in the blob store, each stored once per organization.
 

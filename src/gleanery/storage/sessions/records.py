@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gleanery.errors import Unavailable
-from gleanery.models.responses import AuditAbout, Tally
+from gleanery.models.responses import AuditAbout, WriteCounts
 from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault
 from gleanery.storage import audit, metadata
 from gleanery.storage.database import Database, Row, Transaction
@@ -56,14 +56,14 @@ async def store(
     inputs: Sequence[In],
     now: int,
     actor: audit.Actor,
-) -> Tally:
+) -> WriteCounts:
     """Stores an array completely or not at all. Of two records with one identity, the last wins."""
     if kind.check is not None:
         await kind.check(database, inputs)
     prepared = [kind.prepare(database.organization_id, one) for one in inputs]
     records = {record.identity: record for record in prepared}
 
-    async def work(transaction: Transaction) -> Tally:
+    async def work(transaction: Transaction) -> WriteCounts:
         key = await lock_session_state(transaction, vault)
         stored = await _find(kind, transaction, records)
         changed = [
@@ -75,7 +75,7 @@ async def store(
         about = AuditAbout(records=len(records), domains=_domains(records.values()))
         await audit.append(transaction, actor, now, kind.store_action, about)
         created = len(records) - len(stored)
-        return Tally(
+        return WriteCounts(
             created=created,
             updated=len(changed) - created,
             unchanged=len(records) - len(changed),

@@ -121,7 +121,9 @@ class Writer:
         self._waiting: list[Request] = []
         self._is_busy = False
         self._handed_over: queue.SimpleQueue[list[Request] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"gleanery-writer {folder}")
+        # A daemon: a program that fails without closing the database must still end.
+        name = f"gleanery-writer {folder}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def add(self, request: Request) -> None:
