@@ -29,7 +29,7 @@ def test_a_write_that_waited_is_dated_when_it_got_the_lock(
         with LockHolder(timed_service) as holder:
             waiting = in_background(lambda: client.store("group", output(2)))
             clock.move(seconds=3600)
-            synced = timestamps.render_moment(clock())
+            synced = timestamps.render_microseconds(clock())
             holder.release()
             waiting.join()
         items = client.items("group", created_after=synced)

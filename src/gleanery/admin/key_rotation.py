@@ -60,7 +60,7 @@ def _new_key(vault: Vault, file: KeyFile | None) -> Callable[[], str]:
 
 async def _open_vault(settings: Settings, database: Engine) -> Vault:
     """Return the available keys, which include the active one."""
-    if await metadata.knows_key(database) and not settings.has_secret_key:
+    if await metadata.has_key(database) and not settings.has_secret_key:
         raise SettingsError(f"The secret key {settings.key_file} is missing: put it back first")
     vault = open_vault(settings.secret_key, settings.key_file)
     await metadata.claim_key(database, vault)
@@ -78,7 +78,7 @@ class ListedKey(NamedTuple):
 
 async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
     available = _available_keys(settings).fingerprints
-    active = await metadata.known_key(database)
+    active = await metadata.key_fingerprint(database)
     values = await key_rotation.count_by_key(database)
     keys = dict.fromkeys([*available, *([active] if active else []), *values])
     return [ListedKey(key, values[key], key == active, key in available) for key in keys]
@@ -86,13 +86,13 @@ async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
 
 async def count_lost(settings: Settings, database: Engine) -> int:
     """Count the values that no available key can decrypt."""
-    return await key_rotation.count_unopenable(database, _available_keys(settings))
+    return await key_rotation.count_undecryptable(database, _available_keys(settings))
 
 
 async def forget_lost(settings: Settings, database: Engine) -> int:
     """Remove those values. The first available key, or a new one, becomes the active key."""
     vault = open_vault(settings.secret_key, settings.key_file)
-    return await key_rotation.forget_unopenable(database, vault, timestamps.now())
+    return await key_rotation.delete_undecryptable(database, vault, timestamps.now())
 
 
 def _available_keys(settings: Settings) -> Vault:
