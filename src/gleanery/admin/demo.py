@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from gleanery.api.app import vault_of
 from gleanery.errors import SettingsError
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import from_outputs
 from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
 from gleanery.observability.progress import StartProgress
 from gleanery.security import tokens
+from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata, organizations, reviews
 from gleanery.storage.audit import COMMAND_LINE
@@ -168,7 +168,8 @@ async def _store_sample(
 ) -> None:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    organization_id, vault, now = grant.organization_id, vault_of(settings), timestamps.now()
+    organization_id, now = grant.organization_id, timestamps.now()
+    vault = open_vault(settings.secret_key, settings.key_file)
     database, actor = engine.for_tenant(organization_id), COMMAND_LINE
     await _store_outputs(database, now, progress)
     for group, review in _REVIEWS:
