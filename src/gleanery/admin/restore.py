@@ -21,7 +21,7 @@ from gleanery.settings import Settings
 from gleanery.storage.engines import opened
 from gleanery.storage.maintenance import restore as restored_database
 from gleanery.storage.maintenance.snapshots import Snapshot
-from gleanery.storage.sqlite.database import hold_folder
+from gleanery.storage.sqlite.connections import lock_folder
 from gleanery.values import timestamps
 
 Manifest = dict[str, Any]
@@ -61,7 +61,7 @@ def restore(settings: Settings, path: Path, progress: StartProgress) -> Restored
 @contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
     """Hold the lock of a data folder, which a running service holds too."""
-    descriptor = hold_folder(folder, alone=True)
+    descriptor = lock_folder(folder, exclusive=True)
     try:
         yield
     finally:
