@@ -245,7 +245,7 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
 ) -> None:
     import apsw
 
-    from gleanery.storage.sqlite import database as sqlite
+    from gleanery.storage.sqlite import connections as sqlite
 
     monkeypatch.setattr(sqlite, "_BUSY_MS", 100)
     settings = Settings(data=tmp_path)
@@ -361,11 +361,11 @@ def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced_unnoticed(
     monkeypatch: pytest.MonkeyPatch,
     has_rested_too_long: bool,
 ) -> None:
-    from gleanery.storage.postgres import database as postgres
+    from gleanery.storage.postgres import connections as postgres
 
     settings = fresh_settings("postgres", request, tmp_path)
     if has_rested_too_long:
-        monkeypatch.setattr(postgres, "_REST_SECONDS", -1)
+        monkeypatch.setattr(postgres, "_MAX_IDLE_SECONDS", -1)
 
     async def work(database: Engine) -> None:
         [[process]] = await database.read("SELECT pg_backend_pid()")
