@@ -196,7 +196,7 @@ def reencrypted(data: Path) -> int:
     with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
         kinds = ("cookies", "local_storage")
         counts = " + ".join(
-            f"(SELECT count(*) FROM {kind} WHERE substr(encrypted, 1, 4) = ?1)" for kind in kinds
+            f"(SELECT count(*) FROM {kind} WHERE substr(encrypted_value, 1, 4) = ?1)" for kind in kinds
         )
         return int(connection.execute(f"SELECT {counts}", (first,)).get)
 

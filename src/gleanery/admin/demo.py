@@ -166,8 +166,8 @@ async def _store_sample(
 ) -> None:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    organization_id, vault, now = grant.organization_id, vault_of(settings), timestamps.now()
-    database, actor = engine.for_tenant(organization_id), COMMAND_LINE
+    vault, now = vault_of(settings), timestamps.now()
+    database, actor = engine.for_tenant(grant.organization_id), COMMAND_LINE
     await _store_outputs(database, now, progress)
     for group, review in _REVIEWS:
         await reviews.add_review(database, group, review, timestamps.now, actor)
