@@ -86,8 +86,8 @@ async def prepare(settings: Settings) -> None:
     open_blobs(settings.blobs_location)
     async with opened(settings) as database:
         await database.migrate()
-        await metadata.refuse_half_restored(database)
-        if await metadata.knows_key(database) and not has_key(settings):
+        await metadata.reject_pending_restore(database)
+        if await metadata.has_key(database) and not has_key(settings):
             raise SettingsError(
                 f"The secret key {settings.key_file} is missing: put it back; if it is lost, "
                 "gleanery keys forget removes the values that need it"

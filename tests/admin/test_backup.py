@@ -433,7 +433,7 @@ def test_a_database_that_is_half_told_of_its_restore_is_not_served(
             raise SettingsError("interrupted")
         return await send(*some)
 
-    monkeypatch.setattr(restore_steps, "_AT_ONCE", 10)
+    monkeypatch.setattr(restore_steps, "_BATCH_SIZE", 10)
     monkeypatch.setattr(mutations, "resend_range", send_or_fail)
     assert "interrupted" in gleanery_here("restored", *place.where).stderr
     monkeypatch.undo()

@@ -196,7 +196,8 @@ def reencrypted(data: Path) -> int:
     with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
         kinds = ("cookies", "local_storage")
         counts = " + ".join(
-            f"(SELECT count(*) FROM {kind} WHERE substr(encrypted_value, 1, 4) = ?1)" for kind in kinds
+            f"(SELECT count(*) FROM {kind} WHERE substr(encrypted_value, 1, 4) = ?1)"
+            for kind in kinds
         )
         return int(connection.execute(f"SELECT {counts}", (first,)).get)
 
@@ -345,7 +346,7 @@ def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
 def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, look = ["--data", str(tmp_path)], key_rotation._unopenable
+    where, look = ["--data", str(tmp_path)], key_rotation._undecryptable
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 3)
         (tmp_path / "secret.key").unlink()  # the service has it in memory
@@ -355,7 +356,7 @@ def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
                 yield found
             assert client.post("/v1/cookies", json=numbered_cookies(range(5))).status_code == 200
 
-        monkeypatch.setattr(key_rotation, "_unopenable", look_and_store)
+        monkeypatch.setattr(key_rotation, "_undecryptable", look_and_store)
         run_successfully("keys", "forget", "--yes", *where)
         monkeypatch.undo()
         log = client.get("/v1/audit").json()["entries"]

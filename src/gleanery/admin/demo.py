@@ -20,7 +20,9 @@ from gleanery.storage.audit import COMMAND_LINE
 from gleanery.storage.database import Database, Engine
 from gleanery.storage.engines import opened
 from gleanery.storage.outputs import ingest
-from gleanery.storage.sessions import cookies, local_storage
+from gleanery.storage.sessions import records
+from gleanery.storage.sessions.cookies import COOKIES
+from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
 from gleanery.values import timestamps
 
 ORGANIZATION = "Harvest & Co"
@@ -147,7 +149,7 @@ _REVIEWS = [
 async def create_token(settings: Settings, is_new: bool, progress: StartProgress) -> str:
     """Return a token for the sample organization, which is created in a new database."""
     async with opened(settings) as database:
-        if not is_new and not await metadata.is_sample(database):
+        if not is_new and not await metadata.is_demo(database):
             raise SettingsError(
                 f"{settings.data} contains a database that is not a complete sample: give --data "
                 "an empty folder, or omit it"
@@ -157,7 +159,7 @@ async def create_token(settings: Settings, is_new: bool, progress: StartProgress
         )
         if is_new:
             await _store_sample(database, settings, token, progress)
-            await metadata.mark_as_sample(database)
+            await metadata.mark_as_demo(database)
         return token
 
 
@@ -171,8 +173,8 @@ async def _store_sample(
     await _store_outputs(database, now, progress)
     for group, review in _REVIEWS:
         await reviews.add_review(database, group, review, timestamps.now, actor)
-    await cookies.store_cookies(database, vault, _COOKIES, now, actor)
-    await local_storage.store_entries(database, vault, _ENTRIES, now, actor)
+    await records.store(COOKIES, database, vault, _COOKIES, now, actor)
+    await records.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, actor)
 
 
 async def _store_outputs(database: Database, now: int, progress: StartProgress) -> None:

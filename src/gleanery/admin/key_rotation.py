@@ -61,7 +61,7 @@ def _new_key(vault: Vault, file: KeyFile | None) -> Callable[[], str]:
 
 async def _open_vault(settings: Settings, database: Engine) -> Vault:
     """Return the available keys, which include the active one."""
-    if await metadata.knows_key(database) and not has_key(settings):
+    if await metadata.has_key(database) and not has_key(settings):
         raise SettingsError(f"The secret key {settings.key_file} is missing: put it back first")
     vault = vault_of(settings)
     await metadata.claim_key(database, vault)
@@ -79,7 +79,7 @@ class ListedKey(NamedTuple):
 
 async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
     available = _available_keys(settings).fingerprints
-    active = await metadata.known_key(database)
+    active = await metadata.key_fingerprint(database)
     values = await key_rotation.count_by_key(database)
     keys = dict.fromkeys([*available, *([active] if active else []), *values])
     return [ListedKey(key, values[key], key == active, key in available) for key in keys]
@@ -87,12 +87,12 @@ async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
 
 async def count_lost(settings: Settings, database: Engine) -> int:
     """Count the values that no available key can decrypt."""
-    return await key_rotation.count_unopenable(database, _available_keys(settings))
+    return await key_rotation.count_undecryptable(database, _available_keys(settings))
 
 
 async def forget_lost(settings: Settings, database: Engine) -> int:
     """Remove those values. The first available key, or a new one, becomes the active key."""
-    return await key_rotation.forget_unopenable(database, vault_of(settings), timestamps.now())
+    return await key_rotation.delete_undecryptable(database, vault_of(settings), timestamps.now())
 
 
 def _available_keys(settings: Settings) -> Vault:

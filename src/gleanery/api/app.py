@@ -20,6 +20,7 @@ from gleanery.api.context import AnyContext, RequestContext, Response, Services
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
+from gleanery.background.sweep import Sweep
 from gleanery.blobs import open_blobs
 from gleanery.errors import GleaneryError, Overloaded, RateLimited, Unavailable
 from gleanery.http.head import Head
@@ -34,7 +35,6 @@ from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.audit import ReadAuditor
 from gleanery.storage.engines import database_of
-from gleanery.storage.maintenance import retention
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:
@@ -132,6 +132,9 @@ class App:
         )
         counts_elsewhere = rate_limiter is not None and settings.rate_limit_storage is not None
         self._reads_at_once = services.database.synchronous_reads and not counts_elsewhere
+        self._sweep = Sweep(
+            services.database, services.blobs, services.vault, settings, services.clock
+        )
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -143,40 +146,22 @@ class App:
         except BaseException:
             await self.stop()
             raise
-        self._chores = [
-            asyncio.create_task(self._sweep()),
-            asyncio.create_task(self.registry.watch_timeouts()),
-        ]
+        self._sweep.start()
+        self._chores = [asyncio.create_task(self.registry.watch_timeouts())]
 
     def stop_waiting(self) -> None:
         """Lets the requests that only wait for something to happen come to their end."""
-        self._services.database.stop_watching()
+        self._services.database.stop_subscriptions()
 
     async def stop(self) -> None:
         for bulk_job in self._chores:
             bulk_job.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
+        await self._sweep.stop()
         if self._rate_limiter is not None:
             await self._rate_limiter.close()
         await self._services.schemas.close()
         await self._services.database.close()
-
-    async def _sweep(self) -> None:
-        s = self._services
-        while True:
-            try:
-                await metadata.follow_key(s.database, s.vault)
-                await retention.sweep(
-                    s.database,
-                    s.blobs,
-                    s.clock,
-                    tombstone_days=s.settings.tombstone_days,
-                    unreferenced_file_days=s.settings.unreferenced_file_days,
-                    audit_days=s.settings.audit_days,
-                )
-            except Exception:
-                _log.exception("sweep failed")
-            await asyncio.sleep(s.settings.sweep_seconds)
 
     async def __call__(
         self,

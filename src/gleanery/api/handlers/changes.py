@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from gleanery.api.context import RequestContext, Response
 from gleanery.models.requests import ChangeQuery
 from gleanery.storage import group_lock
-from gleanery.storage.notifications import Watch
+from gleanery.storage.notifications import Subscription
 from gleanery.storage.outputs import changes
 
 
@@ -28,8 +28,8 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
     deadline = time.monotonic() + seconds
     channel = group_lock.channel(context.organization_id, context.path["group_id"])
     async with (
-        context.services.database.watch(channel) as watch,
-        _stop_on_disconnect(context, watch),
+        context.services.database.subscribe(channel) as subscription,
+        _stop_on_disconnect(context, subscription),
     ):
         while True:
             feed = await _read(context)
@@ -37,7 +37,7 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
             if feed.changes or left <= 0:
                 return feed
             with context.slot.parked_in(context.services.waits):
-                was_notified = await watch.wait(left)
+                was_notified = await subscription.wait(left)
             if not was_notified:
                 return feed
             await context.services.scheduler.turn(context.slot)
@@ -45,13 +45,13 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
 
 @asynccontextmanager
 async def _stop_on_disconnect(
-    context: RequestContext[ChangeQuery, None], watch: Watch
+    context: RequestContext[ChangeQuery, None], subscription: Subscription
 ) -> AsyncIterator[None]:
     """Ends the wait when the client disconnects."""
 
     async def stop() -> None:
         await context.request.gone()
-        watch.stop()
+        subscription.stop()
 
     task = asyncio.create_task(stop())
     try:

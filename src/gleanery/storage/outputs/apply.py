@@ -73,7 +73,8 @@ async def _apply(
     ]
     new = {output.identity for output in changed} - stored.keys()
     new_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
-    jobs = {name: await locked.job(name) for name in dict.fromkeys(o.job for o in changed)}
+    job_names = dict.fromkeys(output.job for output in changed)
+    jobs = {name: await locked.find_or_create_job(name) for name in job_names}
     results = [_apply_output(locked, stored, output, jobs, new_ids) for output in outputs]
     _count_new(locked, stored.values())
     await reference_files(locked, stored.values(), changed)
@@ -88,10 +89,10 @@ async def _fetch_rows(locked: LockedGroup, identities: Collection[bytes]) -> Row
 
 async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> None:
     """Applies an unfinished bulk job to these outputs first, because they may move behind it."""
-    bulk_job = await locked.bulk_job()
+    bulk_job = await locked.pending_bulk_job()
     if bulk_job is None:
         return
-    pending = [row for row in stored.values() if bulk_job.concerns(row.job_id, row.seq)]
+    pending = [row for row in stored.values() if bulk_job.covers(row.job_id, row.seq)]
     if bulk_job.kind == "delete":
         await mutations.delete(locked, [row.identity for row in pending])
         for row in pending:
@@ -102,7 +103,7 @@ async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> Non
         if row.approved != approved:
             row.approved, row.seq = approved, locked.next_sequence_number()
             row.seq_changed = True
-            locked.count(row.job_id, approved=1 if approved else -1)
+            locked.change_counts(row.job_id, approved=1 if approved else -1)
 
 
 def _check_unparsed(
@@ -171,10 +172,10 @@ def _new_row(output: PreparedOutput, job_id: int, id_: int, seq: int) -> OutputR
 def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> None:
     if row.approved and not output.has_same_value(row.content_hash):
         row.approved = False  # a new value needs a new approval
-        locked.count(row.job_id, approved=-1)
+        locked.change_counts(row.job_id, approved=-1)
     if row.country != output.country and not row.is_new:
-        locked.count(row.job_id, outputs=-1, country=row.country)
-        locked.count(row.job_id, outputs=1, country=output.country)
+        locked.change_counts(row.job_id, outputs=-1, country=row.country)
+        locked.change_counts(row.job_id, outputs=1, country=output.country)
     row.country, row.content_hash, row.new_value = output.country, output.content_hash, output
     row.seq = locked.next_sequence_number()
 
@@ -182,7 +183,7 @@ def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> 
 def _count_new(locked: LockedGroup, stored: Collection[OutputRow]) -> None:
     new = Counter((row.job_id, row.country) for row in stored if row.is_new)
     for (job_id, country), count in new.items():
-        locked.count(job_id, outputs=count, country=country)
+        locked.change_counts(job_id, outputs=count, country=country)
 
 
 def _result(row: OutputRow, change: Literal["created", "updated", "unchanged"]) -> OutputResult:

@@ -18,7 +18,7 @@ from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
 
 _GROUP = f"""
-SELECT id, purged_seq, last_seq, {metadata.RESTORED} FROM groups
+SELECT id, purged_seq, last_seq, {metadata.RESTORE_TIME} FROM groups
 WHERE organization_id = $1 AND name = $2
 """
 _CHANGES = """

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from gleanery.errors import ErrorDetail, ReferenceNotFound
-from gleanery.storage import files
+from gleanery.storage.files import references
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.storage.outputs.rows import OutputRow
@@ -29,12 +29,12 @@ async def reference_files(
     count_changes = Counter(dict.fromkeys(requested, 0))
     for row, value in affected:
         count_changes.update(file.id for file in value.files if file.id is not None)
-        count_changes.subtract(files.named_in(row.file_ids))
-    found = await files.name(locked, count_changes) if count_changes else {}
+        count_changes.subtract(references.split_ids(row.file_ids))
+    found = await references.change_reference_counts(locked, count_changes) if count_changes else {}
     _check_existence(changed, found)
-    texts = files.Texts(found, locked.now)
+    renderer = references.FileRenderer(found, locked.now)
     for row, value in affected:
-        row.files_json, row.file_ids = texts.of(value.files)
+        row.files_json, row.file_ids = renderer.render(value.files)
 
 
 def _check_existence(changed: Sequence[PreparedOutput], found: Collection[bytes]) -> None:

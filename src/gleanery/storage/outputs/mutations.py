@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.storage import files
 from gleanery.storage.database import Database, Transaction
+from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
 
@@ -57,7 +57,7 @@ async def approve_range(
         if bool(was_approved) != approved
     ]
     await locked.transaction.execute_many(UPDATE_SEQ, changed)
-    locked.count(job_id, approved=len(changed) if approved else -len(changed))
+    locked.change_counts(job_id, approved=len(changed) if approved else -len(changed))
     return [row[1] for row in rows]
 
 
@@ -100,13 +100,13 @@ async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
     tombstones = []
     references = Counter[bytes]()
     for identity, id_, job_id, approved, country, file_ids in deleted:
-        references.subtract(files.named_in(file_ids))
-        locked.count(job_id, outputs=-1, approved=-int(approved), country=country)
+        references.subtract(split_ids(file_ids))
+        locked.change_counts(job_id, outputs=-1, approved=-int(approved), country=country)
         seq = locked.next_sequence_number()
         tombstones.append((locked.organization_id, locked.group_id, seq, id_, identity, job_id))
     await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
     if references:
-        await files.name(locked, references)
+        await change_reference_counts(locked, references)
     return len(deleted)
 
 

@@ -32,7 +32,7 @@ async def read_page(database: Database, group: str, query: OutputQuery, cursor: 
         statement, query.limit, (database.organization_id, group, after, *values)
     )
     if not page.items:
-        await group_lock.must_exist(database, group)
+        await group_lock.require_group(database, group)
     return page
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gleanery.models.batches import Batch
 from gleanery.models.requests import FileIn, Output
-from gleanery.storage import files
+from gleanery.storage.files.references import FileReference, encode_reference
 from gleanery.storage.outputs.hashes import HASH_BYTES, IdentityHasher, sent_hash
 from gleanery.storage.outputs.rules import Rules
 from gleanery.values import countries, json_text
@@ -40,7 +40,7 @@ class PreparedOutput(NamedTuple):
     job: str
     json_before_id: bytes
     json_after_id: bytes
-    files: Sequence[files.Named]
+    files: Sequence[FileReference]
     position: int
     """The position in the request body, for error messages."""
 
@@ -113,7 +113,7 @@ def _render(unparsed: UnparsedOutput, output: Output, position: int) -> Prepared
             hexlify(value_hash),
             json_text.encode(tags),
         ),
-        [files.named(file) for file in file_inputs] if file_inputs else (),
+        [encode_reference(file) for file in file_inputs] if file_inputs else (),
         position,
     )
 
