@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from gleanery.api.app import vault_of
 from gleanery.errors import SettingsError
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import from_outputs
 from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
 from gleanery.observability.progress import StartProgress
 from gleanery.security import tokens
+from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata, organizations, reviews
 from gleanery.storage.audit import COMMAND_LINE
@@ -168,7 +168,7 @@ async def _store_sample(
 ) -> None:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    vault, now = vault_of(settings), timestamps.now()
+    now, vault = timestamps.now(), open_vault(settings.secret_key, settings.key_file)
     database, actor = engine.for_tenant(grant.organization_id), COMMAND_LINE
     await _store_outputs(database, now, progress)
     for group, review in _REVIEWS:

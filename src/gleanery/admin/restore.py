@@ -53,8 +53,9 @@ def restore(settings: Settings, path: Path, progress: StartProgress) -> Restored
             staging.publish()
         finally:
             staging.remove()
-    has_key = settings.secret_key is not None or settings.key_file.exists()
-    return Restored(outputs, manifest["files"], manifest["lost"], manifest["key"], has_key)
+    return Restored(
+        outputs, manifest["files"], manifest["lost"], manifest["key"], settings.has_secret_key
+    )
 
 
 @contextmanager

@@ -29,8 +29,7 @@ from gleanery.http.request import ClientDisconnected, Header, Request
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
 from gleanery.scheduling.limits import ConcurrencyLimit, RequestScheduler, Slot
-from gleanery.security.key_files import KeyFile, keys_from_text
-from gleanery.security.vault import Vault
+from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.audit import ReadAuditor
@@ -63,7 +62,8 @@ def build_app(
     ``clock`` is the time in microseconds; ``metrics_folder`` is shared by several workers.
     """
     contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
-    vault, blobs = vault_of(settings), open_blobs(settings.blobs_location)
+    vault = open_vault(settings.secret_key, settings.key_file)
+    blobs = open_blobs(settings.blobs_location)
     database = database_of(settings)
     work = ConcurrencyLimit(settings.max_requests)
     services = Services(
@@ -97,20 +97,6 @@ def _rate_limiter_of(settings: Settings) -> RateLimiter | None:
     from gleanery.api.rate_limits import RateLimiter  # takes its time to load, and few need it
 
     return RateLimiter(settings.rate_limit, settings.rate_limit_storage)
-
-
-def has_key(settings: Settings) -> bool:
-    return settings.secret_key is not None or settings.key_file.exists()
-
-
-def vault_of(settings: Settings) -> Vault:
-    """All keys that are at hand; the file of an embedded database is made if there is none."""
-    if settings.secret_key is not None:
-        return Vault(partial(keys_from_text, settings.secret_key))
-    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = KeyFile(settings.key_file)
-    file.make()
-    return Vault(file.read)
 
 
 class App:
