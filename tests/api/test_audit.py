@@ -17,7 +17,7 @@ from gleanery.security.tokens import DEFAULT_SCOPES, SCOPES
 from gleanery.settings import Settings
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from gleanery.storage.postgres import connections as postgres
 from gleanery.storage.sqlite import connections as sqlite
 from gleanery.values import timestamps
@@ -45,7 +45,7 @@ def told(client: Client) -> list[tuple[str, dict[str, Any]]]:
 
 def on_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:
     async def run() -> T:
-        async with opened(settings) as engine:
+        async with open_engine(settings) as engine:
             return await work(engine)
 
     return asyncio.run(run())

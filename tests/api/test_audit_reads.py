@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from tests.support.locks import LockHolder
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
@@ -84,6 +84,6 @@ def test_readers_share_a_commit(crowded: Service) -> None:
 
 
 async def counted(service: Service) -> tuple[int, int]:
-    async with opened(service.settings) as database:
+    async with open_engine(service.settings) as database:
         [[commits, entries]] = await database.for_all_tenants().read(COMMITS)
         return commits, entries

@@ -14,7 +14,7 @@ import pytest
 
 from gleanery.storage import audit, tenancy
 from gleanery.storage.database import Engine
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from gleanery.storage.outputs import apply, pages, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.sqlite.statements import for_key_array
@@ -66,7 +66,7 @@ def plan(service: Service, sql: str, *values: Any) -> str:
         return json.dumps(json.loads(found), indent=1)
 
     async def run() -> str:
-        async with opened(service.settings) as database:
+        async with open_engine(service.settings) as database:
             return await explain(database)
 
     return asyncio.run(run())

@@ -20,7 +20,7 @@ from gleanery.security import tokens
 from gleanery.serve import bound, config, prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import retention
 from gleanery.values import timestamps
 
@@ -121,7 +121,7 @@ class Service:
         self, organization_names: list[str], scopes: frozenset[str], expires: int | None
     ) -> list[str]:
         async def create() -> list[str]:
-            async with opened(self.settings) as database:
+            async with open_engine(self.settings) as database:
                 return [
                     await organizations.create_token(
                         database, name, scopes, timestamps.now(), expires
@@ -136,7 +136,7 @@ class Service:
 
         async def run() -> None:
             settings = self.settings
-            async with opened(settings) as database:
+            async with open_engine(settings) as database:
                 keep = retention.RetentionDays(
                     tombstones=settings.tombstone_days,
                     unreferenced_files=settings.unreferenced_file_days,
