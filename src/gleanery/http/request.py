@@ -1,0 +1,182 @@
+"""One request on an HTTP/1.1 connection: its body as it arrives, and its response."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from gleanery.http.application import Header
+from gleanery.http.head import HeaderBlock
+
+_MAX_BUFFERED_BYTES = 64 * 1024  # of a body that nobody has read yet
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+
+
+class Transport(Protocol):
+    """The part of a connection that its requests use."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Tells if much of what was written is still to be read by the client."""
+
+    async def drain(self) -> None:
+        """Returns when the client is no longer behind. Raises ``ClientDisconnected``."""
+
+    def write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Writes bytes. Raises ``ClientDisconnected``."""
+
+    def resume_reading(self) -> None:
+        """Lets the client send on."""
+
+    def start(self, request: HttpRequest) -> None:
+        """Runs the application's handler in a task."""
+
+    def finish(self, request: HttpRequest) -> None:
+        """Ends the request, so that the next one has its turn."""
+
+
+class HttpRequest:
+    """Implements ``application.Request`` on an HTTP/1.1 connection."""
+
+    __slots__ = (
+        "_body_error",
+        "_buffered",
+        "_expects_continue",
+        "_pieces",
+        "_transport",
+        "_wakeup",
+        "has_response",
+        "header_block",
+        "headers",
+        "is_complete",
+        "keep_alive",
+        "method",
+        "path",
+        "query",
+        "state",
+    )
+
+    def __init__(
+        self,
+        transport: Transport,
+        method: str,
+        target: tuple[bytes, bytes],
+        header_block: HeaderBlock,
+        *,
+        keep_alive: bool,
+        is_complete: bool = False,
+    ) -> None:
+        self._transport = transport
+        self.method = method
+        self.path, self.query = target
+        self.header_block = header_block
+        self.headers = header_block.headers
+        self.keep_alive = keep_alive
+        self.is_complete = is_complete
+        """Tells if the whole body has arrived."""
+        self.has_response = False
+        self.state: Any = None
+        self._expects_continue = b"expect" in self.headers
+        self._pieces: list[bytes] = []
+        self._buffered = 0
+        self._body_error: Exception | None = None  # why nothing more arrives
+        self._wakeup: asyncio.Future[None] | None = None
+
+    async def receive(self) -> bytes:
+        while not self._pieces and not self.is_complete:
+            if self._body_error is not None:
+                raise self._body_error
+            if self._expects_continue:
+                self._expects_continue = False
+                self._transport.write((_CONTINUE,))
+            self._transport.resume_reading()
+            await self._wait()
+        piece = b"".join(self._pieces)
+        self._pieces, self._buffered = [], 0
+        return piece
+
+    async def disconnected(self) -> None:
+        while self._body_error is None:
+            await self._wait()
+
+    def decline_body(self) -> None:
+        length = self.headers.get(b"content-length", b"0")
+        is_long = len(length) > 5 or int(length) > _MAX_BUFFERED_BYTES
+        if is_long or b"transfer-encoding" in self.headers:
+            self.keep_alive = False
+
+    def respond(
+        self, status: int, headers: Sequence[Header], body: Sequence[bytes | memoryview]
+    ) -> None:
+        if self._expects_continue and not self._buffered and not self.is_complete:
+            self.keep_alive = False  # the client may send the body next, or another request
+        date = _date(int(time.time()))
+        lines = b"".join([b"%s: %s\r\n" % header for header in headers])
+        end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        head = b"%sdate: %s\r\n%s%s" % (_STATUS_LINES[status], date, lines, end)
+        self._transport.write((head,) if self.method == "HEAD" else (head, *body))
+        self.has_response = True
+
+    def send(self, piece: bytes) -> None:
+        self._transport.write((piece,))
+
+    @property
+    def is_behind(self) -> bool:
+        return self._transport.is_behind
+
+    async def drain(self) -> None:
+        if self._transport.is_behind:
+            await self._transport.drain()
+
+    def start(self) -> None:
+        self._transport.start(self)
+
+    def finish(self) -> None:
+        self._transport.finish(self)
+
+    # --- called by the connection -----------------------------------------------------------------
+
+    @property
+    def awaits_body(self) -> bool:
+        """Tells if the application waits for more of the body."""
+        return self._wakeup is not None and not self.is_complete
+
+    def add_body(self, piece: bytes) -> bool:
+        """Adds a piece of the body; tells if that is enough for now."""
+        self._pieces.append(piece)
+        self._buffered += len(piece)
+        self._wake()
+        return self._buffered > _MAX_BUFFERED_BYTES
+
+    def complete(self) -> None:
+        """Notes that the whole body has arrived."""
+        self.is_complete = True
+        self._wake()
+
+    def fail(self, error: Exception, *, keep_alive: bool = False) -> None:
+        """Notes that the client sends nothing more for this request."""
+        self.keep_alive = keep_alive
+        self._body_error = self._body_error or error
+        self._wake()
+
+    async def _wait(self) -> None:
+        self._wakeup = asyncio.get_running_loop().create_future()
+        try:
+            await self._wakeup
+        finally:
+            self._wakeup = None
+
+    def _wake(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+
+
+@lru_cache(maxsize=2)
+def _date(second: int) -> bytes:
+    return formatdate(second, usegmt=True).encode()
