@@ -42,7 +42,7 @@ check: $(VENV)/.dev
 	$(BIN)/python checks/advisories.py
 
 long: $(VENV)/.dev
-	$(BIN)/pytest -s tests/long_*.py $(ARGS)
+	$(BIN)/pytest -s tests/slow $(ARGS)
 
 faults: $(VENV)/.dev
 	$(BIN)/python -m faults $(ARGS)
@@ -62,11 +62,11 @@ $(VENV)-bench/.made: constraints-bench.txt
 # GLEANERY_FUZZ_EXAMPLES is how many per operation and property, GLEANERY_FUZZ_SECONDS per target.
 fuzz: export GLEANERY_FUZZ_EXAMPLES ?= 500
 fuzz: $(VENV)/.fuzz
-	$(BIN)/pytest -s tests/test_contract.py -k schemathesis
-	$(BIN)/pytest --hypothesis-profile=default tests/test_parsing.py tests/test_properties.py tests/test_fuzz.py
+	$(BIN)/pytest -s tests/api/test_contract.py -k schemathesis
+	$(BIN)/pytest --hypothesis-profile=default tests/values/test_parsing.py tests/values/test_properties.py tests/project/test_fuzz.py
 	$(BIN)/python -m fuzz $(ARGS)
 
-# Built where there is no wheel of it; without it the targets run unguided, in tests/test_fuzz.py.
+# Built where there is no wheel of it; without it the targets run unguided, in tests/project/test_fuzz.py.
 $(VENV)/.fuzz: $(VENV)/.dev
 	@$(BIN)/$(PIP) install atheris==3.0.0 && touch $@ || echo "atheris can't be installed here: see docs/fuzzing.md"
 

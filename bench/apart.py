@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gleanery.cli import main
-from gleanery.store import sqlite_writer
+from gleanery.storage.sqlite import writer
 
-sqlite_writer._TOGETHER = 1
+writer._TOGETHER = 1
 main()

@@ -16,7 +16,7 @@ import apsw
 import httpx2
 
 from faults.servers import PostgresServer, free_port, until
-from gleanery.tokens import SCOPES
+from gleanery.security.tokens import SCOPES
 
 ROOT = Path(__file__).parent.parent
 SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="

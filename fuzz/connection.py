@@ -16,13 +16,14 @@ from typing import Any
 
 import uvloop
 
-from gleanery import instants, tokens
 from gleanery.api.app import App, build_app
-from gleanery.api.connection import Connection
+from gleanery.http.connection import Connection
+from gleanery.security import tokens
 from gleanery.serve import prepare
 from gleanery.settings import Settings
-from gleanery.store import organizations
-from gleanery.store.engines import database_of
+from gleanery.storage import organizations
+from gleanery.storage.engines import database_of
+from gleanery.values import timestamps
 
 TOKEN = b"TOKEN"
 """Stands for a valid token."""
@@ -115,7 +116,7 @@ class Service:
         await database.open()
         scopes = frozenset(tokens.SCOPES)
         made = await organizations.create_token(
-            database, organization, scopes, instants.now(), None
+            database, organization, scopes, timestamps.now(), None
         )
         await database.close()
         return made.encode()

@@ -17,25 +17,28 @@ from urllib.parse import urlsplit
 import httptools
 
 from fuzz import connection
-from gleanery import fields, hosts, instants, jsontext, mediatypes, places, tokens
-from gleanery.api import auth, binding, links, partial
+from gleanery.api import authentication, binding, urls
 from gleanery.api.file_links import FileLinks
-from gleanery.api.heads import Head
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.routing import Router
-from gleanery.batches import Batch
 from gleanery.blobs import open_blobs
 from gleanery.errors import (
     BadRequest,
-    Fault,
-    Invalid,
+    ErrorDetail,
+    InvalidRequest,
     MethodNotAllowed,
     NotFound,
-    OutOfRange,
+    RangeNotSatisfiable,
     Unauthenticated,
 )
-from gleanery.records import Output, OutputIn, OutputQuery
-from gleanery.vault import Vault
+from gleanery.http import ranges
+from gleanery.http.head import Head
+from gleanery.models import fields
+from gleanery.models.batches import Batch
+from gleanery.models.requests import Output, OutputIn, OutputQuery
+from gleanery.security import tokens
+from gleanery.security.vault import Vault
+from gleanery.values import countries, hostnames, json_text, media_types, timestamps
 
 
 class Target(NamedTuple):
@@ -51,14 +54,14 @@ class Target(NamedTuple):
 def read_json(text: bytes) -> None:
     """Both ways of reading agree, no digit is lost, and what is written is read back."""
     try:
-        value = jsontext.decode(text)
-    except jsontext.BadJson:
+        value = json_text.decode(text)
+    except json_text.BadJson:
         return
-    assert alike(value, jsontext._decoded_exactly(text))
+    assert alike(value, json_text._decoded_exactly(text))
     assert_keeps_digits(value, json.loads(text, parse_float=Decimal))
-    assert alike(jsontext.decode(jsontext.encode(value)), value)
-    canonical = jsontext.canonical(value)
-    assert jsontext.canonical(jsontext.decode(canonical)) == canonical
+    assert alike(json_text.decode(json_text.encode(value)), value)
+    canonical = json_text.canonical(value)
+    assert json_text.canonical(json_text.decode(canonical)) == canonical
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -89,27 +92,27 @@ def read_date(data: bytes) -> None:
     """What is taken is what datetime reads too, and one value however often it is written."""
     text = data.decode("utf-8", "replace")
     try:
-        moment = instants.parse(text)
+        moment = timestamps.parse(text)
     except ValueError:
         return
-    written = instants.render_moment(moment)
-    assert instants.parse(written) == moment // instants.SECOND * instants.SECOND
-    assert instants.parse(text.lower()) == moment
+    written = timestamps.render_moment(moment)
+    assert timestamps.parse(written) == moment // timestamps.SECOND * timestamps.SECOND
+    assert timestamps.parse(text.lower()) == moment
     read = datetime.fromisoformat(text.upper())
     read = read if read.tzinfo else read.replace(tzinfo=UTC)
     microseconds = (read - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    if instants.parse("0001-01-01") <= microseconds <= instants.LAST * instants.SECOND:
+    if timestamps.parse("0001-01-01") <= microseconds <= timestamps.LAST * timestamps.SECOND:
         assert moment == microseconds
 
 
 def read_expiry(data: bytes) -> None:
     """An expiry of any JSON type; what a list gives back is taken as it is."""
     try:
-        seconds = fields._expiry(jsontext.decode(data))
+        seconds = fields._expiry(json_text.decode(data))
     except ValueError:
         return
     if seconds is not None:
-        assert fields._expiry(instants.render(seconds)) == seconds
+        assert fields._expiry(timestamps.render(seconds)) == seconds
         assert seconds < 0 or fields._expiry(seconds) == seconds
 
 
@@ -117,29 +120,29 @@ def read_host(data: bytes) -> None:
     """One form for all spellings, in which nobody finds a scheme, a port or a path."""
     text = data.decode("utf-8", "replace")
     try:
-        host = hosts.normalize(text)
+        host = hostnames.normalize(text)
     except ValueError:
         return
-    assert hosts.normalize(host) == host == host.lower()
-    assert len(host) <= hosts.LONGEST
+    assert hostnames.normalize(host) == host == host.lower()
+    assert len(host) <= hostnames.LONGEST
     if "[" not in host:  # what stands in brackets is taken by its form alone
         bare = host.removeprefix(".")
         assert urlsplit(f"http://{bare}/")[:3] == ("http", bare, "/")
     if text.isascii():
-        assert hosts.normalize(text.upper()) == host == text.lower()
+        assert hostnames.normalize(text.upper()) == host == text.lower()
 
 
 def read_place(data: bytes) -> None:
     """A country's code stands for itself; a region has one spelling."""
     text = data.decode("utf-8", "replace")
-    key = places.country_key(text)
+    key = countries.country_key(text)
     assert key is None or "\0" not in key
     if key is not None and re.fullmatch("[A-Z]{2}", key):
-        assert places.country_key(key) == key
+        assert countries.country_key(key) == key
     if text.isascii():
-        assert places.country_key(text.upper()) == places.country_key(text.lower()) == key
-    region = places.region_key(text)
-    assert region is None or places.region_key(text.lower()) == region == text.upper()
+        assert countries.country_key(text.upper()) == countries.country_key(text.lower()) == key
+    region = countries.region_key(text)
+    assert region is None or countries.region_key(text.lower()) == region == text.upper()
 
 
 # --- the parts of a request -----------------------------------------------------------------------
@@ -156,14 +159,14 @@ def read_query(data: bytes) -> None:
     found = asked(model, raw)
     if found is not None and "cursor" in model.model_fields:
         repeated = dict(found.repeated) | {"cursor": found.cursor}
-        link = urlsplit(links.address("http://host", "outputs", query=repeated))
+        link = urlsplit(urls.address("http://host", "outputs", query=repeated))
         assert asked(model, link.query.encode("ascii")) == found
 
 
 def asked(model: Any, raw: bytes) -> binding.Asked | None:
     try:
         return binding.bind_query(model, raw)
-    except Invalid:
+    except InvalidRequest:
         return None
 
 
@@ -222,12 +225,12 @@ def read_path(data: bytes) -> None:
     """A path leads to an operation or nowhere, and its names, written anew, lead there again."""
     try:
         operation, named = _ROUTER.find("GET", data)
-        binding.bind_path(named, operation.creates)
-    except (NotFound, MethodNotAllowed, Invalid):
+        binding.bind_path(named, operation.creates_resource)
+    except (NotFound, MethodNotAllowed, InvalidRequest):
         return
     steps = [named[part[1:-1]] if part[:1] == "{" else part for part in operation.path.split("/")]
     if operation.path.startswith("/v1/"):
-        target = urlsplit(links.address("http://host", *steps[2:], query={})).path
+        target = urlsplit(urls.address("http://host", *steps[2:], query={})).path
         assert _ROUTER.find("GET", target.encode("ascii")) == (operation, named)
 
 
@@ -240,9 +243,9 @@ def read_body(data: bytes) -> None:
         bound = binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100)
         if isinstance(bound, Batch):
             bound.read_whole()
-        faults: Sequence[Fault] = ()
-    except Invalid as error:
-        faults = error.faults
+        faults: Sequence[ErrorDetail] = ()
+    except InvalidRequest as error:
+        faults = error.details
     for fault in faults:
         assert fault.msg
         assert all(isinstance(part, str) for part in fault.loc)
@@ -259,31 +262,31 @@ def read_batch(text: bytes) -> None:
         assert told == [(o.job_id, o.source_url, o.key) for o in binding._outputs(text, 100)]
 
 
-def _outcome(read: Callable[[], Sequence[Output]]) -> str | Sequence[Fault]:
+def _outcome(read: Callable[[], Sequence[Output]]) -> str | Sequence[ErrorDetail]:
     """Members in the same order, and numbers of one type: 1 and 1.0 are written apart."""
     try:
         return repr(list(read()))
-    except Invalid as error:
-        return error.faults
+    except InvalidRequest as error:
+        return error.details
 
 
 def read_range(data: bytes) -> None:
     """What is given is inside the file and is what was asked for."""
     size, header = len(data) % 7 * 10, data
     try:
-        part = partial.wanted({b"range": header}, b'"etag"', size)
-    except OutOfRange:
+        part = ranges.wanted({b"range": header}, b'"etag"', size)
+    except RangeNotSatisfiable:
         return
     assert 0 <= part.start <= part.stop <= size
     assert (part.start < part.stop) if part.is_asked_for else (part.start, part.stop) == (0, size)
-    assert partial.wanted({b"range": header, b"if-range": b'"x"'}, b'"etag"', size).stop == size
-    partial.is_held({b"if-none-match": header}, b'"etag"')
+    assert ranges.wanted({b"range": header, b"if-range": b'"x"'}, b'"etag"', size).stop == size
+    ranges.is_held({b"if-none-match": header}, b'"etag"')
 
 
 def read_token(data: bytes) -> None:
     """No header but one with a token of ours is worth a look into the database."""
     try:
-        token = auth._bearer_token(data)
+        token = authentication._bearer_token(data)
     except Unauthenticated:
         return
     assert token.startswith(tokens.PREFIX)
@@ -303,7 +306,7 @@ def read_link(data: bytes) -> None:
 def read_media(data: bytes) -> None:
     """A type that may stand in a header, whatever the bytes and whatever was said of them."""
     declared, _, head = data.partition(b"\n")
-    found = mediatypes.media_type(head[: mediatypes.HEAD_BYTES], declared.decode("latin-1"))
+    found = media_types.media_type(head[: media_types.HEAD_BYTES], declared.decode("latin-1"))
     assert re.fullmatch(r"[!-~]+/[!-~]+", found)
 
 

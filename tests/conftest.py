@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from service import SECRET_KEY, Client, Clock, Service
 
 from gleanery.settings import Settings
+from tests.support.service import SECRET_KEY, Client, Clock, Service
 
 ENGINES = ("sqlite", "postgres")
 

@@ -22,7 +22,9 @@ from obstore.store import LocalStore, ObjectStore, S3Store
 from gleanery.errors import SettingsError, Unavailable
 
 _PARTS_AT_ONCE = 3
-_UPLOAD_SECONDS = 12 * 3600.0  # well below what loose blobs are given before they are removed
+_UPLOAD_SECONDS = (
+    12 * 3600.0
+)  # well below what unreferenced blobs are given before they are removed
 _READ_BYTES = 1024 * 1024
 _RETRY: Any = {
     "max_retries": 6,

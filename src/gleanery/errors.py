@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ErrorDetail:
     """One thing that is wrong: where, in words, and as a stable name. It never holds a value."""
 
     loc: tuple[str, ...]
@@ -16,15 +16,15 @@ class Fault:
 
 
 class GleaneryError(Exception):
-    """A fact the caller is told; ``faults`` is what it is told with."""
+    """A fact the caller is told; ``details`` is what it is told with."""
 
-    def __init__(self, *faults: Fault) -> None:
-        super().__init__("; ".join(fault.msg for fault in faults))
-        self.faults = faults
+    def __init__(self, *details: ErrorDetail) -> None:
+        super().__init__("; ".join(detail.msg for detail in details))
+        self.details = details
 
 
-class Invalid(GleaneryError):
-    """The request does not meet the contract; every fault found is named."""
+class InvalidRequest(GleaneryError):
+    """The request does not meet the contract; every detail found is named."""
 
 
 class Unauthenticated(GleaneryError):
@@ -32,7 +32,7 @@ class Unauthenticated(GleaneryError):
 
     def __init__(self) -> None:
         super().__init__(
-            Fault(
+            ErrorDetail(
                 ("header", "authorization"),
                 "A valid access token is needed: Authorization: Bearer <token>",
                 "unauthenticated",
@@ -45,7 +45,9 @@ class Forbidden(GleaneryError):
 
     def __init__(self, scope: str) -> None:
         super().__init__(
-            Fault(("header", "authorization"), f"This token lacks the scope {scope}", "forbidden")
+            ErrorDetail(
+                ("header", "authorization"), f"This token lacks the scope {scope}", "forbidden"
+            )
         )
 
 
@@ -56,10 +58,10 @@ class NotFound(GleaneryError):
     """There is no such thing, or none that this organization may know of: the same answer."""
 
     def __init__(self, loc: tuple[str, ...] = ("path",), msg: str = _NOTHING) -> None:
-        super().__init__(Fault(loc, msg, "not_found"))
+        super().__init__(ErrorDetail(loc, msg, "not_found"))
 
 
-class Missing(GleaneryError):
+class ReferenceNotFound(GleaneryError):
     """The body names things that there are not; every one is told."""
 
 
@@ -68,7 +70,7 @@ class Conflict(GleaneryError):
 
     def __init__(self) -> None:
         super().__init__(
-            Fault(
+            ErrorDetail(
                 ("header", "idempotency-key"),
                 "This key was used for another request: choose a new one",
                 "conflict",
@@ -76,12 +78,12 @@ class Conflict(GleaneryError):
         )
 
 
-class Gone(GleaneryError):
+class CursorExpired(GleaneryError):
     """Going on from this cursor could miss a deletion, or a restore that undid something."""
 
     def __init__(self) -> None:
         super().__init__(
-            Fault(
+            ErrorDetail(
                 ("query", "cursor"),
                 "What has happened since this cursor is no longer known: start again with cursor "
                 "0, and drop what is not met again",
@@ -96,22 +98,24 @@ class MethodNotAllowed(GleaneryError):
     def __init__(self, allowed: Iterable[str]) -> None:
         self.allowed = ", ".join(sorted(allowed))
         super().__init__(
-            Fault(("method",), f"This path answers {self.allowed}", "method_not_allowed")
+            ErrorDetail(("method",), f"This path answers {self.allowed}", "method_not_allowed")
         )
 
 
-class TooLarge(GleaneryError):
+class BodyTooLarge(GleaneryError):
     """The body is longer than the service takes."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(Fault(("body",), f"The body may hold {limit} bytes at most", "too_large"))
+        super().__init__(
+            ErrorDetail(("body",), f"The body may hold {limit} bytes at most", "too_large")
+        )
 
 
 class BadRequest(GleaneryError):
     """What came is not HTTP."""
 
     def __init__(self) -> None:
-        super().__init__(Fault(("request",), "This is not valid HTTP/1.1", "bad_request"))
+        super().__init__(ErrorDetail(("request",), "This is not valid HTTP/1.1", "bad_request"))
 
 
 class HeadTooLarge(GleaneryError):
@@ -119,22 +123,22 @@ class HeadTooLarge(GleaneryError):
 
     def __init__(self, limit: int) -> None:
         words = f"Request line and headers may hold {limit} bytes at most"
-        super().__init__(Fault(("header",), words, "too_large"))
+        super().__init__(ErrorDetail(("header",), words, "too_large"))
 
 
-class TooSlow(GleaneryError):
+class RequestTimeout(GleaneryError):
     """The client took too long to send its request."""
 
     def __init__(self) -> None:
-        super().__init__(Fault(("request",), "The request came in too slowly", "too_slow"))
+        super().__init__(ErrorDetail(("request",), "The request came in too slowly", "too_slow"))
 
 
-class BadLink(GleaneryError):
+class InvalidSignature(GleaneryError):
     """A signed link that was changed, or whose time is over. Which of the two is not told."""
 
     def __init__(self) -> None:
         super().__init__(
-            Fault(
+            ErrorDetail(
                 ("query", "signature"),
                 "This link is not valid, or not any more: read the output again for a new one",
                 "forbidden",
@@ -142,19 +146,19 @@ class BadLink(GleaneryError):
         )
 
 
-class OutOfRange(GleaneryError):
+class RangeNotSatisfiable(GleaneryError):
     """The part of a file that is asked for lies behind its end."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        super().__init__(Fault(("header", "range"), f"The file has {size} bytes", "range"))
+        super().__init__(ErrorDetail(("header", "range"), f"The file has {size} bytes", "range"))
 
 
 class UnsupportedMedia(GleaneryError):
     """The body's type or coding is not one the operation reads."""
 
     def __init__(self, header: str, msg: str) -> None:
-        super().__init__(Fault(("header", header), msg, "unsupported_media_type"))
+        super().__init__(ErrorDetail(("header", header), msg, "unsupported_media_type"))
 
 
 class Unavailable(GleaneryError):
@@ -163,26 +167,26 @@ class Unavailable(GleaneryError):
     retry_after = 1
 
     def __init__(self, msg: str = "The database is not available now; try again") -> None:
-        super().__init__(Fault(("server",), msg, "unavailable"))
+        super().__init__(ErrorDetail(("server",), msg, "unavailable"))
 
 
-class Busy(GleaneryError):
+class Overloaded(GleaneryError):
     """As much is under way as the service, or this organization's part of it, can hold."""
 
     retry_after = 1
 
     def __init__(self) -> None:
         words = "Too many requests are under way; try again"
-        super().__init__(Fault(("server",), words, "busy"))
+        super().__init__(ErrorDetail(("server",), words, "busy"))
 
 
-class TooOften(GleaneryError):
+class RateLimited(GleaneryError):
     """The token has used up what it may ask for in this stretch of time."""
 
     def __init__(self, retry_after: int) -> None:
         self.retry_after = retry_after
         words = f"This token has asked too often; try again in {retry_after} s"
-        super().__init__(Fault(("header", "authorization"), words, "too_often"))
+        super().__init__(ErrorDetail(("header", "authorization"), words, "too_often"))
 
 
 class SettingsError(Exception):

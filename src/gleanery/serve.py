@@ -22,14 +22,14 @@ from typing import cast
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from gleanery import logs
 from gleanery.api.app import App, build_app, has_key, vault_of
-from gleanery.api.connection import Connection, ServerState
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
+from gleanery.http.connection import Connection, ServerState
+from gleanery.observability import logs
 from gleanery.settings import Settings
-from gleanery.store import facts
-from gleanery.store.engines import database_of, opened
+from gleanery.storage import metadata
+from gleanery.storage.engines import database_of, opened
 
 _log = logging.getLogger("gleanery")
 _BACKLOG = 2048
@@ -81,13 +81,13 @@ async def prepare(settings: Settings) -> None:
     open_blobs(settings.blobs_place)
     async with opened(settings) as database:
         await database.migrate()
-        await facts.refuse_half_restored(database)
-        if await facts.knows_key(database) and not has_key(settings):
+        await metadata.refuse_half_restored(database)
+        if await metadata.knows_key(database) and not has_key(settings):
             raise SettingsError(
                 f"The secret key {settings.key_file} is missing: put it back; if it is lost, "
                 "gleanery keys forget removes what only it could open"
             )
-        await facts.claim_key(database, vault_of(settings))
+        await metadata.claim_key(database, vault_of(settings))
 
 
 def _check_tls(settings: Settings) -> None:
@@ -135,7 +135,7 @@ def _allow_files(count: int) -> None:
 
 def _connection(config: uvicorn.Config, server_state: ServerState, **_: object) -> Connection:
     """What the server makes for each client."""
-    return Connection(cast(App, config.loaded_app).gate, server_state)
+    return Connection(cast(App, config.loaded_app).registry, server_state)
 
 
 def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:

@@ -14,46 +14,48 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gleanery import instants, logs
-from gleanery.api import binding, openapi, problems, reference, telemetry
-from gleanery.api.auth import Doorkeeper
-from gleanery.api.calls import Answer, AnyCall, Call, Services
-from gleanery.api.capacity import Beginnings, Places, Visit
+from gleanery.api import binding, error_responses, openapi, reference
+from gleanery.api.authentication import Authenticator
+from gleanery.api.context import AnyContext, RequestContext, Response, Services
 from gleanery.api.file_links import FileLinks
-from gleanery.api.gate import Gate
-from gleanery.api.heads import Head
 from gleanery.api.operations import OPERATIONS, Handler, Operation
-from gleanery.api.request import ClientGone, Header, Request
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
-from gleanery.errors import Busy, GleaneryError, TooOften, Unavailable
-from gleanery.keys import KeyFile, keys_from_text
+from gleanery.errors import GleaneryError, Overloaded, RateLimited, Unavailable
+from gleanery.http.head import Head
+from gleanery.http.registry import ConnectionRegistry
+from gleanery.http.request import ClientDisconnected, Header, Request
+from gleanery.json_schema.validator import SchemaValidator
+from gleanery.observability import logs, telemetry
+from gleanery.scheduling.limits import ConcurrencyLimit, RequestScheduler, Slot
+from gleanery.security.key_files import KeyFile, keys_from_text
+from gleanery.security.vault import Vault
 from gleanery.settings import Settings
-from gleanery.store import facts, retention
-from gleanery.store.audit import Readings
-from gleanery.store.engines import database_of
-from gleanery.store.schemas import Schemas
-from gleanery.vault import Vault
+from gleanery.storage import metadata
+from gleanery.storage.audit import ReadAuditor
+from gleanery.storage.engines import database_of
+from gleanery.storage.maintenance import retention
+from gleanery.values import timestamps
 
 if TYPE_CHECKING:
-    from gleanery.api.rates import Rates
+    from gleanery.api.rate_limits import RateLimiter
 
 Message = MutableMapping[str, Any]
 
 _log = logging.getLogger("gleanery")
 
-_NOBODY = 0
+_NO_TENANT = 0
 _LARGE_BODY = 256 * 1024  # is read in a thread, so that other requests get their turns
 _UNMATCHED = "unmatched"
 _NOT_MODIFIED = 304
-_FULL = Busy()
-_FULL_ANSWER = problems.answer_to(_FULL)
+_FULL = Overloaded()
+_FULL_ANSWER = error_responses.answer_to(_FULL)
 _ALWAYS = b"x-request-id: %s\r\nx-content-type-options: nosniff\r\ncache-control: no-store\r\n"
 
 
 def build_app(
     settings: Settings,
-    clock: Callable[[], int] = instants.now,
+    clock: Callable[[], int] = timestamps.now,
     counts_folder: Path | None = None,
 ) -> App:
     """The whole service on these settings.
@@ -63,21 +65,21 @@ def build_app(
     contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
     vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
     database = database_of(settings)
-    work = Places(settings.max_requests)
+    work = ConcurrencyLimit(settings.max_requests)
     services = Services(
         settings=settings,
         address=settings.address,
         database=database,
-        schemas=Schemas(),
+        schemas=SchemaValidator(),
         blobs=blobs,
         vault=vault,
-        readings=Readings(),
+        read_auditor=ReadAuditor(),
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
         work=work,
-        beginnings=Beginnings(work, database.together),
-        waits=Places(settings.max_connections),
-        transfers=Places(settings.max_transfers),
+        scheduler=RequestScheduler(work, database.batch_reads),
+        waits=ConcurrencyLimit(settings.max_connections),
+        transfers=ConcurrencyLimit(settings.max_transfers),
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
             (_UNMATCHED, *(operation.name for operation in OPERATIONS)),
@@ -86,15 +88,15 @@ def build_app(
         contract=cache(lambda: openapi.encoded(contract())),
         reference=cache(lambda: reference.html_page(contract())),
     )
-    return App(services, _rates_of(settings))
+    return App(services, _rate_limiter_of(settings))
 
 
-def _rates_of(settings: Settings) -> Rates | None:
+def _rate_limiter_of(settings: Settings) -> RateLimiter | None:
     if settings.rate_limit is None:
         return None
-    from gleanery.api.rates import Rates  # takes its time to load, and few need it
+    from gleanery.api.rate_limits import RateLimiter  # takes its time to load, and few need it
 
-    return Rates(settings.rate_limit, settings.rate_limit_storage)
+    return RateLimiter(settings.rate_limit, settings.rate_limit_storage)
 
 
 def has_key(settings: Settings) -> bool:
@@ -112,38 +114,41 @@ def vault_of(settings: Settings) -> Vault:
 
 
 class App:
-    """All operations behind one gate, from ``start`` to ``stop``."""
+    """All operations behind one registry, from ``start`` to ``stop``."""
 
-    def __init__(self, services: Services, rates: Rates | None) -> None:
+    def __init__(self, services: Services, rate_limiter: RateLimiter | None) -> None:
         self._services = services
-        self._rates = rates
+        self._rate_limiter = rate_limiter
         self._router = Router(OPERATIONS)
-        self._vital = {operation.path.encode() for operation in OPERATIONS if operation.is_vital}
-        self._doorkeeper = Doorkeeper(
+        self._always_admitted = {
+            operation.path.encode() for operation in OPERATIONS if operation.always_admit
+        }
+        self._authenticator = Authenticator(
             services.database, services.settings.token_cache_seconds, services.clock
         )
         settings = services.settings
-        self.gate = Gate(
+        self.registry = ConnectionRegistry(
             self, settings.idle_seconds, settings.stall_seconds, settings.max_connections
         )
-        counts_elsewhere = rates is not None and settings.rate_limit_storage is not None
-        self._reads_at_once = services.database.reads_at_once and not counts_elsewhere
+        counts_elsewhere = rate_limiter is not None and settings.rate_limit_storage is not None
+        self._reads_at_once = services.database.synchronous_reads and not counts_elsewhere
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         await self._services.database.open()
         try:
-            await facts.claim_key(self._services.database, self._services.vault)
-            if weakness := await self._services.database.weakness():
+            await metadata.claim_key(self._services.database, self._services.vault)
+            if security_warning := await self._services.database.security_warning():
                 _log.warning(
-                    "the organizations are kept apart only once", extra={"because": weakness}
+                    "the organizations are kept apart only once",
+                    extra={"because": security_warning},
                 )
         except BaseException:
             await self.stop()
             raise
         self._chores = [
             asyncio.create_task(self._sweep()),
-            asyncio.create_task(self.gate.patrol()),
+            asyncio.create_task(self.registry.watch_timeouts()),
         ]
 
     def stop_waiting(self) -> None:
@@ -151,11 +156,11 @@ class App:
         self._services.database.stop_watching()
 
     async def stop(self) -> None:
-        for chore in self._chores:
-            chore.cancel()
+        for bulk_job in self._chores:
+            bulk_job.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
-        if self._rates is not None:
-            await self._rates.close()
+        if self._rate_limiter is not None:
+            await self._rate_limiter.close()
         await self._services.schemas.close()
         await self._services.database.close()
 
@@ -163,7 +168,7 @@ class App:
         s = self._services
         while True:
             try:
-                await facts.follow_key(s.database, s.vault)
+                await metadata.follow_key(s.database, s.vault)
                 await retention.sweep(
                     s.database,
                     s.blobs,
@@ -184,7 +189,7 @@ class App:
     ) -> None:
         """What the server asks of an ASGI application beside requests: to start and to stop."""
         if scope["type"] != "lifespan":
-            raise RuntimeError("requests come through the gate")
+            raise RuntimeError("requests come through the registry")
         await receive()
         try:
             await self.start()
@@ -199,44 +204,48 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
     def enter(self, request: Request) -> GleaneryError | None:
-        if request.path in self._vital:
+        if request.path in self._always_admitted:
             return None
         work = self._services.work
-        organization_id = self._doorkeeper.whose(request) or _NOBODY
-        if self._rates is not None and (fault := self._known_fault(self._rates, request)):
+        organization_id = self._authenticator.cached_organization(request) or _NO_TENANT
+        if self._rate_limiter is not None and (
+            fault := self._known_rate_limit(self._rate_limiter, request)
+        ):
             return fault
-        if not work.has_one_for(organization_id):
+        if not work.has_room_for(organization_id):
             return _FULL
-        request.visit = Visit(work, organization_id)
+        request.slot = Slot(work, organization_id)
         return None
 
     def begin(self, request: Request, start: Callable[[], None]) -> None:
-        if request.visit is None:
+        if request.slot is None:
             start()
         else:
-            self._services.beginnings.add(request.visit, start, self.is_prompt(request))
+            self._services.scheduler.add(request.slot, start, self.runs_inline(request))
 
-    def is_prompt(self, request: Request) -> bool:
+    def runs_inline(self, request: Request) -> bool:
         match = request.head.match  # known of who has asked the same before
-        return self._reads_at_once and match is not None and match.operation.only_reads
+        return self._reads_at_once and match is not None and match.operation.single_read
 
-    def put_off(self, refusal: Callable[[], None]) -> None:
-        self._services.beginnings.put_off(refusal)
+    def defer_rejection(self, refusal: Callable[[], None]) -> None:
+        self._services.scheduler.defer_rejection(refusal)
 
-    def _known_fault(self, rates: Rates, request: Request) -> TooOften | None:
+    def _known_rate_limit(self, rate_limiter: RateLimiter, request: Request) -> RateLimited | None:
         """What can be said against the request without asking anyone."""
-        token_id = self._doorkeeper.known_token(request)
-        standing = None if token_id is None else rates.spent(token_id)
-        if standing is None:
+        token_id = self._authenticator.cached_token(request)
+        rate_limit_headers = None if token_id is None else rate_limiter.spent(token_id)
+        if rate_limit_headers is None:
             return None
-        request.standing = standing.headers
-        return TooOften(standing.seconds)
+        request.rate_limit_headers = rate_limit_headers.headers
+        return RateLimited(rate_limit_headers.seconds)
 
-    def turn_away(self, request: Request, fault: GleaneryError) -> None:
+    def send_rejection(self, request: Request, fault: GleaneryError) -> None:
         started = time.perf_counter()
         id_ = telemetry.request_id(request.headers)
-        answer = _FULL_ANSWER if fault is _FULL else problems.answer_to(fault)
-        request.respond(answer.status, _header_lines(answer, id_, request.standing), (answer.body,))
+        answer = _FULL_ANSWER if fault is _FULL else error_responses.answer_to(fault)
+        request.respond(
+            answer.status, _header_lines(answer, id_, request.rate_limit_headers), (answer.body,)
+        )
         self._services.telemetry.record(_UNMATCHED, request, id_, answer.status, started)
 
     async def serve(self, request: Request) -> None:
@@ -251,33 +260,35 @@ class App:
             name = operation.name
             answer = await self._answer(operation, path, request, id_)
         except GleaneryError as error:
-            answer = problems.answer_to(error)
-            if isinstance(error, Busy | TooOften):
+            answer = error_responses.answer_to(error)
+            if isinstance(error, Overloaded | RateLimited):
                 request.decline()
             if isinstance(error, Unavailable):
                 _log.warning("unavailable", extra={"request_id": id_.decode()}, exc_info=error)
-        except ClientGone:
+        except ClientDisconnected:
             raise
         except Exception:
             _log.exception("internal error", extra={"request_id": id_.decode()})
-            answer = problems.internal_error()
+            answer = error_responses.internal_error()
         await self._send(request, answer, name, id_, started)
 
     async def refuse(self, request: Request, fault: GleaneryError) -> None:
         id_ = telemetry.request_id(request.headers)
-        await self._send(request, problems.answer_to(fault), _UNMATCHED, id_, time.perf_counter())
+        await self._send(
+            request, error_responses.answer_to(fault), _UNMATCHED, id_, time.perf_counter()
+        )
 
     async def _send(
-        self, request: Request, answer: Answer, name: str, id_: bytes, started: float
+        self, request: Request, answer: Response, name: str, id_: bytes, started: float
     ) -> None:
         try:
-            headers = _header_lines(answer, id_, request.standing)
+            headers = _header_lines(answer, id_, request.rate_limit_headers)
             request.respond(answer.status, headers, (answer.body, *answer.more))
             if request.is_behind:
                 await request.taken()
             if answer.rest is not None and request.method != "HEAD":
                 await _send_rest(request, answer.rest)
-        except ClientGone:
+        except ClientDisconnected:
             raise
         except Exception:  # the client sees that it is cut short
             _log.exception("an answer is broken off", extra={"request_id": id_.decode()})
@@ -287,18 +298,18 @@ class App:
 
     async def _answer(
         self, operation: Operation, path: dict[str, str], request: Request, id_: bytes
-    ) -> Answer:
-        organization_id, token_id = _NOBODY, None
+    ) -> Response:
+        organization_id, token_id = _NO_TENANT, None
         if operation.scope is not None:
-            grant = await self._doorkeeper.admit(request, operation.scope)
+            grant = await self._authenticator.admit(request, operation.scope)
             organization_id, token_id = grant.organization_id, grant.token_id
-            if request.visit is not None:
-                request.visit.be_of(organization_id)
-            if self._rates is not None:
-                await self._count(self._rates, grant.token_id, request)
+            if request.slot is not None:
+                request.slot.assign_tenant(organization_id)
+            if self._rate_limiter is not None:
+                await self._count(self._rate_limiter, grant.token_id, request)
         asked = request.head.asked or _asked(operation, path, request.head)
         cursor = asked.cursor if request.cursor is None else request.cursor
-        call: AnyCall = Call(
+        context: AnyContext = RequestContext(
             self._services,
             organization_id,
             token_id,
@@ -311,48 +322,50 @@ class App:
         )
         handler = operation.handler
         if operation.body is not None:
-            handler = await self._bind_body(operation, call)
-        return await handler(call)
+            handler = await self._bind_body(operation, context)
+        return await handler(context)
 
-    async def _count(self, rates: Rates, token_id: int, request: Request) -> None:
-        standing = await rates.count(token_id)
-        request.standing = standing.headers
-        if standing.is_over:
-            raise TooOften(standing.seconds)
+    async def _count(self, rate_limiter: RateLimiter, token_id: int, request: Request) -> None:
+        rate_limit_headers = await rate_limiter.count(token_id)
+        request.rate_limit_headers = rate_limit_headers.headers
+        if rate_limit_headers.is_over:
+            raise RateLimited(rate_limit_headers.seconds)
 
-    async def _bind_body(self, operation: Operation, call: AnyCall) -> Handler:
+    async def _bind_body(self, operation: Operation, context: AnyContext) -> Handler:
         """Binds the body and chooses the handler for the way it is written."""
-        settings, request = self._services.settings, call.request
+        settings, request = self._services.settings, context.request
         headers = request.headers
         if operation.body is bytes:
             binding.refuse_coding(headers)
-            call.body = binding.read_chunks(request, settings.max_file_bytes)
+            context.body = binding.read_chunks(request, settings.max_file_bytes)
             return operation.handler
-        known = [binding.Media.JSON] + [binding.Media.LINES] * (operation.lines is not None)
+        known = [binding.Media.JSON] + [binding.Media.LINES] * (
+            operation.ndjson_handler is not None
+        )
         media = binding.media_of(headers, *known)
-        if operation.lines is not None:
-            call.idempotency_key = binding.idempotency_key(headers)
-        if media is binding.Media.LINES and operation.lines is not None:
-            call.body = binding.read_lines(request, settings.max_body_bytes)
-            return operation.lines
+        if operation.ndjson_handler is not None:
+            context.idempotency_key = binding.idempotency_key(headers)
+        if media is binding.Media.LINES and operation.ndjson_handler is not None:
+            context.body = binding.read_lines(request, settings.max_body_bytes)
+            return operation.ndjson_handler
         text = await binding.read_body(request, settings.max_body_bytes)
         bind = partial(binding.bind_body, operation.body, text, settings.max_records)
-        call.body = bind() if len(text) < _LARGE_BODY else await asyncio.to_thread(bind)
+        context.body = bind() if len(text) < _LARGE_BODY else await asyncio.to_thread(bind)
         return operation.handler
 
 
-def _asked(operation: Operation, path: dict[str, str], head: Head) -> binding.Asked:
-    binding.bind_path(path, operation.creates)
-    asked = binding.Asked()
+def _asked(operation: Operation, path: dict[str, str], head: Head) -> binding.BoundQuery:
+    binding.bind_path(path, operation.creates_resource)
+    asked = binding.BoundQuery()
     if operation.query is not None:
         asked = binding.bind_query(operation.query, head.query)
     head.asked = asked
     return asked
 
 
-def _header_lines(answer: Answer, id_: bytes, standing: Iterable[Header]) -> bytes:
+def _header_lines(answer: Response, id_: bytes, rate_limit_headers: Iterable[Header]) -> bytes:
     lines = _ALWAYS % id_
-    for header in (*standing, *answer.headers):
+    for header in (*rate_limit_headers, *answer.headers):
         lines += b"%s: %s\r\n" % header
     if answer.status != _NOT_MODIFIED:  # of which only what has changed is told
         length = answer.length

@@ -1,4 +1,4 @@
-"""From the bytes of a request to checked arguments, or to every fault that they have."""
+"""From the bytes of a request to checked arguments, or to every detail that they have."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from gleanery import batches, jsontext
-from gleanery.api.request import Request
-from gleanery.errors import Fault, Invalid, NotFound, TooLarge, UnsupportedMedia
-from gleanery.fields import Name
-from gleanery.records import Output, OutputIn
+from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, NotFound, UnsupportedMedia
+from gleanery.http.request import Request
+from gleanery.models import batches
+from gleanery.models.fields import Name
+from gleanery.models.requests import Output, OutputIn
+from gleanery.values import json_text
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
@@ -44,7 +45,7 @@ def bind_path(named: dict[str, str], creates: bool) -> None:
         except ValidationError as error:
             if not creates:
                 raise NotFound from None
-            raise Invalid(*_faults(("path", parameter), error)) from None
+            raise InvalidRequest(*_faults(("path", parameter), error)) from None
 
 
 @lru_cache(maxsize=4096)
@@ -56,7 +57,7 @@ def _checked_name(text: str) -> str:
 # --- query --------------------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
+class BoundQuery(NamedTuple):
     """The query of a request; parameters that the operation does not know are ignored."""
 
     query: Any = None
@@ -65,19 +66,19 @@ class Asked(NamedTuple):
     cursor: int = 0
 
 
-def bind_query(model: type[BaseModel], raw: bytes) -> Asked:
+def bind_query(model: type[BaseModel], raw: bytes) -> BoundQuery:
     given = _parsed(raw)
     try:
         query = model.model_validate(given)
     except ValidationError as error:
-        raise Invalid(*_faults(("query",), error)) from None
+        raise InvalidRequest(*_faults(("query",), error)) from None
     known = model.model_fields.keys() & given.keys() - {"cursor"}
     repeated = tuple((name, given[name]) for name in sorted(known))
-    return Asked(query, repeated, getattr(query, "cursor", 0))
+    return BoundQuery(query, repeated, getattr(query, "cursor", 0))
 
 
 def _parsed(raw: bytes) -> dict[str, str]:
-    """The parameters as written. One that is given twice says two things: a fault."""
+    """The parameters as written. One that is given twice says two things: a detail."""
     if not raw:
         return {}
     try:
@@ -85,15 +86,15 @@ def _parsed(raw: bytes) -> dict[str, str]:
             raw.decode("ascii"), keep_blank_values=True, errors="strict", separator="&"
         )
     except ValueError:
-        raise Invalid(
-            Fault(("query",), "expected percent-encoded UTF-8", "query_encoding")
+        raise InvalidRequest(
+            ErrorDetail(("query",), "expected percent-encoded UTF-8", "query_encoding")
         ) from None
     asked = dict(pairs)
     if len(asked) != len(pairs):
         times = Counter(name for name, _ in pairs)
-        raise Invalid(
+        raise InvalidRequest(
             *(
-                Fault(("query", name), "given more than once", "given_twice")
+                ErrorDetail(("query", name), "given more than once", "given_twice")
                 for name in times
                 if times[name] > 1
             )
@@ -136,8 +137,8 @@ def idempotency_key(headers: Headers) -> str | None:
     if key is None:
         return None
     if not _IDEMPOTENCY_KEY.fullmatch(key):
-        raise Invalid(
-            Fault(
+        raise InvalidRequest(
+            ErrorDetail(
                 ("header", "idempotency-key"),
                 "expected 1 to 255 printable ASCII characters without space",
                 "idempotency_key",
@@ -176,9 +177,9 @@ async def read_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _too_large(request: Request, limit: int) -> TooLarge:
+def _too_large(request: Request, limit: int) -> BodyTooLarge:
     request.keep_alive = False  # or the rest of the body would be read to its end
-    return TooLarge(limit)
+    return BodyTooLarge(limit)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -205,24 +206,26 @@ def _outputs(text: bytes, max_records: int) -> list[Output]:
 
 
 def bind_strictly(type_: Any, text: bytes, max_records: int) -> Any:
-    """By the model; of an array, every element's every fault is told."""
+    """By the model; of an array, every element's every detail is told."""
     if not text:
-        raise Invalid(Fault(("body",), "The body is empty", "json"))
+        raise InvalidRequest(ErrorDetail(("body",), "The body is empty", "json"))
     try:
-        value = jsontext.decode(text)
+        value = json_text.decode(text)
         if isinstance(value, list) and len(value) > max_records:
-            raise Invalid(
-                Fault(("body",), f"The array may hold {max_records} records at most", "too_long")
+            raise InvalidRequest(
+                ErrorDetail(
+                    ("body",), f"The array may hold {max_records} records at most", "too_long"
+                )
             )
         return _validator(type_).validate_python(value)
-    except jsontext.BadJson as error:
-        raise Invalid(Fault(("body",), str(error), "json")) from None
+    except json_text.BadJson as error:
+        raise InvalidRequest(ErrorDetail(("body",), str(error), "json")) from None
     except ValidationError as error:
-        raise Invalid(*_faults(("body",), error)) from None
+        raise InvalidRequest(*_faults(("body",), error)) from None
 
 
-def _faults(where: tuple[str, ...], error: ValidationError) -> Iterable[Fault]:
-    """pydantic's faults without the values: those may be credentials."""
-    for fault in error.errors(include_url=False, include_context=False, include_input=False):
-        words = _WORDS.get(fault["type"], fault["msg"])
-        yield Fault((*where, *map(str, fault["loc"])), words, fault["type"])
+def _faults(where: tuple[str, ...], error: ValidationError) -> Iterable[ErrorDetail]:
+    """pydantic's details without the values: those may be credentials."""
+    for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        words = _WORDS.get(detail["type"], detail["msg"])
+        yield ErrorDetail((*where, *map(str, detail["loc"])), words, detail["type"])

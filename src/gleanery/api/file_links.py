@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from gleanery.blobs import Blobs, S3Blobs
-from gleanery.store import files
-from gleanery.store.files import BLOB_URL, FILE_URL, ID_BYTES, ID_LETTERS, SIGNATURE
-from gleanery.vault import Vault
+from gleanery.security.vault import Vault
+from gleanery.storage import files
+from gleanery.storage.files import BLOB_URL, FILE_URL, ID_BYTES, ID_LETTERS, SIGNATURE
 
 _PURPOSE = "file links"
 _MOST_DIGITS = 18

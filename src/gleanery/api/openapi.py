@@ -9,18 +9,19 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
 
-from gleanery import __version__, tokens
-from gleanery.api import problems
+from gleanery import __version__
+from gleanery.api import error_responses
 from gleanery.api.binding import IDEMPOTENCY_KEY
 from gleanery.api.operations import Operation
-from gleanery.fields import Name
+from gleanery.models.fields import Name
+from gleanery.security import tokens
 from gleanery.settings import Settings
 
 Document = dict[str, Any]
 _REF = "#/components/schemas/{model}"
 
 
-class FaultOut(TypedDict):
+class ErrorDetailOut(TypedDict):
     """One thing that is wrong with a request. The value itself is never repeated."""
 
     loc: list[str]
@@ -28,10 +29,10 @@ class FaultOut(TypedDict):
     type: str
 
 
-class Problem(TypedDict):
+class ErrorBody(TypedDict):
     """What every error answers."""
 
-    detail: list[FaultOut]
+    detail: list[ErrorDetailOut]
 
 
 def document(operations: Sequence[Operation], settings: Settings) -> Document:
@@ -71,11 +72,11 @@ class _Schemas:
     """All types of the table as JSON Schema, those with a name shared under components."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
-        types: dict[str, tuple[Any, Any]] = {"problem": (Problem, "serialization")}
+        types: dict[str, tuple[Any, Any]] = {"problem": (ErrorBody, "serialization")}
         for operation in operations:
             types[f"{operation.name} body"] = (operation.body, "validation")
             types[f"{operation.name} query"] = (operation.query, "validation")
-            types[f"{operation.name} answer"] = (operation.answer, "serialization")
+            types[f"{operation.name} answer"] = (operation.response, "serialization")
         inputs = [
             (name, mode, TypeAdapter(type_))
             for name, (type_, mode) in types.items()
@@ -114,7 +115,7 @@ def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> D
     row: Document = {
         "operationId": operation.name,
         "summary": operation.title,
-        "description": operation.words
+        "description": operation.description
         + (f"\n\nNeeds the scope `{operation.scope}`." if operation.scope else ""),
         "tags": [operation.path.split("/")[2] if operation.scope else "service"],
         "security": [{"token": []}] if operation.scope else [],
@@ -138,7 +139,7 @@ def _parameters(operation: Operation, schemas: _Schemas) -> list[Document]:
         {"name": name, "in": "path", "required": True, "schema": name_schema}
         for name in operation.path_parameters
     ]
-    if operation.lines is not None:
+    if operation.ndjson_handler is not None:
         found.append(
             {
                 "name": "Idempotency-Key",
@@ -183,17 +184,17 @@ def _responses(operation: Operation, schemas: _Schemas) -> Document:
             "content": {operation.media: {"schema": schemas.answer(operation)}},
         }
     }
-    if operation.answer is bytes:
+    if operation.response is bytes:
         responses["206"] = {**responses["200"], "description": "The part that Range asks for."}
         responses["304"] = {"description": "The client has it, as If-None-Match says."}
     for status in operation.error_statuses():
         responses[str(status)] = {
-            "description": problems.MEANING[status],
+            "description": error_responses.MEANING[status],
             "content": {"application/json": {"schema": schemas.problem}},
         }
-        if status in problems.HEADERS_OF:
+        if status in error_responses.HEADERS_OF:
             responses[str(status)]["headers"] = {
                 name: {"schema": {"type": "string"}, "required": True}
-                for name in problems.HEADERS_OF[status]
+                for name in error_responses.HEADERS_OF[status]
             }
     return responses

@@ -153,7 +153,7 @@ def _html_section(s: Section) -> str:
 <p><strong>{escape(s.title)}.</strong> {_html_words(s.words)}</p>
 {_html_rows(s.parameters)}
 {f"<p>Body: {_html_type_link(s.body)}</p>" if s.body else ""}
-<p>Answer: {_html_type_link(s.answer)}</p>
+<p>Response: {_html_type_link(s.answer)}</p>
 <table>{statuses}</table>
 """
 
@@ -205,7 +205,7 @@ def markdown(contract: Document) -> str:
         "",
         "Every `/v1` route but `/v1/blobs` needs `Authorization: Bearer <token>`. HEAD is answered",
         "wherever GET is. Dates are `YYYY-MM-DDTHH:MM:SSZ`. Every error has the shape of",
-        "`Problem`.",
+        "`ErrorBody`.",
         "",
     ]
     for s in sections(contract):
@@ -213,7 +213,7 @@ def markdown(contract: Document) -> str:
         lines += _markdown_rows("parameter", s.parameters)
         lines += [f"Body: `{s.body}`", ""] if s.body else []
         statuses = ", ".join(code for code, _ in s.statuses)
-        lines += [f"Answer: `{s.answer}`. Statuses: {statuses}.", ""]
+        lines += [f"Response: `{s.answer}`. Statuses: {statuses}.", ""]
     lines += ["## Types", ""]
     for name, schema in contract["components"]["schemas"].items():
         lines += [f"### {name}", "", _words(schema), ""]

@@ -14,10 +14,10 @@ from typer.main import get_group
 from gleanery import __version__
 from gleanery.errors import GleaneryError, SettingsError
 
-_ROOMS = {
-    "serve": "serving",
-    "demo": "sample",
-    "migrate": "serving",
+COMMAND_MODULES = {
+    "serve": "serve",
+    "demo": "demo",
+    "migrate": "serve",
     "backup": "backups",
     "restore": "backups",
     "restored": "backups",
@@ -30,12 +30,12 @@ class _Commands(TyperGroup):
     """Opens a room when it is asked for: serve need not wait for what draws tables."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(_ROOMS)
+        return list(COMMAND_MODULES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in _ROOMS:
+        if cmd_name not in COMMAND_MODULES:
             return None
-        room = import_module(f"gleanery.cli.{_ROOMS[cmd_name]}")
+        room = import_module(f"gleanery.cli.{COMMAND_MODULES[cmd_name]}")
         return get_group(room.app).commands[cmd_name]
 
 

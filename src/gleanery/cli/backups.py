@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from gleanery import backup, instants
-from gleanery.cli.opened import must_exist, with_database
+from gleanery.admin import backup
+from gleanery.cli.database import must_exist, with_database
 from gleanery.cli.options import DEFAULT, Blobs, Data, DatabaseUrl, option, secret_key
-from gleanery.cli.screen import bars, counted
+from gleanery.cli.terminal import bars, counted
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
-from gleanery.store import restored
+from gleanery.storage.maintenance import restore
+from gleanery.values import timestamps
 
 app = typer.Typer()
 
@@ -87,6 +88,6 @@ def restored_command(data: Data = DEFAULT.data, database: DatabaseUrl = None) ->
     """
     with bars() as begin:
         sent = with_database(
-            data, database, lambda db: restored.begin_anew(db, instants.now, begin)
+            data, database, lambda db: restore.begin_anew(db, timestamps.now, begin)
         )
     typer.echo(f"{counted(sent, 'output')} will be sent again.")

@@ -1,4 +1,4 @@
-"""``gleanery keys``: list, change and give up the keys that values are sealed with."""
+"""``gleanery keys``: list, change and give up the keys that values are encrypted with."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.table import Table
 
-from gleanery import rotate
-from gleanery.cli.opened import where, with_database
+from gleanery.admin import key_rotation
+from gleanery.cli.database import where, with_database
 from gleanery.cli.options import DEFAULT, Data, DatabaseUrl, option
-from gleanery.cli.screen import bars, show
+from gleanery.cli.terminal import bars, show
 from gleanery.settings import Settings
-from gleanery.store.database import Engine
+from gleanery.storage.database import Engine
 
 app = typer.Typer()
 keys_app = typer.Typer(
-    help="List, change and give up the keys that cookie and local-storage values are sealed with.",
+    help="List, change and give up the keys that cookie and local-storage values are encrypted with.",
     no_args_is_help=True,
 )
 app.add_typer(keys_app, name="keys")
@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 @keys_app.command("list")
 def list_keys(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None:
-    """List the keys by their fingerprints, with how many values each has sealed."""
+    """List the keys by their fingerprints, with how many values each has encrypted."""
     table = Table("Key", "Values", "State", box=None)
-    for key in _with_keys(data, database, rotate.list_keys):
-        states = ["missing", "at hand"][key.is_at_hand] + (", seals" if key.seals else "")
+    for key in _with_keys(data, database, key_rotation.list_keys):
+        states = ["missing", "at hand"][key.is_at_hand] + (", encrypts" if key.encrypts else "")
         table.add_row(key.fingerprint, str(key.values), states)
     show(table)
 
@@ -45,8 +45,10 @@ def rotate_keys(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None
     key, put a new one in front of it on every node first, and take the old one away afterwards.
     """
     with bars() as begin:
-        done = _with_keys(data, database, partial(rotate.rotate, begin=begin))
-    typer.echo(f"{done.values} values are sealed anew; all that opens is under the key {done.key}.")
+        done = _with_keys(data, database, partial(key_rotation.rotate, begin=begin))
+    typer.echo(
+        f"{done.values} values are encrypted anew; all that opens is under the key {done.key}."
+    )
     if done.broken:
         typer.echo(
             f"{done.broken} values open with no key at hand and are as they were: gleanery keys "
@@ -63,11 +65,11 @@ def forget_keys(
     database: DatabaseUrl = None,
 ) -> None:
     """Give up keys that are lost: remove the values that no key at hand opens."""
-    count = _with_keys(data, database, rotate.count_lost)
+    count = _with_keys(data, database, key_rotation.count_lost)
     typer.echo(f"{count} cookie and local-storage values open with no key at hand.", err=True)
     if not yes:
         typer.confirm("Remove them and go on with the key at hand, or a new one?", abort=True)
-    forgotten = _with_keys(data, database, rotate.forget_lost)
+    forgotten = _with_keys(data, database, key_rotation.forget_lost)
     typer.echo(f"{forgotten} values are removed; everything that is left opens.")
 
 

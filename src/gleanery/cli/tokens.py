@@ -9,13 +9,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gleanery import instants, tokens
-from gleanery.cli.opened import with_database
+from gleanery.cli.database import with_database
 from gleanery.cli.options import DEFAULT, Data, DatabaseUrl, option
-from gleanery.cli.screen import show
+from gleanery.cli.terminal import show
 from gleanery.errors import SettingsError
-from gleanery.store import organizations
-from gleanery.store.database import Engine
+from gleanery.security import tokens
+from gleanery.storage import organizations
+from gleanery.storage.database import Engine
+from gleanery.values import timestamps
 
 app = typer.Typer()
 token_app = typer.Typer(
@@ -41,7 +42,7 @@ def create_token(
     database: DatabaseUrl = None,
 ) -> None:
     """Print a new token, alone on standard output. It is shown this once and stored nowhere."""
-    now = instants.now()
+    now = timestamps.now()
     chosen, expires = _scopes(scopes), _expiry(expires_in, now)
     if not organization.strip() or len(organization) > 200 or "\0" in organization:
         raise SettingsError("--organization must be a name of 1 to 200 characters")
@@ -56,15 +57,15 @@ def create_token(
 def list_tokens(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None:
     """List all tokens: their numbers and what they allow, never the tokens themselves."""
     table = Table("ID", "Organization", "Scopes", "Created", "Expires", "State", box=None)
-    now = instants.now()
+    now = timestamps.now()
     for token in with_database(data, database, organizations.list_tokens):
         expired = token.expires is not None and token.expires <= now
         table.add_row(
             str(token.id),
             Text(token.organization),
             ",".join(token.scopes),
-            instants.render_moment(token.created),
-            instants.render_moment(token.expires) if token.expires is not None else "never",
+            timestamps.render_moment(token.created),
+            timestamps.render_moment(token.expires) if token.expires is not None else "never",
             "revoked" if token.revoked else "expired" if expired else "valid",
         )
     show(table)
@@ -79,7 +80,7 @@ def revoke_token(
     database: DatabaseUrl = None,
 ) -> None:
     """Make a token worthless, on every node within seconds."""
-    now = instants.now()
+    now = timestamps.now()
     with_database(data, database, lambda db: organizations.revoke_token(db, token_id, now))
     typer.echo(f"Token {token_id} is revoked.")
 
@@ -104,4 +105,4 @@ def _expiry(text: str | None, now: int) -> int | None:
     seconds = int(match[1]) * _UNITS[match[2]]
     if seconds > _LONGEST_LIFE:
         raise SettingsError("--expires-in may be 100 years at most; leave it out for no end")
-    return now + seconds * instants.SECOND
+    return now + seconds * timestamps.SECOND

@@ -1,0 +1,1 @@
+"""One module per resource: each handler decodes, calls one storage function and encodes."""

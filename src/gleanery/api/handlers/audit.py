@@ -1,0 +1,15 @@
+"""The audit log over HTTP."""
+
+from __future__ import annotations
+
+from gleanery.api.context import RequestContext, Response
+from gleanery.models.requests import AuditQuery
+from gleanery.storage import audit
+from gleanery.values.json_text import encode
+
+
+async def get_audit(context: RequestContext[AuditQuery, None]) -> Response:
+    page = await audit.read_log(
+        context.database, context.organization_id, context.cursor, context.query.limit
+    )
+    return Response(encode(page))

@@ -1,0 +1,39 @@
+"""What the service tells of itself, to anyone: is it well, what does it count, what can it do."""
+
+from __future__ import annotations
+
+from gleanery.api.context import AnyContext, Response
+from gleanery.errors import Unavailable
+from gleanery.storage import migrations
+
+_PAGE_POLICY = b"default-src 'none'; style-src 'unsafe-inline'"
+
+
+async def healthz(context: AnyContext) -> Response:
+    return Response(b'{"status":"ok"}')
+
+
+async def readyz(context: AnyContext) -> Response:
+    database = context.services.database
+    if await database.schema_number() != migrations.newest(database.engine):
+        raise Unavailable("The database's schema is not this program's: run gleanery migrate")
+    return Response(b'{"status":"ready"}')
+
+
+async def metrics(context: AnyContext) -> Response:
+    return Response(
+        context.services.telemetry.exposition(),
+        content_type=b"text/plain; version=0.0.4; charset=utf-8",
+    )
+
+
+async def openapi(context: AnyContext) -> Response:
+    return Response(context.services.contract())
+
+
+async def docs(context: AnyContext) -> Response:
+    return Response(
+        context.services.reference(),
+        content_type=b"text/html; charset=utf-8",
+        headers=((b"content-security-policy", _PAGE_POLICY),),
+    )

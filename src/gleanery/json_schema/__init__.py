@@ -1,0 +1,1 @@
+"""Validation of data against JSON SchemaValidator, in a separate process with limits."""

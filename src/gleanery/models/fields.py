@@ -1,0 +1,156 @@
+"""The kinds of value that a client may write: how each is checked, and its JSON Schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from gleanery.values import countries, hostnames, timestamps
+
+LARGEST_CURSOR = 2**63 - 1
+LONGEST_NAME = 200
+_NO_EXPIRY = -1
+
+
+def as_validation_error(type_: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The check, its ValueError told to the caller as a fault of a stable type."""
+
+    def validate(value: Any) -> Any:
+        try:
+            return check(value)
+        except ValueError as error:
+            raise PydanticCustomError(type_, "{reason}", {"reason": str(error)}) from None
+
+    return validate
+
+
+def _matching(pattern: str, reason: str) -> Callable[[str], str]:
+    form = re.compile(pattern.removesuffix("$") + r"\Z")
+
+    def check(value: str) -> str:
+        if not form.match(value):
+            raise ValueError(reason)
+        return value
+
+    return check
+
+
+def _whole_number(value: str) -> int:
+    """ASCII digits only: Python's int() also takes signs, underscores and other scripts."""
+    if not re.fullmatch(r"0|[1-9][0-9]{0,18}", value):
+        raise ValueError("expected a whole number in plain digits, not above 2^63-1")
+    return int(value)
+
+
+def _integral(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _expiry(value: Any) -> int | None:
+    """Seconds since 1970 of a date-time or of a number of seconds; None for -1 and for absent."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if len(value) < len("YYYY-MM-DDTHH:MM:SS"):
+            raise ValueError("expected a date-time such as 2030-01-01T00:00:00Z")
+        return timestamps.parse(value) // timestamps.SECOND
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise ValueError("expected an ISO 8601 date-time or whole seconds since 1970")
+    if not _NO_EXPIRY <= value <= timestamps.LAST:
+        raise ValueError("expected seconds since 1970, or -1 for no expiry")
+    return None if value == _NO_EXPIRY else int(value)
+
+
+def _region(code: str) -> str:
+    key = countries.region_key(code)
+    if key is None:
+        raise ValueError("expected an ISO 3166-2 code such as DE-BY")
+    return key
+
+
+def _schema(**extra: Any) -> Any:
+    return Field(json_schema_extra=extra)
+
+
+# No NUL: PostgreSQL's text can't hold one.
+_TEXT = r"^[^\x00]*$"
+# A line break would end the header that a browser makes of it.
+_HEADER_TEXT = r"^[^\x00\r\n]*$"
+# A group or job is also a path segment: no slash, no control character, not "." or "..".
+_NAME = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/]{1,200}$"
+FILE_ID = r"^[0-9a-f]{32}$"
+check_name = _matching(_NAME, "expected 1 to 200 characters, no slash or control, not . or ..")
+
+Text = Annotated[
+    str,
+    AfterValidator(as_validation_error("text", _matching(_TEXT, "may not hold a NUL"))),
+    _schema(pattern=_TEXT),
+]
+HeaderText = Annotated[
+    str,
+    AfterValidator(
+        as_validation_error("text", _matching(_HEADER_TEXT, "may not hold NUL, CR or LF"))
+    ),
+    _schema(pattern=_HEADER_TEXT),
+]
+Name = Annotated[
+    str,
+    AfterValidator(as_validation_error("name", check_name)),
+    _schema(pattern=_NAME),
+]
+FileId = Annotated[
+    str,
+    AfterValidator(
+        as_validation_error("file_id", _matching(FILE_ID, "expected 32 digits and letters a to f"))
+    ),
+    _schema(pattern=FILE_ID),
+]
+Domain = Annotated[
+    str,
+    AfterValidator(as_validation_error("domain", hostnames.normalize)),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": hostnames.LONGEST,
+            "anyOf": [{"pattern": hostnames.DOMAIN}, {"format": "idn-hostname"}],
+        }
+    ),
+]
+Expiry = Annotated[
+    int | None,
+    BeforeValidator(as_validation_error("expires", _expiry)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "format": "date-time"},
+                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": timestamps.LAST},
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+Moment = Annotated[
+    int,
+    BeforeValidator(as_validation_error("date_time", timestamps.parse)),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
+    ),
+]
+# In JSON 7.0 is an integer as much as 7 is.
+GroupNumber = Annotated[int, Field(ge=0, le=LARGEST_CURSOR), BeforeValidator(_integral)]
+Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(_integral)]
+AskedGroupNumber = Annotated[
+    int,
+    Field(ge=0, le=LARGEST_CURSOR),
+    BeforeValidator(as_validation_error("whole_number", _whole_number)),
+]
+WholeNumber = Annotated[int, BeforeValidator(as_validation_error("whole_number", _whole_number))]
+Region = Annotated[
+    str,
+    AfterValidator(as_validation_error("region", _region)),
+    _schema(pattern=countries.REGION_FORM),
+]

@@ -1,0 +1,1 @@
+"""Admission control: concurrency limits, the fair queue and the order in which requests start."""

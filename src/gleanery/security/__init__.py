@@ -1,0 +1,1 @@
+"""Secrets: encryption of stored values, secret-key files and access tokens."""

@@ -1,0 +1,1 @@
+"""Long work on a group, done in short transactions that survive a crash."""

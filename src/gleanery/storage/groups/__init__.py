@@ -1,0 +1,1 @@
+"""Groups as clients see them: settings, jobs and counts."""

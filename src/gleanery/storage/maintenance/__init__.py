@@ -1,0 +1,1 @@
+"""Work on the whole database: retention, key rotation, snapshots and restore."""

@@ -1,0 +1,1 @@
+"""The server engine: PostgreSQL."""

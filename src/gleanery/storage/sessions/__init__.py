@@ -1,0 +1,1 @@
+"""Session state in the database: cookies and local storage, with encrypted values."""

@@ -1,0 +1,82 @@
+"""``gleanery demo`` as a newcomer meets it: every line it prints works when pasted."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.support.process import Running, gleanery
+
+
+def pasted(line: str, token: str) -> httpx2.Response:
+    """What a shell and curl would do with the line."""
+    words = iter(shlex.split(line.replace("$TOKEN", token))[1:])
+    headers, data, url = {}, None, ""
+    for word in words:
+        if word == "-H":
+            name, _, value = next(words).partition(": ")
+            headers[name] = value
+        elif word == "-d":
+            data = next(words)
+        else:
+            url = word
+    return httpx2.request("POST" if data else "GET", url, headers=headers, content=data)
+
+
+def test_every_printed_line_works_when_pasted(tmp_path: Path) -> None:
+    with Running("demo", "--port", "0") as running:
+        running.wait_for(
+            lambda: any('/v1/cookies"' in line and "-d" in line for line in running.out)
+        )
+        text = "".join(running.out).replace("\\\n", "")
+        [token] = [line[6:] for line in text.splitlines() if line.startswith("TOKEN=")]
+        address = text.split(" at ", 1)[1].split()[0]
+        running.wait_ready(address)
+        curls = [line for line in text.splitlines() if line.startswith("curl")]
+        assert len(curls) == 8
+        for line in curls:
+            answer = pasted(line, token)
+            assert answer.status_code == 200, line
+            found = answer.json()
+            assert found.get("items", found) if isinstance(found, dict) else found, line
+        assert httpx2.get(f"{address}/docs").status_code == 200
+        assert running.stop(signal.SIGINT) == 0
+        assert "Traceback" not in "".join(running.log)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_nothing_is_kept(tmp_path: Path, number: int) -> None:
+    with Running("demo", "--port", "0", TMPDIR=str(tmp_path)) as running:
+        running.wait_for(lambda: any(line.startswith("TOKEN=") for line in running.out))
+        assert list(tmp_path.iterdir())
+        running.stop(number)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_other_data_is_left_alone(tmp_path: Path) -> None:
+    data = ["--data", str(tmp_path)]
+    gleanery("token", "create", "--organization", "real", *data)
+    ended = gleanery("demo", "--port", "0", *data)
+    assert ended.returncode == 2
+    assert "not a finished sample" in ended.stderr
+    assert "Harvest" not in gleanery("token", "list", *data).stdout
+
+
+def test_a_kept_sample_is_not_made_twice(tmp_path: Path) -> None:
+    counts = []
+    for _ in range(2):
+        with Running("demo", "--port", "0", "--data", str(tmp_path / "kept")) as running:
+            running.wait_for(lambda: any(line.startswith("TOKEN=") for line in running.out))
+            text = "".join(running.out)
+            token = text.split("TOKEN=")[1].split()[0]
+            address = text.split(" at ", 1)[1].split()[0]
+            running.wait_ready(address)
+            header = {"Authorization": f"Bearer {token}"}
+            url = f"{address}/v1/outputs/news"
+            page = httpx2.get(url, params={"limit": 1000}, headers=header).json()
+            counts.append(len(page["items"]))
+    assert counts == [500, 500]

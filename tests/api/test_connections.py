@@ -1,0 +1,463 @@
+"""What clients do to a connection that no library would do: slow, broken, early, half closed."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from gleanery.values import timestamps
+from tests.conftest import fresh_settings
+from tests.support import raw_http as raw
+from tests.support.service import Client, Service
+
+STALL_SECONDS = 1
+JSON = "Content-Type: application/json"
+
+
+@pytest.fixture(scope="module")
+def strict(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """A service that soon gives up slow clients."""
+    settings = fresh_settings("sqlite", request, tmp_path_factory.mktemp("strict"))
+    running = Service(replace(settings, idle_seconds=2, stall_seconds=STALL_SECONDS))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def caller(strict: Service) -> Iterator[Client]:
+    with strict.client() as client:
+        client.store("group", {"job_id": "j", "source_url": "u", "data": {"text": "x" * 900_000}})
+        yield client
+
+
+def connected(service: Service) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", service.settings.port), timeout=20)
+
+
+def head(client: Client, method: str, path: str, *headers: str) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {client.token}"]
+    return "\r\n".join([*lines, *headers, "", ""]).encode()
+
+
+def read_all(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def statuses(received: bytes) -> list[bytes]:
+    return [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]]
+
+
+def detail_type(received: bytes) -> str:
+    body = received.partition(b"\r\n\r\n")[2]
+    return str(json.loads(body)["detail"][0]["type"])
+
+
+# --- what is not HTTP, or too much of it --------------------------------------------------------
+
+
+def test_what_is_not_http_is_told_so_in_the_form_of_every_error(strict: Service) -> None:
+    for rubbish in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET\r\n\r\n"):
+        answer = raw.exchange(strict.url, rubbish)
+        assert (answer.status, answer.headers["connection"]) == (400, "close")
+        assert json.loads(answer.body)["detail"][0]["type"] == "bad_request"
+
+
+LENGTH, CHUNKS = "Content-Length: 5", "Transfer-Encoding: chunked"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (LENGTH, CHUNKS),
+        (CHUNKS, LENGTH),
+        (LENGTH, "Content-Length: 6"),
+        ("Content-Length: +5",),
+        ("Content-Length : 5",),
+        ("Transfer-Encoding: chunked, identity",),
+        ("Transfer-Encoding: xchunked",),
+        (f"X: y\n{CHUNKS}",),
+        (f" {CHUNKS}",),
+    ],
+)
+def test_where_a_body_ends_is_never_in_doubt(
+    strict: Service, caller: Client, headers: tuple[str, ...]
+) -> None:
+    """Else a proxy in front could take for a body what is another client's request to us."""
+    hidden = b"0\r\n\r\n" + head(caller, "DELETE", "/v1/groups/group")
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "POST", "/v1/cookies", JSON, *headers) + hidden)
+        assert statuses(read_all(connection)) == [b"400"]
+    assert caller.get("/v1/groups/group").status_code == 200
+
+
+def test_a_body_that_breaks_off_in_rubbish_is_a_bad_request(
+    strict: Service, caller: Client
+) -> None:
+    start = head(caller, "POST", "/v1/cookies", "Transfer-Encoding: chunked", JSON)
+    answer = raw.exchange(strict.url, start + b"2\r\n[]\r\nnonsense\r\n")
+    assert answer.status == 400
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_head_may_hold_64_kilobytes(strict: Service, caller: Client, at_once: bool) -> None:
+    allowed = raw.exchange(
+        strict.url, head(caller, "GET", "/v1/cookies", f"X-A: {'x' * 60_000}", "Connection: close")
+    )
+    assert allowed.status == 200
+    many = [f"X-{n}: {'x' * 1000}" for n in range(70)]
+    request = head(caller, "GET", "/v1/cookies", *many)
+    with connected(strict) as connection:
+        for start in range(0, len(request), len(request) if at_once else 4096):
+            connection.sendall(request[start : start + (len(request) if at_once else 4096)])
+        received = read_all(connection)
+    assert (statuses(received), detail_type(received)) == ([b"431"], "too_large")
+
+
+def test_a_header_without_end_is_not_collected(strict: Service) -> None:
+    with connected(strict) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nX: ")
+        assert sent_to(connection, b"x" * 65536, 1000) < 1000
+
+
+def sent_to(connection: socket.socket, piece: bytes, times: int) -> int:
+    """How often it could be sent before the other side had enough."""
+    for number in range(times):
+        try:
+            connection.sendall(piece)
+        except OSError:
+            return number
+    return times
+
+
+def received_of(connection: socket.socket) -> int:
+    """How many bytes came before the connection was closed or cut."""
+    size = 0
+    try:
+        while piece := connection.recv(1024 * 1024):
+            size += len(piece)
+    except ConnectionError:
+        pass
+    return size
+
+
+def test_what_comes_behind_a_body_is_nothing_to_go_by(strict: Service, caller: Client) -> None:
+    start = "GET /v1/cookies HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    trailer = f"0\r\nAuthorization: Bearer {caller.token}\r\nX: y\r\n\r\n"
+    chunked = f"{start}Transfer-Encoding: chunked\r\n\r\n"
+    assert raw.exchange(strict.url, (chunked + trailer).encode()).status == 401
+    assert raw.exchange(strict.url, f"{start}\r\n".encode()).status == 401
+
+
+def test_trailers_without_end_are_not_collected(strict: Service, caller: Client) -> None:
+    with connected(strict) as connection:
+        connection.sendall(
+            head(caller, "POST", "/v1/cookies", JSON, "Transfer-Encoding: chunked") + b"0\r\n"
+        )
+        assert sent_to(connection, b"X: " + b"x" * 65536 + b"\r\n", 1000) < 1000
+
+
+def test_far_too_many_requests_ahead_are_refused(strict: Service) -> None:
+    with connected(strict) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n" * 1000)
+        found = statuses(read_all(connection))
+    assert found[-1] == b"400"
+    assert len(found) < 200
+    assert set(found[:-1]) == {b"200"}
+
+
+# --- what is unusual, and right ------------------------------------------------------------------
+
+
+def test_requests_sent_ahead_are_answered_in_their_order(strict: Service, caller: Client) -> None:
+    paths = ("/healthz", "/v1/cookies", "/nowhere", "/v1/outputs/group", "/readyz")
+    ahead = b"".join(head(caller, "GET", path) for path in paths)
+    body = b'[{"domain":"a.com","name":"n","value":"v"}]'
+    length = f"Content-Length: {len(body)}"
+    ahead += head(caller, "POST", "/v1/cookies", JSON, length) + body
+    ahead += head(caller, "GET", "/healthz", "Connection: close")
+    with connected(strict) as connection:
+        connection.sendall(ahead)
+        received = read_all(connection)
+    assert statuses(received) == [b"200", b"200", b"404", b"200", b"200", b"200", b"200"]
+
+
+def answers(connection: socket.socket, *requests: bytes) -> list[tuple[int, Any]]:
+    """Status and body of each, sent when the one before it is answered."""
+    found = []
+    for request in requests:
+        connection.sendall(request)
+        answer = HTTPResponse(connection)
+        answer.begin()
+        found.append((answer.status, json.loads(answer.read())))
+    return found
+
+
+def test_the_same_from_another_cursor_is_just_that(strict: Service) -> None:
+    with strict.client() as client, strict.client() as other:
+        client.store("shop", *({"job_id": "j", "source_url": str(n), "data": {}} for n in range(4)))
+        path = "/v1/outputs/shop?limit=1&job_id=j&cursor={}"
+        [(_, first)] = answers(connected(strict), head(client, "GET", path.format(0)))
+        cursor = first["metadata"]["next_cursor"]
+        asked = [
+            head(client, "GET", path.format(cursor)),
+            head(client, "GET", path.format(cursor + 1)),
+            head(client, "GET", path.format(cursor)),
+            head(client, "GET", path.format("0")),
+            head(client, "GET", path.format(f"0{cursor}")),
+            head(client, "GET", path.format("1" * 30)),
+            head(client, "GET", path.format("")),
+            head(client, "GET", path.format("-1")),
+            head(client, "GET", path.format(f"{cursor}&cursor=1")),
+            head(client, "GET", path.format(f"{cursor}&limit=2").replace("limit=1&", "")),
+            head(client, "GET", path.format(cursor), "X-Request-Id: 17"),
+            head(other, "GET", path.format(cursor)),
+            head(client, "GET", path.format(cursor)),
+        ]
+        with connected(strict) as connection:
+            together = answers(connection, *asked)
+        alone = [answers(connected(strict), request)[0] for request in asked]
+        assert together == alone
+        assert [status for status, _ in together] == [200] * 4 + [422] * 5 + [200, 200, 404, 200]
+        urls = [[item["source_url"] for item in page.get("items", [])] for _, page in together]
+        assert urls == [["1"], ["2"], ["1"], ["0"], *[[]] * 5, ["1", "2"], ["1"], [], ["1"]]
+
+
+def test_the_same_again_is_answered_anew(strict: Service) -> None:
+    with strict.client() as client, connected(strict) as connection:
+        cookie = {"domain": "a.com", "name": "n", "value": "v"}
+        client.post("/v1/cookies", json=[cookie])
+        found = []
+        for number in range(3):
+            client.store("shop", {"job_id": "j", "source_url": str(number), "data": {}})
+            page = head(client, "GET", "/v1/outputs/shop?job_id=j&limit=9")
+            for status, answer in answers(connection, page, page):
+                found.append((status, [item["source_url"] for item in answer["items"]]))
+        assert found == [(200, urls) for urls in (["0"], ["0", "1"], ["0", "1", "2"]) for _ in "12"]
+        removal = head(client, "DELETE", "/v1/cookies?domain=a.com")
+        removed = answers(connection, removal, removal, removal)
+        assert removed == [(200, {"deleted": 1}), (200, {"deleted": 0}), (200, {"deleted": 0})]
+        listing = head(client, "GET", "/v1/cookies")
+        assert answers(connection, listing, listing) == [(200, []), (200, [])]
+        client.post("/v1/cookies", json=[cookie])
+        [(_, [listed])] = answers(connection, listing)
+        assert listed["value"] == "v"
+        bad = head(client, "GET", "/v1/outputs/shop?limit=x")
+        assert [status for status, _ in answers(connection, bad, bad, listing)] == [422, 422, 200]
+
+
+def test_what_only_looks_like_a_cursor_is_none(strict: Service) -> None:
+    with strict.client() as client, connected(strict) as connection:
+        urls = [f"http://a/?cursor={n}" for n in (7, 8)]
+        client.store("shop", *({"job_id": "j", "source_url": url, "data": {}} for url in urls))
+        for query in ("url=", "cursor=1&url="):
+            asked = [head(client, "GET", f"/v1/outputs/shop?{query}{url}") for url in urls]
+            pages = [page for _, page in answers(connection, *asked)]
+            assert [[item["source_url"] for item in page["items"]] for page in pages] == [
+                [url] for url in urls
+            ]
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_digits_alone_are_no_request(strict: Service, method: str) -> None:
+    with strict.client() as client, connected(strict) as connection:
+        path = "/v1/groups/shop" if method == "PUT" else "/v1/outputs/shop"
+        body = b"{}" if method == "PUT" else b""
+        client.store("shop", {"job_id": "j", "source_url": "u", "data": {}})
+        length = f"Content-Length: {len(body)}"
+        asked = head(client, method, path, JSON, length) + body
+        statuses = [status for status, _ in answers(connection, asked, b"17")]
+        assert statuses == [200, 400]
+
+
+def test_who_goes_on_gets_pages_larger_than_the_network_holds(strict: Service) -> None:
+    text = "x" * 900_000
+    with strict.client() as client:
+        client.store(
+            "g", *({"job_id": "j", "source_url": str(n), "data": {"t": text}} for n in range(9))
+        )
+        pages = [head(client, "GET", f"/v1/outputs/g?cursor={n}") for n in (1, 2, 3)]
+        with connected(strict) as connection:
+            for _, page in answers(connection, *pages):
+                assert [item["data"]["t"] for item in page["items"]] == [text] * 9
+            connection.sendall(pages[0])
+            connection.recv(1)  # and goes away
+        assert client.get("/v1/outputs/g?limit=1").status_code == 200
+
+
+def test_a_token_ends_also_for_who_only_goes_on(strict: Service) -> None:
+    ends = timestamps.now() + timestamps.SECOND
+    with strict.client(expires=ends) as client, connected(strict) as connection:
+        page = head(client, "GET", "/v1/outputs/shop?cursor=17")
+        assert [status for status, _ in answers(connection, page, page)] == [404, 404]
+        time.sleep(1)
+        assert [status for status, _ in answers(connection, page, page)] == [401, 401]
+
+
+def test_rubbish_behind_a_request_is_refused_after_its_answer(
+    strict: Service, caller: Client
+) -> None:
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "GET", "/v1/cookies") + b"\x00\x01rubbish\r\n\r\n")
+        assert statuses(read_all(connection)) == [b"200", b"400"]
+
+
+def test_a_client_that_has_said_all_still_gets_its_answer(strict: Service, caller: Client) -> None:
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "GET", "/v1/outputs/group"))
+        connection.shutdown(socket.SHUT_WR)
+        received = read_all(connection)
+    assert statuses(received) == [b"200"]
+    assert received.endswith(b"]}")
+
+
+def test_a_body_comes_only_after_the_word_where_the_client_waits_for_it(
+    strict: Service, caller: Client
+) -> None:
+    body = b'[{"domain":"a.com","name":"n","value":"v"}]'
+    expects = (JSON, f"Content-Length: {len(body)}", "Expect: 100-continue")
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "POST", "/v1/cookies", *expects))
+        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        assert statuses(connection.recv(4096)) == [b"200"]
+    with connected(strict) as connection:  # refused without a look at the body: it is not wanted
+        connection.sendall(head(caller, "POST", "/v1/nowhere", *expects))
+        received = read_all(connection)
+    assert statuses(received) == [b"404"]
+    assert b"\r\nconnection: close\r\n" in received
+
+
+def test_the_body_of_a_refused_request_is_not_taken_for_the_next(
+    strict: Service, caller: Client
+) -> None:
+    body = b"GET /healthz HTTP/1.1\r\n\r\n" * 10_000
+    refused = f"POST /v1/cookies HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    last = head(caller, "GET", "/healthz", "Connection: close")
+    with connected(strict) as connection:
+        connection.sendall(refused.encode() + body + last)
+        assert statuses(read_all(connection)) == [b"401", b"200"]
+
+
+def test_another_protocol_may_be_offered_in_vain(strict: Service, caller: Client) -> None:
+    offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "GET", "/v1/cookies", *offer))
+        assert statuses(read_all(connection)) == [b"200"]
+
+
+def test_an_older_client_is_answered_and_left(strict: Service) -> None:
+    assert raw.exchange(strict.url, b"GET /healthz HTTP/1.0\r\n\r\n").status == 200
+    absolute = f"GET {strict.url}/healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert raw.exchange(strict.url, absolute.encode()).status == 200
+
+
+# --- slow clients --------------------------------------------------------------------------------
+
+
+def trickle(connection: socket.socket, text: bytes) -> bytes:
+    """Sends some bytes a second, far too few, until there is an answer."""
+    connection.settimeout(0.25)
+    for byte in text:
+        connection.sendall(bytes([byte]))
+        try:
+            received = connection.recv(65536)
+        except TimeoutError:
+            continue
+        connection.settimeout(20)
+        return received + read_all(connection)
+    raise AssertionError("all of it was taken")
+
+
+def test_a_head_that_trickles_in_is_given_up(strict: Service, caller: Client) -> None:
+    with connected(strict) as connection:
+        received = trickle(connection, head(caller, "GET", "/v1/cookies"))
+    assert (statuses(received), detail_type(received)) == ([b"408"], "too_slow")
+
+
+@pytest.mark.parametrize("path", ["/v1/cookies", "/v1/outputs/group", "/v1/files"])
+def test_a_body_that_trickles_in_is_given_up(strict: Service, caller: Client, path: str) -> None:
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "POST", path, JSON, "Content-Length: 1000"))
+        received = trickle(connection, b"[" + b" " * 998 + b"]")
+    assert (statuses(received), detail_type(received)) == ([b"408"], "too_slow")
+
+
+def test_an_idle_connection_is_closed(strict: Service, caller: Client) -> None:
+    with connected(strict) as connection:
+        started = time.monotonic()
+        connection.sendall(head(caller, "GET", "/healthz"))
+        assert statuses(connection.recv(4096)) == [b"200"]
+        assert connection.recv(1) == b""
+        assert time.monotonic() - started > 1
+
+
+def test_a_reader_that_stalls_is_given_up_and_holds_nothing_up(
+    strict: Service, caller: Client
+) -> None:
+    outputs = [
+        {"job_id": "j", "source_url": str(n), "data": {"text": "x" * 900_000}} for n in range(20)
+    ]
+    caller.store("large", *outputs)
+    ended = answers_ended(caller)
+    with connected(strict) as connection:
+        connection.sendall(head(caller, "GET", "/v1/outputs/large?limit=1000"))
+        assert connection.recv(10)
+        caller.store("large", *outputs[:1])  # while the other reads nothing
+        assert len(caller.items("large", limit=1000)) == 20
+        assert_the_log_is_free(strict.settings.sqlite_file)
+        while answers_ended(caller) < ended + 2:  # until the one that stalls has been given up
+            time.sleep(0.1)
+        assert received_of(connection) < 20 * 900_000
+
+
+def answers_ended(caller: Client) -> int:
+    """How many pages of outputs were sent or given up."""
+    found = re.search(
+        r'_count\{operation="get_outputs",status="200"\} (\d+)', caller.get("/metrics").text
+    )
+    return 0 if found is None else int(found[1])
+
+
+def assert_the_log_is_free(path: Path) -> None:
+    """The log of the database can be written back whole: no reader holds on to a part of it."""
+    connection = apsw.Connection(str(path))
+    [(busy, _, _)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.close()
+    assert not busy
+
+
+def test_a_long_download_by_a_steady_reader_is_not_cut(strict: Service, caller: Client) -> None:
+    size = 24 * 1024 * 1024
+    id_ = caller.post("/v1/files", content=b"x" * size).json()["id"]
+    received = 0
+    with connected(strict) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
+        connection.sendall(head(caller, "GET", f"/v1/files/{id_}", "Connection: close"))
+        started = time.monotonic()
+        while piece := connection.recv(256 * 1024):
+            received += len(piece)
+            time.sleep(max(0, started + received / (6 * 1024 * 1024) - time.monotonic()))
+    assert received > size
+
+
+def test_who_is_slow_but_goes_on_is_served(strict: Service, caller: Client) -> None:
+    body = json.dumps([{"domain": "a.com", "name": "n", "value": "x" * 40_000}]).encode()
+    with connected(strict) as connection:
+        length = f"Content-Length: {len(body)}"
+        connection.sendall(head(caller, "POST", "/v1/cookies", JSON, length, "Connection: close"))
+        for start in range(0, len(body), 4000):  # far more than it must, for two seconds
+            connection.sendall(body[start : start + 4000])
+            time.sleep(0.2)
+        assert statuses(read_all(connection)) == [b"200"]

@@ -1,0 +1,127 @@
+"""The contract as machines and people read it, and a fuzzer that takes it at its word."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gleanery.api import openapi, reference
+from gleanery.api.operations import OPERATIONS
+from gleanery.settings import Settings
+from tests.support.service import Client, Service
+
+ROOT = Path(__file__).parent.parent.parent
+SEED = "20261115"  # of the examples that `make test` tries
+FIXED = {
+    ("POST", "/v1/cookies"),
+    ("GET", "/v1/cookies"),
+    ("POST", "/v1/local-storage"),
+    ("GET", "/v1/local-storage"),
+    ("GET", "/v1/reviews/{group_id}"),
+    ("GET", "/v1/outputs/{group_id}"),
+}
+
+
+@pytest.fixture(scope="module")
+def document(service: Service) -> openapi.Document:
+    with service.stranger() as nobody:
+        answer = nobody.get("/openapi.json")
+        assert answer.headers["content-type"] == "application/json"
+        found: openapi.Document = answer.json()
+        return found
+
+
+def members(document: openapi.Document, name: str) -> dict[str, openapi.Document]:
+    found: dict[str, openapi.Document] = document["components"]["schemas"][name]["properties"]
+    return found
+
+
+def test_the_document_names_every_operation_and_nothing_else(document: openapi.Document) -> None:
+    rows = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
+    assert rows == {(operation.method, operation.path) for operation in OPERATIONS}
+    assert rows >= FIXED
+    assert document["openapi"] == "3.1.0"
+
+
+def test_every_status_is_declared(document: openapi.Document) -> None:
+    rows = {
+        operation.name: set(
+            document["paths"][operation.path][operation.method.lower()]["responses"]
+        )
+        for operation in OPERATIONS
+    }
+    assert rows["set_cookies"] == {"200", "401", "403", "413", "415", "422", "429", "500", "503"}
+    assert rows["get_outputs"] == {"200", "401", "403", "404", "422", "429", "500", "503"}
+    assert rows["healthz"] == {"200", "500"}
+
+
+def test_the_shapes_are_those_of_the_contract(document: openapi.Document) -> None:
+    assert list(members(document, "CookieOut")) == (
+        ["name", "value", "url", "domain", "path", "expires", "http_only", "secure"]
+    )
+    assert members(document, "CookieOut")["expires"]["type"] == "integer"
+    assert members(document, "LocalStorageOut")["group_id"]["type"] == "integer"
+    assert set(members(document, "OutputPage")) == {"metadata", "items"}
+    assert document["components"]["schemas"]["OutputPage"]["required"] == ["metadata", "items"]
+    assert len(members(document, "OutputOut")) == 13
+    assert len(members(document, "FileOut")) == 11
+    query = {
+        parameter["name"]: parameter["schema"]
+        for parameter in document["paths"]["/v1/outputs/{group_id}"]["get"]["parameters"]
+    }
+    assert list(query) == (
+        ["group_id", "job_id", "created_after", "url", "limit", "cursor", "country", "region"]
+    )
+    limit, cursor = query["limit"], query["cursor"]
+    assert (limit["default"], limit["minimum"], limit["maximum"]) == (10, 1, 1000)
+    assert (cursor["default"], cursor["minimum"]) == (0, 0)
+
+
+def test_the_page_for_people_needs_nothing_from_another_host(client: Client) -> None:
+    answer = client.get("/docs")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    for operation in OPERATIONS:
+        assert f'id="{operation.name}"' in answer.text
+    assert not re.search(r"(src|href)=\"(?![/#])", answer.text)
+    assert "<script" not in answer.text
+    assert "url(" not in answer.text
+    ids = set(re.findall(r'id="([^"]+)"', answer.text))
+    assert set(re.findall(r'href="#([^"]+)"', answer.text)) <= ids
+
+
+def test_the_reference_in_the_docs_is_the_table() -> None:
+    written = (ROOT / "docs" / "reference.md").read_text()
+    assert written == reference.markdown(openapi.document(OPERATIONS, Settings()))
+
+
+def test_the_contract_holds_under_schemathesis(
+    service: Service, engine: str, tmp_path: Path
+) -> None:
+    """All checks, valid and invalid data, every operation: ``make fuzz`` runs it for longer."""
+    examples = os.environ.get("GLEANERY_FUZZ_EXAMPLES")
+    chosen = ("--max-examples", examples) if examples else ("--max-examples", "4", "--seed", SEED)
+    phases = "examples,coverage,fuzzing,stateful"
+    if engine == "postgres" and not examples:  # the limits of all values, which no engine sees
+        phases = "examples,fuzzing,stateful"
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "schemathesis.cli", "run", f"{service.url}/openapi.json"),
+            *("--header", f"Authorization: Bearer {service.token()}"),
+            *("--checks", "all", "--mode", "all", *chosen),
+            *("--phases", phases),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    print(run.stdout[-2000:])
+    tested = re.search(r"Tested: (\d+)", run.stdout)
+    assert tested is not None
+    assert int(tested[1]) == len(OPERATIONS) - 1  # all but the document itself

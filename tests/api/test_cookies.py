@@ -1,0 +1,231 @@
+"""Cookies over HTTP, on both engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.service import Client, Service
+
+COOKIE = {
+    "domain": "example.com",
+    "name": "sid",
+    "value": "s3cret",
+    "secure": True,
+    "http_only": True,
+    "expires": "2030-01-02T03:04:05Z",
+    "path": "/app",
+}
+
+
+def test_a_cookie_comes_back_in_the_shape_of_the_contract(client: Client) -> None:
+    answer = client.post("/v1/cookies", json=[COOKIE])
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"created": 1, "updated": 0, "unchanged": 0},
+    )
+    answer = client.get("/v1/cookies")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == [
+        {
+            "name": "sid",
+            "value": "s3cret",
+            "url": "https://example.com/app",
+            "domain": "example.com",
+            "path": "/app",
+            "expires": 1893553445,
+            "http_only": True,
+            "secure": True,
+        }
+    ]
+
+
+def test_only_domain_name_and_value_are_needed(client: Client) -> None:
+    bare = {"domain": ".example.com", "name": "a", "value": ""}
+    client.post("/v1/cookies", json=[bare])
+    assert client.get("/v1/cookies").json() == [
+        {
+            "name": "a",
+            "value": "",
+            "url": "http://example.com/",
+            "domain": ".example.com",
+            "path": "",
+            "expires": -1,
+            "http_only": False,
+            "secure": False,
+        }
+    ]
+
+
+def test_null_is_the_same_as_absent_and_unknown_members_are_ignored(client: Client) -> None:
+    nothing = dict.fromkeys(["secure", "http_only", "expires", "path"])
+    full = {"domain": "a.com", "name": "a", "value": "1", **nothing, "sameSite": "Lax"}
+    assert client.post("/v1/cookies", json=[full]).json()["created"] == 1
+    bare = {"domain": "a.com", "name": "a", "value": "1"}
+    assert client.post("/v1/cookies", json=[bare]).json()["unchanged"] == 1
+
+
+def test_what_get_gave_can_be_posted_back_unchanged(client: Client) -> None:
+    session = {"domain": ".x.org", "name": "b", "value": "2", "path": ""}
+    client.post("/v1/cookies", json=[COOKIE, session])
+    listed = client.get("/v1/cookies").json()
+    assert client.post("/v1/cookies", json=listed).json() == {
+        "created": 0,
+        "updated": 0,
+        "unchanged": 2,
+    }
+    assert client.get("/v1/cookies").json() == listed
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ("2030-01-01T00:00:00Z", 1893456000),
+        ("2030-01-01T00:00:00", 1893456000),
+        ("2030-01-01T02:00:00+02:00", 1893456000),
+        ("2029-12-31T19:30:00-0430", 1893456000),
+        ("2030-01-01T00:00:00.999Z", 1893456000),
+        (1893456000, 1893456000),
+        (0, 0),
+        (-1, -1),
+        ("1969-12-31T23:59:59Z", 0),  # long expired; -1 would say that it never does
+    ],
+)
+def test_expires_is_read_in_every_form_and_given_in_one(
+    client: Client, given: object, seconds: int
+) -> None:
+    client.post("/v1/cookies", json=[COOKIE | {"expires": given}])
+    assert client.get("/v1/cookies").json()[0]["expires"] == seconds
+
+
+def test_a_cookie_posted_again_replaces_the_old_one_in_its_place(client: Client) -> None:
+    client.post("/v1/cookies", json=[COOKIE | {"name": name} for name in "abc"])
+    changed = COOKIE | {"name": "a", "value": "new"}
+    assert client.post("/v1/cookies", json=[changed]).json() == {
+        "created": 0,
+        "updated": 1,
+        "unchanged": 0,
+    }
+    listed = client.get("/v1/cookies").json()
+    assert [cookie["name"] for cookie in listed] == ["a", "b", "c"]
+    assert listed[0]["value"] == "new"
+
+
+@pytest.mark.parametrize("change", [{"secure": False}, {"http_only": False}, {"expires": None}])
+def test_every_attribute_counts_as_a_change(client: Client, change: dict[str, object]) -> None:
+    client.post("/v1/cookies", json=[COOKIE])
+    assert client.post("/v1/cookies", json=[COOKIE | change]).json()["updated"] == 1
+
+
+def test_domain_path_and_name_make_the_identity(client: Client) -> None:
+    others = [{"domain": "b.com"}, {"domain": ".example.com"}, {"path": "/x"}, {"name": "SID"}]
+    cookies = [COOKIE, *(COOKIE | other for other in others)]
+    assert client.post("/v1/cookies", json=cookies).json()["created"] == 5
+
+
+def test_as_an_identity_the_empty_path_is_the_root(client: Client) -> None:
+    client.post("/v1/cookies", json=[COOKIE | {"path": ""}])
+    assert client.get("/v1/cookies").json()[0]["path"] == ""
+    assert client.post("/v1/cookies", json=[COOKIE | {"path": "/"}]).json()["updated"] == 1
+    [cookie] = client.get("/v1/cookies").json()
+    assert cookie["path"] == "/"
+
+
+def test_of_two_in_one_array_the_last_wins(client: Client) -> None:
+    twice = [COOKIE | {"value": "first"}, COOKIE | {"value": "last"}]
+    assert client.post("/v1/cookies", json=twice).json() == {
+        "created": 1,
+        "updated": 0,
+        "unchanged": 0,
+    }
+    assert client.get("/v1/cookies").json()[0]["value"] == "last"
+
+
+def test_an_array_with_one_fault_is_not_stored_at_all(client: Client) -> None:
+    assert client.post("/v1/cookies", json=[COOKIE, {"domain": "x"}]).status_code == 422
+    assert client.get("/v1/cookies").json() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("Example.COM", "example.com"),
+        (".Example.COM", ".example.com"),
+        ("münchen.de", "xn--mnchen-3ya.de"),
+        (".MÜNCHEN.de", ".xn--mnchen-3ya.de"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("[::1]", "[::1]"),
+        ("my_host", "my_host"),
+    ],
+)
+def test_domains_are_kept_in_one_form(client: Client, given: str, kept: str) -> None:
+    client.post("/v1/cookies", json=[COOKIE | {"domain": given}])
+    assert client.get("/v1/cookies").json()[0]["domain"] == kept
+
+
+@pytest.mark.parametrize(
+    ("host", "seen"),
+    [
+        ("example.com", ["example.com", ".example.com"]),
+        ("WWW.example.com", ["example.com", ".example.com", "www.example.com"]),
+        ("badexample.com", []),
+        ("com", []),
+        ("127.0.0.1", ["127.0.0.1"]),
+    ],
+)
+def test_the_domain_filter_keeps_what_a_page_there_would_see(
+    client: Client, host: str, seen: list[str]
+) -> None:
+    stored = ["example.com", ".example.com", "www.example.com", "0.0.1", "127.0.0.1"]
+    client.post("/v1/cookies", json=[COOKIE | {"domain": domain} for domain in stored])
+    listed = client.get("/v1/cookies", params={"domain": host}).json()
+    assert [cookie["domain"] for cookie in listed] == seen
+
+
+def test_an_expired_cookie_is_still_listed(client: Client) -> None:
+    client.post("/v1/cookies", json=[COOKIE | {"expires": "2001-01-01T00:00:00Z"}])
+    assert len(client.get("/v1/cookies").json()) == 1
+
+
+def test_many_cookies_keep_their_order(client: Client) -> None:
+    cookies = [COOKIE | {"name": f"c{number}"} for number in range(2500)]
+    assert client.post("/v1/cookies", json=cookies).json()["created"] == 2500
+    listed = client.get("/v1/cookies").json()
+    assert [cookie["name"] for cookie in listed] == [cookie["name"] for cookie in cookies]
+
+
+def test_writers_at_once_count_every_cookie_once(service: Service) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    token = service.token()
+
+    def post(number: int) -> int:
+        with service.client(token) as client:
+            names = [f"c{(number + step) % 20}" for step in range(20)]
+            cookies = [COOKIE | {"name": name} for name in names]
+            return int(client.post("/v1/cookies", json=cookies).json()["created"])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(post, range(16))) == 20
+
+
+def test_records_are_removed_by_domain_and_name(client: Client) -> None:
+    stored = [
+        COOKIE | {"domain": domain, "name": each}
+        for domain in ("a.com", ".a.com")
+        for each in "xyz"
+    ]
+    client.post("/v1/cookies", json=stored)
+    answer = client.delete("/v1/cookies", params={"domain": "A.com", "name": "x"})
+    assert (answer.status_code, answer.json()) == (200, {"deleted": 1})
+    assert client.delete("/v1/cookies", params={"domain": ".a.com"}).json() == {"deleted": 3}
+    left = [(one["domain"], one["name"]) for one in client.get("/v1/cookies").json()]
+    assert left == [("a.com", "y"), ("a.com", "z")]
+    assert client.delete("/v1/cookies", params={"domain": "b.com"}).json() == {"deleted": 0}
+    assert client.post("/v1/cookies", json=stored[:1]).json()["created"] == 1
+
+
+def test_removing_needs_a_domain(client: Client) -> None:
+    answer = client.delete("/v1/cookies", params={"name": "x"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["query", "domain"]

@@ -1,0 +1,664 @@
+"""Files over HTTP: on both engines, each over a real folder and a real S3 endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import random
+import re
+import socket
+import string
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import httpx2
+import pytest
+
+from gleanery.settings import Settings
+from gleanery.storage.engines import opened
+from tests.api.test_changes import DAY, until
+from tests.api.test_ingest import resident_bytes
+from tests.api.test_outputs import output
+from tests.conftest import fresh_settings
+from tests.support.process import PROC, served
+from tests.support.s3 import BUCKET, PLACE, Bucket, Credentials
+from tests.support.service import Client, Clock, Service
+
+PDF = b"%PDF-1.7\n" + bytes(range(256)) * 40
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+MEMBERS = [
+    *("id", "field", "url_etag_hash", "blob_key", "blob_url", "source_url", "create_date"),
+    *("file_url", "file_type", "file_checksum", "file_metadata"),
+]
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[Bucket]:
+    made = Bucket()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session", params=["folder", "s3"])
+def store(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Blobs:
+    """What a test sees of where the bytes are."""
+
+    def __init__(self, folder: Path, bucket: Bucket | None) -> None:
+        self._folder, self._bucket = folder, bucket
+
+    def keys(self) -> list[str]:
+        if self._bucket is not None:
+            return self._bucket.keys()
+        return [str(p.relative_to(self._folder)) for p in self._folder.rglob("*") if p.is_file()]
+
+
+@pytest.fixture(scope="session")
+def bucket_if(store: str, request: pytest.FixtureRequest) -> Bucket | None:
+    found: Bucket | None = request.getfixturevalue("bucket") if store == "s3" else None
+    return found
+
+
+def settings_with(settings: Any, store: str, **more: Any) -> Any:
+    return replace(settings, blobs=PLACE if store == "s3" else None, **more)
+
+
+@pytest.fixture(scope="session")
+def keeper(
+    engine: str,
+    store: str,
+    bucket_if: Bucket | None,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Service]:
+    """A service on this engine and this store."""
+    fresh = fresh_settings(engine, request, tmp_path_factory.mktemp(f"files-{engine}-{store}"))
+    service = Service(settings_with(fresh, store, max_file_bytes=10_000_000))
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def scraper(keeper: Service) -> Iterator[Client]:
+    with keeper.client() as made:
+        yield made
+
+
+@pytest.fixture
+def blobs(keeper: Service, bucket_if: Bucket | None) -> Blobs:
+    return Blobs(Path(keeper.settings.blobs_place), bucket_if)
+
+
+def upload(client: Client, content: bytes = PDF, **query: str) -> dict[str, Any]:
+    answer = client.post("/v1/files", params=query, content=content)
+    assert answer.status_code == 200, answer.text
+    stored: dict[str, Any] = answer.json()
+    return stored
+
+
+def with_file(number: int, file_id: str) -> dict[str, Any]:
+    return output(number, files=[{"field": "attachments[0].url", "id": file_id}])
+
+
+# --- in -----------------------------------------------------------------------------------------
+
+
+def test_a_file_goes_in_and_is_found(scraper: Client) -> None:
+    query = {"source_url": "https://a/x.pdf", "etag": '"v1"', "filename": "x.pdf"}
+    stored = upload(scraper, **query)
+    assert stored["file_checksum"] == hashlib.sha256(PDF).hexdigest()
+    assert (stored["size"], stored["file_type"]) == (len(PDF), "application/pdf")
+    asked = {"source_url": "https://a/x.pdf", "etag": '"v1"'}
+    assert scraper.get("/v1/files", params=asked).json() == stored
+    for other in ({"etag": '"v2"'}, {"source_url": "https://a/y.pdf"}):
+        assert scraper.get("/v1/files", params=asked | other).status_code == 404
+    assert scraper.get("/v1/files").status_code == 422
+
+
+def test_the_same_bytes_are_kept_once(scraper: Client, keeper: Service, blobs: Blobs) -> None:
+    first = upload(scraper, source_url="https://a/1")
+    kept = blobs.keys()
+    assert upload(scraper, source_url="https://a/1") == first
+    second = upload(scraper, source_url="https://a/2")
+    assert second["id"] != first["id"]
+    assert second["blob_key"] == first["blob_key"]
+    assert sorted(blobs.keys()) == sorted(kept)
+    with keeper.client() as other:  # another organization has its own
+        assert upload(other, source_url="https://a/1")["blob_key"] != first["blob_key"]
+    assert len(blobs.keys()) == len(kept) + 1
+
+
+def test_what_was_last_sent_from_a_source_is_found(scraper: Client) -> None:
+    query = {"source_url": "https://a/changing"}
+    first = upload(scraper, b"one", **query)
+    second = upload(scraper, b"two", **query)
+    assert scraper.get("/v1/files", params=query).json() == second
+    again = scraper.post("/v1/files", params=query, content=b"one", headers={"Content-Type": "a/b"})
+    assert again.json() == first  # as it is stored
+    assert scraper.get("/v1/files", params=query).json() == first
+
+
+def test_lost_bytes_are_healed_by_sending_them_again(
+    scraper: Client, keeper: Service, bucket_if: Bucket | None
+) -> None:
+    stored = upload(scraper, b"to be lost")
+    if bucket_if is not None:
+        key = PLACE.partition("://")[2].partition("/")[2] + "/" + stored["blob_key"]
+        bucket_if.client.delete_object(Bucket=BUCKET, Key=key)
+    else:
+        Path(keeper.settings.blobs_place, stored["blob_key"]).unlink()
+    assert scraper.get(f"/v1/files/{stored['id']}").status_code == 404
+    assert upload(scraper, b"to be lost") == stored
+    assert scraper.get(f"/v1/files/{stored['id']}").content == b"to be lost"
+
+
+def test_uploads_of_the_same_bytes_at_once_end_with_one(
+    scraper: Client, keeper: Service, blobs: Blobs
+) -> None:
+    before = len(blobs.keys())
+    content = os.urandom(300_000)
+
+    def send(number: int) -> dict[str, Any]:
+        with keeper.client(scraper.token) as client:
+            return upload(client, content, source_url=f"https://a/{number % 4}")
+
+    with ThreadPoolExecutor(8) as pool:
+        stored = list(pool.map(send, range(16)))
+    assert len({one["blob_key"] for one in stored}) == 1
+    assert len({one["id"] for one in stored}) == 4
+    assert len(blobs.keys()) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("content", "declared", "expected"),
+    [
+        (PDF, "text/plain", "application/pdf"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"\0" * 50, "", "image/png"),
+        (b"a,b\n1,2\n", "text/csv; charset=utf-8", "text/csv"),
+        (b"BMI,age\n1,2\n", "text/csv", "text/csv"),
+        (b'<?xml version="1.0"?><svg/>', "image/svg+xml", "image/svg+xml"),
+        (b"PK\x03\x04" + b"\0" * 60, XLSX, XLSX),
+        (b"PK\x03\x04" + b"\0" * 60, "", "application/zip"),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF\0" + b"\0" * 60, "image/png", "image/jpeg"),
+        (b"nothing known", "no type", "application/octet-stream"),
+        (b"nothing known", "", "application/octet-stream"),
+        (b"", "text/plain", "text/plain"),
+    ],
+)
+def test_the_type_is_told_by_the_bytes(
+    scraper: Client, content: bytes, declared: str, expected: str
+) -> None:
+    headers = {"Content-Type": declared} if declared else {}
+    answer = scraper.post("/v1/files", content=content, headers=headers)
+    stored = answer.json()
+    assert (answer.status_code, stored["file_type"]) == (200, expected)
+    got = scraper.get(f"/v1/files/{stored['id']}")
+    assert (got.content, got.headers["content-type"]) == (content, expected)
+
+
+def test_a_file_that_is_too_large(scraper: Client, blobs: Blobs) -> None:
+    before = blobs.keys()
+    assert scraper.post("/v1/files", content=b"x" * 10_000_001).status_code == 413
+    chunked = (b"x" * 100_000 for _ in range(101))
+    assert scraper.post("/v1/files", content=chunked).status_code == 413
+    assert (
+        scraper.post("/v1/files", content=b"x", headers={"Content-Encoding": "gzip"}).status_code
+        == 415
+    )
+    until(lambda: sorted(blobs.keys()) == sorted(before))
+
+
+def unreferenced(service: Service) -> int:
+    async def count() -> int:
+        async with opened(service.settings) as database:
+            return int(
+                (await database.for_all_tenants().read("SELECT count(*) FROM unreferenced_blobs"))[
+                    0
+                ][0]
+            )
+
+    return asyncio.run(count())
+
+
+def test_an_upload_that_is_cut_off_leaves_nothing(
+    scraper: Client, keeper: Service, blobs: Blobs
+) -> None:
+    before = blobs.keys()
+    target = urlsplit(keeper.url)
+    with socket.create_connection((target.hostname, target.port)) as connection:
+        connection.sendall(
+            f"POST /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {scraper.token}\r\n"
+            "Content-Length: 9000000\r\n\r\n".encode()
+        )
+        connection.sendall(b"x" * 8_000_000)  # a part of it is already in the store by then
+        until(lambda: unreferenced(keeper) == 1)
+    until(lambda: unreferenced(keeper) == 0)
+    assert sorted(blobs.keys()) == sorted(before)
+
+
+# --- out ----------------------------------------------------------------------------------------
+
+
+def test_an_output_has_all_members_of_its_files(scraper: Client, keeper: Service) -> None:
+    stored = upload(scraper, source_url="https://a/x.pdf", etag="1", filename="Bericht ü.pdf")
+    elsewhere = {
+        "field": "video",
+        "source_url": "https://b/v",
+        "file_url": "https://cdn/v.mp4",
+        "file_type": "video/mp4",
+        "file_checksum": "abc",
+        "file_metadata": {"seconds": 7},
+    }
+    mine = {"field": "attachments[0].url", "id": stored["id"], "file_metadata": {"page": 3}}
+    result = scraper.store("group", output(1, files=[mine, elsewhere]))["results"][0]
+    [item] = scraper.items("group")
+    ours, theirs = item["files"]
+    assert list(ours) == MEMBERS
+    assert list(theirs) == MEMBERS
+    for name in ("id", "blob_key", "file_checksum", "file_type", "url_etag_hash"):
+        assert ours[name] == stored[name]
+    assert (ours["field"], ours["source_url"]) == ("attachments[0].url", "https://a/x.pdf")
+    assert ours["file_metadata"] == {"size": len(PDF), "filename": "Bericht ü.pdf", "page": 3}
+    assert ours["file_url"] == f"{keeper.url}/v1/files/{stored['id']}"
+    assert {name: theirs[name] for name in elsewhere} == elsewhere
+    assert (theirs["blob_key"], theirs["blob_url"]) == ("", "")
+    assert httpx2.get(ours["blob_url"]).content == PDF  # no token
+    assert scraper.get(ours["file_url"]).content == PDF
+    assert httpx2.get(ours["file_url"]).status_code == 401
+    [change] = scraper.get("/v1/changes/group").json()["changes"]
+    assert httpx2.get(change["output"]["files"][0]["blob_url"]).content == PDF
+    assert scraper.store("group", output(1, files=[mine, elsewhere]))["unchanged"] == 1
+    assert scraper.store("group", output(1, files=[mine]))["updated"] == 1
+    assert result["output_id"] == scraper.items("group")[0]["output_id"]
+    assert len(scraper.items("group")[0]["files"]) == 1
+
+
+def test_a_page_full_of_files(scraper: Client) -> None:
+    ids = [upload(scraper, b"content %d" % n)["id"] for n in range(7)]
+    batch = [
+        output(n, files=[{"field": f"f{k}", "id": ids[(n + k) % 7]} for k in range(n % 4)])
+        for n in range(60)
+    ]
+    scraper.store("group", *batch)
+    items = scraper.items("group", limit=1000)
+    for number, item in enumerate(items):
+        assert [file["id"] for file in item["files"]] == [
+            ids[(number + k) % 7] for k in range(number % 4)
+        ]
+    for file in items[3]["files"] + items[59]["files"]:
+        content = b"content %d" % ids.index(file["id"])
+        assert httpx2.get(file["blob_url"]).content == content
+
+
+def test_a_file_that_is_not_there_can_not_be_named(scraper: Client, keeper: Service) -> None:
+    with keeper.client() as other:
+        foreign = upload(other)["id"]
+    stored = upload(scraper)["id"]
+    batch = [with_file(1, stored), with_file(2, foreign), with_file(3, "0" * 32), output(4)]
+    answer = scraper.post("/v1/outputs/group", json=batch)
+    assert answer.status_code == 404
+    places = [fault["loc"] for fault in answer.json()["detail"]]
+    assert places == [["body", "1", "files", "0", "id"], ["body", "2", "files", "0", "id"]]
+    assert scraper.get("/v1/outputs/group").status_code == 404  # nothing was stored
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        {"field": "f"},
+        {"field": "f", "id": "x"},
+        {"field": "f", "id": "A" * 32},
+        {"id": "0" * 32},
+        {"field": "f", "id": None},
+    ],
+)
+def test_a_bad_file_in_an_output(scraper: Client, file: dict[str, Any]) -> None:
+    answer = scraper.post("/v1/outputs/group", json=[output(1, files=[file])])
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"][:4] == ["body", "0", "files", "0"]
+
+
+def test_another_organization_has_no_such_file(scraper: Client, keeper: Service) -> None:
+    stored = upload(scraper, source_url="https://a/x")
+    with keeper.client() as other:
+        unknown = other.get(f"/v1/files/{'0' * 32}")
+        foreign = other.get(f"/v1/files/{stored['id']}")
+        assert (foreign.status_code, foreign.content) == (404, unknown.content)
+        asked = {"source_url": "https://a/x"}
+        assert other.get("/v1/files", params=asked).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "start", "stop"),
+    [
+        ("bytes=0-99", 206, 0, 100),
+        ("bytes=100-", 206, 100, len(PDF)),
+        ("bytes=-5", 206, len(PDF) - 5, len(PDF)),
+        (f"bytes=0-{len(PDF) + 50}", 206, 0, len(PDF)),
+        ("bytes=0-", 206, 0, len(PDF)),
+        ("bytes=5-2", 200, 0, len(PDF)),
+        ("bytes=0-1,4-5", 200, 0, len(PDF)),
+        ("lines=0-1", 200, 0, len(PDF)),
+        ("bytes=-", 200, 0, len(PDF)),
+        (f"bytes={len(PDF)}-", 416, 0, 0),
+        ("bytes=-0", 416, 0, 0),
+    ],
+)
+def test_a_part_of_a_file(scraper: Client, wanted: str, status: int, start: int, stop: int) -> None:
+    address = f"/v1/files/{upload(scraper)['id']}"
+    answer = scraper.get(address, headers={"Range": wanted})
+    assert answer.status_code == status
+    if status == 416:
+        assert answer.headers["content-range"] == f"bytes */{len(PDF)}"
+        assert answer.json()["detail"][0]["loc"] == ["header", "range"]
+        return
+    assert answer.content == PDF[start:stop]
+    if status == 206:
+        assert answer.headers["content-range"] == f"bytes {start}-{stop - 1}/{len(PDF)}"
+
+
+def test_what_a_browser_is_told_of_a_file(scraper: Client) -> None:
+    stored = upload(scraper, filename='a "b"/../ü\r\nX: y.pdf')
+    address = f"/v1/files/{stored['id']}"
+    answer = scraper.get(address)
+    assert answer.headers["etag"] == f'"{stored["file_checksum"]}"'
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["accept-ranges"] == "bytes"
+    assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+    name = "a%20%22b%22%2F..%2F%C3%BC%0D%0AX%3A%20y.pdf"
+    assert answer.headers["content-disposition"] == f"attachment; filename*=UTF-8''{name}"
+    head = scraper.head(address)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len(PDF))
+    held = scraper.get(address, headers={"If-None-Match": f'"x", {answer.headers["etag"]}'})
+    assert (held.status_code, held.content) == (304, b"")
+    assert "content-type" not in held.headers
+    part = scraper.head(address, headers={"Range": "bytes=0-9"})
+    assert (part.status_code, part.headers["content-length"]) == (200, str(len(PDF)))
+    changed = {"Range": "bytes=0-9", "If-Range": '"other"'}
+    assert scraper.get(address, headers=changed).status_code == 200
+    same = {"Range": "bytes=0-9", "If-Range": answer.headers["etag"]}
+    assert scraper.get(address, headers=same).status_code == 206
+
+
+# --- links --------------------------------------------------------------------------------------
+
+
+def link_to_a_file(client: Client) -> str:
+    client.store("group", with_file(1, upload(client)["id"]))
+    link: str = client.items("group")[0]["files"][0]["blob_url"]
+    return link
+
+
+def test_a_link_of_ours_can_not_be_changed(timed_service: Service, clock: Clock) -> None:
+    with timed_service.client() as client, timed_service.client() as other:
+        link, foreign = link_to_a_file(client), link_to_a_file(other)
+        second = upload(client, b"another")["id"]
+        assert httpx2.get(link).content == PDF
+        assert httpx2.get(link, headers={"Range": "bytes=1-3"}).content == PDF[1:4]
+        [organization] = re.findall(r"organization=(\d+)", link)
+        [expires] = re.findall(r"expires=(\d+)", link)
+        [signature] = re.findall(r"signature=(\w+)", link)
+        [file_id] = re.findall(r"blobs/(\w+)", link)
+        [others_organization] = re.findall(r"organization=(\d+)", foreign)
+        changes = [
+            (expires, str(int(expires) + 1)),
+            (expires, "x"),
+            (expires, "٣"),
+            (signature, "0" * 32),
+            (signature, signature[:-1]),
+            (signature, signature.upper() + "g"),
+            (file_id, second),
+            (file_id, file_id[:-2]),
+            (f"organization={organization}", f"organization={others_organization}"),
+            (f"organization={organization}", "organization=x"),
+        ]
+        for old, new in changes:
+            answer = httpx2.get(link.replace(old, new))
+            assert answer.status_code == 403, (old, new)
+            assert answer.json()["detail"][0]["type"] == "forbidden"
+        clock.move(seconds=14 * 60)
+        assert httpx2.get(link).status_code == 200
+        clock.move(seconds=2 * 60)
+        assert httpx2.get(link).status_code == 403
+
+
+def test_a_page_whose_next_output_has_the_first_file(scraper: Client) -> None:
+    file_id = upload(scraper, source_url="https://a/x.pdf")["id"]
+    scraper.store("lone", output(0), output(1), with_file(2, file_id), output(3))
+    cursor, files = 1, []
+    for _ in range(4):  # on one connection, so that the same is asked for from another cursor
+        page = scraper.get(f"/v1/outputs/lone?limit=1&cursor={cursor}")
+        assert page.status_code == 200, page.text
+        files += [item["files"] for item in page.json()["items"]]
+        cursor = page.json()["metadata"]["next_cursor"]
+    assert [len(some) for some in files] == [0, 0, 1, 0]
+    assert cursor is None
+    assert httpx2.get(files[2][0]["blob_url"]).content == PDF
+
+
+# --- when the store fails -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["s3"], indirect=True, scope="session")
+def test_a_store_that_fails_for_a_while(scraper: Client, bucket: Bucket) -> None:
+    bucket.failing = 3
+    stored = upload(scraper, b"retried")
+    bucket.failing = 3
+    assert scraper.get(f"/v1/files/{stored['id']}").content == b"retried"
+    bucket.failing = 10**6
+    try:
+        answers = [
+            scraper.get(f"/v1/files/{stored['id']}"),
+            scraper.post("/v1/files", content=b"refused"),
+        ]
+    finally:
+        bucket.failing = 0
+    for answer in answers:
+        assert answer.status_code == 503
+        assert "store of files" in answer.json()["detail"][0]["msg"]
+        assert answer.headers["retry-after"]
+    assert scraper.get("/v1/outputs/none").status_code == 404  # the rest goes on
+    assert upload(scraper, b"refused")["size"] == 7
+
+
+@pytest.fixture
+def credentials(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Credentials]:
+    asked = Credentials()
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", asked.url)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    yield asked
+    asked.stop()
+
+
+@pytest.fixture
+def unsure(
+    engine: str, credentials: Credentials, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Service]:
+    """A service whose bucket is opened with keys that end soon."""
+    service = Service(settings_with(fresh_settings(engine, request, tmp_path), "s3"))
+    yield service
+    service.stop()
+
+
+def test_links_that_nobody_can_sign(unsure: Service, credentials: Credentials) -> None:
+    with unsure.client() as client:
+        client.store("group", with_file(0, upload(client)["id"]))
+        pages = [f"/v1/outputs/group?cursor={n}" for n in (1, 2, 3)]
+        assert [client.get(page).status_code for page in pages] == [200] * 3
+        credentials.are_known = False
+        time.sleep(0.2)  # for so long those of before are taken without asking
+        assert [client.get(page).status_code for page in pages] == [503] * 3
+        credentials.are_known = True
+        assert client.get(pages[0]).status_code == 200
+
+
+# --- collecting ---------------------------------------------------------------------------------
+
+
+def test_a_file_that_no_output_names_is_collected(
+    engine: str,
+    store: str,
+    bucket_if: Bucket | None,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    clock: Clock,
+) -> None:
+    fresh = fresh_settings(engine, request, tmp_path)
+    service = Service(settings_with(fresh, store, sweep_seconds=0.1), clock)
+    blobs = Blobs(Path(service.settings.blobs_place), bucket_if)
+    before = set(blobs.keys())
+    with service.client() as client:
+        shared = upload(client, b"shared", source_url="https://a/1")
+        same = upload(client, b"shared", source_url="https://a/2")
+        named, dropped = upload(client, b"named"), upload(client, b"dropped")
+        lonely = upload(client, b"lonely")
+        client.store("group", with_file(1, shared["id"]), with_file(2, named["id"]))
+        client.store("group", with_file(3, named["id"]), with_file(4, dropped["id"]))
+
+        def is_held(file: dict[str, Any]) -> bool:
+            return bool(client.get(f"/v1/files/{file['id']}").status_code == 200)
+
+        clock.move(seconds=6 * DAY)
+        client.store("group", output(4))  # names it no more
+        gone = client.items("group", job_id="job")[1]["output_id"]
+        assert client.delete(f"/v1/outputs/group/{gone}").status_code == 200  # one of two
+        clock.move(seconds=2 * DAY)
+        until(lambda: not is_held(lonely) and not is_held(same))
+        assert is_held(shared) and is_held(named) and is_held(dropped)  # noqa: PT018
+        clock.move(seconds=6 * DAY)
+        until(lambda: not is_held(dropped))
+        assert client.delete("/v1/groups/group").json() == {"deleted": 3}
+        assert is_held(shared) and is_held(named)  # noqa: PT018
+        clock.move(seconds=8 * DAY)
+        until(lambda: not is_held(shared) and not is_held(named))
+        until(lambda: set(blobs.keys()) == before)
+        assert upload(client, b"shared", source_url="https://a/1")["id"] == shared["id"]
+    service.stop()
+
+
+# --- size and names -----------------------------------------------------------------------------
+
+
+@PROC
+def test_memory_stays_flat_whatever_the_size(
+    store: str, bucket_if: Bucket | None, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = settings_with(fresh_settings("sqlite", request, tmp_path), store)
+    assert memory_growth(settings, store, bucket_if, mebibytes=100) < 60 * 2**20
+
+
+def memory_growth(settings: Settings, store: str, bucket_if: Bucket | None, mebibytes: int) -> int:
+    """By how many bytes a service grows that takes a file in and gives it out again."""
+    size, piece = mebibytes * 2**20, os.urandom(2**20)
+    variables = bucket_if.variables if bucket_if else {}
+    options = ["--blobs", PLACE] if store == "s3" else []
+    with served(settings, *options, **variables) as service:
+        client = Client(service.url, service.token)
+        upload(client, b"first")
+        pid = service.running.process.pid
+        before = resident_bytes(pid)
+        answer = client.post("/v1/files", content=(piece for _ in range(mebibytes)), timeout=120)
+        assert answer.json()["size"] == size
+        up = resident_bytes(pid) - before
+        digest, read = hashlib.sha256(), 0
+        with client.stream("GET", f"/v1/files/{answer.json()['id']}", timeout=120) as got:
+            for chunk in got.iter_bytes():
+                digest.update(chunk)
+                read += len(chunk)
+        both = resident_bytes(pid) - before
+    print(f"{store}: memory grew by {up / 2**20:.0f} MiB going in, {both / 2**20:.0f} in all")
+    assert (read, digest.hexdigest()) == (size, answer.json()["file_checksum"])
+    return both
+
+
+def hostile_names(count: int) -> Iterator[str]:
+    choice = random.Random(4)
+    dots = ["..", ".", "../", "..\\", "/", "//", "\\", "%2e%2e%2f", "..%00", "~", "C:", "aux"]
+    letters = [*string.printable, "é", "世", "\u202e", "\u0000", "\ud7ff", "🜁", "\x7f", "#1"]
+    for number in range(count):
+        match number % 4:
+            case 0:
+                yield "".join(choice.choices(dots, k=choice.randrange(1, 12))) + "etc/passwd"
+            case 1:
+                yield "".join(choice.choices(letters, k=choice.randrange(1, 40)))
+            case 2:
+                yield choice.choice(["a", "../", "世"]) * choice.randrange(50, 900)
+            case _:
+                yield f"/{tmp_name(choice)}/../{tmp_name(choice)}"
+
+
+def tmp_name(choice: random.Random) -> str:
+    return "".join(choice.choices(string.ascii_letters, k=8))
+
+
+def attack(number: int, name: str) -> tuple[str, str, bytes]:
+    """A request with the name as what it could do most harm as: file name, source, id, key."""
+    path = quote(name, safe="")
+    match number % 10:
+        case 0:
+            query = urlencode({"source_url": name, "etag": name, "filename": name[:255]})
+            return "POST", f"/v1/files?{query}", name.encode()
+        case 1 | 2 | 3:
+            return "GET", f"/v1/files/{path}", b""
+        case 4 | 5:
+            query = urlencode({"organization": "1", "expires": "9999999999", "signature": name})
+            return "GET", f"/v1/blobs/{path}?{query}", b""
+        case 6:
+            return "GET", f"/v1/files?{urlencode({'source_url': name, 'etag': name})}", b""
+        case 7:
+            file = {"field": name, "id": name}
+        case _:
+            file = {"field": name, "file_url": name, "source_url": name}
+    return "POST", "/v1/outputs/group", json.dumps([output(1, files=[file])]).encode()
+
+
+def test_nothing_that_a_client_sends_becomes_a_path(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    assert_harmless(hostile_names(3000), fresh_settings("sqlite", request, tmp_path / "data"))
+
+
+def assert_harmless(names: Iterator[str], settings: Settings) -> None:
+    """Sends each name by the quickest client there is: the standard library's."""
+    service = Service(settings)
+    connection = HTTPConnection("127.0.0.1", service.settings.port)
+    headers = {
+        "Authorization": f"Bearer {service.token('hostile')}",
+        "Content-Type": "application/json",
+    }
+    statuses = []
+    for number, name in enumerate(names):
+        connection.request(*attack(number, name), headers)
+        with connection.getresponse() as answer:
+            answer.read()
+        statuses.append(answer.status)
+    connection.close()
+    service.stop()
+    assert set(statuses) <= {200, 403, 404, 422}, set(statuses)
+    assert statuses.count(200) > len(statuses) // 5
+    folder = settings.data.parent
+    found = [p.relative_to(folder) for p in folder.rglob("*") if p.is_file()]
+    ours = re.compile(
+        r"data/(blobs/[0-9]+/([0-9a-f]{2})/\2[0-9a-f]{30}|gleanery\.sqlite|secret\.key)"
+    )
+    assert [str(p) for p in found if not ours.fullmatch(str(p))] == []
+    assert len(found) > len(statuses) // 20
+
+
+def test_a_link_with_endless_digits_is_just_wrong(service: Service) -> None:
+    with service.stranger() as nobody:
+        query = {"organization": "1", "signature": "x", "expires": "9" * 5000}
+        assert nobody.get(f"/v1/blobs/{'a' * 32}", params=query).status_code == 403

@@ -1,0 +1,340 @@
+"""Groups over HTTP, on both engines: what they hold, and what they demand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from gleanery.json_schema.validator import SchemaValidator
+from tests.api.test_changes import DAY, until
+from tests.api.test_outputs import output
+from tests.support.process import PROC
+from tests.support.service import Client, Clock, Service
+
+
+def put(client: Client, **settings: Any) -> Any:
+    return client.put("/v1/groups/group", json=settings)
+
+
+def show(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/v1/groups/group").json()
+    return found
+
+
+def assert_counts_are_true(client: Client) -> None:
+    """What is counted along the way is what counting at the end gives."""
+    items = client.items("group", limit=1000)
+    group = show(client)
+    assert group["outputs"] == len(items)
+    jobs = Counter(item["root_job_id"] for item in items)
+    approved = Counter(item["root_job_id"] for item in items if item["is_approved"])
+    assert {j["job_id"]: j["outputs"] for j in group["jobs"] if j["outputs"]} == jobs
+    assert {j["job_id"]: j["approved"] for j in group["jobs"] if j["approved"]} == approved
+    countries = Counter(i["tags"]["country"] for i in items if "country" in i["tags"])
+    assert group["countries"] == countries
+
+
+def test_a_group_is_shown_with_its_jobs_and_counts(client: Client) -> None:
+    tags = {"country": "DE"}
+    client.store("group", output(1, tags=tags), output(2), output(3, job_id="other", tags=tags))
+    client.store("another", output(1))
+    review = {"job_id": "job", "status": "approved", "comment": "fine"}
+    made = client.post("/v1/reviews/group", json=review).json()
+    group = show(client)
+    last = client.items("group")[-1]
+    assert isinstance(group.pop("id"), int)
+    assert isinstance(group.pop("cursor"), int)
+    assert group == {
+        "group_id": "group",
+        "display_name": None,
+        "outputs": 3,
+        "countries": {"DE": 2},
+        "last_change": last["update_date"],
+        "key_fields": None,
+        "schema": None,
+        "retain_days": None,
+        "jobs": [
+            {"job_id": "job", "outputs": 2, "approved": 2, "latest_review": made},
+            {"job_id": "other", "outputs": 1, "approved": 0, "latest_review": None},
+        ],
+    }
+    listed = client.get("/v1/groups").json()
+    assert [one["group_id"] for one in listed] == ["group", "another"]
+    assert listed[0] == show(client)
+    assert client.get("/v1/groups/unknown").status_code == 404
+
+
+def test_groups_are_listed_in_pages(client: Client) -> None:
+    names = [f"group {n}" for n in range(5)]
+    for name in names:
+        client.store(name, output(1), output(2, job_id="second", tags={"country": "Peru"}))
+    client.delete("/v1/groups/group 1")
+    found, address = [], "/v1/groups?limit=2"
+    while address:
+        answer = client.get(address)
+        assert answer.status_code == 200
+        found += answer.json()
+        address = answer.links.get("next", {}).get("url", "")
+    assert [one["group_id"] for one in found] == [name for name in names if name != "group 1"]
+    assert found == client.get("/v1/groups").json()
+    assert "link" not in client.get("/v1/groups").headers
+    for one in found:
+        assert [job["job_id"] for job in one["jobs"]] == ["job", "second"]
+        assert one["countries"] == {"PE": 1}
+
+
+def test_counts_stay_true_through_every_kind_of_change(client: Client) -> None:
+    def tagged(number: int, country: str, **members: Any) -> dict[str, Any]:
+        return output(number, tags={"country": country}, **members)
+
+    client.store("group", *(tagged(n, "DE", job_id=f"j{n % 3}") for n in range(30)))
+    assert_counts_are_true(client)
+    client.post("/v1/reviews/group", json={"job_id": "j0", "status": "approved"})
+    assert_counts_are_true(client)
+    client.store("group", tagged(0, "FR", job_id="j0"), output(3, job_id="j0", data={}))
+    assert_counts_are_true(client)
+    for item in client.items("group", limit=4)[:4]:
+        client.delete(f"/v1/outputs/group/{item['output_id']}")
+    assert_counts_are_true(client)
+    client.post("/v1/reviews/group", json={"job_id": "j0", "status": "rejected"})
+    client.delete("/v1/groups/group/jobs/j1")
+    assert_counts_are_true(client)
+
+
+def test_a_group_can_be_set_up_before_its_first_output(client: Client) -> None:
+    answer = put(client, display_name="Prices", retain_days=7, key_fields=["sku"], schema={})
+    assert answer.status_code == 200
+    group = answer.json()
+    assert group == show(client)
+    assert (group["display_name"], group["retain_days"]) == ("Prices", 7)
+    assert (group["key_fields"], group["schema"]) == (["sku"], {})
+    assert (group["outputs"], group["last_change"]) == (0, None)
+    assert put(client).json()["retain_days"] is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "loc"),
+    [
+        ({"retain_days": 0}, ["body", "retain_days"]),
+        ({"retain_days": "7"}, ["body", "retain_days"]),
+        ({"key_fields": []}, ["body", "key_fields"]),
+        ({"key_fields": ["a", "a"]}, ["body", "key_fields"]),
+        ({"key_fields": [1]}, ["body", "key_fields", "0"]),
+        ({"schema": {"type": 5}}, ["body", "schema"]),
+        ({"schema": {"$ref": "https://example.com/other.json"}}, ["body", "schema"]),
+        ({"schema": []}, ["body", "schema"]),
+        ({"schema": {"description": "x" * 65536}}, ["body", "schema"]),
+        ({"display_name": "x" * 201}, ["body", "display_name"]),
+    ],
+)
+def test_settings_that_can_not_be(client: Client, wanted: Any, loc: list[str]) -> None:
+    answer = put(client, **wanted)
+    assert answer.status_code == 422
+    assert [fault["loc"] for fault in answer.json()["detail"]] == [loc]
+    assert client.get("/v1/groups/group").status_code == 404
+
+
+def test_key_fields_make_the_key(client: Client) -> None:
+    put(client, key_fields=["sku", "size"])
+    batch = [
+        output(1, data={"sku": 1, "size": "S", "price": 1}),
+        output(2, data={"sku": 1, "size": "M", "price": 1}),
+        output(3, data={"size": "S", "sku": 1.0, "price": 2}),
+        output(4, key="own", data={}),
+        output(5, data={"sku": 1}),  # not the whole key: its source_url is the key
+        output(5, data={"sku": 2}),
+    ]
+    changes = [result["change"] for result in client.store("group", *batch)["results"]]
+    assert changes == ["created", "created", "updated", "created", "created", "updated"]
+
+
+def test_data_must_meet_the_schema(client: Client) -> None:
+    put(
+        client,
+        schema={
+            "type": "object",
+            "required": ["price"],
+            "properties": {"price": {"type": "number", "minimum": 0}},
+        },
+    )
+    good, mark = output(1, data={"price": 5}), "never-repeat-me"
+    client.store("group", good)
+    bad = [good, output(2, data={}), output(3, data={"price": mark}), output(4, data={"price": -1})]
+    answer = client.post("/v1/outputs/group", json=bad)
+    assert answer.status_code == 422
+    assert [fault["loc"] for fault in answer.json()["detail"]] == [
+        ["body", "1", "data"],
+        ["body", "2", "data", "price"],
+        ["body", "3", "data", "price"],
+    ]
+    assert "properties/price/minimum" in answer.json()["detail"][2]["msg"]
+    assert mark not in answer.text
+    assert len(client.items("group")) == 1
+
+
+def deep(levels: int) -> dict[str, Any]:
+    inner: dict[str, Any] = {"leaf": True}
+    for _ in range(levels):
+        inner = {"next": inner}
+    return inner
+
+
+def test_a_schema_that_costs_too_much_harms_nobody(client: Client, service: Service) -> None:
+    """Each level of such data is looked at twice as often as the one above."""
+    twice = {"properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+    put(client, schema={"anyOf": [{**twice, "minProperties": 1}, {**twice, "maxProperties": 9}]})
+    with service.client() as other:
+        other.put("/v1/groups/group", json={"schema": {"required": ["number"]}})
+        with ThreadPoolExecutor() as pool:
+            costly = pool.submit(
+                client.post, "/v1/outputs/group", json=[output(1, data=deep(90))], timeout=60
+            )
+            assert other.get("/v1/groups/group").status_code == 200
+            answer = costly.result()
+        assert answer.status_code == 422
+        assert "simpler" in answer.json()["detail"][0]["msg"]
+        assert answer.json()["detail"][0]["loc"] == ["body"]
+        assert other.store("group", output(1))["created"] == 1
+    assert client.post("/v1/outputs/group", json=[output(1, data={})]).status_code == 422
+
+
+def schema_processes() -> list[int]:
+    """Those of the services in this process."""
+    children = [
+        int(pid)
+        for task in Path("/proc/self/task").iterdir()
+        for pid in (task / "children").read_text().split()
+    ]
+    return [p for p in children if b"schema_process" in Path(f"/proc/{p}/cmdline").read_bytes()]
+
+
+def test_a_schema_process_that_hears_nothing_more_is_replaced() -> None:
+    """As one that was killed a moment ago, of which nobody has heard yet."""
+
+    async def ask_twice() -> tuple[int, int]:
+        schemas = SchemaValidator()
+        first = await schemas.details('{"required":["a"]}', [{}])
+        assert schemas._process is not None
+        assert schemas._process.stdin is not None
+        schemas._process.stdin.transport.abort()
+        await asyncio.sleep(0.01)
+        second = await schemas.details('{"required":["a"]}', [{}, {}])
+        await schemas.close()
+        return len(first), len(second)
+
+    assert uvloop.run(ask_twice()) == (1, 2)
+
+
+@PROC
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_schema_process_that_ends_of_something_else_harms_nobody(
+    client: Client, number: int
+) -> None:
+    put(client, schema={"required": ["number"]})
+    client.store("group", output(1))
+    assert schema_processes()
+    for pid in schema_processes():
+        os.kill(pid, number)
+    assert client.store("group", output(2))["created"] == 1
+
+
+@PROC
+def test_the_schema_process_is_told_no_credentials(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GLEANERY_SECRET_KEY"):
+        monkeypatch.setenv(name, "a-credential")
+    for pid in schema_processes():  # that were told what was there when they began
+        os.kill(pid, signal.SIGKILL)
+    put(client, schema={"required": ["number"]})
+    client.store("group", output(1))
+    assert schema_processes()
+    for pid in schema_processes():
+        assert b"a-credential" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_every_output_that_breaks_the_schema_is_named(client: Client) -> None:
+    names = "abcdefghijklmno"
+    put(client, schema={"properties": {name: {"type": "string"} for name in names}})
+    broken = [output(n, data=dict.fromkeys(names, n)) for n in range(1500)]
+    answer = client.post("/v1/outputs/group", json=[output(0, data={}), *broken])
+    assert answer.status_code == 422
+    named = Counter(fault["loc"][1] for fault in answer.json()["detail"])
+    assert set(named) == {str(n) for n in range(1, 1501)}
+    assert named["1"] == 10
+    assert len(answer.content) < 1_000_000
+
+
+def test_a_fault_in_lines_is_told_by_the_number_of_its_line(client: Client) -> None:
+    put(client, schema={"required": ["number"]})
+    lines = ["", "", json.dumps(output(1)), "", json.dumps(output(2, data={})), ""]
+    headers = {"Content-Type": "application/x-ndjson"}
+    answer = client.post("/v1/outputs/group", content="\n".join(lines).encode(), headers=headers)
+    assert answer.json()["detail"][0]["loc"] == ["body", "4", "data"]
+
+
+def test_outputs_expire_when_no_scraper_sees_them_any_more(swept: Client, clock: Clock) -> None:
+    put(swept, retain_days=30)
+    swept.store("group", output(1), output(2))
+    swept.store("kept", output(1))
+    clock.move(seconds=20 * DAY)
+    swept.store("group", output(1))  # seen again, not changed
+    clock.move(seconds=15 * DAY)
+    until(lambda: len(swept.items("group")) == 1)
+    assert swept.items("group")[0]["data"] == {"number": 1}
+    assert len(swept.items("kept")) == 1
+    assert_counts_are_true(swept)
+    deleted = [
+        c for c in swept.get("/v1/changes/group").json()["changes"] if c["change"] == "delete"
+    ]
+    assert len(deleted) == 1
+
+
+def test_an_entry_of_local_storage_can_be_for_one_group(client: Client) -> None:
+    client.store("group", output(1))
+    client.store("another", output(1))
+    number = show(client)["id"]
+    entry = {"domain": "a.com", "key": "k", "value": "v"}
+    entries = [entry, entry | {"group_id": number, "value": "own"}]
+    assert client.post("/v1/local-storage", json=entries).json()["created"] == 2
+
+    def values(**query: Any) -> list[str]:
+        listed = client.get("/v1/local-storage", params=query).json()
+        return [one["value"] for one in listed]
+
+    another = client.get("/v1/groups/another").json()["id"]
+    assert values() == ["v", "own"]
+    assert values(for_group=number) == ["v", "own"]
+    assert values(for_group=another) == ["v"]
+    listed = client.get("/v1/local-storage").json()
+    assert client.post("/v1/local-storage", json=listed).json()["unchanged"] == 2
+    answer = client.post("/v1/local-storage", json=[entry, entry | {"group_id": 10**9}])
+    assert answer.status_code == 404
+    assert answer.json()["detail"][0]["loc"] == ["body", "1", "group_id"]
+
+
+def test_the_history_of_reviews_is_whole_and_in_pages(client: Client) -> None:
+    client.store("group", output(1), output(2, job_id="other"))
+    made = []
+    for number in range(7):
+        job, status = ("job", "other")[number % 2], ("approved", "rejected")[number % 2]
+        review = {"job_id": job, "status": status, "comment": str(number)}
+        made.append(client.post("/v1/reviews/group", json=review).json())
+    answer = client.get("/v1/reviews/group", params={"history": "true", "limit": 3})
+    found = answer.json()
+    while "next" in answer.links:
+        answer = client.get(answer.links["next"]["url"])
+        found += answer.json()
+    assert found == made[::-1]
+    assert len(client.get("/v1/reviews/group").json()) == 2
+    assert client.get("/v1/reviews/none?history=true").status_code == 404
+    assert client.get("/v1/reviews/group?history=yes").status_code == 422

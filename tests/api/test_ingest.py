@@ -1,0 +1,172 @@
+"""Ingest at length: NDJSON of any size, and requests that are repeated; on both engines."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.test_changes import DAY, until
+from tests.api.test_outputs import output
+from tests.conftest import fresh_settings
+from tests.support.process import PROC, served
+from tests.support.service import Client, Clock
+
+LINES = {"Content-Type": "application/x-ndjson"}
+
+
+def send(client: Client, *lines: Any, **headers: str) -> Any:
+    text = "".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines)
+    return client.post("/v1/outputs/group", content=text.encode(), headers=LINES | headers)
+
+
+# --- NDJSON -------------------------------------------------------------------------------------
+
+
+def test_lines_are_stored_like_an_array(client: Client) -> None:
+    answer = send(client, output(1), "\n", output(2), output(1, data={"number": 11}))
+    assert answer.status_code == 200
+    assert answer.json() == {"created": 2, "updated": 1, "unchanged": 0, "lines": 4}
+    assert [item["data"]["number"] for item in client.items("group")] == [2, 11]
+    assert send(client, output(2)).json()["unchanged"] == 1
+
+
+def test_the_last_line_needs_no_end(client: Client) -> None:
+    assert send(client, json.dumps(output(1))).json()["created"] == 1
+    assert send(client).json() == {"created": 0, "updated": 0, "unchanged": 0, "lines": 0}
+
+
+def test_at_a_fault_the_answer_says_how_far_it_got(client: Client) -> None:
+    lines: list[Any] = [output(number) for number in range(2500)]
+    lines[2200], lines[2300] = {"job_id": "j"}, "not json\n"
+    answer = send(client, *lines)
+    assert answer.status_code == 422
+    locs = [fault["loc"] for fault in answer.json()["detail"]]
+    assert locs == [
+        ["body", "2200", "source_url"],
+        ["body", "2200", "data"],
+        ["body", "2300"],
+        ["body", "2000"],
+    ]
+    assert "line 2000" in answer.json()["detail"][-1]["msg"]
+    assert len(client.items("group", limit=1000)) == 2000
+    assert send(client, *(output(number) for number in range(2500))).json() == {
+        "created": 500,
+        "updated": 0,
+        "unchanged": 2000,
+        "lines": 2500,
+    }
+
+
+def test_the_rules_of_the_group_name_the_line(client: Client) -> None:
+    client.put("/v1/groups/group", json={"schema": {"required": ["sku"]}})
+    answer = send(client, output(1, data={"sku": 1}), output(2))
+    assert answer.json()["detail"][0]["loc"] == ["body", "1", "data"]
+
+
+def test_only_ingest_reads_lines(client: Client) -> None:
+    assert client.post("/v1/cookies", content=b"{}\n", headers=LINES).status_code == 415
+
+
+def resident_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+@PROC
+def test_memory_stays_flat_whatever_the_length(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """200 MB of lines, of which the service holds a megabyte or so at a time."""
+    line = (json.dumps(output(1, data={"text": "x" * 100_000})) + "\n").encode()
+
+    def body() -> Iterator[bytes]:
+        for _ in range(2000):
+            yield line
+
+    with served(fresh_settings("sqlite", request, tmp_path)) as service:
+        pid = service.running.process.pid
+        with Client(service.url, service.token) as client:
+            client.store("group", output(0))
+            before = resident_bytes(pid)
+            answer = client.post("/v1/outputs/group", content=body(), headers=LINES)
+            assert answer.json()["lines"] == 2000
+            grown = resident_bytes(pid) - before
+    assert grown < 80_000_000
+
+
+# --- Idempotency-Key ----------------------------------------------------------------------------
+
+
+def test_a_repeated_request_is_answered_as_the_first_time(client: Client) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    first = client.post("/v1/outputs/group", json=[output(1), output(2)], headers=key)
+    client.store("group", output(1, data={"number": 11}))
+    again = client.post("/v1/outputs/group", json=[output(1), output(2)], headers=key)
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert sorted(item["data"]["number"] for item in client.items("group")) == [2, 11]
+    other = client.post("/v1/outputs/group", json=[output(3)], headers=key)
+    assert other.status_code == 409
+    assert other.json()["detail"][0]["loc"] == ["header", "idempotency-key"]
+    elsewhere = client.post("/v1/outputs/other", json=[output(3)], headers=key)
+    assert elsewhere.json()["created"] == 1
+
+
+def test_repeated_lines_are_answered_as_the_first_time(client: Client) -> None:
+    lines = [output(number) for number in range(1500)]
+    first = send(client, *lines, **{"Idempotency-Key": "k"}).json()
+    assert first["created"] == 1500
+    assert send(client, *lines, **{"Idempotency-Key": "k"}).json() == first
+
+
+def test_a_key_costs_a_large_batch_little(client: Client) -> None:
+    large = [output(number, data={"text": "x" * 1000}) for number in range(10_000)]
+    began = time.monotonic()
+    client.store("group", *large)
+    stored = time.monotonic()
+    key = {"Idempotency-Key": "k"}
+    assert client.post("/v1/outputs/group", json=large, headers=key).json()["unchanged"] == 10_000
+    assert time.monotonic() - stored < 3 * (stored - began)
+
+
+def test_a_repeated_request_is_the_same_under_other_rules(client: Client) -> None:
+    key = {"Idempotency-Key": "k"}
+    first = client.post("/v1/outputs/group", json=[output(1)], headers=key)
+    for rules in ({"key_fields": ["number"]}, {"schema": {"required": ["price"]}}):
+        assert client.put("/v1/groups/group", json=rules).status_code == 200
+        again = client.post("/v1/outputs/group", json=[output(1)], headers=key)
+        assert (again.status_code, again.json()) == (200, first.json())
+
+
+def test_a_repeated_request_does_not_bring_a_removed_group_back(client: Client) -> None:
+    key = {"Idempotency-Key": "k"}
+    first = client.post("/v1/outputs/group", json=[output(1)], headers=key)
+    assert client.delete("/v1/groups/group").json() == {"deleted": 1}
+    again = client.post("/v1/outputs/group", json=[output(1)], headers=key)
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert client.get("/v1/groups/group").status_code == 404
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x" * 256, "ü"])
+def test_a_key_is_plain(client: Client, key: str) -> None:
+    headers = {"Idempotency-Key": key.encode()}
+    answer = client.post("/v1/outputs/group", json=[output(1)], headers=headers)  # type: ignore[arg-type]
+    assert answer.status_code == 422
+
+
+def test_a_failed_request_does_not_use_its_key_up(client: Client) -> None:
+    key = {"Idempotency-Key": "k"}
+    assert client.post("/v1/outputs/group", json=[{}], headers=key).status_code == 422
+    assert client.post("/v1/outputs/group", json=[output(1)], headers=key).status_code == 200
+
+
+def test_keys_are_forgotten_after_a_day(swept: Client, clock: Clock) -> None:
+    key = {"Idempotency-Key": "k"}
+    swept.post("/v1/outputs/group", json=[output(1)], headers=key)
+    assert swept.post("/v1/outputs/group", json=[output(2)], headers=key).status_code == 409
+    clock.move(seconds=DAY + 60)
+    until(lambda: swept.post("/v1/outputs/group", json=[output(2)], headers=key).status_code == 200)

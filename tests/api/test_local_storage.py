@@ -1,0 +1,115 @@
+"""Local storage over HTTP, on both engines."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.service import Client, Service
+
+ENTRY = {"domain": "example.com", "key": "auth", "value": '{"token":1}'}
+DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+def test_an_entry_comes_back_in_the_shape_of_the_contract(client: Client) -> None:
+    answer = client.post(
+        "/v1/local-storage", json=[ENTRY | {"expires": "2030-01-01T01:00:00+01:00"}]
+    )
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"created": 1, "updated": 0, "unchanged": 0},
+    )
+    [entry] = client.get("/v1/local-storage").json()
+    assert isinstance(entry.pop("organization_id"), int)
+    assert isinstance(entry.pop("id"), int)
+    created, updated = entry.pop("create_date"), entry.pop("update_date")
+    assert DATE.fullmatch(created)
+    assert created == updated
+    assert entry == {
+        "domain": "example.com",
+        "key": "auth",
+        "value": '{"token":1}',
+        "expires": "2030-01-01T00:00:00Z",
+        "group_id": 0,
+        "path": "/",
+    }
+
+
+def test_an_entry_without_expiry_never_expires(client: Client) -> None:
+    never = [{}, {"expires": None}, {"expires": -1}]
+    entries = [ENTRY | {"key": str(n)} | end for n, end in enumerate(never)]
+    client.post("/v1/local-storage", json=entries)
+    assert [entry["expires"] for entry in client.get("/v1/local-storage").json()] == [None] * 3
+
+
+def test_an_entry_posted_again_replaces_the_old_one(client: Client) -> None:
+    client.post("/v1/local-storage", json=[ENTRY, ENTRY | {"key": "b"}])
+    before = client.get("/v1/local-storage").json()
+    assert client.post("/v1/local-storage", json=[ENTRY]).json()["unchanged"] == 1
+    assert client.get("/v1/local-storage").json() == before
+    assert client.post("/v1/local-storage", json=[ENTRY | {"value": "v"}]).json()["updated"] == 1
+    after = client.get("/v1/local-storage").json()
+    assert [entry["id"] for entry in after] == [entry["id"] for entry in before]
+    assert after[0]["value"] == "v"
+
+
+def test_what_get_gave_can_be_posted_back_unchanged(client: Client) -> None:
+    client.post("/v1/local-storage", json=[ENTRY | {"expires": 1}, ENTRY | {"path": "/x"}])
+    listed = client.get("/v1/local-storage").json()
+    assert client.post("/v1/local-storage", json=listed).json()["unchanged"] == 2
+
+
+def test_domain_path_and_key_make_the_identity(client: Client) -> None:
+    others = [{"domain": "b.com"}, {"path": "/x"}, {"path": ""}, {"key": "AUTH"}]
+    entries = [ENTRY, *(ENTRY | other for other in others)]
+    assert client.post("/v1/local-storage", json=entries).json()["created"] == 5
+
+
+@pytest.mark.parametrize(
+    ("host", "seen"),
+    [("example.com", ["example.com", ".example.com"]), ("www.example.com", [".example.com"])],
+)
+def test_the_domain_filter_keeps_what_a_page_there_would_see(
+    client: Client, host: str, seen: list[str]
+) -> None:
+    stored = ["example.com", ".example.com", "other.com"]
+    client.post("/v1/local-storage", json=[ENTRY | {"domain": domain} for domain in stored])
+    listed = client.get("/v1/local-storage", params={"domain": host}).json()
+    assert [entry["domain"] for entry in listed] == seen
+
+
+def test_line_breaks_and_any_script_are_values(client: Client) -> None:
+    value = "first\r\nsecond 日本語 😀\t"
+    client.post("/v1/local-storage", json=[ENTRY | {"value": value}])
+    assert client.get("/v1/local-storage").json()[0]["value"] == value
+
+
+def test_the_organization_comes_from_the_token(service: Service) -> None:
+    with service.client() as one, service.client() as two:
+        for client in (one, two):
+            client.post("/v1/local-storage", json=[ENTRY | {"organization_id": 1, "id": 1}])
+        [mine] = one.get("/v1/local-storage").json()
+        [theirs] = two.get("/v1/local-storage").json()
+        assert mine["organization_id"] != theirs["organization_id"]
+        assert mine["id"] != theirs["id"]
+
+
+def test_records_are_removed_by_domain_and_key(client: Client) -> None:
+    stored = [
+        ENTRY | {"domain": domain, "key": each} for domain in ("a.com", ".a.com") for each in "xyz"
+    ]
+    client.post("/v1/local-storage", json=stored)
+    answer = client.delete("/v1/local-storage", params={"domain": "A.com", "key": "x"})
+    assert (answer.status_code, answer.json()) == (200, {"deleted": 1})
+    assert client.delete("/v1/local-storage", params={"domain": ".a.com"}).json() == {"deleted": 3}
+    left = [(one["domain"], one["key"]) for one in client.get("/v1/local-storage").json()]
+    assert left == [("a.com", "y"), ("a.com", "z")]
+    assert client.delete("/v1/local-storage", params={"domain": "b.com"}).json() == {"deleted": 0}
+    assert client.post("/v1/local-storage", json=stored[:1]).json()["created"] == 1
+
+
+def test_removing_needs_a_domain(client: Client) -> None:
+    answer = client.delete("/v1/local-storage", params={"key": "x"})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["query", "domain"]

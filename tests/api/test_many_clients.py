@@ -1,0 +1,137 @@
+"""Writers, feed readers, deletions and broken requests at once, through two worker processes."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.test_changes import follow, truth
+from tests.conftest import fresh_settings
+from tests.support.process import join_readers_after_writers, served
+from tests.support.service import Client
+
+WRITERS, READERS, REQUESTS = 8, 4, 15
+
+
+@pytest.fixture
+def workers(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[str, str]]:
+    """The address of a service with two workers, and a token."""
+    with served(fresh_settings(engine, request, tmp_path), "--workers", "2") as service:
+        yield service.url, service.token
+        assert service.running.stop() == 0
+
+
+def write(url: str, token: str, number: int, failures: list[str]) -> None:
+    choice = random.Random(number)
+    for turn in range(REQUESTS):
+        with Client(url, token) as client:  # a new connection each time: any worker may have it
+            batch = [
+                {
+                    "job_id": f"job {choice.randrange(3)}",
+                    "source_url": f"https://a/{choice.randrange(150)}",
+                    "data": {"by": number, "turn": turn, "n": n},
+                }
+                for n in range(choice.randrange(1, 8))
+            ]
+            answer = client.post("/v1/outputs/group", json=batch)
+            if answer.status_code != 200:
+                failures.append(answer.text)
+            elif turn % 5 == 1:
+                gone = choice.choice(answer.json()["results"])["output_id"]
+                client.delete(f"/v1/outputs/group/{gone}")  # another writer may have been faster
+            elif turn % 9 == 2:
+                status = choice.choice(["approved", "rejected"])
+                review = {"job_id": batch[0]["job_id"], "status": status}
+                client.post("/v1/reviews/group", json=review)
+            elif turn % 7 == 3:
+                break_off(url, token)
+
+
+def break_off(url: str, token: str) -> None:
+    """Sends half a request and goes away."""
+    port = int(url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(
+            f"POST /v1/outputs/group HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+            '[{"job_id": "broken", '.encode()
+        )
+
+
+class Reader(threading.Thread):
+    def __init__(self, url: str, token: str, writing: threading.Event) -> None:
+        super().__init__()
+        self._client, self._writing = Client(url, token), writing
+        self.copy: dict[str, Any] = {}
+
+    def run(self) -> None:
+        cursor = 0
+        while self._writing.is_set():
+            cursor = follow(self._client, self.copy, cursor, limit=7)
+        follow(self._client, self.copy, cursor, limit=7)
+
+
+def test_every_reader_ends_with_the_exact_final_state(workers: tuple[str, str]) -> None:
+    url, token = workers
+    client = Client(url, token)
+    client.store("group", {"job_id": "job 0", "source_url": "first", "data": {}})
+    writing = threading.Event()
+    failures: list[str] = []
+    readers = [Reader(url, token, writing) for _ in range(READERS)]
+    writers = [
+        threading.Thread(target=write, args=(url, token, number, failures))
+        for number in range(WRITERS)
+    ]
+    join_readers_after_writers(writers, readers, writing)
+    assert not failures
+    final = truth(client)
+    assert len(final) > 50
+    assert not any(item["root_job_id"] == "broken" for item in final.values())
+    for reader in readers:
+        assert without_scrape_date(reader.copy) == without_scrape_date(final)
+
+
+def without_scrape_date(copy: dict[str, Any]) -> dict[str, Any]:
+    """A scrape that finds nothing new moves only this date, and is told to nobody."""
+    return {
+        id_: {name: value for name, value in item.items() if name != "last_scraped_date"}
+        for id_, item in copy.items()
+    }
+
+
+def test_a_long_poll_hears_of_a_commit_in_another_process(workers: tuple[str, str]) -> None:
+    url, token = workers
+    client = Client(url, token)
+    client.store("group", {"job_id": "j", "source_url": "first", "data": {}})
+    delays = []
+    for number in range(5):  # each on new connections, so that most pairs meet both workers
+        cursor = client.get("/v1/changes/group").json()["cursor"]
+        heard: list[tuple[float, Any]] = []
+
+        def wait(cursor: int = cursor, heard: list[Any] = heard) -> None:
+            with Client(url, token) as waiting:
+                answer = waiting.get(f"/v1/changes/group?wait=30&cursor={cursor}").json()
+                heard.append((time.monotonic(), answer))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.3)
+        with Client(url, token) as writer:
+            writer.store("group", {"job_id": "j", "source_url": str(number), "data": {}})
+            committed = time.monotonic()
+        thread.join(31)
+        assert [change["output"]["source_url"] for change in heard[0][1]["changes"]] == [
+            str(number)
+        ]
+        delays.append(heard[0][0] - committed)
+    print("milliseconds from commit to answer:", [round(delay * 1000) for delay in delays])
+    assert max(delays) < 10  # the promise is 200 ms; a slow machine decides no test

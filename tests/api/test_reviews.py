@@ -1,0 +1,125 @@
+"""Reviews over HTTP, on both engines, and what they mean for outputs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from gleanery.values import timestamps
+from tests.api.test_outputs import output
+from tests.support.service import Client, Clock
+
+
+def review(client: Client, status: str, job: str = "job", comment: str = "") -> dict[str, Any]:
+    answer = client.post(
+        "/v1/reviews/group", json={"job_id": job, "status": status, "comment": comment}
+    )
+    assert answer.status_code == 200, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def approvals(client: Client, **query: Any) -> dict[int, bool]:
+    items = client.items("group", **query)
+    return {item["data"]["number"]: item["is_approved"] for item in items}
+
+
+def test_a_review_comes_back_in_the_shape_of_the_contract(client: Client) -> None:
+    client.store("group", output(1))
+    made = review(client, "approved", comment="fine – ü")
+    assert made.keys() == {"job_id", "review_id", "review_date", "status", "comment"}
+    assert all(isinstance(value, str) for value in made.values())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", made["review_date"])
+    assert client.get("/v1/reviews/group").json() == [made]
+
+
+def test_per_job_the_newest_and_the_newest_first(client: Client) -> None:
+    client.store("group", *(output(1, job_id=job) for job in "abc"))
+    for job, status in (("a", "pending"), ("b", "in_review"), ("a", "rejected")):
+        review(client, status, job)
+    latest = client.get("/v1/reviews/group").json()
+    assert [(one["job_id"], one["status"]) for one in latest] == [
+        ("a", "rejected"),
+        ("b", "in_review"),
+    ]
+
+
+def test_a_group_without_reviews_has_an_empty_list(client: Client) -> None:
+    client.store("group", output(1))
+    assert client.get("/v1/reviews/group").json() == []
+
+
+def test_a_comment_may_be_left_out(client: Client) -> None:
+    client.store("group", output(1))
+    answer = client.post("/v1/reviews/group", json={"job_id": "job", "status": "pending"})
+    assert answer.json()["comment"] == ""
+
+
+def test_what_does_not_exist_can_not_be_reviewed(client: Client) -> None:
+    body = {"job_id": "nobody", "status": "approved"}
+    assert client.post("/v1/reviews/group", json=body).status_code == 404
+    client.store("group", output(1))
+    answer = client.post("/v1/reviews/group", json=body)
+    assert answer.status_code == 404
+    assert answer.json()["detail"][0]["loc"] == ["body", "job_id"]
+    assert client.get("/v1/reviews/group").json() == []
+
+
+def test_approval_is_for_the_outputs_of_that_moment(client: Client) -> None:
+    client.store("group", output(1), output(2), output(3, job_id="other"))
+    review(client, "approved")
+    client.store("group", output(4))
+    assert approvals(client) == {1: True, 2: True, 3: False, 4: False}
+
+
+@pytest.mark.parametrize("status", ["changes_requested", "rejected"])
+def test_approval_can_be_taken_back(client: Client, status: str) -> None:
+    client.store("group", output(1), output(2))
+    review(client, "approved")
+    review(client, status)
+    assert approvals(client) == {1: False, 2: False}
+
+
+@pytest.mark.parametrize("status", ["pending", "in_review"])
+def test_the_other_states_leave_approval_alone(client: Client, status: str) -> None:
+    client.store("group", output(1))
+    review(client, "approved")
+    client.store("group", output(2))
+    review(client, status)
+    assert approvals(client) == {1: True, 2: False}
+
+
+def test_a_new_value_needs_a_new_approval_an_old_one_does_not(client: Client) -> None:
+    client.store("group", output(1), output(2))
+    review(client, "approved")
+    client.store("group", output(1), output(2, data={"number": 22}))
+    assert approvals(client) == {1: True, 22: False}
+
+
+def test_an_approval_moves_the_output_so_that_a_syncing_client_hears_of_it(
+    timed: Client, clock: Clock
+) -> None:
+    timed.store("group", output(1), output(2, job_id="other"))
+    [first, _] = timed.items("group")
+    clock.move(seconds=60)
+    review(timed, "approved")
+    [_, moved] = timed.items("group")
+    assert moved["data"] == {"number": 1}
+    assert moved["update_date"] > first["update_date"]
+    assert moved["last_scraped_date"] == first["last_scraped_date"]
+    assert approvals(timed, created_after=moved["update_date"]) == {1: True}
+    clock.move(seconds=60)
+    review(timed, "approved")  # nothing changes, so nothing moves
+    since = timestamps.render_moment(clock() - 30 * timestamps.SECOND)
+    assert approvals(timed, created_after=since) == {}
+
+
+def test_a_large_job_is_approved_whole(client: Client) -> None:
+    client.store("group", *(output(number) for number in range(3500)))
+    review(client, "approved")
+    items = client.items("group", limit=1000)
+    assert len(items) == 3500
+    assert all(item["is_approved"] for item in items)
+    assert [item["data"]["number"] for item in items] == list(range(3500))

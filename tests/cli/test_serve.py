@@ -1,0 +1,319 @@
+"""``gleanery serve`` as an operator meets it: settings, TLS, workers, logs, health, and the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.support.process import PROC, Running, environment, free_port, gleanery, write_certificate
+from tests.support.service import Client, Service
+
+HERE = "http://127.0.0.1"
+
+
+def token_in(folder: Path) -> str:
+    scopes = "session:read,session:write,outputs:read,outputs:write"
+    made = gleanery(
+        "token", "create", "--organization", "a", "--scopes", scopes, "--data", str(folder)
+    )
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--host", "0.0.0.0"], "--behind-proxy"),
+        (["--host", "192.0.2.1"], "--tls-cert"),
+        (["--host", "0.0.0.0", "--behind-proxy"], "--base-url"),
+        (["--behind-proxy"], "--base-url"),
+        (["--tls-cert", "x.pem"], "go together"),
+        (["--tls-cert", "x.pem", "--tls-key", "y.pem"], "no file x.pem"),
+        (["--base-url", "data.example.com"], "--base-url must be"),
+        (["--base-url", "https://a/?x=1"], "--base-url must be"),
+        (["--database", "mysql://a/b"], "postgresql://"),
+        (["--database", "postgresql://127.0.0.1:1/x"], "GLEANERY_SECRET_KEY"),
+        (["--tls-cert", __file__, "--tls-key", __file__], "both PEM"),
+        (["--data", __file__], "must be a folder"),
+        (["--workers", "0"], "--workers"),
+        (["--token-cache-seconds", "-1"], "--token-cache-seconds"),
+        (["--tombstone-days", "0"], "--tombstone-days"),
+        (["--sweep-seconds", "0"], "--sweep-seconds"),
+        (["--port", "70000"], "--port"),
+        (["--max-records", "0"], "--max-records"),
+        (["--log-level", "loud"], "--log-level"),
+        (["--log-format", "xml"], "--log-format"),
+    ],
+)
+def test_wrong_settings_end_the_start_with_one_sentence(
+    tmp_path: Path, options: list[str], sentence: str
+) -> None:
+    ended = gleanery("serve", "--data", str(tmp_path / "data"), *options)
+    assert ended.returncode == 2
+    assert sentence in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_database_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+    options = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
+    ended = gleanery("serve", *options, GLEANERY_SECRET_KEY=key)
+    assert ended.returncode == 2
+    assert "Can't reach the PostgreSQL database" in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("password", ["pa#ss", "pa/ss", "pa?ss"])
+def test_a_bad_url_does_not_show_its_password(tmp_path: Path, password: str) -> None:
+    key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+    url = f"postgresql://me:{password}@127.0.0.1:1/x"
+    ended = gleanery("serve", "--data", str(tmp_path), "--database", url, GLEANERY_SECRET_KEY=key)
+    assert ended.returncode == 2
+    assert "pa" not in ended.stderr.replace("password", "").replace(str(tmp_path), "")
+
+
+def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = gleanery("serve", "--data", str(tmp_path), "--port", str(port))
+    assert ended.returncode == 2
+    assert "--port" in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+# --- serving ------------------------------------------------------------------------------------
+
+
+def test_tls_and_base_url(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    data, port = tmp_path / "data", free_port()
+    options = ["--data", str(data), "--port", str(port), "--base-url", "https://data.example/x/"]
+    with Running("serve", *options, "--tls-cert", str(cert), "--tls-key", str(key)) as running:
+        trust = ssl.create_default_context(cafile=str(cert))
+        url = f"https://127.0.0.1:{port}"
+        running.wait_ready(url, verify=trust)
+        with Client(url, token_in(data), verify=trust) as client:
+            outputs = [{"job_id": "j", "source_url": str(n), "data": {}} for n in range(3)]
+            client.store("group", *outputs)
+            page = client.get("/v1/outputs/group?limit=2", headers={"Host": "evil"}).json()
+            start = "https://data.example/x/v1/outputs/group?limit=2&cursor="
+            assert page["metadata"]["next_url"].startswith(start)
+        with pytest.raises(httpx2.TransportError):
+            httpx2.get(f"{HERE}:{port}/healthz")
+        trust.maximum_version = ssl.TLSVersion.TLSv1_2
+        trust.set_ciphers("ALL")  # even then it is one that encrypts and authenticates in one
+        with (
+            socket.create_connection(("127.0.0.1", port)) as plain,
+            trust.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+        ):
+            name, *_ = secured.cipher() or ("",)
+            assert re.fullmatch("ECDHE-.*(GCM|CHACHA20).*", name)
+
+
+def test_behind_a_proxy_plain_http_is_allowed(tmp_path: Path) -> None:
+    port = free_port()
+    options = ["--data", str(tmp_path), "--port", str(port), "--behind-proxy"]
+    with Running("serve", *options, "--base-url", "https://data.example") as running:
+        running.wait_ready(f"{HERE}:{port}")
+        running.stop()
+        assert "https://data.example" in "".join(running.log)
+
+
+def test_several_workers_serve_one_database_and_count_together(tmp_path: Path) -> None:
+    port = free_port()
+    with Running(
+        "serve", "--data", str(tmp_path), "--port", str(port), "--workers", "2"
+    ) as running:
+        url = f"{HERE}:{port}"
+        running.wait_ready(url)
+        token = token_in(tmp_path)
+        for number in range(20):
+            with Client(url, token) as client:  # a new connection: any worker may take it
+                client.store("group", {"job_id": "j", "source_url": str(number), "data": {}})
+                assert len(client.items("group", limit=1000)) == number + 1
+        metrics = httpx2.get(f"{url}/metrics").text
+        count = 'gleanery_request_seconds_count{operation="store_outputs",status="200"} 20.0'
+        assert count in metrics
+        running.stop()
+    lines = [json.loads(line) for line in running.log]
+    serving = [line for line in lines if line["event"] == "serving"]
+    assert serving[0]["workers"] == 2
+
+
+@PROC
+def test_a_worker_that_is_held_up_for_seconds_is_not_replaced(tmp_path: Path) -> None:
+    port = free_port()
+    options = ("--data", str(tmp_path), "--port", str(port), "--workers", "2")
+    with Running("serve", *options) as running, ExitStack() as at_the_end:
+        at_the_end.callback(running.stop)
+        running.wait_ready(f"{HERE}:{port}")
+        workers = running.workers()
+        os.kill(workers[0], signal.SIGSTOP)  # as a machine does that has no time for it
+        time.sleep(7)
+        os.kill(workers[0], signal.SIGCONT)
+        time.sleep(1)
+        assert running.workers() == workers
+
+
+def test_what_is_in_flight_is_finished_on_sigterm(tmp_path: Path) -> None:
+    port = free_port()
+    with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
+        running.wait_ready(f"{HERE}:{port}")
+        body = json.dumps([{"domain": "a.com", "name": "n", "value": "v"}]).encode()
+        head = (
+            "POST /v1/cookies HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: Bearer {token_in(tmp_path)}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(head.encode() + body[:10])
+            time.sleep(0.3)
+            running.process.send_signal(signal.SIGTERM)
+            time.sleep(0.7)
+            with pytest.raises(OSError):  # noqa: PT011
+                socket.create_connection(("127.0.0.1", port), timeout=2)
+            connection.sendall(body[10:])
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert b" 200 " in answer.split(b"\r\n")[0]
+        assert b'"created":1' in answer
+        assert running.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_who_interrupts_it_twice_ends_it_all_the_same(tmp_path: Path, workers: str) -> None:
+    port = free_port()
+    options = ("--data", str(tmp_path), "--port", str(port), "--workers", workers)
+    with Running("serve", *options) as running:
+        running.wait_ready(f"{HERE}:{port}")
+        for _ in range(2):
+            running.process.send_signal(signal.SIGINT)
+            time.sleep(0.03)
+        running.process.wait(20)
+
+
+def test_a_closed_terminal_ends_it_in_order(tmp_path: Path) -> None:
+    port = free_port()
+    with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
+        running.wait_ready(f"{HERE}:{port}")
+        assert running.stop(signal.SIGHUP) == 0
+
+
+# --- what an operator sees ----------------------------------------------------------------------
+
+
+def test_health_readiness_and_metrics(service: Service) -> None:
+    with service.stranger() as nobody:
+        assert nobody.get("/healthz").json() == {"status": "ok"}
+        assert nobody.get("/readyz").json() == {"status": "ready"}
+        nobody.get("/v1/cookies")
+        metrics = nobody.get("/metrics")
+        assert metrics.headers["content-type"].startswith("text/plain")
+        assert (
+            'gleanery_request_seconds_count{operation="get_cookies",status="401"}' in metrics.text
+        )
+
+
+def test_head_is_answered_wherever_get_is(service: Service) -> None:
+    from gleanery.api.operations import OPERATIONS
+
+    with service.client() as client:
+        query = {"source_url": "u"}
+        id_ = client.post("/v1/files", params=query, content=b"bytes").json()["id"]
+        files = [{"field": "f", "id": id_}]
+        client.store("group", {"job_id": "j", "source_url": "u", "data": {}, "files": files})
+        link = client.items("group")[0]["files"][0]["blob_url"]
+        special = {"/v1/files": "/v1/files?source_url=u", "/v1/blobs/{id}": link}
+        for operation in OPERATIONS:
+            if operation.method == "GET":
+                path = special.get(operation.path, operation.path)
+                path = path.replace("{group_id}", "group").replace("{id}", id_)
+                got, head = client.get(path), client.head(path)
+                assert (head.status_code, head.content) == (200, b"")
+                assert head.headers["content-type"] == got.headers["content-type"]
+                if operation.name != "metrics":  # which has one more request to tell of
+                    assert head.headers["content-length"] == got.headers["content-length"]
+        assert client.head("/v1/outputs/unknown").status_code == 404
+
+
+def test_every_answer_has_a_request_id_which_a_proxy_may_give(service: Service) -> None:
+    with service.client() as client:
+        made = {client.get("/v1/cookies").headers["x-request-id"] for _ in range(5)}
+        assert len(made) == 5
+        for sent, kept in (("abc-1.2_3", True), ("a b", False), ("x" * 65, False)):
+            answer = client.get("/v1/cookies", headers={"X-Request-ID": sent})
+            assert (answer.headers["x-request-id"] == sent) is kept
+        assert client.get("/nowhere", headers={"X-Request-ID": "a"}).headers["x-request-id"] == "a"
+
+
+def test_answers_are_not_to_be_kept_or_sniffed(client: Client) -> None:
+    answer = client.get("/v1/cookies")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_no_other_origin_is_let_in(client: Client) -> None:
+    origin = {"Origin": "https://evil.example", "Access-Control-Request-Method": "GET"}
+    for answer in (
+        client.get("/v1/cookies", headers=origin),
+        client.request("OPTIONS", "/v1/cookies", headers=origin),
+    ):
+        assert not any(name.startswith("access-control") for name in answer.headers)
+    assert answer.status_code == 405
+
+
+def test_each_request_is_one_json_line_that_tells_its_id(tmp_path: Path) -> None:
+    port = free_port()
+    with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
+        running.wait_ready(f"{HERE}:{port}")
+        httpx2.get(f"{HERE}:{port}/%1b%5b2J", headers={"X-Request-ID": "escape"})
+        httpx2.get(f"{HERE}:{port}/v1/outputs/x?q=1", headers={"X-Request-ID": "find-me"})
+        running.stop()
+    lines = [json.loads(line) for line in running.log]
+    [line] = [line for line in lines if line.get("request_id") == "find-me"]
+    [escape] = [line for line in lines if line.get("request_id") == "escape"]
+    assert "\x1b" not in escape["path"]  # as it was sent: nothing that a terminal would obey
+    assert (line["event"], line["level"]) == ("request", "info")
+    assert (line["method"], line["path"]) == ("GET", "/v1/outputs/x")
+    assert (line["operation"], line["status"]) == ("get_outputs", 401)
+    assert line["milliseconds"] >= 0
+    assert line["timestamp"].endswith("Z")
+
+
+def test_serve_without_options_works_where_it_stands(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    port = str(free_port())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gleanery", "serve"],
+        cwd=tmp_path,
+        env=environment(GLEANERY_PORT=port),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            try:
+                assert httpx2.get(f"{HERE}:{port}/readyz").status_code == 200
+                break
+            except httpx2.TransportError:
+                time.sleep(0.05)
+        assert (tmp_path / "gleanery-data" / "gleanery.sqlite").exists()
+        assert (tmp_path / "gleanery-data").stat().st_mode & 0o777 == 0o700
+    finally:
+        process.terminate()
+        process.wait(20)

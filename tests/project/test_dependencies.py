@@ -1,0 +1,251 @@
+"""What we depend on: pinned, needed, and looked up among known vulnerabilities."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.support.process import environment, free_port
+
+ROOT = Path(__file__).parent.parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+RUNTIME, EXTRAS = PROJECT["project"]["dependencies"], PROJECT["project"]["optional-dependencies"]
+PIN_FILES = ("constraints.txt", "constraints-build.txt", "constraints-bench.txt")
+BY_NAME = {"uvloop": 'loop="uvloop"'}  # what is loaded without an import, and where that is said
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def named(requirements: Iterable[str]) -> set[str]:
+    return {canonical(Requirement(text).name) for text in requirements}
+
+
+def pins(file: str) -> dict[str, str]:
+    """Name and version of each line; no line says anything else."""
+    lines = (ROOT / file).read_text().splitlines()
+    found = [re.fullmatch(r"([\w.-]+)==([\w.]+)", line) for line in lines]
+    assert all(found), file
+    return {canonical(match[1]): match[2] for match in found if match is not None}
+
+
+# --- what is needed ------------------------------------------------------------------------------
+
+
+def imported(*folders: str) -> set[str]:
+    """The distributions of others of which a module is imported."""
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    ours = {file.stem for file in files} | {"gleanery", "bench", "faults", "fuzz"}
+    modules = {name for file in files for name in imports_of(file)} - ours - sys.stdlib_module_names
+    known = metadata.packages_distributions()
+    assert modules <= known.keys()
+    return {canonical(known[module][0]) for module in modules}
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module.partition(".")[0]
+
+
+def test_every_import_is_a_dependency_that_is_named() -> None:
+    assert imported("src") <= named([*RUNTIME, *EXTRAS["redis"]])
+    assert imported("tests", "faults", "checks") <= named([*RUNTIME, *EXTRAS["dev"]])
+
+
+def test_every_dependency_is_imported() -> None:
+    source = "".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    by_name = {name for name, words in BY_NAME.items() if words in source}
+    assert named([*RUNTIME, *EXTRAS["redis"]]) == imported("src") | by_name
+
+
+# --- what is pinned ------------------------------------------------------------------------------
+
+
+def surroundings() -> Iterator[dict[str, str]]:
+    """The Pythons and systems on which we expect to be installed, as markers know them."""
+    for version in ("3.11.0", "3.11.3", "3.12.0", "3.13.0", "3.14.0"):
+        for platform, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")):
+            yield {
+                "python_full_version": version,
+                "python_version": version.rpartition(".")[0],
+                "sys_platform": platform,
+                "platform_system": platform.capitalize(),
+                "platform_machine": machine,
+                "os_name": "posix",
+                "implementation_name": "cpython",
+                "platform_python_implementation": "CPython",
+            }
+
+
+def needed() -> set[str]:
+    """All that some install brings along. What this one does not have tells nothing of its own."""
+    return {name for place in surroundings() for name in brought_along(place)} - {"gleanery"}
+
+
+def brought_along(place: dict[str, str]) -> set[str]:
+    found, to_do = set(), [("gleanery", frozenset({"dev", "redis"}))]
+    while to_do:
+        one = to_do.pop()
+        if one not in found:
+            found.add(one)
+            to_do += wanted(*one, place)
+    return {name for name, _ in found}
+
+
+def wanted(
+    name: str, extras: frozenset[str], place: dict[str, str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    try:
+        texts = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+        return
+    for requirement in map(Requirement, texts):
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({**place, "extra": e}) for e in ("", *extras)):
+            yield canonical(requirement.name), frozenset(requirement.extras)
+
+
+def test_what_an_install_brings_along_is_pinned_and_nothing_else() -> None:
+    assert pins("constraints.txt").keys() == needed() - {"pip"}  # pip itself comes with Python
+
+
+def test_what_we_are_built_with_is_pinned() -> None:
+    built_with, beside = pins("constraints-build.txt"), pins("constraints.txt")
+    assert named(PROJECT["build-system"]["requires"]) <= built_with.keys()
+    for name in built_with.keys() & beside.keys():  # older pips hold a build to both
+        assert built_with[name] == beside[name]
+
+
+def test_the_peers_are_pinned() -> None:
+    recipe = (ROOT / "Makefile").read_text().split("$(VENV)-bench/.made: constraints-bench.txt")[1]
+    peers = recipe.split("$(WHEELS) \\\n")[1].split("\n")[0].replace("'", "").split()
+    assert "fastapi" in peers
+    assert named(peers) <= pins("constraints-bench.txt").keys()
+
+
+# --- what is known against it --------------------------------------------------------------------
+
+
+class Advisories(ThreadingHTTPServer):
+    """Answers as the service of advisories does: of some versions something is known."""
+
+    def __init__(self, vulnerable: str = "", status: int = 200, then: int | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.vulnerable = vulnerable
+        self.statuses = [status, status if then is None else then]
+        self.asked: set[tuple[str, str]] = set()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1/query"
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Advisories
+
+    def do_POST(self) -> None:
+        query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        name = query["package"]["name"]
+        status = self.server.statuses[bool(self.server.asked)]
+        self.server.asked.add((name, query["version"]))
+        answer = {"vulns": [advisory(name)]} if name == self.server.vulnerable else {}
+        body = json.dumps(answer).encode() if status == 200 else b"<p>Not from here</p>"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def advisory(name: str) -> dict[str, object]:
+    ranges = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "999"}]}]
+    affected = [{"package": {"name": name, "ecosystem": "PyPI"}, "ranges": ranges}]
+    return {"id": "PYSEC-2026-1", "summary": "Opens the door", "affected": affected}
+
+
+@contextmanager
+def answering(server: Advisories) -> Iterator[Advisories]:
+    with server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def look_up(url: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "checks/advisories.py"],
+        cwd=ROOT,
+        env=environment(PIP_AUDIT_OSV_URL=url, NO_PROXY="127.0.0.1"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_every_pin_is_looked_up() -> None:
+    with answering(Advisories()) as server:
+        done = look_up(server.url)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.stderr.count("No known vulnerabilities found") == len(PIN_FILES)
+    assert {pin for file in PIN_FILES for pin in pins(file).items()} <= server.asked
+
+
+def test_a_known_vulnerability_fails_the_check() -> None:
+    with answering(Advisories("hatchling")) as server:  # of the second file
+        done = look_up(server.url)
+    assert done.returncode == 1
+    assert "PYSEC-2026-1" in done.stdout
+
+
+def test_a_service_that_breaks_off_fails_the_check() -> None:
+    with answering(Advisories(then=500)) as server:
+        assert look_up(server.url).returncode == 1
+
+
+@pytest.mark.parametrize("status", [403, 404, 502, 203])
+def test_an_answer_that_is_not_the_services_audits_nothing(status: int) -> None:
+    with answering(Advisories(status=status)) as server:
+        done = look_up(server.url)
+    assert_not_audited(done, server.url)
+    assert len(server.asked) == 1
+
+
+def test_without_the_service_nothing_is_audited_and_nothing_is_waited_for() -> None:
+    url = f"http://127.0.0.1:{free_port()}/"
+    assert_not_audited(look_up(url), url)
+    assert_not_audited(look_up("http://advisories.invalid/"), "http://advisories.invalid/")
+
+
+def test_a_service_that_does_not_answer_is_given_up_soon() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        started = time.monotonic()
+        assert_not_audited(look_up(url), url)
+        assert time.monotonic() - started < 20
+
+
+def assert_not_audited(done: subprocess.CompletedProcess[str], url: str) -> None:
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"not audited: {url} can't be reached (")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,100 @@
+"""Organizations take turns: one that sends much at once keeps another waiting for little of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.api.test_connections import read_all
+from tests.api.test_long_poll import Holder
+from tests.api.test_outputs import output
+from tests.conftest import fresh_settings
+from tests.slow.test_overload import new_token
+from tests.support.process import Served, served, stopped
+from tests.support.service import Client, Service
+
+MANY = 60
+FEW = 20
+LOCK = "UPDATE groups SET name = name WHERE name LIKE 'crowded%'"
+
+
+def storing(token: str, group: str, number: int) -> bytes:
+    """A request that stores one output, after which the connection ends."""
+    body = json.dumps([output(number)]).encode()
+    lines = [f"POST /v1/outputs/{group} HTTP/1.1", "Host: x", f"Authorization: Bearer {token}"]
+    lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "Connection: close", "", ""]).encode() + body
+
+
+@contextmanager
+def connections(url: str, count: int) -> Iterator[Sequence[socket.socket]]:
+    """So many, of which the service has taken note."""
+    where = urlsplit(url)
+    with ExitStack() as stack:
+        opened = []
+        for _ in range(count):
+            one = socket.create_connection((where.hostname, where.port or 80), timeout=30)
+            opened.append(stack.enter_context(one))
+            one.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert one.recv(4096).startswith(b"HTTP/1.1 200")
+        yield opened
+
+
+def number_of(connection: socket.socket) -> int:
+    """The number that the output got: they rise in the order in which they are given out."""
+    head, _, body = read_all(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200"), head
+    return int(json.loads(body)["results"][0]["id"])
+
+
+def assert_soon(crowd: Sequence[socket.socket], one: socket.socket) -> None:
+    """The one that came last of all was among the first to be served."""
+    mine = number_of(one)
+    assert sum(number_of(connection) < mine for connection in crowd) < FEW
+
+
+@pytest.fixture
+def process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
+    settings = fresh_settings("sqlite", request, tmp_path)
+    with served(settings) as service:
+        yield service._replace(token=f"{service.token} {new_token(settings)}")
+
+
+def test_one_request_is_begun_before_a_crowd_of_another_organization(process: Served) -> None:
+    crowds_token, other_token = process.token.split()
+    for token in (crowds_token, other_token):
+        with Client(process.url, token) as client:
+            client.store("group", output(0))
+    with connections(process.url, MANY + 1) as (*crowd, one):
+        with stopped(process):
+            for number, connection in enumerate(crowd, 1):
+                connection.sendall(storing(crowds_token, "group", number))
+            one.sendall(storing(other_token, "group", 1))
+        assert_soon(crowd, one)
+
+
+def test_one_has_a_database_connection_before_a_crowd_of_another_organization(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = fresh_settings("postgres", request, tmp_path)
+    service = Service(replace(settings, pool_size=2))
+    with service.client() as client, service.client() as other:
+        for number in range(MANY):
+            client.store(f"crowded {number}", output(0))
+        other.store("group", output(0))
+        with connections(service.url, MANY + 1) as (*crowd, one), Holder(service, LOCK) as holder:
+            for number, connection in enumerate(crowd):
+                connection.sendall(storing(str(client.token), f"crowded%20{number}", 1))
+            assert client.get("/healthz").status_code == 200  # until then all of them are heard
+            one.sendall(storing(str(other.token), "group", 1))
+            assert other.get("/healthz").status_code == 200
+            holder.release()
+            assert_soon(crowd, one)
+    service.stop()

@@ -1,0 +1,427 @@
+"""More than the service can do: who is turned away, how, and who is not."""
+
+from __future__ import annotations
+
+import re
+import select
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.test_connections import connected, head, read_all, received_of, statuses
+from tests.conftest import fresh_settings
+from tests.support import raw_http as raw
+from tests.support.process import free_port, gleanery
+from tests.support.service import Client, Service
+
+JSON = "Content-Type: application/json"
+Serving = Callable[..., Service]
+
+
+@pytest.fixture
+def serving(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serving]:
+    """Starts services over one database, with settings of their own."""
+    settings = fresh_settings(engine, request, tmp_path)
+    running: list[Service] = []
+
+    def start(**changes: Any) -> Service:
+        running.append(Service(replace(settings, **changes)))
+        return running[-1]
+
+    yield start
+    for service in running:
+        service.stop()
+
+
+def known(service: Service) -> Client:
+    """A client whose organization the service has met, and which has a group."""
+    client = service.client()
+    client.store("group", {"job_id": "j", "source_url": "u", "data": {}})
+    return client
+
+
+@contextmanager
+def under_way(service: Service, client: Client, path: str = "/v1/cookies") -> Iterator[None]:
+    """A request of which the body is still to come; it is well answered in the end."""
+    with connected(service) as connection:
+        lines = (JSON, "Content-Length: 2", "Connection: close", "Expect: 100-continue")
+        connection.sendall(head(client, "POST", path, *lines))
+        assert b" 100 Continue" in connection.recv(100)  # so it has its place
+        yield
+        connection.sendall(b"[]")
+        assert statuses(read_all(connection)) == [b"200"]
+
+
+@contextmanager
+def polling(service: Service, client: Client, cursor: int) -> Iterator[socket.socket]:
+    """A long poll that has been begun, though it may not wait yet."""
+    with connected(service) as connection:
+        poll = f"/v1/changes/group?limit=1000&wait=20&cursor={cursor}"
+        ahead = head(client, "GET", "/healthz")
+        connection.sendall(ahead + head(client, "GET", poll, "Connection: close"))
+        assert statuses(connection.recv(4096))[0] == b"200"
+        yield connection
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Returns when the condition holds, at last."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def is_let_in(client: Client) -> bool:
+    return client.get("/v1/outputs/group").status_code == 200
+
+
+def assert_turned_away(answer: httpx2.Response) -> None:
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.headers["x-request-id"]
+    [fault] = answer.json()["detail"]
+    assert (fault["loc"], fault["type"]) == (["server"], "busy")
+
+
+# --- requests at once ----------------------------------------------------------------------------
+
+
+def test_an_organization_at_its_share_does_not_keep_another_out(serving: Serving) -> None:
+    service = serving(max_requests=4)
+    crowd, other = known(service), known(service)
+    with under_way(service, crowd):
+        assert crowd.get("/v1/outputs/group").status_code == 200
+        with under_way(service, crowd):
+            assert_turned_away(crowd.get("/v1/outputs/group"))
+            assert_turned_away(crowd.get("/v1/outputs/group"))  # on the same connection
+            assert other.get("/v1/outputs/group").status_code == 200
+        assert crowd.get("/v1/outputs/group").status_code == 200
+
+
+def test_a_full_house_turns_away_at_once_and_recovers(serving: Serving) -> None:
+    service = serving(max_requests=4)
+    first, second, third, late = (known(service) for _ in range(4))
+    with ExitStack() as house:
+        for client in (first, first, second, third):
+            house.enter_context(under_way(service, client))
+        assert_turned_away(late.get("/v1/outputs/group"))
+        assert_turned_away(late.post("/v1/cookies", json=[]))
+        assert_turned_away(service.stranger().get("/metrics"))
+        assert late.get("/healthz").status_code == 200
+        assert late.get("/readyz").status_code == 200
+    for client in (first, second, third, late):
+        assert client.get("/v1/outputs/group").status_code == 200
+    counted = late.get("/metrics").text
+    assert re.search(r'_count\{operation="unmatched",status="503"\} 3\.0', counted)
+
+
+def test_who_is_turned_away_need_not_send_its_body(serving: Serving) -> None:
+    service = serving(max_requests=2)
+    client = known(service)
+    with under_way(service, client):
+        for length in ("Content-Length: 30000000", "Transfer-Encoding: chunked"):
+            answer = raw.exchange(service.url, head(client, "POST", "/v1/cookies", JSON, length))
+            assert (answer.status, answer.headers["connection"]) == (503, "close")
+        body = b"[]"
+        short = head(client, "POST", "/v1/cookies", JSON, f"Content-Length: {len(body)}") + body
+        last = head(client, "GET", "/healthz", "Connection: close")
+        with connected(service) as connection:
+            connection.sendall(short * 2000 + last)  # sent ahead of the answers
+            assert statuses(read_all(connection)) == [b"503"] * 2000 + [b"200"]
+
+
+def test_who_only_waits_for_news_takes_no_place(serving: Serving) -> None:
+    service = serving(max_requests=2, max_connections=4, longest_wait=20)
+    client = known(service)
+    cursor = client.get("/v1/changes/group").json()["cursor"]
+    with ExitStack() as polls:
+        waiting = []
+        for _ in range(2):
+            waiting.append(polls.enter_context(polling(service, client, cursor)))
+            until(lambda: is_let_in(client))  # it has given its place back, and waits
+        third = client.get("/v1/changes/group", params={"cursor": cursor, "wait": 20})
+        assert_turned_away(third)  # it would leave too little to others
+        client.store("group", {"job_id": "j", "source_url": "u", "data": {"is": "new"}})
+        for connection in waiting:
+            assert read_all(connection).count(b'"is":"new"') == 1
+    assert is_let_in(client)
+
+
+def test_who_is_woken_from_waiting_keeps_nobody_out(serving: Serving) -> None:
+    """All of them at once, with more than their clients take: others are let in all the same."""
+    service = serving(max_requests=2, longest_wait=20)
+    client, other = known(service), known(service)
+    cursor = client.get("/v1/changes/group").json()["cursor"]
+    large = [{"job_id": "j", "source_url": str(n), "data": {"x": "x" * 900_000}} for n in range(20)]
+    with ExitStack() as polls:
+        waiting = []
+        for _ in range(4):
+            waiting.append(polls.enter_context(polling(service, client, cursor)))
+            until(lambda: is_let_in(client))
+        client.store("group", *large)
+        for connection in waiting:
+            assert connection.recv(1)  # it is being answered
+        assert is_let_in(other)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_so_many_files_come_in_at_once(serving: Serving) -> None:
+    service = serving(max_requests=2, max_transfers=2)
+    client, other = known(service), known(service)
+    with under_way(service, client, "/v1/files"):
+        assert_turned_away(client.post("/v1/files", content=b"bytes"))
+        assert client.get("/v1/outputs/group").status_code == 200
+        assert other.post("/v1/files", content=b"bytes").status_code == 200
+    assert client.post("/v1/files", content=b"bytes").status_code == 200
+
+
+def test_so_many_files_go_out_at_once(serving: Serving) -> None:
+    service = serving(max_requests=2, max_transfers=2)
+    client = known(service)
+    large = client.post("/v1/files", content=b"x" * 30_000_000).json()
+    path = f"/v1/files/{large['id']}"
+    with connected(service) as connection:
+        connection.sendall(head(client, "GET", path, "Connection: close"))
+        assert connection.recv(1)
+        assert_turned_away(client.get(path))
+        assert client.head(path).status_code == 200  # has no bytes
+        assert client.get("/v1/outputs/group").status_code == 200
+        assert len(read_all(connection)) > 30_000_000
+    assert client.get(path).status_code == 200
+
+
+# --- connections ---------------------------------------------------------------------------------
+
+
+def test_a_new_connection_takes_the_room_of_an_idle_one(serving: Serving) -> None:
+    service = serving(max_connections=2)
+    with connected(service) as older, connected(service) as newer:
+        for connection in (older, newer):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert statuses(connection.recv(4096)) == [b"200"]
+        until(lambda: raw.get(service.url, "/healthz").status == 200)  # when one has been idle
+        assert older.recv(1) == b""
+        newer.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert statuses(newer.recv(4096)) == [b"200"]
+
+
+def test_one_connection_too_many_is_told_so(serving: Serving) -> None:
+    service = serving(max_connections=2)
+    client = known(service)
+    token = client.token
+    client.close()
+    client = Client(service.url, token)
+    with under_way(service, client), under_way(service, client):
+        with connected(service) as one_too_many:
+            received = read_all(one_too_many)
+        assert statuses(received) == [b"503"]
+        assert b"\r\nretry-after: 1\r\n" in received
+    assert client.get("/healthz").status_code == 200
+
+
+def test_far_too_many_connections_are_cut_off(serving: Serving) -> None:
+    service = serving(max_connections=1)
+    client = service.client()
+    with under_way(service, client), ExitStack() as crowd:
+        connections = [crowd.enter_context(connected(service)) for _ in range(105)]
+        told = sum(received_of(connection) > 0 for connection in connections)
+    assert 100 <= told < 105  # those that were told make room when they have been long enough
+
+
+# --- how often -----------------------------------------------------------------------------------
+
+
+def standing(answer: httpx2.Response) -> tuple[int, int]:
+    """How many requests are left, and for how many seconds."""
+    found = re.fullmatch(r'"token";r=(\d+);t=(\d+)', answer.headers["ratelimit"])
+    assert found, answer.headers
+    return int(found[1]), int(found[2])
+
+
+def test_a_token_may_ask_so_often(serving: Serving) -> None:
+    service = serving(rate_limit="4/hour")
+    organization = "two tokens"
+    client, other = (service.client(organization=organization) for _ in range(2))
+    paths = ("/v1/cookies", "/v1/reviews/nowhere", "/v1/local-storage?for_group=x", "/v1/cookies")
+    answers = [client.get(path) for path in paths]
+    assert [answer.status_code for answer in answers] == [200, 404, 422, 200]
+    assert [standing(answer)[0] for answer in answers] == [3, 2, 1, 0]
+    assert {answer.headers["ratelimit-policy"] for answer in answers} == {'"token";q=4;w=3600'}
+    refused = client.post("/v1/cookies", json=[{"domain": "a.com", "name": "n", "value": "v"}])
+    assert refused.status_code == 429
+    assert refused.json()["detail"][0]["type"] == "too_often"
+    left, seconds = standing(refused)
+    assert (left, int(refused.headers["retry-after"])) == (0, seconds)
+    assert 3000 <= seconds <= 3600
+    assert other.get("/v1/cookies").json() == []  # a token of its own, and nothing was stored
+    assert client.get("/healthz").status_code == 200
+    assert "ratelimit" not in service.stranger().get("/v1/cookies").headers
+
+
+def test_who_has_asked_too_often_is_told_so_in_a_full_house(serving: Serving) -> None:
+    """Else it would come back in a second, in vain."""
+    service = serving(max_requests=2, rate_limit="2/hour")
+    spent, other = (service.client(organization="of two tokens") for _ in range(2))
+    assert [spent.get("/v1/cookies").status_code for _ in range(3)] == [200, 200, 429]
+    with under_way(service, other):
+        assert_turned_away(other.get("/v1/cookies"))
+        assert spent.get("/v1/cookies").status_code == 429
+
+
+def test_who_waits_as_told_may_ask_again(serving: Serving) -> None:
+    client = serving(rate_limit="2/second").client()
+    for _ in range(2):
+        while (answer := client.get("/v1/cookies")).status_code == 200:
+            pass
+        time.sleep(int(answer.headers["retry-after"]))
+        assert client.get("/v1/cookies").status_code == 200
+
+
+def test_without_a_limit_nothing_is_said_of_one(client: Client) -> None:
+    answer = client.get("/v1/cookies")
+    assert not {"ratelimit", "ratelimit-policy", "retry-after"} & set(answer.headers)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--rate-limit", "many"), "600/minute"),
+        (("--rate-limit", "0/minute"), "600/minute"),
+        (("--rate-limit", "1/minute", "--rate-limit-storage", "memcached://x"), "redis://"),
+        (("--rate-limit-storage", "redis://x"), "--rate-limit"),
+        (("--max-requests", "0"), "--max-requests"),
+        (("--max-connections", "0"), "--max-connections"),
+        (("--max-transfers", "0"), "--max-transfers"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused(
+    options: tuple[str, ...], word: str, tmp_path: Path
+) -> None:
+    run = gleanery("serve", "--data", str(tmp_path), *options)
+    assert run.returncode != 0
+    assert word in run.stderr
+
+
+# --- counted together ----------------------------------------------------------------------------
+
+
+class Redis:
+    """A server of our own."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program, self._folder, self._port = program, folder, free_port()
+        self.url = f"redis://127.0.0.1:{self._port}"
+        self.start()
+
+    def start(self) -> None:
+        where = ("--bind", "127.0.0.1", "--port", str(self._port), "--dir", str(self._folder))
+        self._process = subprocess.Popen(
+            [self._program, *where, "--save", ""], stdout=subprocess.DEVNULL
+        )
+        for _ in range(100):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
+                    return
+            time.sleep(0.05)
+        raise AssertionError("Redis does not start")
+
+    def size(self) -> int:
+        """How many counts it keeps."""
+        with socket.create_connection(("127.0.0.1", self._port)) as connection:
+            connection.sendall(b"DBSIZE\r\n")
+            return int(connection.recv(100)[1:])
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+
+@pytest.fixture
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("redis-server is missing: apt-get install redis-server")
+    server = Redis(program, tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+def test_nodes_count_together_in_redis(serving: Serving, redis: Redis) -> None:
+    limited = {"rate_limit": "4/hour", "rate_limit_storage": redis.url}
+    one, two = serving(**limited), serving(**limited)
+    token, other = one.token(), one.token()
+    with Client(one.url, token) as here, Client(two.url, token) as there:
+        answers = [client.get("/v1/cookies") for client in (here, there, here, there, here)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429]
+        assert [standing(answer)[0] for answer in answers] == [3, 2, 1, 0, 0]
+        assert 3000 <= standing(answers[0])[1] <= 3600
+    assert two.client(other).get("/v1/cookies").status_code == 200
+
+
+def test_without_redis_each_worker_counts_by_itself(serving: Serving, redis: Redis) -> None:
+    service = serving(rate_limit="3/hour", rate_limit_storage=redis.url)
+    client, other = service.client(), service.client()
+    assert standing(client.get("/v1/cookies"))[0] == 2
+    redis.stop()
+    answers = [client.get("/v1/cookies") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert standing(other.get("/v1/cookies"))[0] == 2
+    redis.start()
+
+    def is_counted_there() -> bool:
+        service.client().get("/v1/cookies")
+        return redis.size() > 0
+
+    until(is_counted_there)
+
+
+class SilentRedis:
+    """Takes connections, and never says a word."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._taken: list[socket.socket] = []
+
+    def callers(self) -> int:
+        """How many have connected, up to now."""
+        while select.select([self._listener], [], [], 0)[0]:
+            self._taken.append(self._listener.accept()[0])
+        return len(self._taken)
+
+    def close(self) -> None:
+        for one in (self._listener, *self._taken):
+            one.close()
+
+
+def test_a_redis_that_does_not_answer_is_tried_by_one_at_a_time(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    redis = SilentRedis()
+    limited = {"rate_limit": "1000/hour", "rate_limit_storage": redis.url}
+    service = Service(replace(fresh_settings("sqlite", request, tmp_path), **limited))
+    with service.client() as client, ThreadPoolExecutor(8) as crowd:
+
+        def ask() -> int:
+            return client.get("/v1/cookies").status_code
+
+        assert ask() == 200
+        before = redis.callers()
+        assert before
+        until(
+            lambda: set(crowd.map(lambda _: ask(), range(8))) == {200} and redis.callers() > before
+        )
+        assert redis.callers() == before + 1
+    service.stop()
+    redis.close()

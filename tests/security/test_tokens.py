@@ -1,0 +1,281 @@
+"""Tokens and organizations: who is let in, to what, and for how long; on both engines."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gleanery.api.operations import OPERATIONS, Operation
+from gleanery.security import tokens
+from gleanery.values import timestamps
+from tests.conftest import fresh_settings
+from tests.support.process import PROC, Running, gleanery, served
+from tests.support.service import SECRET_KEY, Client, Service
+
+GUARDED = [operation for operation in OPERATIONS if operation.scope is not None]
+OPEN = [operation for operation in OPERATIONS if operation.scope is None]
+
+
+def where(service: Service) -> list[str]:
+    """The options that name the service's database."""
+    if service.settings.database is None:
+        return ["--data", str(service.settings.data)]
+    return ["--database", service.settings.database]
+
+
+def call(client: Client, operation: Operation, method: str | None = None) -> int:
+    path = operation.path.replace("{group_id}", "group")
+    body = b"[]" if operation.method == "POST" else None
+    headers = {"Content-Type": "application/json"}
+    asked = method or operation.method
+    return client.request(asked, path, content=body, headers=headers).status_code
+
+
+# --- the token itself ---------------------------------------------------------------------------
+
+
+def test_a_token_has_a_known_form_and_a_checksum() -> None:
+    made = {tokens.mint() for _ in range(200)}
+    assert len(made) == 200
+    assert all(re.fullmatch(r"glean_[0-9A-Za-z]{49}", token) for token in made)
+    assert all(tokens.is_well_formed(token) for token in made)
+
+
+@given(st.integers(6, 54), st.sampled_from("0123456789ABCXYZabcxyz"))
+def test_one_wrong_character_is_noticed_without_the_database(place: int, wrong: str) -> None:
+    token = tokens.mint()
+    if token[place] != wrong:
+        assert not tokens.is_well_formed(token[:place] + wrong + token[place + 1 :])
+
+
+SIGNED = "get_blob"  # its link is the permission
+
+
+# --- scopes -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def with_scopes(service: Service) -> Iterator[dict[frozenset[str], Client]]:
+    """A client for each scope alone, and one for all others than each."""
+    with ExitStack() as open_clients:
+        yield {
+            scopes: open_clients.enter_context(service.client(scopes=scopes))
+            for scope in tokens.SCOPES
+            for scopes in (frozenset({scope}), frozenset(tokens.SCOPES) - {scope})
+        }
+
+
+@pytest.mark.parametrize("operation", GUARDED, ids=lambda operation: operation.name)
+def test_each_operation_needs_its_own_scope_and_no_other(
+    service: Service, with_scopes: dict[frozenset[str], Client], operation: Operation
+) -> None:
+    assert operation.scope is not None
+    methods = {operation.method, "HEAD" if operation.method == "GET" else operation.method}
+    for method in methods:
+        for scopes, client in with_scopes.items():
+            status = call(client, operation, method)
+            if operation.scope in scopes:
+                assert status in (200, 404, 422), scopes
+            else:
+                assert status == 403, scopes
+        with service.stranger() as nobody:
+            assert call(nobody, operation, method) == 401
+
+
+@pytest.mark.parametrize("operation", OPEN, ids=lambda operation: operation.name)
+def test_what_needs_no_token(service: Service, operation: Operation) -> None:
+    expected = 422 if operation.name == SIGNED else 200  # for want of a signature
+    with service.stranger() as nobody:
+        assert call(nobody, operation) == expected
+
+
+def test_every_v1_operation_has_a_scope_that_exists() -> None:
+    for operation in OPERATIONS:
+        is_guarded = operation.path.startswith("/v1/") and operation.name != SIGNED
+        assert (operation.scope in tokens.SCOPES) == is_guarded
+
+
+# --- organizations ------------------------------------------------------------------------------
+
+
+def test_two_organizations_never_see_each_others_anything(service: Service) -> None:
+    with service.client() as one, service.client() as two:
+        cookie = {"domain": "a.com", "name": "n", "value": "mine"}
+        entry = {"domain": "a.com", "key": "k", "value": "mine"}
+        output = {"job_id": "j", "source_url": "u", "data": {"of": "one"}}
+        one.post("/v1/cookies", json=[cookie])
+        one.post("/v1/local-storage", json=[entry])
+        one.store("group", output)
+        one.post("/v1/reviews/group", json={"job_id": "j", "status": "approved"})
+        assert two.get("/v1/cookies").json() == []
+        assert two.get("/v1/local-storage").json() == []
+        for path in ("/v1/outputs/group", "/v1/reviews/group"):
+            theirs, nothing = two.get(path), two.get(path.replace("group", "nothing"))
+            assert (theirs.status_code, theirs.content) == (404, nothing.content)
+        review = {"job_id": "j", "status": "rejected"}
+        assert two.post("/v1/reviews/group", json=review).status_code == 404
+        assert two.store("group", output | {"data": {"of": "two"}})["created"] == 1
+        assert two.post("/v1/cookies", json=[cookie | {"value": "x"}]).json()["created"] == 1
+        assert one.items("group")[0]["data"] == {"of": "one"}
+        assert one.items("group")[0]["is_approved"] is True
+        assert one.get("/v1/cookies").json()[0]["value"] == "mine"
+        assert two.get("/v1/reviews/group").json() == []
+
+
+def test_two_tokens_of_one_organization_see_the_same(service: Service) -> None:
+    with service.client(organization="shared") as one, service.client(organization="shared") as two:
+        one.store("group", {"job_id": "j", "source_url": "u", "data": {}})
+        assert len(two.items("group")) == 1
+
+
+# --- life of a token ----------------------------------------------------------------------------
+
+
+def test_an_expired_token_is_worth_nothing(service: Service) -> None:
+    soon = timestamps.now() + timestamps.SECOND
+    with service.client(expires=soon) as client:
+        assert client.get("/v1/cookies").status_code == 200
+        time.sleep(1.1)
+        assert client.get("/v1/cookies").status_code == 401
+
+
+_organizations = itertools.count(1)
+
+
+def test_create_use_list_revoke(service: Service) -> None:
+    name = f"Command & Line {os.getpid()}-{next(_organizations)}"
+    made = gleanery("token", "create", "--organization", name, *where(service))
+    assert made.returncode == 0, made.stderr
+    token = made.stdout.removesuffix("\n")
+    assert tokens.is_well_formed(token)
+    with service.client(token) as client:
+        assert client.get("/v1/cookies").status_code == 200
+        assert client.post("/v1/outputs/group", json=[]).status_code == 403
+
+        listed = gleanery("token", "list", *where(service))
+        [line] = [line for line in listed.stdout.splitlines() if name in line]
+        assert "session:read,session:write" in line.replace(", ", ",") or "session:read" in line
+        assert "valid" in line
+        assert token not in listed.stdout
+
+        number = line.split()[0]
+        assert gleanery("token", "revoke", number, *where(service)).returncode == 0
+        deadline = time.monotonic() + 10
+        while client.get("/v1/cookies").status_code == 200:
+            assert time.monotonic() < deadline, "the revocation does not hold"
+            time.sleep(0.1)
+        assert client.get("/v1/cookies").status_code == 401
+    listed = gleanery("token", "list", *where(service))
+    [line] = [line for line in listed.stdout.splitlines() if name in line]
+    assert "revoked" in line
+
+
+def worker_of(answer: httpx2.Response) -> str:
+    """Which process has answered: its requests' ids begin alike."""
+    return answer.headers["x-request-id"][:12]
+
+
+def clients_of_each_worker(running: Running, url: str, token: str) -> dict[str, Client]:
+    """One connection to each: while one worker is held up, the other takes it."""
+    clients = {}
+    for child in running.workers():
+        client = Client(url, token)
+        os.kill(child, signal.SIGSTOP)
+        try:
+            clients[worker_of(client.get("/v1/cookies"))] = client
+        finally:
+            os.kill(child, signal.SIGCONT)
+    return clients
+
+
+@PROC
+def test_a_revocation_holds_on_every_worker(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings, seconds = fresh_settings(engine, request, tmp_path), 0.5
+    options = ("--workers", "2", "--token-cache-seconds", str(seconds))
+    with served(settings, *options) as (running, url, token), ExitStack() as at_the_end:
+        at_the_end.callback(running.stop)  # in order: a killed supervisor leaves its workers behind
+        clients = clients_of_each_worker(running, url, token)
+        assert len(clients) == 2
+        assert [c.get("/v1/cookies").status_code for c in clients.values()] == [200, 200]
+        database = ["--database", settings.database] if settings.database else []
+        revoked = gleanery("token", "revoke", "1", "--data", str(settings.data), *database)
+        assert revoked.returncode == 0, revoked.stderr
+        time.sleep(seconds)
+        for worker, client in clients.items():
+            at_the_end.callback(client.close)
+            answer = client.get("/v1/cookies")
+            assert (answer.status_code, worker_of(answer)) == (401, worker)
+
+
+def test_a_token_without_a_choice_has_the_scopes_of_the_six_operations() -> None:
+    assert (
+        frozenset({"session:read", "session:write", "reviews:read", "outputs:read"})
+        == tokens.DEFAULT_SCOPES
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["create"], "--organization"),
+        (["create", "--organization", "a", "--scopes", "all"], "--scopes must be"),
+        (["create", "--organization", "a", "--scopes", ","], "--scopes must be"),
+        (["create", "--organization", " "], "--organization must be"),
+        (["create", "--organization", "a", "--expires-in", "soon"], "--expires-in must be"),
+        (["create", "--organization", "a", "--expires-in", "9999999d"], "100 years"),
+        (["create", "--organization", "a", "--expires-in", "9" * 30 + "d"], "--expires-in must be"),
+        (["revoke", "4711"], "no token 4711"),
+        (["revoke", "99999999999999999999"], "Invalid value for 'ID'"),
+    ],
+)
+def test_a_wrong_command_is_one_clear_sentence(
+    service: Service, arguments: list[str], sentence: str
+) -> None:
+    ended = gleanery("token", *arguments, *where(service))
+    assert ended.returncode == 2
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_names_are_printed_as_they_are(service: Service) -> None:
+    gleanery("token", "create", "--organization", "[/foo] [bold]x", *where(service))
+    assert "[/foo] [bold]x" in gleanery("token", "list", *where(service)).stdout
+
+
+def test_only_creating_makes_a_database(tmp_path: Path) -> None:
+    """A wrong folder must not look like a service without tokens."""
+    data = ["--data", str(tmp_path / "new")]
+    for command in (["list"], ["revoke", "1"]):
+        ended = gleanery("token", *command, *data)
+        assert ended.returncode == 2
+        assert f"There is no database in {tmp_path / 'new'}" in ended.stderr
+    assert not (tmp_path / "new").exists()
+    made = gleanery("token", "create", "--organization", "a", *data)
+    assert tokens.is_well_formed(made.stdout.strip())
+    assert f"Made a new database in {tmp_path / 'new'}" in made.stderr
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "new" / "gleanery.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+def test_options_are_environment_variables_too(service: Service) -> None:
+    name, value = {
+        True: ("GLEANERY_DATA", str(service.settings.data)),
+        False: ("GLEANERY_DATABASE", str(service.settings.database)),
+    }[service.settings.database is None]
+    variables = {name: value, "GLEANERY_ORGANIZATION": "from the environment"}
+    made = gleanery("token", "create", GLEANERY_SECRET_KEY=SECRET_KEY, **variables)
+    with service.client(made.stdout.strip()) as client:
+        assert client.get("/v1/cookies").status_code == 200

@@ -1,0 +1,223 @@
+"""Long work on a group survives a crash and reaches just as far as it was decided."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from gleanery.security import tokens
+from gleanery.storage import group_lock
+from gleanery.storage.bulk_jobs import jobs as bulk_jobs
+from gleanery.storage.database import Transaction
+from gleanery.storage.engines import opened
+from gleanery.storage.organizations import find_grant
+from gleanery.values import timestamps
+from tests.api.test_changes import DAY, until
+from tests.api.test_outputs import output
+from tests.conftest import fresh_settings
+from tests.support.process import served
+from tests.support.service import Client, Clock, Service
+
+OUTPUTS = 12_000
+
+
+def job(client: Client) -> dict[str, Any] | None:
+    group = client.get("/v1/groups/group").json()
+    return next((one for one in group["jobs"] if one["job_id"] == "job"), None)
+
+
+@pytest.mark.parametrize("kind", ["approve", "delete"])
+def test_what_a_crash_interrupts_goes_on_after_the_restart(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    settings = fresh_settings(engine, request, tmp_path)
+    with served(settings) as service:
+        client = Client(service.url, service.token)
+        for start in range(0, OUTPUTS, 6000):
+            client.store("group", *(output(n) for n in range(start, start + 6000)))
+
+        def begin() -> None:
+            with (
+                contextlib.suppress(httpx2.TransportError),
+                Client(service.url, service.token) as other,
+            ):
+                if kind == "approve":
+                    review = {"job_id": "job", "status": "approved"}
+                    other.post("/v1/reviews/group", json=review)
+                else:
+                    other.delete("/v1/groups/group/jobs/job")
+
+        def has_begun() -> bool:
+            found = job(client)
+            assert found is not None, "it was done before it could be interrupted"
+            return bool(found["approved"] if kind == "approve" else found["outputs"] < OUTPUTS)
+
+        thread = threading.Thread(target=begin)
+        thread.start()
+        until(has_begun)
+        service.running.process.send_signal(signal.SIGKILL)
+        thread.join()
+        service.running.process.wait(20)
+
+    with served(settings, "--sweep-seconds", "0.2", with_token=False) as again:
+        client = Client(again.url, service.token)
+        client.store("group", output(OUTPUTS + 1, job_id="later"))
+
+        def has_ended() -> bool:
+            found = job(client)
+            return (
+                found is None if kind == "delete" else bool(found and found["approved"] == OUTPUTS)
+            )
+
+        until(has_ended)
+        items = client.items("group", limit=1000)
+        if kind == "approve":
+            assert sum(item["is_approved"] for item in items) == OUTPUTS
+            assert len(items) == OUTPUTS + 1
+        else:
+            assert [item["root_job_id"] for item in items] == ["later"]
+
+
+def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> None:
+    """Notes a bulk_job and leaves it at that, as a process does that dies right after."""
+
+    async def run() -> None:
+        async with opened(service.settings) as database:
+            grant = await find_grant(database, tokens.digest(token))
+            assert grant is not None
+
+            async def work(transaction: Transaction) -> None:
+                turn = await group_lock.lock(
+                    transaction, grant.organization_id, "group", timestamps.now
+                )
+                await bulk_jobs.note(turn, kind, None if job is None else await turn.find_job(job))
+
+            await database.for_tenant(grant.organization_id).write(work)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "expected"),
+    [
+        ("approve", output(1), {1: True, 2: True}),
+        ("approve", output(1, tags={"a": 1}), {1: True, 2: True}),
+        ("approve", output(1, data={"number": 11}), {2: True, 11: False}),
+        ("delete", output(1), {1: False}),
+        ("delete", output(1, data={"number": 11}), {11: False}),
+        ("delete", output(3), {3: False}),
+    ],
+)
+def test_what_is_stored_during_a_chore_comes_after_it(
+    client: Client, service: Service, kind: str, stored: dict[str, Any], expected: dict[int, bool]
+) -> None:
+    client.store("group", output(1), output(2))
+    assert client.token is not None
+    decide(service, client.token, kind)
+    client.store("group", stored)
+    client.post(
+        "/v1/reviews/group", json={"job_id": "job", "status": "pending"}
+    )  # ends the bulk_job
+    items = client.items("group")
+    assert {item["data"]["number"]: item["is_approved"] for item in items} == expected
+    group = client.get("/v1/groups/group").json()
+    assert group["outputs"] == len(expected)
+    assert sum(one["approved"] for one in group["jobs"]) == sum(expected.values())
+
+
+def test_a_rejection_reaches_what_moves_meanwhile(client: Client, service: Service) -> None:
+    client.store("group", output(1), output(2))
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
+    assert client.token is not None
+    decide(service, client.token, "withdraw")
+    client.store("group", output(1, tags={"a": 1}))
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "pending"})
+    assert [item["is_approved"] for item in client.items("group")] == [False, False]
+
+
+def test_a_removal_counts_what_others_have_helped_to_remove(swept: Client) -> None:
+    """The sweep goes on with every bulk_job that it meets, one that a request is at too."""
+    swept.store("group", *(output(n) for n in range(10_000)))
+    assert swept.delete("/v1/groups/group").json() == {"deleted": 10_000}
+
+
+def test_a_removal_takes_few_at_once_and_leaves_nothing(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_jobs, "_AT_ONCE", 2)
+    jobs = [f"job-{n}" for n in range(7)]
+    for name in ("group", "other"):
+        client.store(
+            name,
+            *(output(n, job_id=job, tags={"country": job}) for n in range(3) for job in jobs),
+        )
+        for job in jobs:
+            for status in ("in_review", "approved"):
+                client.post(f"/v1/reviews/{name}", json={"job_id": job, "status": status})
+    assert client.delete("/v1/groups/group/jobs/job-0").json() == {"deleted": 3}
+    assert {one["job_id"] for one in client.get("/v1/reviews/group").json()} == set(jobs[1:])
+    assert client.delete("/v1/groups/group").json() == {"deleted": 18}
+    client.store("group", output(1, job_id="job-1"))
+    group = client.get("/v1/groups/group").json()
+    assert [(one["job_id"], one["latest_review"]) for one in group["jobs"]] == [("job-1", None)]
+    assert (group["outputs"], group["countries"]) == (1, {})
+    assert client.get("/v1/reviews/group?history=true").json() == []
+    assert len(client.get("/v1/reviews/other?history=true").json()) == 14
+
+
+def test_a_review_waits_for_a_removal(client: Client, service: Service) -> None:
+    client.store("group", output(1))
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "rejected"})
+    assert client.token is not None
+    decide(service, client.token, "delete")
+    client.store("group", output(2))
+    client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
+    history = client.get("/v1/reviews/group?history=true").json()
+    assert [review["status"] for review in history] == ["approved"]
+    assert [item["data"]["number"] for item in client.items("group")] == [2]
+
+
+def test_what_is_set_during_a_removal_is_of_the_new_group(client: Client, service: Service) -> None:
+    client.put("/v1/groups/group", json={"display_name": "Old", "retain_days": 3})
+    client.store("group", output(1))
+    assert client.token is not None
+    decide(service, client.token, "delete", job=None)
+    answer = client.put("/v1/groups/group", json={"display_name": "New"})
+    assert (answer.json()["display_name"], answer.json()["outputs"]) == ("New", 0)
+    assert client.delete("/v1/groups/group").json() == {"deleted": 0}
+    client.store("group", output(2))
+    group = client.get("/v1/groups/group").json()
+    assert (group["display_name"], group["retain_days"]) == (None, None)
+
+
+def test_approving_again_what_is_approved(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step reads no more than it may change."""
+    monkeypatch.setattr(bulk_jobs, "_AT_ONCE", 2)
+    client.store("group", *(output(n) for n in range(7)))
+    for status, approved in (("approved", 7), ("approved", 7), ("rejected", 0), ("approved", 7)):
+        client.post("/v1/reviews/group", json={"job_id": "job", "status": status})
+        assert sum(item["is_approved"] for item in client.items("group")) == approved
+        assert client.get("/v1/groups/group").json()["jobs"][0]["approved"] == approved
+
+
+def test_a_chore_that_fails_keeps_nothing_else_from_being_done(
+    timed_service: Service, clock: Clock
+) -> None:
+    """Approving no job at all can't be: the sweep meets it each time, and goes on to the rest."""
+    with timed_service.client() as client:
+        client.store("group", output(1))
+        client.store("other", output(1))
+        client.put("/v1/groups/other", json={"retain_days": 1})
+        assert client.token is not None
+        decide(timed_service, client.token, "approve", job=None)
+        clock.move(seconds=2 * DAY)
+        with pytest.raises(ExceptionGroup, match="parts of the sweep"):
+            timed_service.sweep(clock)
+        assert client.items("other") == []

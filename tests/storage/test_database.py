@@ -1,0 +1,379 @@
+"""What both engines promise the queries: transactions, migrations, and plain words on failure."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gleanery.api.app import build_app
+from gleanery.errors import SettingsError, Unavailable
+from gleanery.settings import Settings
+from gleanery.storage import migrations
+from gleanery.storage.database import Engine, Transaction
+from gleanery.storage.engines import database_of, opened
+from tests.conftest import fresh_settings
+
+SCHEMA = {
+    "sqlite": """
+SELECT 'column', t.name, c.name, concat_ws('|', c.type, c."notnull", c.dflt_value, c.pk > 0)
+FROM sqlite_schema t, pragma_table_xinfo(t.name) c WHERE t.type = 'table'
+UNION ALL SELECT 'index', i.tbl_name, i.name, concat_ws('|', i.sql, group_concat(c.name))
+FROM sqlite_schema i, pragma_index_xinfo(i.name) c WHERE i.type = 'index' GROUP BY i.name
+UNION ALL SELECT 'trigger', tbl_name, name, sql FROM sqlite_schema WHERE type = 'trigger'
+ORDER BY 1, 2, 3
+""",
+    "postgres": """
+SELECT 'column', table_name, column_name, data_type || is_nullable || coalesce(column_default, '')
+    || is_identity
+FROM information_schema.columns WHERE table_schema = 'public'
+UNION ALL SELECT 'index', tablename, indexname, indexdef FROM pg_indexes
+WHERE schemaname = 'public'
+UNION ALL SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+UNION ALL SELECT 'sequence', sequencename, data_type::text, cache_size::text FROM pg_sequences
+WHERE schemaname = 'public'
+UNION ALL SELECT 'trigger', tgrelid::regclass::text, tgname, pg_get_triggerdef(oid)
+FROM pg_trigger WHERE NOT tgisinternal
+UNION ALL SELECT 'function', proname, '', prosrc FROM pg_proc
+WHERE pronamespace = 'public'::regnamespace
+ORDER BY 1, 2, 3
+""",
+}
+
+
+@pytest.fixture
+def empty(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    return fresh_settings(engine, request, tmp_path)
+
+
+def with_database(settings: Settings, work: Callable[[Engine], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        async with opened(settings) as database:
+            return await work(database)
+
+    return asyncio.run(run())
+
+
+async def schema_of(database: Engine) -> list[tuple[Any, ...]]:
+    rows = await database.for_all_tenants().read(SCHEMA[database.engine])
+    found = [tuple(row) for row in rows if "migrations" not in (row[1], row[2])]
+    return [tuple(" ".join(str(part).split()) for part in row) for row in found]
+
+
+# --- migrations ---------------------------------------------------------------------------------
+
+
+def test_the_sum_of_the_migrations_is_the_schema(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    async def migrated(database: Engine) -> list[tuple[Any, ...]]:
+        await database.migrate()
+        return await schema_of(database)
+
+    async def written_down(database: Engine) -> list[tuple[Any, ...]]:
+        sql = files("gleanery.storage").joinpath("schema", f"{engine}.sql").read_text()
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.run_script(sql)
+
+        await database.write(work)
+        return await schema_of(database)
+
+    one = with_database(fresh_settings(engine, request, tmp_path / "one"), migrated)
+    two = with_database(fresh_settings(engine, request, tmp_path / "two"), written_down)
+    assert one == two
+    assert len(one) > 15
+
+
+def test_migrations_are_numbered_without_a_gap(engine: str) -> None:
+    numbers = [migration.number for migration in migrations.known(engine)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert migrations.newest("sqlite") == migrations.newest("postgres")
+
+
+def test_nodes_that_start_at_once_migrate_once(empty: Settings) -> None:
+    async def start(_: int) -> int:
+        async with opened(empty) as database:
+            await database.migrate()
+            return await database.schema_number()
+
+    async def start_all() -> list[int]:
+        return await asyncio.gather(*map(start, range(6)))
+
+    assert set(asyncio.run(start_all())) == {migrations.newest(database_of(empty).engine)}
+
+
+def test_a_database_of_a_newer_program_is_refused(empty: Settings) -> None:
+    async def work(database: Engine) -> None:
+        assert await database.schema_number() == 0
+        await database.migrate()
+
+        async def pretend(transaction: Transaction) -> None:
+            await transaction.fetch(
+                "INSERT INTO migrations (number, name, applied) VALUES (9999, 'future', 0)"
+            )
+
+        await database.write(pretend)
+        await database.migrate()
+
+    with pytest.raises(SettingsError, match="upgrade the program"):
+        with_database(empty, work)
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+def test_processes_that_open_a_new_file_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    def opened(settings: Settings) -> int:
+        return int(with_database(settings, lambda database: database.schema_number()))
+
+    with ThreadPoolExecutor(6) as pool:
+        for turn in range(10):
+            settings = Settings(data=tmp_path / str(turn))
+            assert list(pool.map(opened, [settings] * 6)) == [0] * 6
+
+
+NOTE = "INSERT INTO metadata (name, value) VALUES ($1, $2)"
+NOTES = "SELECT name, value FROM metadata ORDER BY name"
+
+
+def test_a_failed_write_leaves_nothing_and_its_neighbours_alone(empty: Settings) -> None:
+    async def good(name: str, transaction: Transaction) -> str:
+        await transaction.fetch(NOTE, name, "kept")
+        return name
+
+    async def bad(name: str, transaction: Transaction) -> str:
+        await transaction.fetch(NOTE, name, "not kept")
+        raise RuntimeError(name)
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+
+        async def write(number: int) -> str:
+            kind = bad if number % 3 == 0 else good
+            return await database.write(lambda t: kind(f"{number:02}", t))
+
+        results = await asyncio.gather(*map(write, range(30)), return_exceptions=True)
+        for number, result in enumerate(results):
+            assert isinstance(result, RuntimeError) == (number % 3 == 0)
+            assert str(result) == f"{number:02}"
+        rows = [tuple(row) for row in await database.read(NOTES)]
+        assert rows == [(f"{n:02}", "kept") for n in range(30) if n % 3]
+
+    with_database(empty, work)
+
+
+def test_fetch_each_gives_rows_in_the_order_of_the_values(empty: Settings) -> None:
+    async def work(database: Engine) -> None:
+        await database.migrate()
+
+        async def notes(transaction: Transaction) -> list[Any]:
+            await transaction.execute_many(NOTE, [(name, name.upper()) for name in "abc"])
+            asked = [("c",), ("missing",), ("a",)]
+            sql = "SELECT value FROM metadata WHERE name = $1"
+            assert list(await transaction.fetch_many(sql, [])) == []
+            return [row[0] for row in await transaction.fetch_many(sql, asked)]
+
+        assert await database.write(notes) == ["C", "A"]
+
+    with_database(empty, work)
+
+
+def test_new_output_ids_are_never_given_twice(empty: Settings) -> None:
+    async def work(database: Engine) -> None:
+        await database.migrate()
+
+        async def take(count: int) -> list[int]:
+            async def ids(transaction: Transaction) -> list[int]:
+                return list(await transaction.new_output_ids(count))
+
+            return await database.write(ids)
+
+        taken = await asyncio.gather(*map(take, range(12)))
+        flat = [one for some in taken for one in some]
+        assert len(flat) == len(set(flat)) == sum(range(12))
+
+    with_database(empty, work)
+
+
+def test_a_write_that_its_caller_gave_up_is_kept_or_not_but_never_half(empty: Settings) -> None:
+    async def work(database: Engine) -> None:
+        await database.migrate()
+
+        async def two(transaction: Transaction) -> None:
+            await transaction.fetch(NOTE, "1", "")
+            await transaction.fetch(NOTE, "2", "")
+
+        task = asyncio.ensure_future(database.write(two))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.sleep(0.3)
+        assert len(await database.read(NOTES)) in (0, 2)
+
+    with_database(empty, work)
+
+
+# --- failure ------------------------------------------------------------------------------------
+
+
+def test_a_database_that_can_not_be_opened_is_one_sentence(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    settings = Settings(data=tmp_path / "file")
+    if engine == "postgres":
+        settings = replace(settings, database="postgresql://127.0.0.1:1/nothing")
+
+    async def nothing(database: Engine) -> None:
+        raise AssertionError("it opened")
+
+    with pytest.raises(SettingsError) as caught:
+        with_database(settings, nothing)
+    assert "\n" not in str(caught.value)
+
+
+def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import apsw
+
+    from gleanery.storage.sqlite import database as sqlite
+
+    monkeypatch.setattr(sqlite, "_BUSY_MS", 100)
+    settings = Settings(data=tmp_path)
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+        other = apsw.Connection(str(settings.sqlite_file))
+        other.execute("BEGIN IMMEDIATE")
+
+        async def note(transaction: Transaction) -> None:
+            await transaction.fetch(NOTE, "a", "")
+
+        with pytest.raises(Unavailable):
+            await database.write(note)
+        assert list(await database.read(NOTES)) == []
+        other.execute("ROLLBACK")
+        await database.write(note)
+        assert len(await database.read(NOTES)) == 1
+
+    with_database(settings, work)
+
+
+def test_nobody_stands_in_line_for_ever(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gleanery.storage.postgres import database as postgres
+
+    monkeypatch.setattr(postgres, "_LINE_SECONDS", 0.1)
+    settings = fresh_settings("postgres", request, tmp_path)
+    last = asyncio.Event()
+
+    async def stay(transaction: Transaction) -> str:
+        await last.wait()
+        return "stayed"
+
+    async def work(database: Engine) -> None:
+        first = asyncio.create_task(database.write(stay, line="a"))
+        await asyncio.sleep(0)
+        others = [database.write(stay, line="a") for _ in range(3)]
+        told = await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 10)
+        assert [type(one) for one in told] == [Unavailable] * 3
+        last.set()
+        assert await first == await database.write(stay, line="a") == "stayed"
+
+    with_database(settings, work)
+
+
+def test_a_full_disk_keeps_nothing_of_the_commit_and_heals(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path)
+
+    async def note(name: str, size: int, transaction: Transaction) -> None:
+        await transaction.fetch(NOTE, name, "x" * size)
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+        connection = database._writer._connection  # type: ignore[attr-defined]
+        room = connection.pragma("page_count") + 20
+        connection.pragma("max_page_count", room)
+        sizes = [10, 10, 50_000_000, 10, 10]
+        writes = [
+            database.write(partial(note, str(number), size)) for number, size in enumerate(sizes)
+        ]
+        told = await asyncio.gather(*writes, return_exceptions=True)
+        kept = {row[0] for row in await database.read(NOTES)}
+        assert isinstance(told[2], Unavailable)
+        for number, outcome in enumerate(told):
+            assert (str(number) in kept) == (outcome is None)
+            assert outcome is None or isinstance(outcome, Unavailable)
+        connection.pragma("max_page_count", room * 1000)
+        await database.write(partial(note, "later", 10_000_000))
+        assert "later" in {row[0] for row in await database.read(NOTES)}
+
+    with_database(settings, work)
+
+
+def test_a_start_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
+    async def start() -> None:
+        await build_app(Settings(data=tmp_path)).start()  # nobody has migrated this
+
+    with pytest.raises(Exception, match="no such table"):
+        asyncio.run(start())
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count("gleanery-writer " + str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "passes"),
+    [
+        *(
+            (state, True)
+            for state in ("40001", "40P01", "53300", "57014", "55P03", "25006", "58030")
+        ),
+        *((state, False) for state in ("23505", "42601")),
+    ],
+)
+def test_errors_of_postgresql_that_pass_are_unavailability(
+    request: pytest.FixtureRequest, tmp_path: Path, state: str, passes: bool
+) -> None:
+    settings = fresh_settings("postgres", request, tmp_path)
+
+    async def fail(transaction: Transaction) -> None:
+        await transaction.run_script(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE='{state}'; END $$")
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        with_database(settings, lambda database: database.write(fail))
+    assert isinstance(caught.value, Unavailable) == passes
+
+
+@pytest.mark.parametrize("has_rested_too_long", [False, True])
+def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced_unnoticed(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    has_rested_too_long: bool,
+) -> None:
+    from gleanery.storage.postgres import database as postgres
+
+    settings = fresh_settings("postgres", request, tmp_path)
+    if has_rested_too_long:
+        monkeypatch.setattr(postgres, "_REST_SECONDS", -1)
+
+    async def work(database: Engine) -> None:
+        [[process]] = await database.read("SELECT pg_backend_pid()")
+        if not has_rested_too_long:
+            server = request.getfixturevalue("postgres")
+            await asyncio.to_thread(server.run, f"SELECT pg_terminate_backend({process}, 5000)")
+            await asyncio.sleep(0.1)  # for the word of it to come in
+        [[another]] = await database.read("SELECT pg_backend_pid()")
+        assert another != process
+
+    with_database(settings, work)

@@ -1,0 +1,379 @@
+"""Another organization's name for a thing is as good as no name: every route, every identifier.
+
+The matrix is made from the table of operations. What an operation takes is either a name for
+something or known not to be one; a new route that takes anything else fails here until it is said
+which it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import typing
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, quote, urlsplit
+
+import httpx2
+import pytest
+from pydantic import BaseModel
+
+from gleanery.api.operations import OPERATIONS, Operation
+from tests.support.service import Client, Service
+
+KEY_HEADER = "header idempotency-key"
+CONTENT = "body"
+
+# What each input names. One that is written with its operation is meant for that one alone.
+NAMES = {
+    "path group_id": "group",
+    "path job_id": "job",
+    "path output_id": "output",
+    "path id": "file",
+    "query job_id": "job",
+    "query url": "url",
+    "query domain": "domain",
+    "query name": "cookie",
+    "query key": "entry",
+    "query for_group": "group number",
+    "query source_url": "source",
+    "query etag": "etag",
+    "query organization": "organization",
+    "query signature": "signature",
+    "get_groups query cursor": "group number",
+    "get_latest_reviews query cursor": "review number",
+    "get_outputs query cursor": "place",
+    "get_changes query cursor": "place",
+    "body domain": "domain",
+    "set_cookies body name": "cookie",
+    "set_local_storage body key": "entry",
+    "set_local_storage body group_id": "group number",
+    "body job_id": "job",
+    "store_outputs body key": "key",
+    "store_outputs body source_url": "url",
+    "body files id": "file",
+    KEY_HEADER: "request",
+    CONTENT: "content",
+}
+# What names nothing that another organization could have; with the value that is sent, if any is.
+NO_NAMES: dict[str, Any] = {
+    "query limit": None,
+    "query history": "true",
+    "query wait": None,
+    "query created_after": None,
+    "query country": None,
+    "query region": None,
+    "query filename": None,
+    "query expires": None,  # a moment; it goes with a link, see there
+    "get_audit query cursor": None,  # a moment, too
+    "body value": "a value",
+    "body path": None,
+    "body secure": None,
+    "body http_only": None,
+    "body expires": None,
+    "body status": "in_review",
+    "body comment": None,
+    "body data": {},
+    "body tags": None,
+    "body files": None,
+    "body files field": "a field",
+    "body files source_url": None,
+    "body files file_url": None,
+    "body files file_type": None,
+    "body files file_checksum": None,
+    "body files file_metadata": None,
+    "body display_name": None,
+    "body key_fields": None,
+    "body schema": None,
+    "body retain_days": None,
+}
+WHOLE_LINK = "get_blob"  # with all its parts a link is the permission itself
+Names = dict[str, Any]
+V1 = [operation for operation in OPERATIONS if operation.path.startswith("/v1/")]
+
+
+# --- what an operation takes --------------------------------------------------------------------
+
+
+def inputs(operation: Operation) -> list[str]:
+    found = [f"path {name}" for name in operation.path_parameters]
+    if operation.query is not None:
+        found += [f"query {name}" for name in operation.query.model_fields]
+    if operation.body is bytes:
+        found.append(CONTENT)
+    elif operation.body is not None:
+        found += [f"body {name}" for name in members(model_of(operation.body))]
+    if operation.ndjson_handler is not None:
+        found.append(KEY_HEADER)
+    return found
+
+
+def model_of(annotation: Any) -> type[BaseModel] | None:
+    """The model of an object, of an array of them, or of either inside an option."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    models = (model_of(argument) for argument in typing.get_args(annotation))
+    return next((model for model in models if model is not None), None)
+
+
+def members(model: type[BaseModel] | None) -> Iterator[str]:
+    """The names of all members, of nested objects too: ``files``, ``files id``."""
+    for name, field in model.model_fields.items() if model else ():
+        written = field.alias or name
+        yield written
+        yield from (f"{written} {inner}" for inner in members(model_of(field.annotation)))
+
+
+def kind(operation: Operation, taken: str) -> str | None:
+    """What the input is a name for."""
+    return NAMES.get(f"{operation.name} {taken}", NAMES.get(taken))
+
+
+def not_a_name(operation: Operation, taken: str) -> str:
+    """Under which it may be known as none."""
+    alone = f"{operation.name} {taken}"
+    return alone if alone in NO_NAMES else taken
+
+
+def identifiers(operation: Operation) -> list[str]:
+    return [taken for taken in inputs(operation) if kind(operation, taken) is not None]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_the_matrix_knows_everything_that_an_operation_takes(operation: Operation) -> None:
+    for taken in inputs(operation):
+        assert kind(operation, taken) is not None or not_a_name(operation, taken) in NO_NAMES, (
+            f"{operation.name} takes “{taken}”: put it into NAMES, if it is a name for something "
+            "of an organization's, else into NO_NAMES"
+        )
+
+
+# --- whose names --------------------------------------------------------------------------------
+
+
+def names_of_nothing() -> Names:
+    tag = secrets.token_hex(8)
+    return {
+        "group": f"group-{tag}",
+        "job": f"job-{tag}",
+        "output": secrets.token_hex(16),
+        "file": secrets.token_hex(16),
+        "url": f"https://{tag}.example/2",
+        "domain": f"{tag}.example",
+        "cookie": f"cookie-{tag}",
+        "entry": f"entry-{tag}",
+        "group number": 10**9,
+        "review number": 10**9,
+        "place": 2**51,
+        "source": f"https://{tag}.example/file",
+        "etag": f"etag-{tag}",
+        "organization": 10**9,
+        "signature": secrets.token_hex(16),
+        "key": f"key-{tag}",
+        "request": f"request-{tag}",
+        "content": f"content {tag}".encode(),
+    }
+
+
+def settle(client: Client) -> Names:
+    """Gives the organization one of everything, and tells its names for them."""
+    names = names_of_nothing()
+    group, job, domain = names["group"], names["job"], names["domain"]
+    source = {"source_url": names["source"], "etag": names["etag"]}
+    sent = client.post("/v1/files", params=source, content=names["content"])
+    names["file"] = sent.json()["id"]
+    files = [{"field": "a field", "id": names["file"]}]
+    first = {"job_id": job, "source_url": "https://first.example", "data": {}, "files": files}
+    second = first | {"source_url": names["url"], "key": names["key"]}
+    stored = client.post(
+        f"/v1/outputs/{group}",
+        json=[first | {"tags": {"country": "Germany"}}, second],
+        headers={"Idempotency-Key": names["request"]},
+    )
+    names["output"] = stored.json()["results"][1]["output_id"]
+    page = client.get(f"/v1/outputs/{group}", params={"limit": 1}).json()
+    names["place"] = page["metadata"]["next_cursor"]
+    link = parse_qs(urlsplit(page["items"][0]["files"][0]["blob_url"]).query)
+    for part in ("organization", "expires", "signature"):
+        names[part] = link[part][0]
+    for status in ("pending", "approved"):
+        client.post(f"/v1/reviews/{group}", json={"job_id": job, "status": status})
+    asked = {"history": "true", "limit": 1}
+    history = client.get(f"/v1/reviews/{group}", params=asked).headers["link"]
+    names["review number"] = re.findall(r"cursor=(\d+)", history)[0]
+    names["group number"] = client.get(f"/v1/groups/{group}").json()["id"]
+    client.put(f"/v1/groups/{group}-2", json={})  # a group to come after the first in the list
+    cookie = {"domain": domain, "name": names["cookie"], "value": "a value"}
+    client.post("/v1/cookies", json=[cookie])
+    entry = {"domain": domain, "key": names["entry"], "group_id": names["group number"]}
+    client.post("/v1/local-storage", json=[entry | {"value": "a value"}])
+    return names
+
+
+# --- requests -----------------------------------------------------------------------------------
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    query: dict[str, Any]
+    headers: dict[str, str]
+    content: bytes | None
+
+    def send(self, client: Client) -> httpx2.Response:
+        return client.request(
+            self.method, self.path, params=self.query, headers=self.headers, content=self.content
+        )
+
+
+def requests(operation: Operation, names: Names, with_key: bool) -> list[Request]:
+    """The operation with everything that names can be given for, in each way to ask for it."""
+    path = operation.path
+    for name in operation.path_parameters:
+        path = path.replace(f"{{{name}}}", quote(names[NAMES[f"path {name}"]]))
+    query = {}
+    for taken in inputs(operation):
+        if taken.startswith("query "):
+            value = _value(operation, taken, names)
+            query |= {} if value is None else {taken.removeprefix("query "): value}
+    headers = {"Idempotency-Key": names["request"]} if with_key else {}
+    methods = ["GET", "HEAD"] if operation.method == "GET" else [operation.method]
+    return [
+        Request(method, path, query, headers | media, content)
+        for method in methods
+        for media, content in _bodies(operation, names)
+    ]
+
+
+def _bodies(operation: Operation, names: Names) -> Iterator[tuple[dict[str, str], bytes | None]]:
+    model = model_of(operation.body)
+    if model is None:
+        yield {}, names["content"] if operation.body is bytes else None
+        return
+    value = _object(operation, model, "body", names)
+    text = json.dumps([value] if typing.get_origin(operation.body) is list else value).encode()
+    yield {"Content-Type": "application/json"}, text
+    if operation.ndjson_handler is not None:
+        yield {"Content-Type": "application/x-ndjson"}, json.dumps(value).encode()
+
+
+def _object(operation: Operation, model: type[BaseModel], at: str, names: Names) -> dict[str, Any]:
+    made = {}
+    for name, field in model.model_fields.items():
+        taken = f"{at} {field.alias or name}"
+        nested = model_of(field.annotation)
+        if nested is not None:
+            made[field.alias or name] = [_object(operation, nested, taken, names)]
+        elif (value := _value(operation, taken, names)) is not None:
+            made[field.alias or name] = value
+    return made
+
+
+def _value(operation: Operation, taken: str, names: Names) -> Any:
+    if taken == "query expires":
+        return names["expires"]
+    known_as = kind(operation, taken)
+    return NO_NAMES[not_a_name(operation, taken)] if known_as is None else names[known_as]
+
+
+class Told(NamedTuple):
+    """An answer without what is of its moment, and without the names that were asked for."""
+
+    status: int
+    headers: dict[str, str]
+    body: str
+
+
+def told(answer: httpx2.Response, asked: Names) -> Told:
+    headers = {k: v for k, v in answer.headers.items() if k not in ("x-request-id", "date")}
+    body = answer.text
+    if answer.status_code == 200 and answer.request.method in ("POST", "PUT"):
+        # Something was made: its numbers and hashes are its own.
+        body = re.sub(r'"id":\d+|"[0-9a-f]{32,}"|"\d+/[0-9a-f/]+"', "<own>", body)
+        del headers["content-length"]
+    long = [re.escape(str(value)) for value in asked.values() if len(str(value)) > 5]
+    echoes = re.compile(rf"\b({'|'.join(long or ['<nothing>'])})\b")
+    body = echoes.sub("<asked>", body)
+    return Told(answer.status_code, {k: echoes.sub("<asked>", v) for k, v in headers.items()}, body)
+
+
+# --- the matrix ---------------------------------------------------------------------------------
+
+
+class World(NamedTuple):
+    """Two organizations that both have one of everything; one of them is curious."""
+
+    curious: Client
+    own: Names
+    other: Client
+    foreign: Names
+
+
+@pytest.fixture(scope="module")
+def kept_world(service: Service) -> Iterator[World]:
+    with service.client() as curious, service.client() as other:
+        yield World(curious, settle(curious), other, settle(other))
+
+
+@pytest.fixture(scope="module", params=V1, ids=lambda operation: operation.name)
+def operation(request: pytest.FixtureRequest) -> Operation:
+    asked: Operation = request.param
+    return asked
+
+
+@pytest.fixture(scope="module")
+def world(operation: Operation, service: Service, kept_world: World) -> Iterator[World]:
+    """For an operation that writes, a new one."""
+    if operation.method == "GET":
+        yield kept_world
+        return
+    with service.client() as curious, service.client() as other:
+        yield World(curious, settle(curious), other, settle(other))
+
+
+def belongings(client: Client, names: Names) -> list[str]:
+    """All that an organization can see of its own."""
+    group = names["group"]
+    paths = (f"changes/{group}", f"reviews/{group}", "groups", "cookies", "local-storage")
+    return [re.sub(r'"blob_url":"[^"]*"', "", client.get(f"/v1/{path}").text) for path in paths]
+
+
+def test_a_foreign_name_is_answered_like_one_of_nothing(operation: Operation, world: World) -> None:
+    curious, own, other, foreign = world
+    nothing = names_of_nothing() | {"expires": own["expires"]}
+    before = belongings(other, foreign)
+    trials = [[one] for one in identifiers(operation)]
+    if operation.name != WHOLE_LINK:
+        trials.append(identifiers(operation))
+    for trial in trials:
+        kinds = {str(kind(operation, taken)) for taken in trial}
+        asked = [{kind: of[kind] for kind in kinds} for of in (foreign, nothing)]
+        with_key = KEY_HEADER in trial
+        for pair in zip(*(requests(operation, own | a, with_key) for a in asked), strict=True):
+            answers = []
+            for request, names in zip(pair, asked, strict=True):
+                if operation.body is not None:  # from the same state: its own is as it was
+                    requests(operation, own, with_key=False)[0].send(curious)
+                answers.append(told(request.send(curious), names))
+            assert answers[0] == answers[1], trial
+            assert answers[0].status < 500
+    assert belongings(other, foreign) == before
+
+
+def test_to_its_owner_each_name_makes_a_difference(operation: Operation, world: World) -> None:
+    """Else the test above would ask for nothing."""
+    _, _, owner, names = world
+    unlike = []
+    nothing = names_of_nothing()
+    for taken in identifiers(operation):
+        asked = names | {str(kind(operation, taken)): nothing[str(kind(operation, taken))]}
+        request = requests(operation, asked, taken == KEY_HEADER)[0]
+        unlike.append((taken, request.send(owner)))
+    known = {
+        with_key: requests(operation, names, with_key)[0].send(owner)
+        for with_key in sorted({taken == KEY_HEADER for taken, _ in unlike})
+    }
+    for taken, answer in unlike:
+        like = known[taken == KEY_HEADER]
+        assert (answer.status_code, answer.content) != (like.status_code, like.content), taken

@@ -1,0 +1,526 @@
+"""The second wall: a statement that forgets the organization still shows nothing foreign."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import logging
+import pkgutil
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+import pytest
+
+from gleanery import storage
+from gleanery.errors import SettingsError
+from gleanery.serve import prepare
+from gleanery.settings import Settings
+from gleanery.storage import files, migrations, reviews, tenancy
+from gleanery.storage.database import Engine, Transaction
+from gleanery.storage.engines import opened
+from gleanery.storage.groups import catalog
+from gleanery.storage.outputs import pages
+from gleanery.storage.sessions import cookies
+from gleanery.storage.sessions.records import Statements
+from tests.conftest import PostgresServer
+from tests.storage.test_isolation import Names, settle
+from tests.support.service import SECRET_KEY, Client, Service
+
+T = TypeVar("T")
+
+
+def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:
+    async def run() -> T:
+        in_turn = replace(settings, pool_size=1)  # one connection for all
+        async with opened(in_turn) as engine:
+            return await work(engine)
+
+    return asyncio.run(run())
+
+
+# --- what every statement says of itself --------------------------------------------------------
+
+# The sweep has to find out for whom there is work; what it then does, it does in their name. A
+# backup is of everyone.
+OVER_ALL = {
+    "audit._WITH_OLD": "whose entries of the audit log are old enough to be forgotten",
+    "changes._GROUPS_WITH_TOMBSTONES": "whose deletions are old enough to be forgotten",
+    "bulk_jobs._LEFT_OVER": "whose bulk_jobs a crash has interrupted",
+    "files._UNREFERENCED": "whose blobs no file has any more",
+    "files._UNWANTED": "whose files no output names any more",
+    "postgres._SKIP_IDS": "the numbers to come of every table, after a restore",
+    "requests._FORGET": "forgets old answers, a thousand at a time, whosever they are",
+    "requests._SOME": "whether there are any",
+    "retention._EXPIRING": "whose outputs are old enough to be removed",
+    "snapshot._BLOBS": "a backup holds the bytes of all",
+}
+WORKS_FOR_ALL_TENANTS = {
+    "audit": 1,
+    "changes": 1,
+    "bulk_jobs": 1,
+    "files": 2,
+    "requests": 1,
+    "retention": 1,
+}
+
+
+def statements() -> dict[str, str]:
+    """Every statement that is written down in the store, and every form of a page's."""
+    found = {f"pages {filters}": pages._search(filters) for filters in ((), ("job_id", "url"))}
+    for module in pkgutil.iter_modules(storage.__path__):
+        if module.name in ("row_security", "migrations", "schema_process"):
+            continue
+        for name, value in vars(importlib.import_module(f"gleanery.storage.{module.name}")).items():
+            for part, text in _parts(value).items():
+                if isinstance(text, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", text):
+                    found[f"{module.name}.{name}{part}"] = text
+    return found
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    if isinstance(value, Statements):
+        return value._asdict()
+    if isinstance(value, dict):
+        return {f"[{key}]": text for key, text in value.items()}
+    if isinstance(value, tuple):
+        return {f"[{number}]": text for number, text in enumerate(value)}
+    return {"": value}
+
+
+def is_refused(sql: str, whose: int = tenancy.ANY_TENANT) -> bool:
+    try:
+        tenancy.check(sql, whose)
+    except tenancy.MissingTenantFilter:
+        return True
+    return False
+
+
+def test_every_statement_names_the_organization_but_these() -> None:
+    assert {name for name, sql in statements().items() if is_refused(sql)} == set(OVER_ALL)
+
+
+def test_only_the_sweep_works_for_everyone() -> None:
+    calls = {}
+    for module in pkgutil.iter_modules(storage.__path__):
+        text = inspect.getsource(importlib.import_module(f"gleanery.storage.{module.name}"))
+        if module.name not in ("sqlite", "postgres", "database") and "for_all_tenants(" in text:
+            calls[module.name] = text.count("for_all_tenants(")
+    assert calls == WORKS_FOR_ALL_TENANTS
+
+
+def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
+    """The check can fail: each place that names one is taken out, one after the other."""
+    places = 0
+    for name, sql in statements().items():
+        if name in OVER_ALL:
+            continue
+        for place in re.finditer(r"(\w+\.)?organization_id = (\$1|\w+\.organization_id)", sql):
+            forgetful = f"{sql[: place.start()]}1 = 1{sql[place.end() :]}"
+            assert is_refused(forgetful), forgetful
+            places += 1
+    assert places > 70
+
+
+@pytest.mark.parametrize(
+    ("sql", "refused"),
+    [
+        ("SELECT 1", False),
+        ("SELECT * FROM tokens WHERE digest = $1", False),
+        ("SELECT * FROM groups", True),
+        ("SELECT * FROM a_table_of_tomorrow", True),
+        ("SELECT * FROM groups WHERE organization_id = $1", False),
+        ("SELECT * FROM groups WHERE organization_id = $1 OR name = $2", True),
+        ("SELECT * FROM groups WHERE (organization_id = $1 OR name = $2)", True),
+        ("SELECT * FROM groups WHERE NOT organization_id = $1", True),
+        ("SELECT * FROM groups WHERE organization_id > $1", True),
+        ("SELECT * FROM groups WHERE name = $1 -- organization_id = $1", True),
+        ("SELECT * FROM groups WHERE name = 'organization_id = $1'", True),
+        ("SELECT * FROM groups g, jobs j WHERE g.organization_id = $1", True),
+        ("SELECT * FROM groups AS g, jobs WHERE g.organization_id = $1", True),
+        (
+            "SELECT * FROM groups g JOIN jobs j ON j.organization_id = g.organization_id "
+            "WHERE g.organization_id = $1",
+            False,
+        ),
+        ("SELECT * FROM groups g LEFT JOIN jobs j ON g.organization_id = $1", True),
+        (
+            "SELECT * FROM groups g LEFT JOIN jobs j ON j.organization_id = $1 "
+            "AND g.organization_id = $1",
+            True,
+        ),
+        (
+            "SELECT * FROM groups g LEFT JOIN jobs j ON j.organization_id = g.organization_id "
+            "WHERE g.organization_id = $1",
+            False,
+        ),
+        ("SELECT * FROM jobs WHERE organization_id = $1 UNION SELECT * FROM jobs", True),
+        ("SELECT * FROM jobs WHERE organization_id = $1 EXCEPT SELECT * FROM jobs", True),
+        ("DELETE FROM jobs WHERE organization_id = $1; DELETE FROM jobs", True),
+        ('SELECT * FROM "jobs"', True),
+        ("SELECT * FROM main.jobs", True),
+        ("WITH mine AS (SELECT * FROM jobs) SELECT * FROM mine", True),
+        ("SELECT (SELECT max(id) FROM jobs) FROM groups WHERE organization_id = $1", True),
+        ("UPDATE groups SET organization_id = $1", True),
+        ("DELETE FROM groups WHERE name = $1", True),
+        ("INSERT INTO groups (name) VALUES ($1)", True),
+        ("INSERT INTO groups (organization_id, name) VALUES ($1, $2)", False),
+        ("INSERT INTO groups (organization_id) SELECT organization_id FROM groups", True),
+        (
+            "INSERT INTO groups (organization_id, name) VALUES ($1, $2) "
+            "ON CONFLICT (name) DO UPDATE SET name = excluded.name",
+            True,
+        ),
+        (
+            "INSERT INTO groups (organization_id, name) VALUES ($1, $2) "
+            "ON CONFLICT DO UPDATE SET name = excluded.name",
+            True,
+        ),
+        (
+            "INSERT INTO groups (organization_id, name) "
+            "SELECT organization_id, name FROM jobs WHERE organization_id = $1 "
+            "ON CONFLICT (name) DO UPDATE SET name = excluded.name",
+            True,
+        ),
+        (
+            "INSERT INTO groups (organization_id, name) "
+            "SELECT organization_id, name FROM jobs WHERE organization_id = $1 "
+            "ON CONFLICT (organization_id, name) DO UPDATE SET name = excluded.name",
+            False,
+        ),
+        ("INSERT OR REPLACE INTO groups (id, organization_id) VALUES ($1, $2)", True),
+        ("REPLACE INTO groups (id, organization_id) VALUES ($1, $2)", True),
+        ("SELECT * FROM groups WHERE name = $1 /* AND organization_id = $1 */", True),
+        ("SELECT '--', name FROM groups", True),
+        ("SELECT '--', name FROM groups WHERE name = 'it''s' AND organization_id = $1", False),
+        ("SELECT * FROM (jobs)", True),
+        ("SELECT * FROM (jobs JOIN groups ON groups.organization_id = $1)", True),
+        ("SELECT * FROM groups WHERE organization_id = $1 IS NOT NULL", True),
+        ("SELECT * FROM groups WHERE organization_id = $1 = 0", True),
+        ("SELECT * FROM groups WHERE 0 * organization_id = $1", True),
+        ("SELECT * FROM groups WHERE id BETWEEN 0 + 1 AND organization_id = $1", True),
+        ("SELECT * FROM groups WHERE id BETWEEN 0 AND 9 AND organization_id = $1", False),
+        ("SELECT * FROM groups WHERE CASE WHEN organization_id = $1 THEN 1 ELSE 1 END", True),
+        ("SELECT * FROM groups WHERE name = 'a and organization_id = $1 and b'", True),
+        ("SELECT count(*) FROM groups HAVING organization_id = $1", True),
+        (
+            "SELECT * FROM jobs JOIN groups g LEFT JOIN reviews r "
+            "ON r.organization_id = g.organization_id AND jobs.organization_id = g.organization_id "
+            "WHERE g.organization_id = $1",
+            True,
+        ),
+    ],
+)
+def test_what_is_refused_on_sqlite(tmp_path: Path, sql: str, refused: bool) -> None:
+    assert is_refused(sql) == refused
+    if "group" in sql or "jobs" in sql:
+        assert is_refused(sql, tenancy.NO_TENANT)
+    assert not is_refused(sql, tenancy.ALL_TENANTS)
+
+
+# --- which tables -------------------------------------------------------------------------------
+
+COLUMNS = {
+    "sqlite": "SELECT t.name, c.name FROM sqlite_schema t JOIN pragma_table_info(t.name) c "
+    "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'",
+    "postgres": "SELECT table_name, column_name FROM information_schema.columns "
+    "WHERE table_schema = 'public'",
+}
+
+
+def test_every_table_with_an_organization_is_known_as_one(service: Service, engine: str) -> None:
+    rows = with_engine(service.settings, lambda e: e.for_all_tenants().read(COLUMNS[engine]))
+    tables = {row[0] for row in rows}
+    owned = {row[0] for row in rows if row[1] == "organization_id"} - {"tokens"}
+    assert owned == set(tenancy.OWNED), "a new table: one line in walls.OWNED"
+    assert tables - owned - {"output_ids"} == set(tenancy.SHARED), (
+        "or in walls.SHARED, with a reason"
+    )
+
+
+# --- through the connection that serves ---------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kept_apart(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A service on PostgreSQL with two organizations that both have one of everything."""
+    url = postgres.new_database()
+    data = tmp_path_factory.mktemp("walls")
+    running = Service(
+        Settings(data=data, database=url, secret_key=SECRET_KEY, port=0, log_level="warning")
+    )
+    with running.client() as one, running.client() as two:
+        yield running.settings, [int(settle(client)["organization"]) for client in (one, two)]
+    running.stop()
+
+
+def test_every_table_has_its_policy(kept_apart: Any) -> None:
+    settings, _ = kept_apart
+    sql = """
+SELECT relname, relrowsecurity AND relforcerowsecurity AND EXISTS
+    (SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polcmd = '*')
+FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
+    found = {row[0]: row[1] for row in with_engine(settings, lambda e: e.read(sql))}
+    assert {table for table, behind in found.items() if behind} == set(tenancy.OWNED)
+
+
+def test_without_its_organization_a_statement_shows_nothing_foreign(kept_apart: Any) -> None:
+    settings, [one, two] = kept_apart
+
+    async def look(engine: Engine) -> None:
+        for table in tenancy.OWNED:
+            sql = f"SELECT DISTINCT organization_id FROM {table}"
+            everything = {row[0] for row in await engine.for_all_tenants().read(sql)}
+            if table not in (
+                "bulk_jobs",
+                "tombstones",
+                "unreferenced_blobs",
+            ):  # which are empty here
+                assert everything >= {one, two}, table
+            for organization_id in (one, two, one):
+                seen = {row[0] for row in await engine.for_tenant(organization_id).read(sql)}
+                assert seen == everything & {organization_id}, table
+            assert not await engine.read(sql), table
+
+    with_engine(settings, look)
+
+
+def test_nothing_foreign_is_changed_removed_or_made(kept_apart: Any) -> None:
+    settings, [one, two] = kept_apart
+    names = "SELECT name FROM cookies"
+
+    async def forget_where(transaction: Transaction) -> int:
+        changed = await transaction.fetch("UPDATE cookies SET name = 'changed' RETURNING name")
+        return len(changed) + len(await transaction.fetch("DELETE FROM cookies RETURNING name"))
+
+    async def give_away(transaction: Transaction) -> None:
+        await transaction.fetch("UPDATE groups SET organization_id = $1", two)
+
+    async def plant(transaction: Transaction) -> None:
+        await transaction.fetch(
+            "INSERT INTO groups (organization_id, name, clock) VALUES ($1, 'planted', 0)", two
+        )
+
+    async def attempt(engine: Engine) -> None:
+        theirs = await engine.for_tenant(two).read(names)
+        assert await engine.for_tenant(one).write(forget_where) == 2  # its own cookie, twice
+        assert await engine.for_tenant(two).read(names) == theirs != []
+        for work in (give_away, plant):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
+                await engine.for_tenant(one).write(work)
+
+    with_engine(settings, attempt)
+
+
+def test_what_serves_owns_nothing(kept_apart: Any) -> None:
+    settings, [one, _] = kept_apart
+    who = """
+SELECT current_user, rolsuper OR rolbypassrls OR rolcreaterole OR rolcanlogin,
+    (SELECT count(*) FROM pg_class WHERE relowner = pg_roles.oid)
+FROM pg_roles WHERE rolname = current_user"""
+
+    async def attempt(engine: Engine) -> None:
+        assert await engine.security_warning() is None
+        for rows in (engine, engine.for_tenant(one), engine.for_all_tenants()):
+            assert [tuple(row) for row in await rows.read(who)] == [("gleanery_serving", False, 0)]
+        for sql in (
+            "ALTER TABLE groups DISABLE ROW LEVEL SECURITY",
+            "DROP POLICY of_organization ON groups",
+            "CREATE TABLE mine (id BIGINT)",
+            "TRUNCATE groups",
+        ):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await engine.for_tenant(one).write(
+                    lambda transaction, sql=sql: transaction.fetch(sql)
+                )
+
+    with_engine(settings, attempt)
+
+
+FORGOTTEN: list[tuple[Any, str, Callable[[Client, Names], Any]]] = [
+    (catalog, "_GROUPS", lambda c, foreign: c.get("/v1/groups")),
+    (reviews, "_LATEST", lambda c, foreign: c.get(f"/v1/reviews/{foreign['group']}")),
+    (files, "_SHOW", lambda c, foreign: c.get(f"/v1/files/{foreign['file']}")),
+    (cookies, "_STATEMENTS", lambda c, foreign: c.get("/v1/cookies")),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "ask"), FORGOTTEN)
+def test_a_forgotten_organization_is_not_noticed_by_clients(
+    service: Service,
+    engine: str,
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    name: str,
+    ask: Callable[[Client, Names], Any],
+) -> None:
+    """PostgreSQL answers as ever, SQLite not at all; neither shows a foreign row."""
+    with service.client() as one, service.client() as two:
+        foreign = settle(one)
+        settle(two)
+        before = ask(two, foreign)
+        kept = getattr(module, name)
+        if isinstance(kept, Statements):
+            monkeypatch.setattr(module, name, kept._replace(list=_forgetful(kept.list)))
+        else:
+            monkeypatch.setattr(module, name, _forgetful(kept))
+        answer = ask(two, foreign)
+    if engine == "sqlite":
+        assert answer.status_code == 500
+    else:
+        assert (answer.status_code, answer.content) == (before.status_code, before.content)
+
+
+def _forgetful(sql: str) -> str:
+    return re.sub(r"((\w+\.)?organization_id) = \$1", r"(\1 = $1 OR TRUE)", sql)
+
+
+RIGHTS = """
+SELECT relname, relrowsecurity AND relforcerowsecurity AND EXISTS
+    (SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = 'of_organization'),
+    has_table_privilege('gleanery_serving', oid, 'SELECT, INSERT, DELETE'),
+    has_table_privilege('gleanery_serving', oid, 'UPDATE'),
+    has_table_privilege('gleanery_serving', oid, 'TRUNCATE, REFERENCES, TRIGGER')
+FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
+
+
+@pytest.mark.parametrize(
+    ("options", "lost"),
+    [
+        ([], ""),
+        (["--no-owner", "--no-privileges"], ""),
+        ([], "ALTER TABLE public.groups DISABLE ROW LEVEL SECURITY"),
+        ([], "DROP POLICY of_organization ON public.cookies"),
+    ],
+)
+def test_after_a_dump_is_loaded_both_walls_stand(
+    kept_apart: Any, postgres: PostgresServer, options: list[str], lost: str
+) -> None:
+    settings, [_, two] = kept_apart
+    again = replace(settings, database=postgres.new_database())
+    postgres.load(again.database, postgres.dump(settings.database, *options) + lost.encode())
+    asyncio.run(prepare(again))
+
+    async def look(engine: Engine) -> None:
+        assert await engine.security_warning() is None
+        found = {table: tuple(has) for table, *has in await engine.read(RIGHTS)}
+        assert found == {
+            **{table: (True, True, table != "audit", False) for table in tenancy.OWNED},
+            **dict.fromkeys(tenancy.SHARED, (False, True, True, False)),
+        }
+        assert await engine.read("SELECT nextval('output_ids')")
+        for table in ("groups", "cookies"):
+            sql = f"SELECT DISTINCT organization_id FROM {table}"
+            assert [row[0] for row in await engine.for_tenant(two).read(sql)] == [two]
+            assert not await engine.read(sql)
+
+    with_engine(again, look)
+
+
+# --- users who are no superusers ----------------------------------------------------------------
+
+
+def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
+    kept_apart: Any,
+    postgres: PostgresServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As on many a managed server; here the role is there, made for another database."""
+    owner = postgres.new_user("")
+    url = postgres.new_database(owner)
+    settings = Settings(
+        data=tmp_path, database=url, secret_key=SECRET_KEY, port=0, log_level="warning"
+    )
+    with caplog.at_level(logging.WARNING):
+        service = Service(settings)
+        with service.client() as one, service.client() as two:
+            organizations = [int(settle(client)["organization"]) for client in (one, two)]
+    service.stop()
+    assert [vars(line)["because"] for line in caplog.records if "only once" in line.message]
+
+    async def look(engine: Engine) -> tuple[str | None, list[Any]]:
+        [row] = await engine.for_tenant(organizations[0]).read(
+            "SELECT DISTINCT organization_id FROM jobs"
+        )
+        assert row[0] == organizations[0]
+        return await engine.security_warning(), list(await engine.read("SELECT current_user"))
+
+    security_warning, [[user]] = with_engine(settings, look)
+    assert user == owner
+    assert security_warning is not None
+    assert "GRANT gleanery_serving TO" in security_warning
+
+    postgres.run(f"GRANT gleanery_serving TO {owner}")
+    assert with_engine(settings, look) == (None, [("gleanery_serving",)])
+
+    dump = postgres.dump(url, "--enable-row-security", PGOPTIONS="-c gleanery.organization=-1")
+    assert dump.count(b"\tgroup-") >= 2  # the groups of both
+
+    # A migration works on the rows of all, though its user is not above the wall.
+    newer = migrations.Migration(9999, "of tomorrow", "UPDATE groups SET display_name = 'moved'")
+    known = (*migrations.known("postgres"), newer)
+    monkeypatch.setattr(migrations, "known", lambda engine: known)
+    asyncio.run(prepare(settings))
+    moved = "SELECT DISTINCT display_name FROM groups"
+    rows = with_engine(settings, lambda e: e.for_all_tenants().read(moved))
+    assert [tuple(row) for row in rows] == [("moved",)]
+
+
+def test_a_user_who_owns_nothing_serves_what_another_has_made(
+    kept_apart: Any, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, user = postgres.new_user(""), postgres.new_user("")
+    made = Settings(data=tmp_path, database=postgres.new_database(owner), secret_key=SECRET_KEY)
+    served = replace(made, database=str(made.database).replace(owner, user), port=0)
+    asyncio.run(prepare(made))
+    with pytest.raises(SettingsError, match="GRANT gleanery_serving TO"):
+        asyncio.run(prepare(served))
+    postgres.run(f"GRANT gleanery_serving TO {user}")
+    service = Service(served)
+    with service.client() as one, service.client() as two:
+        organizations = [int(settle(client)["organization"]) for client in (one, two)]
+    service.stop()
+
+    async def take_down(transaction: Transaction) -> None:
+        await transaction.fetch("RESET ROLE")
+        await transaction.fetch("ALTER TABLE groups DISABLE ROW LEVEL SECURITY")
+
+    async def attempt(engine: Engine) -> None:
+        assert await engine.security_warning() is None
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="must be owner"):
+            await engine.for_tenant(organizations[0]).write(take_down)
+
+    with_engine(served, attempt)
+    newer = migrations.Migration(9999, "of tomorrow", "SELECT 1")
+    known = (*migrations.known("postgres"), newer)
+    monkeypatch.setattr(migrations, "known", lambda engine: known)
+    with pytest.raises(SettingsError, match="run gleanery migrate"):
+        asyncio.run(prepare(served))
+
+
+def test_a_user_above_the_wall_is_refused(postgres: PostgresServer, tmp_path: Path) -> None:
+    owner = postgres.new_user("BYPASSRLS")
+    url = postgres.new_database(owner)
+    with pytest.raises(SettingsError, match="above row-level security"):
+        asyncio.run(prepare(Settings(data=tmp_path, database=url, secret_key=SECRET_KEY)))
+
+
+def test_an_owner_who_may_make_roles_makes_the_one_that_serves(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    owner = postgres.new_user("CREATEROLE")
+    postgres.run("ALTER ROLE gleanery_serving RENAME TO gleanery_serving_elsewhere")
+    try:
+        url = postgres.new_database(owner)
+        settings = Settings(data=tmp_path, database=url, secret_key=SECRET_KEY)
+        asyncio.run(prepare(settings))
+        assert with_engine(settings, lambda engine: engine.security_warning()) is None
+    finally:
+        postgres.run("ALTER ROLE gleanery_serving RENAME TO gleanery_serving_of_a_test")
+        postgres.run("ALTER ROLE gleanery_serving_elsewhere RENAME TO gleanery_serving")

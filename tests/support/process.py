@@ -1,0 +1,274 @@
+"""The ``gleanery`` command as a user runs it: a process of its own."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+from unittest.mock import patch
+
+import httpx2
+import pytest
+
+from gleanery.cli import main
+from gleanery.security.tokens import SCOPES
+from gleanery.settings import Settings
+from tests.support.service import NO_TLS, SECRET_KEY
+
+SECONDS = 30
+PROC = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into Linux's /proc")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where tests run in parallel:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the command would inherit it
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment without anything that is set for Gleanery."""
+    kept = {name: value for name, value in os.environ.items() if "GLEANERY" not in name}
+    return kept | variables
+
+
+def gleanery(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "gleanery", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env=environment(**variables),
+        check=False,
+    )
+
+
+def gleanery_here(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The same within this process: it spares a second of loading programs."""
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    with (
+        patch.dict(os.environ, environment(**variables), clear=True),
+        patch.object(sys, "argv", ["gleanery", *arguments]),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+    return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
+
+
+_DIES_BEFORE_A_RENAME = """
+import os, signal, sys
+from pathlib import Path
+from gleanery.cli import main
+
+renames, replace = int(sys.argv.pop(1)), Path.replace
+
+def replace_or_die(path, target):
+    global renames
+    if renames == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    renames -= 1
+    return replace(path, target)
+
+Path.replace = replace_or_die
+main()
+"""
+
+
+def die_before_a_rename(renames: int, *arguments: str) -> None:
+    """Runs the command until it has renamed so many files; before the next one it is killed."""
+    program = [sys.executable, "-c", _DIES_BEFORE_A_RENAME, str(renames)]
+    died = subprocess.run([*program, *arguments], env=environment(), check=False)
+    assert died.returncode == -signal.SIGKILL
+
+
+class Running:
+    """The command while it runs; what it prints is collected."""
+
+    def __init__(self, *arguments: str, **variables: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gleanery", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(**variables),
+        )
+        self.out: list[str] = []
+        self.log: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=pair)
+            for pair in ((self.process.stdout, self.out), (self.process.stderr, self.log))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _read(pipe: object, lines: list[str]) -> None:
+        for line in pipe:  # type: ignore[attr-defined]
+            lines.append(line)
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        """Returns when the condition holds; fails if the command ends or takes too long."""
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            if condition():
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise AssertionError("".join(self.out + self.log))
+
+    def wait_ready(self, url: str, verify: object = NO_TLS) -> None:
+        def ready() -> bool:
+            try:
+                return httpx2.get(f"{url}/readyz", verify=verify).status_code == 200  # type: ignore[arg-type]
+            except httpx2.TransportError:
+                return False
+
+        self.wait_for(ready)
+
+    def workers(self) -> list[int]:
+        """The processes that answer, where there are several."""
+        me = self.process.pid
+        children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
+        return [
+            int(child)
+            for child in children  # one of which only tidies up behind the others
+            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+        ]
+
+    def stop(self, with_signal: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(with_signal)
+        status = self.process.wait(SECONDS)
+        for reader in self._readers:
+            reader.join()
+        return status
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.stop()
+
+
+class Served(NamedTuple):
+    """A service in processes of its own, and a token for it with every scope."""
+
+    running: Running
+    url: str
+    token: str
+
+
+@contextmanager
+def served(
+    settings: Settings, *options: str, with_token: bool = True, **variables: str
+) -> Iterator[Served]:
+    """``gleanery serve`` over the database of these settings."""
+    where = ["--data", str(settings.data)]
+    if settings.database is not None:
+        where += ["--database", settings.database]
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    log = ("--log-level", "warning")
+    serve = ("serve", *where, "--port", str(port), *log, *options)
+    with Running(*serve, GLEANERY_SECRET_KEY=SECRET_KEY, **variables) as running:
+        running.wait_ready(url)
+        token = ""
+        if with_token:
+            scopes = ",".join(SCOPES)
+            made = gleanery_here(
+                "token", "create", "--organization", "a", "--scopes", scopes, *where
+            )
+            token = made.stdout.strip()
+        yield Served(running, url, token)
+
+
+@contextmanager
+def stopped(service: Served) -> Iterator[None]:
+    """All that it is sent meanwhile, it finds at once when it goes on."""
+    service.running.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        service.running.process.send_signal(signal.SIGCONT)
+
+
+def join_readers_after_writers(
+    writers: Sequence[threading.Thread],
+    readers: Sequence[threading.Thread],
+    writing: threading.Event,
+) -> None:
+    """Starts them all; readers know by the event when the last writer has ended."""
+    writing.set()
+    for thread in (*readers, *writers):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    writing.clear()
+    for thread in readers:
+        thread.join()
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def write_certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that nobody but the test trusts, and its key."""
+    import datetime
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gleanery test")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return cert_file, key_file

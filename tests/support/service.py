@@ -1,0 +1,147 @@
+"""A real service for tests: the whole application behind a real socket, in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import httpx2
+import uvicorn
+
+from gleanery.api.app import build_app
+from gleanery.blobs import open_blobs
+from gleanery.security import tokens
+from gleanery.serve import bound, config, prepare
+from gleanery.settings import Settings
+from gleanery.storage import organizations
+from gleanery.storage.engines import opened
+from gleanery.storage.maintenance import retention
+from gleanery.values import timestamps
+
+EVERY_SCOPE = frozenset(tokens.SCOPES)
+SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+
+NO_TLS = False  # for plain HTTP: to load the system's certificates takes 45 ms, for each client
+
+_names = itertools.count(1)
+
+
+def _new_name() -> str:
+    return f"organization {next(_names)}"
+
+
+class Clock:
+    """The wall clock, which a test may move."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+
+    def __call__(self) -> int:
+        return timestamps.now() + self.offset
+
+    def move(self, *, seconds: float) -> None:
+        self.offset += int(seconds * timestamps.SECOND)
+
+
+class Client(httpx2.Client):
+    """An HTTP client that carries one token."""
+
+    def __init__(self, url: str, token: str | None, **options: Any) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        options.setdefault("verify", NO_TLS)
+        super().__init__(base_url=url, headers=headers, timeout=30, **options)
+        self.token = token
+
+    def store(self, group: str, *outputs: dict[str, Any]) -> dict[str, Any]:
+        answer = self.post(f"/v1/outputs/{group}", json=list(outputs))
+        assert answer.status_code == 200, answer.text
+        stored: dict[str, Any] = answer.json()
+        return stored
+
+    def items(self, group: str, **query: Any) -> list[dict[str, Any]]:
+        """All items, page after page, each page by ``next_url``."""
+        answer = self.get(f"/v1/outputs/{group}", params=query)
+        found: list[dict[str, Any]] = []
+        while True:
+            assert answer.status_code == 200, answer.text
+            page = answer.json()
+            found += page["items"]
+            if page["metadata"]["next_url"] is None:
+                assert page["metadata"]["next_cursor"] is None
+                return found
+            answer = self.get(page["metadata"]["next_url"])
+
+
+class Service:
+    """The application on one engine, started once for many tests."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], int] = timestamps.now) -> None:
+        asyncio.run(prepare(settings))
+        listener, self.settings = bound(settings)
+        make_app = partial(build_app, self.settings, clock)
+        self._server = uvicorn.Server(config(self.settings, make_app))
+        self._thread = threading.Thread(target=self._server.run, args=([listener],))
+        self._thread.start()
+        self.url = self.settings.address
+        self._spare: list[str] = []  # made ahead, because opening a database takes its time
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+
+    def token(
+        self,
+        organization: str | None = None,
+        scopes: frozenset[str] = EVERY_SCOPE,
+        expires: int | None = None,
+    ) -> str:
+        """A token of the named organization, or of one that nobody else has."""
+        if organization is not None or scopes != EVERY_SCOPE or expires is not None:
+            name = organization or _new_name()
+            return self._create([name], scopes, expires)[0]
+        if not self._spare:
+            self._spare = self._create([_new_name() for _ in range(40)], scopes, expires)
+        return self._spare.pop()
+
+    def _create(
+        self, organization_names: list[str], scopes: frozenset[str], expires: int | None
+    ) -> list[str]:
+        async def create() -> list[str]:
+            async with opened(self.settings) as database:
+                return [
+                    await organizations.create_token(
+                        database, name, scopes, timestamps.now(), expires
+                    )
+                    for name in organization_names
+                ]
+
+        return asyncio.run(create())
+
+    def sweep(self, clock: Callable[[], int]) -> None:
+        """What the service does by itself every now and then."""
+
+        async def run() -> None:
+            settings = self.settings
+            async with opened(settings) as database:
+                await retention.sweep(
+                    database,
+                    open_blobs(settings.blobs_place),
+                    clock,
+                    tombstone_days=settings.tombstone_days,
+                    unnamed_file_days=settings.unnamed_file_days,
+                    audit_days=settings.audit_days,
+                )
+
+        asyncio.run(run())
+
+    def client(self, token: str | None = None, **of_token: Any) -> Client:
+        """A client with this token, or with a new one."""
+        return Client(self.url, token or self.token(**of_token))
+
+    def stranger(self) -> Client:
+        """A client without a token."""
+        return Client(self.url, None)

@@ -1,0 +1,162 @@
+"""The small readers under the contract: dates, hosts, JSON text, places."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gleanery.values import countries, hashing, hostnames, json_text, timestamps
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+ZONES = st.timedeltas(timedelta(hours=-23, minutes=-59), timedelta(hours=23, minutes=59)).map(
+    lambda offset: timezone(timedelta(minutes=offset // timedelta(minutes=1)))
+)
+
+
+# --- instants -----------------------------------------------------------------------------------
+
+
+@given(st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31), timezones=ZONES))
+def test_every_iso_date_time_is_read_as_datetime_reads_it(moment: datetime) -> None:
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    assert timestamps.parse(moment.isoformat()) == (moment - epoch) // timedelta(microseconds=1)
+
+
+@given(st.integers(-62_135_596_800, 253_402_300_799))
+def test_what_is_written_is_read_back(seconds: int) -> None:
+    text = timestamps.render(seconds)
+    assert len(text) == 20
+    assert timestamps.parse(text) == seconds * timestamps.SECOND
+
+
+@given(st.text())
+def test_any_other_text_is_a_plain_refusal(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        timestamps.parse(text)
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+@given(JSON_VALUES)
+def test_what_is_encoded_is_decoded(value: Any) -> None:
+    assert json_text.decode(json_text.encode(value)) == value
+
+
+@given(JSON_VALUES)
+def test_the_canonical_form_does_not_depend_on_the_spelling(value: Any) -> None:
+    def turned(inner: Any) -> Any:
+        if isinstance(inner, dict):
+            return {name: turned(inner[name]) for name in reversed(inner)}
+        return [turned(element) for element in inner] if isinstance(inner, list) else inner
+
+    respelled = json.dumps(turned(value), indent=2, ensure_ascii=True).encode()
+    canonical = json_text.canonical(value)
+    assert json_text.canonical(json_text.decode(respelled)) == canonical
+    assert json_text.canonical(json_text.decode(canonical)) == canonical
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_decoded_or_refused(text: bytes) -> None:
+    with contextlib.suppress(json_text.BadJson):
+        json_text.encode(json_text.decode(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("9007199254740993.0", 9007199254740993),
+        ("9007199254740993e0", 9007199254740993),
+        ("123456789012345678901234567890.0", 123456789012345678901234567890),
+        ("1e300", 1e300),
+        ("1.5", 1.5),
+        ("-0.0", 0.0),
+        ("0.1000000000000000055511151231257827", 0.1),
+    ],
+)
+def test_numbers_keep_their_value(text: str, value: float) -> None:
+    assert json_text.decode(text.encode()) == value
+
+
+def test_depth_is_bounded() -> None:
+    deepest = b"[" * json_text.DEEPEST + b"]" * json_text.DEEPEST
+    json_text.decode(deepest)
+    with pytest.raises(json_text.BadJson):
+        json_text.decode(b"[" + deepest + b"]")
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
+def test_a_fingerprint_knows_where_its_parts_end(parts: list[str]) -> None:
+    joined = hashing.fingerprint("".join(parts), *[""] * (len(parts) - 1)) if parts else b""
+    assert (hashing.fingerprint(*parts) == joined) == ("".join(parts[1:]) == "" and bool(parts))
+
+
+# --- hosts --------------------------------------------------------------------------------------
+
+
+@given(st.text(max_size=80))
+def test_any_host_is_refused_or_settles(text: str) -> None:
+    try:
+        once = hostnames.normalize(text)
+    except ValueError:
+        return
+    assert once.isascii()
+    assert hostnames.normalize(once) == once
+
+
+# --- places -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("US", "USA", "usa", "U.S.A.", "United States", "United States of America"),
+        ("GB", "UK", "United Kingdom", "Great Britain", "u.k."),
+        ("RU", "Russia", "Russian Federation"),
+        ("TR", "Turkey", "Türkiye", "turkiye"),
+        ("KR", "South Korea", "Korea, Republic of"),
+        ("CZ", "Czechia", "Czech Republic"),
+        ("NL", "Netherlands", "The Netherlands", "Holland"),
+        ("VN", "Vietnam", "Viet Nam"),
+        ("BO", "Bolivia", "Bolivia, Plurinational State of"),
+        ("CI", "Ivory Coast", "Côte d'Ivoire", "Cote d’Ivoire"),
+        ("TW", "Taiwan"),
+        ("IR", "Iran"),
+        ("CV", "Cabo Verde", "Cape Verde"),
+    ],
+    ids=lambda names: names[0],
+)
+def test_the_names_of_a_country_meet_each_other(names: tuple[str, ...]) -> None:
+    assert {countries.country_key(name) for name in names} == {names[0]}
+
+
+def test_every_alias_names_one_country_only() -> None:
+    spellings = [alias for aliases in countries._ALIASES.values() for alias in aliases]
+    assert len(spellings) == len(set(spellings))
+    for code, aliases in countries._ALIASES.items():
+        assert {countries.country_key(alias) for alias in aliases} == {code}
+
+
+@given(st.text(max_size=120))
+def test_any_country_has_a_stable_key(name: str) -> None:
+    key = countries.country_key(name)
+    if key is not None:
+        assert countries.country_key(name.swapcase().swapcase()) is not None
+        assert "\0" not in key

@@ -1,0 +1,253 @@
+"""What holds for every date, host, cursor and JSON text, over HTTP where that is the question."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gleanery.storage.outputs.changes import Position
+from gleanery.values import hostnames, json_text, timestamps
+from tests.support.service import Client, Service
+
+EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "10"))
+FEW = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+MANY = settings(FEW, max_examples=5 * EXAMPLES)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def own(service: Service) -> Iterator[Client]:
+    """A client for all examples of this file; each has a group or a host of its own."""
+    with service.client() as made:
+        made.store("group", *({"job_id": "j", "source_url": str(n), "data": {}} for n in range(5)))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def other(service: Service) -> Iterator[Client]:
+    """A client of another organization, which has nothing."""
+    with service.client() as made:
+        yield made
+
+
+# --- dates ----------------------------------------------------------------------------------------
+
+MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
+OFFSETS = st.integers(-23 * 60 - 59, 23 * 60 + 59)
+
+
+def spelled(moment: datetime, offset: int, colon: str, t: str, digits: int) -> str:
+    """A moment of UTC as it is written elsewhere, with so many digits of its fraction."""
+    there = moment.replace(tzinfo=UTC).astimezone(timezone(timedelta(minutes=offset)))
+    fraction = f"{there.microsecond:06}".ljust(digits, "0")[:digits]
+    sign, minutes = "-" if offset < 0 else "+", abs(offset)
+    zone = f"{sign}{minutes // 60:02}{colon}{minutes % 60:02}"
+    whole = there.strftime("%Y-%m-%d").rjust(10, "0") + t + there.strftime("%H:%M:%S")
+    return whole + (f".{fraction}" if digits else "") + zone
+
+
+@MANY
+@given(MOMENTS, OFFSETS, st.sampled_from(["", ":"]), st.sampled_from("Tt"), st.integers(6, 18))
+def test_all_spellings_of_a_moment_are_one_value(
+    moment: datetime, offset: int, colon: str, t: str, digits: int
+) -> None:
+    epoch = datetime(1970, 1, 1)
+    expected = (moment - epoch) // timedelta(microseconds=1)
+    assert timestamps.parse(spelled(moment, offset, colon, t, digits)) == expected
+    whole_seconds = timestamps.render_moment(expected)
+    assert timestamps.render_moment(timestamps.parse(whole_seconds)) == whole_seconds
+
+
+@FEW
+@given(st.integers(0, timestamps.LAST), OFFSETS)
+def test_an_expiry_comes_back_as_the_moment_it_was(own: Client, seconds: int, offset: int) -> None:
+    moment = datetime(1970, 1, 1) + timedelta(seconds=seconds)
+    try:
+        written = spelled(moment, offset, ":", "T", 0)
+    except OverflowError:  # there it is not yet, or no more, a year of four digits
+        written = timestamps.render(seconds)
+    domain = f"h{next(numbers)}.example"
+    cookie = {"domain": domain, "name": "n", "value": "v", "expires": written}
+    assert own.post("/v1/cookies", json=[cookie]).status_code == 200
+    [listed] = own.get("/v1/cookies", params={"domain": domain}).json()
+    assert listed["expires"] == seconds
+    again = own.post("/v1/cookies", json=[listed])
+    assert again.json() == {"created": 0, "updated": 0, "unchanged": 1}
+
+
+# --- hosts ----------------------------------------------------------------------------------------
+
+LABELS = st.sampled_from(["a", "b", "ab", "B", "x-y", "_c", "é", "1", "127"])
+NAMES = st.lists(LABELS, min_size=1, max_size=3).map(".".join)
+DOMAINS = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["", "."]),
+    NAMES | st.sampled_from(["127.0.0.1", "0.0.1", "[::1]"]),
+    st.sampled_from(["", ".own"]),
+).filter(lambda domain: "]." not in domain)
+
+
+def is_seen(domain: str, host: str) -> bool:
+    """RFC 6265, 5.1.3, in plain words."""
+    of, at = (
+        hostnames.normalize(domain).removeprefix("."),
+        hostnames.normalize(host).removeprefix("."),
+    )
+    return of == at or (at.endswith(f".{of}") and not hostnames.is_address(at))
+
+
+@FEW
+@given(st.lists(DOMAINS, min_size=1, max_size=6), DOMAINS)
+def test_a_cookie_is_shown_to_its_hosts_and_to_no_other(
+    own: Client, domains: list[str], host: str
+) -> None:
+    name = f"cookie {next(numbers)}"
+    cookies = [{"domain": domain, "name": name, "value": "v"} for domain in domains]
+    assert own.post("/v1/cookies", json=cookies).status_code == 200
+    listed = own.get("/v1/cookies", params={"domain": host}).json()
+    shown = {cookie["domain"] for cookie in listed if cookie["name"] == name}
+    assert shown == {hostnames.normalize(domain) for domain in domains if is_seen(domain, host)}
+
+
+@FEW
+@given(DOMAINS)
+def test_all_spellings_of_a_host_are_one_record(own: Client, domain: str) -> None:
+    name = f"key {next(numbers)}"
+    spellings = (domain, domain.upper(), domain.replace(".", "。"), hostnames.normalize(domain))
+    for number, spelling in enumerate(spellings):
+        entry = {"domain": spelling, "key": name, "value": "v"}
+        answer = own.post("/v1/local-storage", json=[entry])
+        assert answer.json()["unchanged"] == bool(number), spelling
+
+
+# --- cursors --------------------------------------------------------------------------------------
+
+PAGED = ("/v1/outputs/group", "/v1/changes/group", "/v1/groups", "/v1/audit")
+CURSORS = (
+    st.integers(-5, 2**64).map(str)
+    | st.floats().map(str)
+    | st.text(st.sampled_from("0123456789+-_.eE ٣"), max_size=20)
+    | st.text(max_size=8).filter(lambda text: text.isprintable())
+)
+
+
+@FEW
+@given(st.sampled_from(PAGED), CURSORS)
+def test_a_cursor_is_a_number_in_plain_digits_or_refused(
+    own: Client, path: str, cursor: str
+) -> None:
+    is_plain = cursor.isascii() and cursor.isdigit() and str(int(cursor)) == cursor
+    is_number = is_plain and int(cursor) < 2**63
+    answer = own.get(path, params={"cursor": cursor})
+    assert answer.status_code in ((200, 410) if is_number else (422,)), answer.text
+    if not is_number:
+        assert [fault["loc"] for fault in answer.json()["detail"]] == [["query", "cursor"]]
+
+
+@FEW
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6))
+def test_pages_of_any_size_join_to_the_whole(own: Client, sizes: list[int]) -> None:
+    found, cursor, size = [], 0, iter(sizes)
+    while cursor is not None:
+        query = {"limit": next(size, 2), "cursor": cursor}
+        page = own.get("/v1/outputs/group", params=query).json()
+        found += [item["id"] for item in page["items"]]
+        cursor = page["metadata"]["next_cursor"]
+    assert found == [item["id"] for item in own.items("group", limit=1000)]
+
+
+@FEW
+@given(st.integers(0, 2**53))
+def test_a_cursor_opens_nothing_to_another_organization(
+    own: Client, other: Client, cursor: int
+) -> None:
+    """Taken to another organization's group of the same name, it leads to nothing of ours."""
+    for path in ("/v1/outputs/group", "/v1/changes/group"):
+        assert own.get(path, params={"cursor": cursor}).status_code in (200, 410)
+        answer = other.get(path, params={"cursor": cursor})
+        unknown = other.get(path.replace("group", "nowhere"), params={"cursor": cursor})
+        assert (answer.status_code, answer.content) == (404, unknown.content)
+
+
+@MANY
+@given(st.integers(0, 2**41 * 1000 - 1), st.integers(0, 40_000), st.integers(0, 2047))
+def test_a_cursor_of_one_who_catches_up_is_read_as_it_was_written(
+    after_2020: int, started_day: int, days: int
+) -> None:
+    """Until 2089, by clients that rest for less than 5.6 years."""
+    day, year_2020 = 86_400 * timestamps.SECOND, 1_577_836_800 * timestamps.SECOND
+    seq, started = year_2020 + after_2020, year_2020 + started_day * day
+    position = Position(seq, started)
+    read = Position.of(position.cursor, started + days * day)
+    assert read.started == started
+    assert 0 <= read.seq - seq < 1000  # exact to the millisecond, and never before it
+    assert read.cursor == position.cursor < 2**53
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+NUMBERS = (
+    st.integers(-(10**25), 10**25)
+    | st.integers(-(2**53) - 3, 2**53 + 3)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(0, 400).map(lambda power: 10**power)
+    | st.integers(-40, 40).map(lambda power: float(f"1e{power}"))
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def meaning(value: Any) -> Any:
+    """What a JSON value says: members in no order, and 1 no other number than 1.0."""
+    if isinstance(value, dict):
+        return "object", frozenset((name, meaning(member)) for name, member in value.items())
+    if isinstance(value, list):
+        return "array", tuple(meaning(element) for element in value)
+    if isinstance(value, bool) or value is None:
+        return "word", str(value)
+    if isinstance(value, str):
+        return "string", value
+    return "number", Decimal(repr(value)) + 0  # and -0.0 is 0
+
+
+@MANY
+@given(VALUES, VALUES)
+def test_values_have_one_hash_if_they_say_the_same_and_only_then(one: Any, other: Any) -> None:
+    are_same = meaning(one) == meaning(other)
+    assert (json_text.canonical_hash(one) == json_text.canonical_hash(other)) == are_same
+    padded = json.dumps({"z": one, "a": [one]}, indent=1)
+    assert json_text.canonical(json_text.decode(padded.encode())) == json_text.canonical(
+        {"a": [one], "z": one}
+    )
+
+
+@FEW
+@given(st.dictionaries(TEXT, VALUES, max_size=3), st.dictionaries(TEXT, VALUES, max_size=3))
+def test_data_comes_back_as_it_was_sent_and_changes_only_with_its_meaning(
+    own: Client, first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    group = f"json {next(numbers)}"
+    output = {"job_id": "j", "source_url": "u"}
+    own.store(group, output | {"data": first})
+    [item] = own.items(group)
+    assert json.dumps(item["data"]) == json.dumps(first)
+    change = own.store(group, output | {"data": second})["results"][0]["change"]
+    assert change == ("unchanged" if meaning(first) == meaning(second) else "updated")
