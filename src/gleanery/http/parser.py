@@ -12,12 +12,19 @@ from gleanery.http.head import HeaderBlock, HeaderCache, split_target
 from gleanery.http.request import HttpRequest, Transport
 
 
+_BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
+
+
 class Position(Enum):
     """The part of a request to which the next byte belongs."""
 
     BETWEEN_REQUESTS = auto()
     HEAD = auto()
     BODY = auto()
+
+
+# Reading a member from its class takes 0.15 µs.
+_BETWEEN_REQUESTS, _HEAD, _BODY = Position.BETWEEN_REQUESTS, Position.HEAD, Position.BODY
 
 
 class Receiver(Transport, Protocol):
@@ -53,13 +60,13 @@ class RequestParser:
         self._parsed = 0  # bytes of the head that were parsed
         self._unparsed = 0  # bytes since then that led to nothing
         self._found_something = False  # in the bytes that were fed last
-        self.position = Position.BETWEEN_REQUESTS
+        self.position = _BETWEEN_REQUESTS
         self.request_count = 0
         """Requests of which at least one byte has arrived."""
 
     def feed(self, data: bytes) -> None:
         """Parses bytes. Raises ``HttpError``, after which nothing more can be fed."""
-        is_start = self.position is Position.BETWEEN_REQUESTS
+        is_start = self.position is _BETWEEN_REQUESTS
         if is_start:
             target = self._cache.target_in(data)
             if target is not None:
@@ -68,7 +75,7 @@ class RequestParser:
         count = self.request_count
         self._found_something = False
         self._parse(data)
-        if self.position is not Position.BETWEEN_REQUESTS:
+        if self.position is not _BETWEEN_REQUESTS:
             self._limit_unparsed(data)
         elif is_start and self._keep_alive and self.request_count == count + 1:
             self._cache.store(data, self._block)
@@ -115,7 +122,7 @@ class RequestParser:
     # --- called by httptools ----------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self.position = Position.HEAD
+        self.position = _HEAD
         self.request_count += 1
         self._target, self._headers = b"", {}
         self._parsed = self._unparsed = 0
@@ -126,7 +133,7 @@ class RequestParser:
         self._count_parsed(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.position is not Position.HEAD:  # trailers are ignored
+        if self.position is not _HEAD:  # trailers are ignored
             return
         name = name.lower()
         if name in self._headers:
@@ -135,7 +142,7 @@ class RequestParser:
         self._count_parsed(len(name) + len(value))
 
     def on_headers_complete(self) -> None:
-        self.position = Position.BODY
+        self.position = _BODY
         self._parsed = self._unparsed = 0
         self._found_something = True
         self._block = HeaderBlock(self._headers)
@@ -149,6 +156,7 @@ class RequestParser:
                 split_target(self._target),
                 self._block,
                 keep_alive=self._keep_alive,
+                is_complete=_BODY_HEADERS.isdisjoint(self._headers),
             )
         )
 
@@ -158,6 +166,6 @@ class RequestParser:
         self._receiver.on_body(body)
 
     def on_message_complete(self) -> None:
-        self.position = Position.BETWEEN_REQUESTS
+        self.position = _BETWEEN_REQUESTS
         self._found_something = True
         self._receiver.on_request_end()

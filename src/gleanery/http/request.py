@@ -15,7 +15,7 @@ from gleanery.http.head import HeaderBlock
 
 _MAX_BUFFERED_BYTES = 64 * 1024  # of a body that nobody has read yet
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+_STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}".encode() for s in HTTPStatus}
 
 
 class Transport(Protocol):
@@ -37,8 +37,11 @@ class Transport(Protocol):
     def start(self, request: HttpRequest) -> None:
         """Runs the application's handler in a task."""
 
-    def finish(self, request: HttpRequest) -> None:
-        """Ends the request, so that the next one has its turn."""
+    def finish(self, request: HttpRequest, is_answered: bool) -> None:
+        """Ends the request, so that the next one has its turn.
+
+        Closes the connection if the response is missing or truncated.
+        """
 
 
 class HttpRequest:
@@ -116,10 +119,10 @@ class HttpRequest:
     ) -> None:
         if self._expects_continue and not self._buffered and not self.is_complete:
             self.keep_alive = False  # the client may send the body next, or another request
-        date = _date(int(time.time()))
-        lines = b"".join([b"%s: %s\r\n" % header for header in headers])
+        date = _date_line(int(time.time()))
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
-        head = b"%sdate: %s\r\n%s%s" % (_STATUS_LINES[status], date, lines, end)
+        lines = (_STATUS_LINES[status], date, *map(b": ".join, headers), end)
+        head = b"\r\n".join(lines)
         self._transport.write((head,) if self.method == "HEAD" else (head, *body))
         self.has_response = True
 
@@ -138,7 +141,7 @@ class HttpRequest:
         self._transport.start(self)
 
     def finish(self) -> None:
-        self._transport.finish(self)
+        self._transport.finish(self, self.has_response)
 
     # --- called by the connection -----------------------------------------------------------------
 
@@ -178,5 +181,5 @@ class HttpRequest:
 
 
 @lru_cache(maxsize=2)
-def _date(second: int) -> bytes:
-    return formatdate(second, usegmt=True).encode()
+def _date_line(second: int) -> bytes:
+    return f"date: {formatdate(second, usegmt=True)}".encode()
