@@ -11,7 +11,6 @@ from gleanery.http.errors import BadRequest, HeadTooLarge, HttpError
 from gleanery.http.head import HeaderBlock, HeaderCache, split_target
 from gleanery.http.request import HttpRequest, Transport
 
-
 _BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 
