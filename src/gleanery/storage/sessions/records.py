@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout, AuditAction, Tally
-from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault
+from gleanery.security.vault import Key, DecryptionFailed, UnknownKey, Vault
 from gleanery.storage import audit, metadata
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.values.hostnames import is_address
