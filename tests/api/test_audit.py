@@ -308,9 +308,7 @@ def test_entries_are_forgotten_when_they_are_old(service: Service) -> None:
             back = "UPDATE audit_clocks SET clock = 0 WHERE organization_id = $1"
             await transaction.fetch(back, organization_id)
             for moment in [old] * count + [young]:
-                await audit.note(
-                    transaction, organization_id, audit.By(7), moment, "get_cookies", {}
-                )
+                await audit.note(transaction, audit.Actor(7), moment, "get_cookies", {})
 
         on_engine(service.settings, lambda e: e.for_tenant(organization_id).write(note))
         assert {entry["date"][:10] for entry in log(client)["entries"]} == (

@@ -214,7 +214,7 @@ def schema_processes() -> list[int]:
         for task in Path("/proc/self/task").iterdir()
         for pid in (task / "children").read_text().split()
     ]
-    return [p for p in children if b"schema_process" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    return [p for p in children if b"json_schema" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
 def test_a_schema_process_that_hears_nothing_more_is_replaced() -> None:
@@ -222,12 +222,12 @@ def test_a_schema_process_that_hears_nothing_more_is_replaced() -> None:
 
     async def ask_twice() -> tuple[int, int]:
         schemas = SchemaValidator()
-        first = await schemas.details('{"required":["a"]}', [{}])
+        first = await schemas.violations('{"required":["a"]}', [{}])
         assert schemas._process is not None
         assert schemas._process.stdin is not None
         schemas._process.stdin.transport.abort()
         await asyncio.sleep(0.01)
-        second = await schemas.details('{"required":["a"]}', [{}, {}])
+        second = await schemas.violations('{"required":["a"]}', [{}, {}])
         await schemas.close()
         return len(first), len(second)
 

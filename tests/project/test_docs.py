@@ -1,4 +1,4 @@
-"""The papers are true: settings, commands and the example of a new route."""
+"""Checks of the documentation: settings, commands, code map, links, the example of a new route."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from tests.support.process import Running, free_port, gleanery
 from tests.support.service import Client
 
 ROOT = Path(__file__).parent.parent.parent
-OPERATIONS_PAGE = (ROOT / "docs" / "operations.md").read_text()
+DOCS = ROOT / "docs"
+SETTINGS_PAGE = (DOCS / "settings.md").read_text()
+COMMANDS_PAGE = (DOCS / "command-line.md").read_text()
 
 
 def options(*path: str) -> set[str]:
@@ -33,9 +35,9 @@ def options(*path: str) -> set[str]:
 def test_every_setting_is_documented_with_its_default() -> None:
     for field in dataclasses.fields(Settings):
         variable = f"GLEANERY_{field.name.upper()}"
-        assert variable in OPERATIONS_PAGE
+        assert variable in SETTINGS_PAGE
         if field.default not in (None, False) and field.name != "base_url":
-            [row] = [line for line in OPERATIONS_PAGE.splitlines() if f"`{variable}`" in line]
+            [row] = [line for line in SETTINGS_PAGE.splitlines() if f"`{variable}`" in line]
             assert f"| `{field.default}` |" in row
 
 
@@ -46,16 +48,16 @@ def test_every_option_is_documented() -> None:
         *(("backup",), ("restore",), ("restored",)),
     ):
         for option in options(*path) - {"--help"}:
-            assert f"`{option}`" in OPERATIONS_PAGE, option
+            assert f"`{option}`" in SETTINGS_PAGE + COMMANDS_PAGE, option
 
 
 def test_every_scope_is_documented() -> None:
     for scope, words in tokens.SCOPES.items():
-        assert f"| `{scope}` | {words} |" in OPERATIONS_PAGE
+        assert f"| `{scope}` | {words} |" in COMMANDS_PAGE
 
 
 def test_every_dependency_has_its_reason() -> None:
-    _, reasons = (ROOT / "docs" / "decisions.md").read_text().split("## Dependencies, and why each")
+    _, reasons = (DOCS / "decisions" / "dependencies.md").read_text().split("## Reasons")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     for text in (*project["dependencies"], *extras["redis"], *extras["dev"]):
@@ -72,9 +74,55 @@ def test_the_threat_model_names_what_is_there() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
-        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), (page.name, target)
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")):
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]+)?\)", page.read_text()):
+            linked = page.parent / target if target else page
+            assert linked.exists(), (page.name, target)
+            if anchor:
+                assert anchor[1:] in anchors(linked), (page.name, target, anchor)
+
+
+def anchors(page: Path) -> set[str]:
+    """Names by which a link reaches the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_in_an_index() -> None:
+    linked = {
+        (index.parent / target).resolve()
+        for index in (DOCS / "README.md", DOCS / "decisions" / "README.md")
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", index.read_text())
+    }
+    pages = {page.resolve() for page in ROOT.glob("docs/**/*.md")}
+    assert pages - linked == {(DOCS / "README.md").resolve()}
+
+
+def test_decisions_are_numbered_and_state_a_decision() -> None:
+    records = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+    for number, record in enumerate(records, 1):
+        text = record.read_text()
+        assert text.startswith(f"# {number:04}. "), record.name
+        assert record.name.startswith(f"{number:04}-")
+        assert "\n## Decision\n" in text, record.name
+
+
+def test_the_code_map_is_complete() -> None:
+    page = (DOCS / "architecture.md").read_text()
+    source = ROOT / "src" / "gleanery"
+    mapped = {name for row in re.findall(r"^\| (`.+?) \|", page, re.M) for name in codes(row)}
+    for folder in (source, source / "api", source / "storage"):
+        for path in folder.iterdir():
+            if not path.name.startswith("__"):
+                name = str(path.relative_to(source)) + ("/" if path.is_dir() else "")
+                assert name in mapped, name
+    named = {name for name in codes(page) if re.fullmatch(r"[\w/]+(/|\.py)", name)}
+    missing = [n for n in named if not (source / n).exists() and not (ROOT / n).exists()]
+    assert missing == []
+
+
+def codes(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
 
 
 def test_the_example_of_a_new_route_is_all_it_takes(tmp_path: Path) -> None:

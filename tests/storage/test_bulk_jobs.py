@@ -94,9 +94,7 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
             assert grant is not None
 
             async def work(transaction: Transaction) -> None:
-                turn = await group_lock.lock(
-                    transaction, grant.organization_id, "group", timestamps.now
-                )
+                turn = await group_lock.lock(transaction, "group", timestamps.now)
                 await bulk_jobs.note(turn, kind, None if job is None else await turn.find_job(job))
 
             await database.for_tenant(grant.organization_id).write(work)

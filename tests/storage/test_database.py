@@ -273,7 +273,7 @@ def test_nobody_stands_in_line_for_ever(
 ) -> None:
     from gleanery.storage.postgres import database as postgres
 
-    monkeypatch.setattr(postgres, "_LINE_SECONDS", 0.1)
+    monkeypatch.setattr(postgres, "_QUEUE_SECONDS", 0.1)
     settings = fresh_settings("postgres", request, tmp_path)
     last = asyncio.Event()
 
@@ -282,13 +282,13 @@ def test_nobody_stands_in_line_for_ever(
         return "stayed"
 
     async def work(database: Engine) -> None:
-        first = asyncio.create_task(database.write(stay, line="a"))
+        first = asyncio.create_task(database.write(stay, queue_key="a"))
         await asyncio.sleep(0)
-        others = [database.write(stay, line="a") for _ in range(3)]
+        others = [database.write(stay, queue_key="a") for _ in range(3)]
         told = await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 10)
         assert [type(one) for one in told] == [Unavailable] * 3
         last.set()
-        assert await first == await database.write(stay, line="a") == "stayed"
+        assert await first == await database.write(stay, queue_key="a") == "stayed"
 
     with_database(settings, work)
 

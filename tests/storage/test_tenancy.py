@@ -11,6 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import asyncpg
@@ -45,40 +46,46 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
 
 # --- what every statement says of itself --------------------------------------------------------
 
-# The sweep has to find out for whom there is work; what it then does, it does in their name. A
-# backup is of everyone.
+# The sweep reads which organizations have work to do, then works for each of them. A backup holds
+# all organizations.
 OVER_ALL = {
-    "audit._WITH_OLD": "whose entries of the audit log are old enough to be forgotten",
-    "changes._GROUPS_WITH_TOMBSTONES": "whose deletions are old enough to be forgotten",
-    "bulk_jobs._LEFT_OVER": "whose bulk_jobs a crash has interrupted",
-    "files._UNREFERENCED": "whose blobs no file has any more",
-    "files._UNWANTED": "whose files no output names any more",
-    "postgres._SKIP_IDS": "the numbers to come of every table, after a restore",
-    "requests._FORGET": "forgets old answers, a thousand at a time, whosever they are",
-    "requests._SOME": "whether there are any",
-    "retention._EXPIRING": "whose outputs are old enough to be removed",
-    "snapshot._BLOBS": "a backup holds the bytes of all",
+    "audit._WITH_OLD": "organizations with audit entries to purge",
+    "outputs.changes._GROUPS_WITH_TOMBSTONES": "groups with tombstones to purge",
+    "bulk_jobs.jobs._LEFT_OVER": "bulk jobs that a crash interrupted",
+    "files._UNREFERENCED": "blobs without a file",
+    "files._UNWANTED": "files that no output references",
+    "postgres.database._SKIP_IDS": "the sequences of every table, after a restore",
+    "outputs.idempotency._FORGET": "purges old responses, a thousand at a time",
+    "outputs.idempotency._SOME": "tells if there are old responses",
+    "maintenance.retention._EXPIRING": "groups with expired outputs",
+    "maintenance.snapshots._BLOBS": "a backup holds the bytes of all organizations",
 }
 WORKS_FOR_ALL_TENANTS = {
     "audit": 1,
-    "changes": 1,
-    "bulk_jobs": 1,
+    "outputs.changes": 1,
+    "bulk_jobs.jobs": 1,
     "files": 2,
-    "requests": 1,
-    "retention": 1,
+    "outputs.idempotency": 1,
+    "maintenance.retention": 1,
 }
 
 
+def modules() -> Iterator[tuple[str, ModuleType]]:
+    """Every module of the storage package, by its name inside the package."""
+    for module in pkgutil.walk_packages(storage.__path__, "gleanery.storage."):
+        yield module.name.removeprefix("gleanery.storage."), importlib.import_module(module.name)
+
+
 def statements() -> dict[str, str]:
-    """Every statement that is written down in the store, and every form of a page's."""
+    """Every statement in the storage package, and each form of a page's statement."""
     found = {f"pages {filters}": pages._search(filters) for filters in ((), ("job_id", "url"))}
-    for module in pkgutil.iter_modules(storage.__path__):
-        if module.name in ("row_security", "migrations", "schema_process"):
+    for module_name, module in modules():
+        if module_name in ("postgres.row_security", "migrations"):
             continue
-        for name, value in vars(importlib.import_module(f"gleanery.storage.{module.name}")).items():
+        for name, value in vars(module).items():
             for part, text in _parts(value).items():
                 if isinstance(text, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", text):
-                    found[f"{module.name}.{name}{part}"] = text
+                    found[f"{module_name}.{name}{part}"] = text
     return found
 
 
@@ -106,10 +113,10 @@ def test_every_statement_names_the_organization_but_these() -> None:
 
 def test_only_the_sweep_works_for_everyone() -> None:
     calls = {}
-    for module in pkgutil.iter_modules(storage.__path__):
-        text = inspect.getsource(importlib.import_module(f"gleanery.storage.{module.name}"))
-        if module.name not in ("sqlite", "postgres", "database") and "for_all_tenants(" in text:
-            calls[module.name] = text.count("for_all_tenants(")
+    for name, module in modules():
+        text = inspect.getsource(module)
+        if not name.endswith("database") and "for_all_tenants(" in text:
+            calls[name] = text.count("for_all_tenants(")
     assert calls == WORKS_FOR_ALL_TENANTS
 
 

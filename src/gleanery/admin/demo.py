@@ -194,9 +194,9 @@ async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
             database, schemas, organization_id, group, of_outputs(found), partial(int, moment)
         )
     for group, review in _REVIEWS:
-        await reviews.add_review(database, organization_id, group, review, timestamps.now, by)
-    await cookies.store_cookies(database, vault, organization_id, _COOKIES, now, by)
-    await local_storage.store_entries(database, vault, organization_id, _ENTRIES, now, by)
+        await reviews.add_review(database, group, review, timestamps.now, by)
+    await cookies.store_cookies(database, vault, _COOKIES, now, by)
+    await local_storage.store_entries(database, vault, _ENTRIES, now, by)
 
 
 def introduction(address: str, token: str) -> str:

@@ -33,7 +33,7 @@ def backup_command(
     if database is not None:
         raise SettingsError(
             "gleanery backup copies the embedded database. For PostgreSQL use pg_dump, or what "
-            "you back it up with; docs/operations.md says what else to do"
+            "you back it up with; docs/how-to/back-up-and-restore.md says what else to do"
         )
     settings = Settings(data=data, blobs=blobs, secret_key=secret_key()).check()
     must_exist(settings)

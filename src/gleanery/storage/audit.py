@@ -68,18 +68,14 @@ class Entry(NamedTuple):
 
 
 async def note(
-    transaction: Transaction,
-    organization_id: int,
-    actor: Actor,
-    now: int,
-    action: AuditAction,
-    about: AuditAbout,
+    transaction: Transaction, actor: Actor, now: int, action: AuditAction, about: AuditAbout
 ) -> None:
     """Adds an entry. The last thing in a transaction: others of the organization wait for it."""
-    await _add(transaction, organization_id, [Entry(actor, now, action, about)])
+    await _add(transaction, [Entry(actor, now, action, about)])
 
 
-async def _add(transaction: Transaction, organization_id: int, entries: Sequence[Entry]) -> None:
+async def _add(transaction: Transaction, entries: Sequence[Entry]) -> None:
+    organization_id = transaction.organization_id
     wanted = [(organization_id, entry.now) for entry in entries]
     numbers = [row[0] for row in await transaction.fetch_many(_NUMBER, wanted)]
     rows = [
@@ -100,30 +96,30 @@ class ReadAuditor:
         self._gathering: dict[int, tuple[list[Entry], asyncio.Task[None]]] = {}
         self._lines: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
-    async def note(self, database: Database, organization_id: int, entry: Entry) -> None:
+    async def note(self, database: Database, entry: Entry) -> None:
         """Adds an entry; when this returns, it is durable."""
+        organization_id = database.organization_id
         if organization_id not in self._gathering:
             entries: list[Entry] = []
-            commit = asyncio.create_task(self._commit(database, organization_id, entries))
+            commit = asyncio.create_task(self._commit(database, entries))
             self._gathering[organization_id] = entries, commit
         entries, commit = self._gathering[organization_id]
         entries.append(entry)
         await asyncio.shield(commit)  # which is not only for this one
 
-    async def _commit(
-        self, database: Database, organization_id: int, entries: Sequence[Entry]
-    ) -> None:
+    async def _commit(self, database: Database, entries: Sequence[Entry]) -> None:
         async def work(transaction: Transaction) -> None:
-            await _add(transaction, organization_id, entries)
+            await _add(transaction, entries)
 
+        organization_id = database.organization_id
         async with self._lines.setdefault(organization_id, asyncio.Lock()):
             del self._gathering[organization_id]  # who comes now is for the next
             await database.write(work)
 
 
-async def read_log(database: Database, organization_id: int, cursor: int, limit: int) -> AuditPage:
+async def read_log(database: Database, cursor: int, limit: int) -> AuditPage:
     """The entries after the cursor, oldest first, and the cursor to go on from."""
-    rows = await database.read(_PAGE, organization_id, cursor, limit)
+    rows = await database.read(_PAGE, database.organization_id, cursor, limit)
     return AuditPage(cursor=rows[-1][0] if rows else cursor, entries=[_shown(row) for row in rows])
 
 
@@ -142,12 +138,13 @@ def _shown(row: Row) -> AuditEntry:
 async def forgettable(engine: Engine, before: int) -> list[Callable[[], Awaitable[None]]]:
     """The logs with entries from before a moment, each to be relieved of them on its own."""
     found = await engine.for_all_tenants().read(_WITH_OLD, before)
-    return [partial(_forget, engine.for_tenant(row[0]), row[0], before) for row in found]
+    return [partial(_forget, engine.for_tenant(row[0]), before) for row in found]
 
 
-async def _forget(database: Database, organization_id: int, before: int) -> None:
+async def _forget(database: Database, before: int) -> None:
     async def work(transaction: Transaction) -> int:
-        return len(await transaction.fetch(_FORGET, organization_id, before, _AT_ONCE))
+        gone = await transaction.fetch(_FORGET, transaction.organization_id, before, _AT_ONCE)
+        return len(gone)
 
     while await database.write(work) == _AT_ONCE:
         pass

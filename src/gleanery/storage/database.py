@@ -48,8 +48,8 @@ class Transaction(Protocol):
     async def run_script(self, sql: str) -> None:
         """Runs several statements that take no values."""
 
-    async def notify(self, line: str) -> None:
-        """Once this is committed, wakes whoever watches the line, on whichever node."""
+    async def notify(self, channel: str) -> None:
+        """Notifies the channel's subscribers, on every node, when the transaction commits."""
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
         """Numbers that no output of any organization ever had, rising."""
@@ -78,12 +78,16 @@ class Database(Protocol):
         It looks for one more than it gives, and so knows where the next page begins.
         """
 
-    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
+    async def write(
+        self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
+    ) -> T:
         """Runs the work in one transaction and returns when it is durable.
 
-        It may be run again after it was undone, and so has no effect but in the transaction.
-        Works that name the same line would wait for each other's locks: they stand in line
-        before they are given a connection, so that they keep none from others.
+        The work may run again after a rollback, so its only effects are in the transaction.
+
+        Writers of one organization with the same queue key would wait for each other's row
+        locks. They queue before they get a connection, so that they occupy none while they wait.
+        A queue key of None does not queue.
         """
 
 
@@ -126,8 +130,8 @@ class Engine(Database, Protocol):
     async def security_warning(self) -> str | None:
         """What an operator should mend, so that the organizations are kept apart twice."""
 
-    def watch(self, line: str) -> AbstractAsyncContextManager[Watch]:
-        """Begins to watch a line; read after this, then wait, and nothing is missed."""
+    def watch(self, channel: str) -> AbstractAsyncContextManager[Watch]:
+        """Begins to watch a channel; read after this, then wait, and nothing is missed."""
 
     def stop_watching(self) -> None:
         """Ends every watch: the process is about to stop."""

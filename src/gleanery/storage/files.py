@@ -111,8 +111,9 @@ def url_etag_hash(source_url: str, etag: str) -> bytes:
 # --- storing ------------------------------------------------------------------------------------
 
 
-async def begin_upload(database: Database, organization_id: int, now: int) -> str:
+async def begin_upload(database: Database, now: int) -> str:
     """The key to write the bytes under. They are unreferenced until ``keep`` makes them a file's."""
+    organization_id = database.organization_id
     key = blobs.new_key(organization_id)
 
     async def work(transaction: Transaction) -> None:
@@ -133,13 +134,12 @@ class Upload(NamedTuple):
     filename: str
 
 
-async def keep(
-    database: Database, organization_id: int, key: str, upload: Upload, now: int
-) -> File:
+async def keep(database: Database, key: str, upload: Upload, now: int) -> File:
     """Makes the uploaded bytes a file, or finds the file that they already are.
 
     If the organization has the same bytes under another key, the upload stays unreferenced.
     """
+    organization_id = database.organization_id
     source = url_etag_hash(upload.source_url, upload.etag)
     id_ = fingerprint(organization_id, source, upload.checksum)[:ID_BYTES]
 
@@ -163,20 +163,18 @@ async def keep(
 # --- finding ------------------------------------------------------------------------------------
 
 
-async def find(database: Database, organization_id: int, file_id: str) -> File:
+async def find(database: Database, file_id: str) -> File:
     if not re.fullmatch(FILE_ID, file_id):
         raise NotFound
     id_ = bytes.fromhex(file_id)
-    return _found(await database.read(f"{_SHOW} AND id = $2", organization_id, id_))
+    return _found(await database.read(f"{_SHOW} AND id = $2", database.organization_id, id_))
 
 
-async def find_by_source(
-    database: Database, organization_id: int, source_url: str, etag: str
-) -> File:
+async def find_by_source(database: Database, source_url: str, etag: str) -> File:
     """The file that was last sent from there."""
     newest = f"{_SHOW} AND source = $2 ORDER BY sent DESC LIMIT 1"
     source = url_etag_hash(source_url, etag)
-    return _found(await database.read(newest, organization_id, source))
+    return _found(await database.read(newest, database.organization_id, source))
 
 
 def _found(rows: Sequence[Row]) -> File:
@@ -311,18 +309,16 @@ async def collect(engine: Engine, store: blobs.Blobs, before: int, now: int) -> 
     """
     while unwanted := await engine.for_all_tenants().read(_UNWANTED, before, _AT_ONCE):
         for organization_id, checksum, id_ in unwanted:
-            database = engine.for_tenant(organization_id)
-            await _forget(database, organization_id, checksum, id_, before)
+            await _forget(engine.for_tenant(organization_id), checksum, id_, before)
         await _remove_all_unreferenced(engine, store, now)
         if len(unwanted) < _AT_ONCE:
             break
     await _remove_all_unreferenced(engine, store, now)
 
 
-async def _forget(
-    database: Database, organization_id: int, checksum: bytes, id_: bytes, before: int
-) -> None:
+async def _forget(database: Database, checksum: bytes, id_: bytes, before: int) -> None:
     """Forgets a file, if it is still not wanted; a blob that no file has any more is unreferenced."""
+    organization_id = database.organization_id
     of_blob = (organization_id, checksum)
 
     async def work(transaction: Transaction) -> None:
@@ -340,23 +336,19 @@ async def _remove_all_unreferenced(engine: Engine, store: blobs.Blobs, now: int)
     before = now - _DAY  # no upload takes a day
     while unreferenced := await engine.for_all_tenants().read(_UNREFERENCED, before, _AT_ONCE):
         for organization_id, key in unreferenced:
-            await remove_unreferenced(
-                engine.for_tenant(organization_id), store, organization_id, key
-            )
+            await remove_unreferenced(engine.for_tenant(organization_id), store, key)
         if len(unreferenced) < _AT_ONCE:
             return
 
 
-async def remove_unreferenced(
-    database: Database, store: blobs.Blobs, organization_id: int, key: str
-) -> None:
+async def remove_unreferenced(database: Database, store: blobs.Blobs, key: str) -> None:
     """Removes a blob that is still unreferenced from the store, then the note that it is there."""
 
     async def doom(transaction: Transaction) -> bool:
-        return bool(await transaction.fetch(_DOOM, organization_id, key))
+        return bool(await transaction.fetch(_DOOM, transaction.organization_id, key))
 
     async def drop(transaction: Transaction) -> None:
-        await transaction.fetch(_DROP, organization_id, key)
+        await transaction.fetch(_DROP, transaction.organization_id, key)
 
     if await database.write(doom):  # else its upload has just been completed
         await store.delete(key)

@@ -46,8 +46,8 @@ _EXISTS = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NO
 _EXISTS_BY_NUMBER = "SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted"
 
 
-def line(organization_id: int, name: str) -> str:
-    """What writers of a group wait in, and what its watchers are called by."""
+def channel(organization_id: int, name: str) -> str:
+    """Names the notification channel of a group."""
     return f"{organization_id}/{name}"
 
 
@@ -73,11 +73,9 @@ class LockedGroup:
     repeat, not even after a restore, and a moment in time is a place in the order.
     """
 
-    def __init__(
-        self, transaction: Transaction, organization_id: int, name: str, row: Row, clock: Clock
-    ) -> None:
+    def __init__(self, transaction: Transaction, name: str, row: Row, clock: Clock) -> None:
         self.transaction = transaction
-        self.organization_id = organization_id
+        self.organization_id = transaction.organization_id
         self.name = name
         self.group_id: int = row[0]
         self.clock: int = row[1]
@@ -126,7 +124,7 @@ class LockedGroup:
         """Keeps clock and counts, and calls the watchers; the lock goes with the transaction."""
         await self.save_counts()
         if self.clock != self._began_at:
-            await self.transaction.notify(line(self.organization_id, self.name))
+            await self.transaction.notify(channel(self.organization_id, self.name))
 
     async def save_counts(self) -> None:
         of_group = (self.organization_id, self.group_id)
@@ -148,34 +146,30 @@ class LockedGroup:
             counter.clear()
 
 
-async def lock(
-    transaction: Transaction, organization_id: int, name: str, clock: Clock
-) -> LockedGroup:
+async def lock(transaction: Transaction, name: str, clock: Clock) -> LockedGroup:
     """The turn of a group that must exist."""
-    rows = await transaction.fetch(_ENTER, organization_id, name)
+    rows = await transaction.fetch(_ENTER, transaction.organization_id, name)
     if not rows:
         raise NotFound
-    return LockedGroup(transaction, organization_id, name, rows[0], clock)
+    return LockedGroup(transaction, name, rows[0], clock)
 
 
-async def lock_or_create(
-    transaction: Transaction, organization_id: int, name: str, clock: Clock
-) -> LockedGroup:
+async def lock_or_create(transaction: Transaction, name: str, clock: Clock) -> LockedGroup:
     """The turn of a group that comes into being on its first write."""
-    [row] = await transaction.fetch(_ENTER_NEW, organization_id, name)
-    return LockedGroup(transaction, organization_id, name, row, clock)
+    [row] = await transaction.fetch(_ENTER_NEW, transaction.organization_id, name)
+    return LockedGroup(transaction, name, row, clock)
 
 
-Lock = Callable[[Transaction, int, str, Clock], Awaitable[LockedGroup]]
+Lock = Callable[[Transaction, str, Clock], Awaitable[LockedGroup]]
 
 
-async def must_exist(database: Database, organization_id: int, name: str) -> int:
+async def must_exist(database: Database, name: str) -> int:
     """The number of the group."""
-    rows = await database.read(_EXISTS, organization_id, name)
+    rows = await database.read(_EXISTS, database.organization_id, name)
     if not rows:
         raise NotFound
     return int(rows[0][0])
 
 
-async def exists_by_number(database: Database, organization_id: int, group_id: int) -> bool:
-    return bool(await database.read(_EXISTS_BY_NUMBER, organization_id, group_id))
+async def exists_by_number(database: Database, group_id: int) -> bool:
+    return bool(await database.read(_EXISTS_BY_NUMBER, database.organization_id, group_id))

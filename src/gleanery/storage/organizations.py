@@ -59,9 +59,7 @@ async def create_token(
             _TOKEN, organization_id, tokens.digest(token), ",".join(spelled), now, expires
         )
         about = AuditAbout(token_id=token_id, scopes=spelled)
-        await audit.note(
-            transaction, organization_id, audit.COMMAND_LINE, now, "create_token", about
-        )
+        await audit.note(transaction, audit.COMMAND_LINE, now, "create_token", about)
 
     await engine.for_tenant(organization_id).write(work)
     return token
@@ -104,8 +102,6 @@ async def revoke_token(engine: Engine, token_id: int, now: int) -> None:
     async def work(transaction: Transaction) -> None:
         if await transaction.fetch(_REVOKE, token_id, now):
             about = AuditAbout(token_id=token_id)
-            await audit.note(
-                transaction, organization_id, audit.COMMAND_LINE, now, "revoke_token", about
-            )
+            await audit.note(transaction, audit.COMMAND_LINE, now, "revoke_token", about)
 
     await engine.for_tenant(organization_id).write(work)

@@ -43,28 +43,27 @@ _MEANS: dict[str, group_lock.BulkJobKind] = {
 }
 
 
-async def latest_reviews(database: Database, organization_id: int, group: str) -> list[ReviewOut]:
+async def latest_reviews(database: Database, group: str) -> list[ReviewOut]:
     """The newest review of each reviewed job, the newest of them first."""
-    rows = await database.read(_LATEST, organization_id, group)
+    rows = await database.read(_LATEST, database.organization_id, group)
     if not rows:
-        await group_lock.must_exist(database, organization_id, group)
+        await group_lock.must_exist(database, group)
     return [shown(*row) for row in rows]
 
 
 async def review_history(
-    database: Database, organization_id: int, group: str, before: int, limit: int
+    database: Database, group: str, before: int, limit: int
 ) -> tuple[list[ReviewOut], int | None]:
     """Every review of the group, the newest first, and where the next page starts."""
-    rows = await database.read(_HISTORY, organization_id, group, before, limit + 1)
+    rows = await database.read(_HISTORY, database.organization_id, group, before, limit + 1)
     if not rows:
-        await group_lock.must_exist(database, organization_id, group)
+        await group_lock.must_exist(database, group)
     more = rows[limit - 1][5] if len(rows) > limit else None
     return [shown(*row[:5]) for row in rows[:limit]], more
 
 
 async def add_review(
     database: Database,
-    organization_id: int,
     group: str,
     review: ReviewIn,
     clock: group_lock.Clock,
@@ -72,7 +71,7 @@ async def add_review(
 ) -> ReviewOut:
     """Appends the review and carries out what it says of the outputs as they are at its moment."""
     return await jobs.decide_and_carry_out(
-        database, organization_id, group, clock, lambda locked: _append(locked, review, actor)
+        database, group, clock, lambda locked: _append(locked, review, actor)
     )
 
 
@@ -99,9 +98,7 @@ async def _append(
     about = AuditAbout(
         group_id=locked.name, job_id=review.job_id, review_id=review_id, status=status
     )
-    await audit.note(
-        locked.transaction, locked.organization_id, actor, locked.now, "add_review", about
-    )
+    await audit.note(locked.transaction, actor, locked.now, "add_review", about)
     return shown(review.job_id, review_id, locked.now, status, comment)
 
 

@@ -9,7 +9,5 @@ from gleanery.values.json_text import encode
 
 
 async def get_audit(context: RequestContext[AuditQuery, None]) -> Response:
-    page = await audit.read_log(
-        context.database, context.organization_id, context.cursor, context.query.limit
-    )
+    page = await audit.read_log(context.database, context.cursor, context.query.limit)
     return Response(encode(page))

@@ -25,8 +25,11 @@ async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
 async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
     seconds = min(context.query.wait, context.services.settings.longest_wait)
     deadline = time.monotonic() + seconds
-    line = group_lock.line(context.organization_id, context.path["group_id"])
-    async with context.services.database.watch(line) as watch, _stopped_when_gone(context, watch):
+    channel = group_lock.channel(context.organization_id, context.path["group_id"])
+    async with (
+        context.services.database.watch(channel) as watch,
+        _stopped_when_gone(context, watch),
+    ):
         while True:
             feed = await _read(context)
             left = deadline - time.monotonic()

@@ -11,7 +11,7 @@ from gleanery.values.json_text import encode
 async def set_cookies(context: RequestContext[None, list[CookieIn]]) -> Response:
     s = context.services
     tally = await cookies.store_cookies(
-        context.database, s.vault, context.organization_id, context.body, s.clock(), context.actor
+        context.database, s.vault, context.body, s.clock(), context.actor
     )
     return Response(encode(tally))
 
@@ -22,7 +22,6 @@ async def get_cookies(context: RequestContext[DomainQuery, None]) -> Response:
         context.database,
         s.vault,
         s.read_auditor,
-        context.organization_id,
         context.query.domain,
         s.clock(),
         context.actor,
@@ -33,6 +32,6 @@ async def get_cookies(context: RequestContext[DomainQuery, None]) -> Response:
 async def delete_cookies(context: RequestContext[CookieDeletion, None]) -> Response:
     query, now = context.query, context.services.clock()
     deleted = await cookies.delete_cookies(
-        context.database, context.organization_id, query.domain, query.name, now, context.actor
+        context.database, query.domain, query.name, now, context.actor
     )
     return Response(b'{"deleted":%d}' % deleted)

@@ -14,6 +14,7 @@ from gleanery.errors import InvalidSignature, NotFound
 from gleanery.http import ranges
 from gleanery.models.requests import BlobQuery, FileQuery, FileUpload
 from gleanery.storage import files
+from gleanery.storage.database import Database
 from gleanery.values import media_types, timestamps
 from gleanery.values.json_text import encode
 
@@ -58,45 +59,44 @@ class _Upload:
 
 
 async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> Response:
-    s, query, organization_id = context.services, context.query, context.organization_id
+    s, query = context.services, context.query
     context.slot.move(s.transfers)
     upload = _Upload(context.body)
     declared = context.request.headers.get(b"content-type", b"").decode("latin-1")
     file_type = await asyncio.to_thread(media_types.media_type, await upload.head(), declared)
-    key = await files.begin_upload(context.database, organization_id, s.clock())
+    key = await files.begin_upload(context.database, s.clock())
     file = None
     try:
         await s.blobs.put(key, file_type, upload.chunks())
         known = files.Upload(
             upload.checksum, upload.size, file_type, query.source_url, query.etag, query.filename
         )
-        file = await files.keep(context.database, organization_id, key, known, s.clock())
+        file = await files.keep(context.database, key, known, s.clock())
         if file.key != key and not await s.blobs.holds(file.key):  # lost, as by an old backup
             await s.blobs.copy(key, file.key)
     finally:
         if file is None or file.key != key:  # it failed, or the same bytes were here before
-            await asyncio.shield(_remove(s, organization_id, key))
+            await asyncio.shield(_remove(s, context.database, key))
     return Response(encode(file.shown()))
 
 
-async def _remove(services: Services, organization_id: int, key: str) -> None:
+async def _remove(services: Services, database: Database, key: str) -> None:
     """What fails here the sweep does later: it is no concern of the client's."""
     try:
-        database = services.database.for_tenant(organization_id)
-        await files.remove_unreferenced(database, services.blobs, organization_id, key)
+        await files.remove_unreferenced(database, services.blobs, key)
     except Exception:
         _log.exception("an upload is left to the sweep")
 
 
 async def find_file(context: RequestContext[FileQuery, None]) -> Response:
     file = await files.find_by_source(
-        context.database, context.organization_id, context.query.source_url, context.query.etag
+        context.database, context.query.source_url, context.query.etag
     )
     return Response(encode(file.shown()))
 
 
 async def get_file(context: RequestContext[None, None]) -> Response:
-    file = await files.find(context.database, context.organization_id, context.path["id"])
+    file = await files.find(context.database, context.path["id"])
     return await _bytes_of(context, file)
 
 
@@ -108,7 +108,7 @@ async def get_blob(context: RequestContext[BlobQuery, None]) -> Response:
     organization_id = int(query.organization)  # which the link has proved
     context.slot.assign_tenant(organization_id)
     database = s.database.for_tenant(organization_id)
-    file = await files.find(database, organization_id, context.path["id"])
+    file = await files.find(database, context.path["id"])
     return await _bytes_of(context, file)
 
 

@@ -11,9 +11,7 @@ from gleanery.values.json_text import encode
 
 async def get_groups(context: RequestContext[GroupsQuery, None]) -> Response:
     query = context.query
-    page, more = await catalog.list_groups(
-        context.database, context.organization_id, context.cursor, query.limit
-    )
+    page, more = await catalog.list_groups(context.database, context.cursor, query.limit)
     body = encode(page)
     if more is None:
         return Response(body)
@@ -22,36 +20,25 @@ async def get_groups(context: RequestContext[GroupsQuery, None]) -> Response:
 
 
 async def get_group(context: RequestContext[None, None]) -> Response:
-    group = await catalog.show_group(
-        context.database, context.organization_id, context.path["group_id"]
-    )
+    group = await catalog.show_group(context.database, context.path["group_id"])
     return Response(encode(group))
 
 
 async def set_group(context: RequestContext[None, GroupSettings]) -> Response:
     s = context.services
     group = await catalog.set_group(
-        context.database,
-        s.schemas,
-        context.organization_id,
-        context.path["group_id"],
-        context.body,
-        s.clock,
+        context.database, s.schemas, context.path["group_id"], context.body, s.clock
     )
     return Response(encode(group))
 
 
 async def delete_group(context: RequestContext[None, None]) -> Response:
     s = context.services
-    deleted = await catalog.delete_group(
-        context.database, context.organization_id, context.path["group_id"], s.clock
-    )
+    deleted = await catalog.delete_group(context.database, context.path["group_id"], s.clock)
     return Response(b'{"deleted":%d}' % deleted)
 
 
 async def delete_job(context: RequestContext[None, None]) -> Response:
     s, path = context.services, context.path
-    deleted = await catalog.delete_job(
-        context.database, context.organization_id, path["group_id"], path["job_id"], s.clock
-    )
+    deleted = await catalog.delete_job(context.database, path["group_id"], path["job_id"], s.clock)
     return Response(b'{"deleted":%d}' % deleted)

@@ -11,7 +11,7 @@ from gleanery.values.json_text import encode
 async def set_local_storage(context: RequestContext[None, list[LocalStorageIn]]) -> Response:
     s = context.services
     tally = await local_storage.store_entries(
-        context.database, s.vault, context.organization_id, context.body, s.clock(), context.actor
+        context.database, s.vault, context.body, s.clock(), context.actor
     )
     return Response(encode(tally))
 
@@ -22,7 +22,6 @@ async def get_local_storage(context: RequestContext[LocalStorageQuery, None]) ->
         context.database,
         s.vault,
         s.read_auditor,
-        context.organization_id,
         query.domain,
         query.for_group,
         s.clock(),
@@ -34,6 +33,6 @@ async def get_local_storage(context: RequestContext[LocalStorageQuery, None]) ->
 async def delete_local_storage(context: RequestContext[LocalStorageDeletion, None]) -> Response:
     query, now = context.query, context.services.clock()
     deleted = await local_storage.delete_entries(
-        context.database, context.organization_id, query.domain, query.key, now, context.actor
+        context.database, query.domain, query.key, now, context.actor
     )
     return Response(b'{"deleted":%d}' % deleted)

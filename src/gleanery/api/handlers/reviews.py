@@ -12,17 +12,13 @@ from gleanery.values.json_text import encode
 async def get_latest_reviews(context: RequestContext[ReviewQuery, None]) -> Response:
     if context.query.history == "true":
         return await _history(context)
-    latest = await reviews.latest_reviews(
-        context.database, context.organization_id, context.path["group_id"]
-    )
+    latest = await reviews.latest_reviews(context.database, context.path["group_id"])
     return Response(encode(latest))
 
 
 async def _history(context: RequestContext[ReviewQuery, None]) -> Response:
     group, query = context.path["group_id"], context.query
-    page, more = await reviews.review_history(
-        context.database, context.organization_id, group, context.cursor, query.limit
-    )
+    page, more = await reviews.review_history(context.database, group, context.cursor, query.limit)
     body = encode(page)
     if more is None:
         return Response(body)
@@ -33,11 +29,6 @@ async def _history(context: RequestContext[ReviewQuery, None]) -> Response:
 async def add_review(context: RequestContext[None, ReviewIn]) -> Response:
     s = context.services
     review = await reviews.add_review(
-        context.database,
-        context.organization_id,
-        context.path["group_id"],
-        context.body,
-        s.clock,
-        context.actor,
+        context.database, context.path["group_id"], context.body, s.clock, context.actor
     )
     return Response(encode(review))

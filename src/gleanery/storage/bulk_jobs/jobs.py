@@ -47,7 +47,6 @@ async def note(
 
 async def decide_and_carry_out(
     database: Database,
-    organization_id: int,
     group: str,
     clock: group_lock.Clock,
     decide: Callable[[group_lock.LockedGroup], Awaitable[T]],
@@ -59,7 +58,7 @@ async def decide_and_carry_out(
     """
 
     async def work(transaction: Transaction) -> tuple[group_lock.BulkJob | None, T | None]:
-        locked = await lock(transaction, organization_id, group, clock)
+        locked = await lock(transaction, group, clock)
         under_way = await locked.bulk_job()
         if under_way is not None:
             return under_way, None
@@ -67,12 +66,11 @@ async def decide_and_carry_out(
         await locked.commit_counts()
         return await locked.bulk_job(), decided
 
-    line = group_lock.line(organization_id, group)
     while True:
-        bulk_job, decided = await database.write(work, line=line)
+        bulk_job, decided = await database.write(work, queue_key=group)
         try:
             if bulk_job is not None:
-                await _carry_out(database, organization_id, group, clock, bulk_job.id)
+                await _carry_out(database, group, clock, bulk_job.id)
         except Exception:
             if decided is None:
                 raise
@@ -84,21 +82,19 @@ async def decide_and_carry_out(
 async def left_over(engine: Engine, clock: group_lock.Clock) -> list[Callable[[], Awaitable[None]]]:
     """What a crash has interrupted, each to be carried out on its own."""
     return [
-        partial(
-            _carry_out, engine.for_tenant(organization_id), organization_id, group, clock, chore_id
-        )
+        partial(_carry_out, engine.for_tenant(organization_id), group, clock, chore_id)
         for organization_id, group, chore_id in await engine.for_all_tenants().read(_LEFT_OVER)
     ]
 
 
 async def _carry_out(
-    database: Database, organization_id: int, group: str, clock: group_lock.Clock, chore_id: int
+    database: Database, group: str, clock: group_lock.Clock, chore_id: int
 ) -> None:
     """Takes steps until this bulk_job is done, by whomever."""
 
     async def step(transaction: Transaction) -> bool:
         try:
-            locked = await group_lock.lock(transaction, organization_id, group, clock)
+            locked = await group_lock.lock(transaction, group, clock)
         except NotFound:  # the bulk_job was to remove it
             return False
         bulk_job = await locked.bulk_job()
@@ -106,11 +102,11 @@ async def _carry_out(
             return False
         last = await _take_step(locked, bulk_job)
         if last:
-            await transaction.fetch(_FINISH, organization_id, bulk_job.id)
+            await transaction.fetch(_FINISH, locked.organization_id, bulk_job.id)
         await locked.commit_counts()
         return not last
 
-    while await database.write(step, line=group_lock.line(organization_id, group)):
+    while await database.write(step, queue_key=group):
         pass
 
 

@@ -42,9 +42,10 @@ SELECT id, outputs FROM jobs WHERE organization_id = $1 AND group_id = $2 AND na
 
 
 async def list_groups(
-    database: Database, organization_id: int, after: int, limit: int
+    database: Database, after: int, limit: int
 ) -> tuple[list[GroupOut], int | None]:
     """Groups in the order in which they came into being, and where the next page starts."""
+    organization_id = database.organization_id
     found = await database.read(
         f"{_GROUPS} AND id > $2 ORDER BY id LIMIT $3", organization_id, after, limit + 1
     )
@@ -68,7 +69,8 @@ def _by_group(rows: Iterable[Row]) -> defaultdict[int, list[Row]]:
     return found
 
 
-async def show_group(database: Database, organization_id: int, group: str) -> GroupOut:
+async def show_group(database: Database, group: str) -> GroupOut:
+    organization_id = database.organization_id
     rows = await database.read(f"{_GROUPS} AND name = $2", organization_id, group)
     if not rows:
         raise NotFound
@@ -104,7 +106,6 @@ def _job(row: Row) -> JobOut:
 async def set_group(
     database: Database,
     schemas: SchemaValidator,
-    organization_id: int,
     group: str,
     settings: GroupSettings,
     clock: group_lock.Clock,
@@ -117,7 +118,7 @@ async def set_group(
     async def decide(locked: group_lock.LockedGroup) -> bool:
         await locked.transaction.fetch(
             _SET,
-            organization_id,
+            locked.organization_id,
             locked.group_id,
             settings.display_name,
             key_fields,
@@ -127,10 +128,8 @@ async def set_group(
         return True
 
     # As a bulk_job is decided on: in the middle of a removal, it would be lost with the old group.
-    await jobs.decide_and_carry_out(
-        database, organization_id, group, clock, decide, group_lock.lock_or_create
-    )
-    return await show_group(database, organization_id, group)
+    await jobs.decide_and_carry_out(database, group, clock, decide, group_lock.lock_or_create)
+    return await show_group(database, group)
 
 
 def _text(value: object) -> str:
@@ -141,28 +140,25 @@ def _text(value: object) -> str:
 # --- removing -----------------------------------------------------------------------------------
 
 
-async def delete_job(
-    database: Database, organization_id: int, group: str, job: str, clock: group_lock.Clock
-) -> int:
+async def delete_job(database: Database, group: str, job: str, clock: group_lock.Clock) -> int:
     """Removes a job: its outputs one by one through the change order, then its reviews.
 
     Tells how many outputs it held.
     """
 
     async def decide(locked: group_lock.LockedGroup) -> int:
-        found = await locked.transaction.fetch(_JOB, organization_id, locked.group_id, job)
+        of_group = (locked.organization_id, locked.group_id)
+        found = await locked.transaction.fetch(_JOB, *of_group, job)
         if not found:
             raise NotFound
         [[job_id, outputs]] = found
         await jobs.note(locked, "delete", job_id)
         return int(outputs)
 
-    return await jobs.decide_and_carry_out(database, organization_id, group, clock, decide)
+    return await jobs.decide_and_carry_out(database, group, clock, decide)
 
 
-async def delete_group(
-    database: Database, organization_id: int, group: str, clock: group_lock.Clock
-) -> int:
+async def delete_group(database: Database, group: str, clock: group_lock.Clock) -> int:
     """Removes a group likewise; its change feed stays, so that clients hear of it."""
 
     async def decide(locked: group_lock.LockedGroup) -> int:
@@ -170,4 +166,4 @@ async def delete_group(
         await jobs.note(locked, "delete", None)
         return locked.outputs
 
-    return await jobs.decide_and_carry_out(database, organization_id, group, clock, decide)
+    return await jobs.decide_and_carry_out(database, group, clock, decide)

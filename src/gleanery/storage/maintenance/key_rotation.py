@@ -107,32 +107,27 @@ async def reencrypt(engine: Engine, vault: Vault, fingerprint: str, tell: Tell, 
     broken = 0
     for organization_id in await organizations.every_id(engine):
         database = engine.for_tenant(organization_id)
-        await _let_writers_end(database, vault, organization_id, now)
-        async for some in _records(database, organization_id, bytes.fromhex(fingerprint)):
+        await _let_writers_end(database, vault, now)
+        async for some in _records(database, bytes.fromhex(fingerprint)):
             started = time.monotonic()
-            broken += await database.write(partial(_step, vault, some), line=organization_id)
+            broken += await database.write(partial(_step, vault, some), queue_key=records.QUEUE_KEY)
             tell(len(some.rows))
             await asyncio.sleep(time.monotonic() - started)  # as long again for others
     return broken
 
 
-async def _let_writers_end(
-    database: Database, vault: Vault, organization_id: int, now: int
-) -> None:
+async def _let_writers_end(database: Database, vault: Vault, now: int) -> None:
     async def work(transaction: Transaction) -> None:
-        key = await records.take_turn(transaction, vault, organization_id)
+        key = await records.take_turn(transaction, vault)
         about = AuditAbout(key=key.fingerprint)
-        await audit.note(
-            transaction, organization_id, audit.COMMAND_LINE, now, "rotate_keys", about
-        )
+        await audit.note(transaction, audit.COMMAND_LINE, now, "rotate_keys", about)
 
-    await database.write(work, line=organization_id)
+    await database.write(work, queue_key=records.QUEUE_KEY)
 
 
-async def _records(
-    database: Database, organization_id: int, not_under: bytes
-) -> AsyncIterator[_Some]:
+async def _records(database: Database, not_under: bytes) -> AsyncIterator[_Some]:
     """All that are not encrypted with the key of this fingerprint, some at a time."""
+    organization_id = database.organization_id
     for kind in _KINDS:
         after = 0
         while rows := await database.read(_NEXT[kind], organization_id, after, not_under, _AT_ONCE):
@@ -142,7 +137,7 @@ async def _records(
 
 async def _step(vault: Vault, some: _Some, transaction: Transaction) -> int:
     """Reads the records once more, under the lock, and encrypts them anew; gives how many can't be."""
-    key = await records.take_turn(transaction, vault, some.organization_id)
+    key = await records.take_turn(transaction, vault)
     now = await transaction.fetch_many(
         _ONE[some.kind], [(some.organization_id, row[0]) for row in some.rows]
     )
@@ -173,17 +168,17 @@ async def forget_unopenable(engine: Engine, vault: Vault, now: int) -> int:
     if not await metadata.follow_key(engine, vault):
         await begin(engine, lambda: vault.fingerprints[0])
         for organization_id in await organizations.every_id(engine):
-            await _let_writers_end(engine.for_tenant(organization_id), vault, organization_id, now)
+            await _let_writers_end(engine.for_tenant(organization_id), vault, now)
     forgotten = 0
     async for some in _unopenable(engine, vault):
         database = engine.for_tenant(some.organization_id)
-        forgotten += await database.write(partial(_remove, some, now), line=some.organization_id)
+        forgotten += await database.write(partial(_remove, some, now), queue_key=records.QUEUE_KEY)
     return forgotten
 
 
 async def _unopenable(engine: Engine, vault: Vault) -> AsyncIterator[_Some]:
     for organization_id in await organizations.every_id(engine):
-        async for some in _records(engine.for_tenant(organization_id), organization_id, _ANY):
+        async for some in _records(engine.for_tenant(organization_id), _ANY):
             yield some._replace(rows=[row for row in some.rows if not _opens(vault, some, row)])
 
 
@@ -204,7 +199,5 @@ async def _remove(some: _Some, now: int, transaction: Transaction) -> int:
     )
     if removed:
         about = AuditAbout(records=len(removed))
-        await audit.note(
-            transaction, some.organization_id, audit.COMMAND_LINE, now, "forget_keys", about
-        )
+        await audit.note(transaction, audit.COMMAND_LINE, now, "forget_keys", about)
     return len(removed)

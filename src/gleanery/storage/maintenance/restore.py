@@ -14,14 +14,14 @@ from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import Begin
 from gleanery.storage import audit, group_lock, metadata, organizations
 from gleanery.storage.bulk_jobs import jobs
-from gleanery.storage.database import Engine, Transaction
+from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.storage.outputs import mutations
 from gleanery.values import timestamps
 
 _MADE = "SELECT min(applied) FROM migrations"
 _LAST_CHANGE = "SELECT coalesce(max(clock), 0) FROM groups WHERE organization_id = $1"
 _GROUPS = """
-SELECT organization_id, name, outputs FROM groups
+SELECT name, outputs FROM groups
 WHERE organization_id = $1 AND NOT deleted ORDER BY id
 """
 _MOVE_CLOCKS = "UPDATE groups SET clock = $2 WHERE organization_id = $1 AND clock < $2"
@@ -35,23 +35,32 @@ async def begin_anew(engine: Engine, clock: group_lock.Clock, begin: Begin) -> i
 
     Gives the number of outputs that are sent again.
     """
-    everyone = [(id_, engine.for_tenant(id_)) for id_ in await organizations.every_id(engine)]
+    tenants = [engine.for_tenant(id_) for id_ in await organizations.every_id(engine)]
     [[made]] = await engine.read(_MADE)
-    last_change = max([made, *[(await db.read(_LAST_CHANGE, id_))[0][0] for id_, db in everyone]])
+    last_change = max([made, *[await _last_change(database) for database in tenants]])
     for work in await jobs.left_over(engine, clock):  # they go by the places of outputs
         await work()
     moment = await engine.write(partial(_refuse_cursors, last_change, clock))
-    for id_, database in everyone:
-        await database.write(partial(_move_on, id_, moment))
-    found = [row for id_, database in everyone for row in await database.read(_GROUPS, id_)]
+    for database in tenants:
+        await database.write(partial(_move_on, moment))
+    found = [
+        (database, *row)
+        for database in tenants
+        for row in await database.read(_GROUPS, database.organization_id)
+    ]
     tell, sent = begin("Sending outputs again", sum(row[2] for row in found)), 0
-    for id_, name, _ in found:
-        step = partial(_send_some_again, id_, name, moment, clock)
-        while count := await engine.for_tenant(id_).write(step, line=group_lock.line(id_, name)):
+    for database, name, _ in found:
+        step = partial(_send_some_again, name, moment, clock)
+        while count := await database.write(step, queue_key=name):
             sent += count
             tell(count)
     await engine.write(metadata.end_restore)
     return sent
+
+
+async def _last_change(database: Database) -> int:
+    [[last_change]] = await database.read(_LAST_CHANGE, database.organization_id)
+    return int(last_change)
 
 
 async def _refuse_cursors(
@@ -68,17 +77,18 @@ async def _refuse_cursors(
     return moment
 
 
-async def _move_on(organization_id: int, moment: int, transaction: Transaction) -> None:
+async def _move_on(moment: int, transaction: Transaction) -> None:
+    organization_id = transaction.organization_id
     await transaction.fetch(_FORGET_DELETIONS, organization_id)
     await transaction.fetch(_MOVE_CLOCKS, organization_id, moment)
     about = AuditAbout()
-    await audit.note(transaction, organization_id, audit.COMMAND_LINE, moment, "restore", about)
+    await audit.note(transaction, audit.COMMAND_LINE, moment, "restore", about)
 
 
 async def _send_some_again(
-    organization_id: int, name: str, until: int, clock: group_lock.Clock, transaction: Transaction
+    name: str, until: int, clock: group_lock.Clock, transaction: Transaction
 ) -> int:
-    locked = await group_lock.lock(transaction, organization_id, name, clock)
+    locked = await group_lock.lock(transaction, name, clock)
     count = await mutations.send_some_again(locked, mutations.Span(0, until, _AT_ONCE))
     await locked.commit_counts()
     return count

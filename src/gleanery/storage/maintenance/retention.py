@@ -60,7 +60,7 @@ async def sweep(
         _EXPIRING, now
     ):
         database = engine.for_tenant(organization_id)
-        works.append(partial(_expire, database, organization_id, name, group_id, days, clock))
+        works.append(partial(_expire, database, name, group_id, days, clock))
     works.append(partial(files.collect, engine, blobs, now - unnamed_file_days * _DAY, now))
     failures = []
     for work in works:
@@ -75,17 +75,12 @@ async def sweep(
 
 
 async def _expire(
-    database: Database,
-    organization_id: int,
-    name: str,
-    group_id: int,
-    days: int,
-    clock: group_lock.Clock,
+    database: Database, name: str, group_id: int, days: int, clock: group_lock.Clock
 ) -> None:
     """Removes the outputs that no scraper has seen for so many days."""
-    now = clock()
+    organization_id, now = database.organization_id, clock()
     before = now - days * _DAY
-    of_group, line = (organization_id, group_id), group_lock.line(organization_id, name)
+    of_group = (organization_id, group_id)
     oldest, after = now, 0
     while rows := await database.read(_SCRAPED, *of_group, after, _AT_ONCE):
         after = rows[-1][1]
@@ -94,7 +89,7 @@ async def _expire(
         oldest = min([oldest, *(row[2] for row in rows if row[2] >= before)])
 
         async def remove(transaction: Transaction, old: list[tuple[int, bytes, int]] = old) -> None:
-            locked = await group_lock.lock(transaction, organization_id, name, clock)
+            locked = await group_lock.lock(transaction, name, clock)
             if not await transaction.fetch(_STILL_EXPIRES, *of_group, days):
                 raise NotFound  # what was set has changed meanwhile
             still_old = await transaction.fetch_many(_STILL_OLD, old)
@@ -102,11 +97,11 @@ async def _expire(
             await locked.commit_counts()
 
         if old:
-            await database.write(remove, line=line)
+            await database.write(remove, queue_key=name)
 
     async def look_again(transaction: Transaction) -> None:
         # A scrape only ever makes an output younger, so nothing expires before the oldest does.
         moment = max(oldest + days * _DAY, now + _HOUR)
         await transaction.fetch(_LOOK_AGAIN, *of_group, days, moment)
 
-    await database.write(look_again, line=line)
+    await database.write(look_again, queue_key=name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from gleanery.errors import CursorExpired, NotFound
-from gleanery.storage import group_lock, metadata
+from gleanery.storage import metadata
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
 
@@ -181,5 +181,5 @@ async def _purge(
             await transaction.fetch(_NOTE_PURGE, *of_group, max(row[0] for row in gone))
         return len(gone)
 
-    while await database.write(work, line=group_lock.line(organization_id, name)) == _AT_ONCE:
+    while await database.write(work, queue_key=name) == _AT_ONCE:
         pass

@@ -114,7 +114,7 @@ async def store_outputs(
     """
 
     async def work(transaction: Transaction) -> IngestAnswer | None:
-        locked = await group_lock.lock_or_create(transaction, organization_id, group, clock)
+        locked = await group_lock.lock_or_create(transaction, group, clock)
         earlier = request and await request.earlier_answer(transaction.fetch)
         if earlier is not None:  # from a repetition that was faster
             return earlier
@@ -141,7 +141,7 @@ async def store_outputs(
     drafting = await _drafting(database, schemas, organization_id, group, batch)
     while True:
         try:
-            answer = await database.write(work, line=group_lock.line(organization_id, group))
+            answer = await database.write(work, queue_key=group)
         except _Unread as unread:
             await asyncio.to_thread(drafting.read, unread.numbers)
             continue

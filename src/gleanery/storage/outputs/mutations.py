@@ -118,11 +118,11 @@ async def delete_output(
         raise NotFound from None
 
     async def work(transaction: Transaction) -> int:
-        locked = await group_lock.lock(transaction, organization_id, group, clock)
+        locked = await group_lock.lock(transaction, group, clock)
         gone = await delete(locked, [identity])
         if not gone:
             raise NotFound
         await locked.commit_counts()
         return gone
 
-    return await database.write(work, line=group_lock.line(organization_id, group))
+    return await database.write(work, queue_key=group)

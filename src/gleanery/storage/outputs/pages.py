@@ -70,7 +70,7 @@ async def read_page(
         after = max(after, query.created_after - 1)
     page = await database.read_page(search, query.limit, (organization_id, group, after, *values))
     if not page.items:
-        await group_lock.must_exist(database, organization_id, group)
+        await group_lock.must_exist(database, group)
     return page
 
 

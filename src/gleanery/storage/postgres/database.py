@@ -45,7 +45,7 @@ _NO_LIMIT = 24 * 3600.0  # for a migration, which takes the time it takes
 _LOCK_SECONDS = 10  # how long another node's writer may keep ours waiting
 _ROLLBACK_SECONDS = 2.0
 _MANY = 8  # sets of values, for which a statement over arrays takes less time
-_LINE_SECONDS = 20.0  # how long those before it in line may keep a writer waiting
+_QUEUE_SECONDS = 20.0  # a writer waits at most this long for the writers before it
 
 # Every statement of ours is a seek in an index. A plan made while a table was still empty would
 # scan it, and be kept while the table grows. One plan serves all values: to make one anew for each
@@ -115,12 +115,12 @@ def _is_open(connection: Any) -> bool:
         return False
 
 
-class _Line(asyncio.Lock):
-    """Where writers wait for each other, but not for ever: each before may take its full time."""
+class _QueueLock(asyncio.Lock):
+    """Serialises the writers of one queue key; a writer waits for a limited time."""
 
     async def acquire(self) -> Literal[True]:
         try:
-            async with asyncio.timeout(_LINE_SECONDS):
+            async with asyncio.timeout(_QUEUE_SECONDS):
                 return await super().acquire()
         except TimeoutError:
             raise Unavailable("Too many write here at once; try again") from None
@@ -171,7 +171,9 @@ class PostgresDatabase:
         self._url = url
         self._pool_size = pool_size
         self._turns = _Connections(pool_size)
-        self._lines: WeakValueDictionary[Hashable, _Line] = WeakValueDictionary()
+        self._queue_locks: WeakValueDictionary[tuple[int, Hashable], _QueueLock] = (
+            WeakValueDictionary()
+        )
         self._listener = Listener(url)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         # Out of the pool but not in use: to take one from there and to give it back costs two
@@ -267,8 +269,10 @@ class PostgresDatabase:
     async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
         return await self.for_tenant(NO_TENANT).read_page(found, limit, values)
 
-    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
-        return await self.write_for(NO_TENANT, work, line)
+    async def write(
+        self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
+    ) -> T:
+        return await self.write_for(NO_TENANT, work, queue_key)
 
     async def read_for(
         self, organization_id: int, sql: str, values: Sequence[Any]
@@ -278,29 +282,32 @@ class PostgresDatabase:
             return rows
 
     async def write_for(
-        self, organization_id: int, work: Callable[[Transaction], Awaitable[T]], line: Hashable
+        self, organization_id: int, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable
     ) -> T:
         async with (
-            self._in(line),
+            self._queue_lock(organization_id, queue_key),
             self._connection(organization_id) as connection,
             _atomic(connection),
         ):
             return await work(_PostgresTransaction(connection, organization_id, self._whole))
 
     @asynccontextmanager
-    async def watch(self, line: str) -> AsyncIterator[Watch]:
-        async with self._listener.watch(line) as watch:
+    async def watch(self, channel: str) -> AsyncIterator[Watch]:
+        async with self._listener.watch(channel) as watch:
             yield watch
 
     def stop_watching(self) -> None:
         self._listener.watches.stop()
 
-    def _in(self, line: Hashable) -> AbstractAsyncContextManager[None]:
-        if line is None:
+    def _queue_lock(
+        self, organization_id: int, queue_key: Hashable
+    ) -> AbstractAsyncContextManager[None]:
+        if queue_key is None:
             return nullcontext()
-        lock = self._lines.get(line)
+        key = (organization_id, queue_key)
+        lock = self._queue_locks.get(key)
         if lock is None:
-            lock = self._lines[line] = _Line()
+            lock = self._queue_locks[key] = _QueueLock()
         return lock
 
     @asynccontextmanager
@@ -365,8 +372,10 @@ class _PostgresRows(NamedTuple):
         items = BETWEEN_ITEMS.join([row[1] for row in rows[:limit]])
         return Page(items, rows[limit][0] - 1 if len(rows) > limit else None)
 
-    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
-        return await self.database.write_for(self.organization_id, work, line)
+    async def write(
+        self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
+    ) -> T:
+        return await self.database.write_for(self.organization_id, work, queue_key)
 
 
 class _PostgresTransaction:
@@ -419,8 +428,8 @@ class _PostgresTransaction:
     async def run_script(self, sql: str) -> None:
         await self._connection.execute(sql, timeout=_NO_LIMIT)
 
-    async def notify(self, line: str) -> None:
-        await self._connection.execute("SELECT pg_notify($1, $2)", CHANNEL, line)
+    async def notify(self, channel: str) -> None:
+        await self._connection.execute("SELECT pg_notify($1, $2)", CHANNEL, channel)
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
         rows = await self.fetch("SELECT nextval('output_ids') FROM generate_series(1, $1)", count)

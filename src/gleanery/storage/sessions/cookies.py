@@ -45,13 +45,12 @@ _SESSION_COOKIE = -1
 async def store_cookies(
     database: Database,
     vault: Vault,
-    organization_id: int,
     cookies: Sequence[CookieIn],
     now: int,
     actor: audit.Actor,
 ) -> Tally:
-    prepared = [_prepare(organization_id, cookie) for cookie in cookies]
-    return await records.store(database, vault, _STATEMENTS, organization_id, prepared, now, actor)
+    prepared = [_prepare(database.organization_id, cookie) for cookie in cookies]
+    return await records.store(database, vault, _STATEMENTS, prepared, now, actor)
 
 
 def _prepare(organization_id: int, cookie: CookieIn) -> records.PreparedRecord:
@@ -79,13 +78,13 @@ async def list_cookies(
     database: Database,
     vault: Vault,
     read_auditor: audit.ReadAuditor,
-    organization_id: int,
     domain: str | None,
     now: int,
     actor: audit.Actor,
 ) -> list[CookieOut]:
     """In the order of their first insertion, the expired ones too; the reading is on record."""
-    rows = await records.rows_of(database, _STATEMENTS, organization_id, domain)
+    organization_id = database.organization_id
+    rows = await records.rows_of(database, _STATEMENTS, domain)
     listed = [
         CookieOut(
             name=name,
@@ -103,17 +102,16 @@ async def list_cookies(
     ]  # fmt: skip
     about = AuditAbout(records=len(listed)) | records.about_domain(domain)
     entry = audit.Entry(actor, now, _STATEMENTS.get, about)
-    await read_auditor.note(database, organization_id, entry)
+    await read_auditor.note(database, entry)
     return listed
 
 
 async def delete_cookies(
     database: Database,
-    organization_id: int,
     domain: str,
     name: str | None,
     now: int,
     actor: audit.Actor,
 ) -> int:
     """Removes those of exactly this domain, or only those of this name there."""
-    return await records.delete(database, _STATEMENTS, organization_id, domain, name, now, actor)
+    return await records.delete(database, _STATEMENTS, domain, name, now, actor)

@@ -50,19 +50,16 @@ _EVERY_GROUP = 0
 async def store_entries(
     database: Database,
     vault: Vault,
-    organization_id: int,
     entries: Sequence[LocalStorageIn],
     now: int,
     actor: audit.Actor,
 ) -> Tally:
     """Stores the array whole or not at all; an entry for a group needs that group to exist."""
     for number, entry in enumerate(entries):
-        if entry.group_id and not await group_lock.exists_by_number(
-            database, organization_id, entry.group_id
-        ):
+        if entry.group_id and not await group_lock.exists_by_number(database, entry.group_id):
             raise NotFound(("body", str(number), "group_id"), "There is no group of this number")
-    prepared = [_prepare(organization_id, entry) for entry in entries]
-    return await records.store(database, vault, _STATEMENTS, organization_id, prepared, now, actor)
+    prepared = [_prepare(database.organization_id, entry) for entry in entries]
+    return await records.store(database, vault, _STATEMENTS, prepared, now, actor)
 
 
 def _prepare(organization_id: int, entry: LocalStorageIn) -> records.PreparedRecord:
@@ -81,14 +78,14 @@ async def list_entries(
     database: Database,
     vault: Vault,
     read_auditor: audit.ReadAuditor,
-    organization_id: int,
     domain: str | None,
     for_group: int | None,
     now: int,
     actor: audit.Actor,
 ) -> list[LocalStorageOut]:
     """In the order of their first insertion, the expired ones too; the reading is on record."""
-    rows = await records.rows_of(database, _STATEMENTS, organization_id, domain)
+    organization_id = database.organization_id
+    rows = await records.rows_of(database, _STATEMENTS, domain)
     if for_group is not None:
         rows = [row for row in rows if row[2] in (_EVERY_GROUP, for_group)]
     listed = [
@@ -114,17 +111,16 @@ async def list_entries(
     if for_group is not None:
         about["for_group"] = for_group
     entry = audit.Entry(actor, now, _STATEMENTS.get, about)
-    await read_auditor.note(database, organization_id, entry)
+    await read_auditor.note(database, entry)
     return listed
 
 
 async def delete_entries(
     database: Database,
-    organization_id: int,
     domain: str,
     key: str | None,
     now: int,
     actor: audit.Actor,
 ) -> int:
     """Removes those of exactly this domain, or only those of this key there."""
-    return await records.delete(database, _STATEMENTS, organization_id, domain, key, now, actor)
+    return await records.delete(database, _STATEMENTS, domain, key, now, actor)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout, AuditAction, Tally
-from gleanery.security.vault import Key, DecryptionFailed, UnknownKey, Vault
+from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault
 from gleanery.storage import audit, metadata
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.values.hostnames import is_address
@@ -22,6 +22,8 @@ IS_PARENT_HOST = "$3 AND substr($2, length($2) - length(host)) = '.' || host"
 _TAKE_TURN = "UPDATE organizations SET session_revision = session_revision + 1 WHERE id = $1"
 _NO_KEY = "Values are encrypted with a secret key that this service does not have"
 _WHAT_TO_DO = "gleanery keys list shows which key is missing, gleanery keys forget gives it up"
+QUEUE_KEY = ("session state",)
+"""Unlike the name of any group."""
 _RECORDS_PER_TURN = 500
 _DOMAINS_NOTED = 20
 
@@ -59,16 +61,16 @@ async def store(
     database: Database,
     vault: Vault,
     statements: Statements,
-    organization_id: int,
     records: Iterable[PreparedRecord],
     now: int,
     actor: audit.Actor,
 ) -> Tally:
     """Stores the records whole or not at all. Of two with one identity the last wins."""
+    organization_id = database.organization_id
     wanted = {record.identity: record for record in records}
 
     async def work(transaction: Transaction) -> Tally:
-        key = await take_turn(transaction, vault, organization_id)
+        key = await take_turn(transaction, vault)
         rows = await transaction.fetch_many(
             statements.known, [(organization_id, identity) for identity in wanted]
         )
@@ -86,7 +88,7 @@ async def store(
             ],
         )
         about = AuditAbout(records=len(wanted), domains=_domains(wanted.values()))
-        await audit.note(transaction, organization_id, actor, now, statements.set, about)
+        await audit.note(transaction, actor, now, statements.set, about)
         created = len(wanted) - len(known)
         return Tally(
             created=created,
@@ -94,20 +96,20 @@ async def store(
             unchanged=len(wanted) - len(changed),
         )
 
-    return await database.write(work, line=organization_id)
+    return await database.write(work, queue_key=QUEUE_KEY)
 
 
 def _domains(records: Iterable[PreparedRecord]) -> list[str]:
     return list(dict.fromkeys(record.domain for record in records))[:_DOMAINS_NOTED]
 
 
-async def take_turn(transaction: Transaction, vault: Vault, organization_id: int) -> Key:
+async def take_turn(transaction: Transaction, vault: Vault) -> Key:
     """Waits for others who write the organization's session state; gives the key to encrypt with.
 
     It is asked for after the wait: once a change of keys has had its locked, nobody encrypts with the
     old one any more.
     """
-    await transaction.fetch(_TAKE_TURN, organization_id)
+    await transaction.fetch(_TAKE_TURN, transaction.organization_id)
     try:
         return vault.key(await metadata.encryption_key(transaction))
     except UnknownKey as error:
@@ -131,22 +133,22 @@ def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row | None) -> bool
 async def delete(
     database: Database,
     statements: Statements,
-    organization_id: int,
     domain: str,
     name: str | None,
     now: int,
     actor: audit.Actor,
 ) -> int:
     """How many records were removed."""
+    organization_id = database.organization_id
 
     async def work(transaction: Transaction) -> int:
         await transaction.fetch(_TAKE_TURN, organization_id)
         gone = await transaction.fetch(statements.delete, organization_id, domain, name)
         about = AuditAbout(records=len(gone), domains=[domain])
-        await audit.note(transaction, organization_id, actor, now, statements.remove, about)
+        await audit.note(transaction, actor, now, statements.remove, about)
         return len(gone)
 
-    return await database.write(work, line=organization_id)
+    return await database.write(work, queue_key=QUEUE_KEY)
 
 
 def decrypted(vault: Vault, encrypted: bytes, identity: bytes) -> str:
@@ -166,10 +168,9 @@ def decrypted(vault: Vault, encrypted: bytes, identity: bytes) -> str:
         ) from None
 
 
-async def rows_of(
-    database: Database, statements: Statements, organization_id: int, domain: str | None
-) -> Sequence[Row]:
+async def rows_of(database: Database, statements: Statements, domain: str | None) -> Sequence[Row]:
     """All rows of the organization, or those a page on the domain's host would see."""
+    organization_id = database.organization_id
     if domain is None:
         return await database.read(statements.list, organization_id)
     host = domain.removeprefix(".")

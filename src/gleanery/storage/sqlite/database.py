@@ -193,7 +193,9 @@ class SqliteDatabase:
     async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
         return await self.for_tenant(tenancy.NO_TENANT).read_page(found, limit, values)
 
-    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
+    async def write(
+        self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
+    ) -> T:
         return await self.write_for(tenancy.NO_TENANT, work)
 
     def read_for(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
@@ -280,5 +282,7 @@ class _SqliteRows(NamedTuple):
         without_the_last = memoryview(items)[: items.rindex(BETWEEN_ITEMS)]  # copies nothing
         return Page(without_the_last, last - 1)
 
-    async def write(self, work: Callable[[Transaction], Awaitable[T]], line: Hashable = None) -> T:
+    async def write(
+        self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
+    ) -> T:
         return await self.database.write_for(self.organization_id, work)

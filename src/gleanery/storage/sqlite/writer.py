@@ -88,7 +88,7 @@ class _SqliteTransaction:
         tenancy.check(sql, min(self._organization_id, tenancy.ANY_TENANT))
         self._connection.execute(sql)
 
-    async def notify(self, line: str) -> None:
+    async def notify(self, channel: str) -> None:
         """Nothing to do: a watcher sees that the file has changed."""
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
