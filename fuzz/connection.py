@@ -17,7 +17,7 @@ from typing import Any
 import uvloop
 
 from gleanery.api.app import App, build_app
-from gleanery.http.connection import Connection
+from gleanery.http import Connection
 from gleanery.security import tokens
 from gleanery.serve import prepare
 from gleanery.settings import Settings
@@ -32,7 +32,7 @@ _HEAD = re.compile(rb"HTTP/1\.1 (\d\d\d) [A-Za-z -]+\r\n((?:[a-z-]+: [ -~]*\r\n)
 _LENGTH = re.compile(rb"content-length: (\d+)\r\n")
 
 
-class _Wire(asyncio.Transport):
+class _Transport(asyncio.Transport):
     """A socket whose other end is us."""
 
     def __init__(self, connection: Connection) -> None:
@@ -67,6 +67,9 @@ class _Wire(asyncio.Transport):
     def _lose(self) -> None:
         self._connection.connection_lost(None)
         self.lost.set()
+
+    def is_closing(self) -> bool:
+        return self.is_closed
 
     def pause_reading(self) -> None:
         self.open_to_read.clear()
@@ -133,24 +136,24 @@ class Service:
 
     async def _exchange(self, pieces: Sequence[bytes]) -> list[int]:
         state = _State()
-        connection = Connection(self._app.gate, state)
-        wire = _Wire(connection)
-        connection.connection_made(wire)
+        connection = Connection(self._app.registry, state)
+        transport = _Transport(connection)
+        connection.connection_made(transport)
         for piece in pieces:
-            await wire.open_to_read.wait()
-            if wire.is_closed:
+            await transport.open_to_read.wait()
+            if transport.is_closed:
                 break
             connection.data_received(piece)
             await asyncio.sleep(0)
-        wire.has_heard_all = True
-        if not wire.is_closed and not connection.eof_received():
-            wire.close()
-        await wire.lost.wait()
+        transport.has_heard_all = True
+        if not transport.is_closed and not connection.eof_received():
+            transport.close()
+        await transport.lost.wait()
         if state.tasks:
             await asyncio.wait(state.tasks)
         assert not state.connections
-        assert not wire.waits_in_vain
-        return _statuses(b"".join(wire.written), wire.is_cut)
+        assert not transport.waits_in_vain
+        return _statuses(b"".join(transport.written), transport.is_cut)
 
 
 def _statuses(written: bytes, is_cut: bool) -> list[int]:

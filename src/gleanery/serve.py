@@ -25,7 +25,7 @@ from uvicorn.supervisors import Multiprocess
 from gleanery.api.app import App, build_app, has_key, vault_of
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
-from gleanery.http.connection import Connection, ServerState
+from gleanery.http import Connection, ServerState
 from gleanery.observability import logs
 from gleanery.settings import Settings
 from gleanery.storage import metadata

@@ -8,15 +8,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery.api.file_links import FileLinks
 from gleanery.blobs import Blobs
-from gleanery.http.request import Header, Request
+from gleanery.http import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability.telemetry import Telemetry
-from gleanery.scheduling.limits import ConcurrencyLimit, RequestScheduler, Slot
+from gleanery.scheduling.limits import ConcurrencyLimit, Slot
+from gleanery.scheduling.scheduler import RequestScheduler
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage.audit import Actor, ReadAuditor
 from gleanery.storage.database import Database, Engine
-from gleanery.storage.files import SIGNATURE
 from gleanery.values import timestamps
 
 Query = TypeVar("Query")
@@ -49,6 +49,13 @@ class Services:
     telemetry: Telemetry
     contract: Callable[[], bytes]
     reference: Callable[[], bytes]
+
+    def insert_own_links(
+        self, text: bytes | memoryview, organization_id: int
+    ) -> bytes | memoryview | None:
+        """Inserts the links of files into the text of outputs; None if the store must sign them."""
+        now = self.clock() // timestamps.SECOND
+        return self.file_links.insert_own(text, organization_id, now)
 
 
 @dataclass(slots=True)
@@ -83,17 +90,14 @@ class RequestContext(Generic[Query, Body]):
     @property
     def slot(self) -> Slot:
         """The request's place among the others."""
-        slot = self.request.slot
+        slot: Slot | None = self.request.state.slot
         assert slot is not None
         return slot
 
     async def with_links(self, text: bytes | memoryview) -> bytes | memoryview:
         """The text of outputs with links to their files that work for the caller."""
-        whole: Any = text.obj if isinstance(text, memoryview) else text  # as views can't search
-        if SIGNATURE not in whole:
-            return text
         now = self.services.clock() // timestamps.SECOND
-        return await self.services.file_links.put_into(bytes(text), self.organization_id, now)
+        return await self.services.file_links.insert(text, self.organization_id, now)
 
 
 class Response(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
+from typing import Any
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -32,18 +33,35 @@ class FileLinks:
         self._blobs = blobs
         self._seconds = seconds
 
-    async def put_into(self, text: bytes, organization_id: int, now: int) -> bytes:
-        """The text of outputs with links where they are marked. ``now`` is in seconds."""
-        text = text.replace(FILE_URL, self._file_url)
+    async def insert(
+        self, text: bytes | memoryview, organization_id: int, now: int
+    ) -> bytes | memoryview:
+        """Returns the text of outputs with links where they are marked. ``now`` is in seconds."""
+        own = self.insert_own(text, organization_id, now)
+        if own is None:
+            assert isinstance(self._blobs, S3Blobs)
+            return await self._from_store(self._blobs, self._with_file_urls(text))
+        return own
+
+    def insert_own(
+        self, text: bytes | memoryview, organization_id: int, now: int
+    ) -> bytes | memoryview | None:
+        """Does the same in a plain call; returns None if the store must sign the links."""
+        searchable: Any = text.obj if isinstance(text, memoryview) else text
+        if SIGNATURE not in searchable:
+            return text
         if isinstance(self._blobs, S3Blobs):
-            return await self._from_store(self._blobs, text)
-        pieces = text.replace(BLOB_URL, self._blob_url).split(SIGNATURE)
+            return None
+        pieces = self._with_file_urls(text).replace(BLOB_URL, self._blob_url).split(SIGNATURE)
         ids = b"".join([piece[-ID_LETTERS:] for piece in pieces[:-1]])
         expires = str(now + self._seconds)
         key = self._vault.key(self._vault.current).derived(_PURPOSE)
         signatures = _signatures(key, bytes.fromhex(ids.decode()), str(organization_id), expires)
         middle = f"?organization={organization_id}&expires={expires}&signature=".encode()
         return _woven(pieces, [middle] * len(signatures), signatures)
+
+    def _with_file_urls(self, text: bytes | memoryview) -> bytes:
+        return bytes(text).replace(FILE_URL, self._file_url)
 
     def is_valid(
         self, file_id: str, organization: str, expires: str, signature: str, now: int

@@ -53,8 +53,8 @@ class Operation:
     media: str = "application/json"
     always_admit: bool = False
     """Whether it is answered however much else is under way."""
-    single_read: bool = False
-    """Whether it reads the database once and waits for nothing else."""
+    batches_pages: bool = False
+    """Whether small pages that a client repeats are read in batches, see ``page_batches``."""
 
     @property
     def name(self) -> str:
@@ -206,7 +206,7 @@ OPERATIONS = (
         scope="outputs:read",
         query=requests.OutputQuery,
         response=responses.OutputPage,
-        single_read=True,
+        batches_pages=True,
     ),
     Operation(
         method="POST",

@@ -13,7 +13,7 @@ from limits.aio.storage import RedisStorage
 from limits.errors import StorageError
 
 from gleanery.errors import SettingsError
-from gleanery.http.request import Header
+from gleanery.http import Header
 
 _log = logging.getLogger("gleanery")
 
@@ -71,23 +71,36 @@ class RateLimiter:
         self._left_alone_until = 0.0
         self._spent: dict[int, float] = {}  # when the windows end in which nothing is left
 
+    @property
+    def is_shared(self) -> bool:
+        """Tells if requests are counted in Redis, which takes time."""
+        return self._shared is not None
+
     async def count(self, token_id: int) -> RateLimitState:
-        """Counts one request, and tells where the token stands with it."""
-        state = self.spent(token_id) or await self._counted(token_id)
-        if state.is_over:
-            self._spent[token_id] = state.until
-        else:
-            self._spent.pop(token_id, None)
-        return state
+        """Counts one request; returns the state of the token with it."""
+        state = self.spent(token_id)
+        if state is not None:
+            return state
+        return self._counted(token_id, await self._in_redis(token_id))
+
+    def count_in_process(self, token_id: int) -> RateLimitState:
+        """Does the same in a plain call, without Redis."""
+        return self.spent(token_id) or self._counted(token_id, None)
 
     def spent(self, token_id: int) -> RateLimitState | None:
         """Where a token stands that has used up its window: there it stays until that ends."""
         until = self._spent.get(token_id, 0.0)
         return self._state(-1, until) if until > time.time() else None
 
-    async def _counted(self, token_id: int) -> RateLimitState:
-        count, until = await self._in_redis(token_id) or self._own.count(token_id)
-        return self._state(self._item.amount - count, until)
+    def _counted(self, token_id: int, shared: tuple[int, float] | None) -> RateLimitState:
+        """Uses the count of Redis, or the worker's own if there is none."""
+        count, until = shared or self._own.count(token_id)
+        state = self._state(self._item.amount - count, until)
+        if state.is_over:
+            self._spent[token_id] = until
+        else:
+            self._spent.pop(token_id, None)
+        return state
 
     async def _in_redis(self, token_id: int) -> tuple[int, float] | None:
         """The same as a worker's own windows tell; nothing while Redis is not there."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from gleanery.http.request import Request
+from gleanery.http import Request
 from gleanery.observability.logs import RequestLog
 from gleanery.observability.metrics import Counts
 

@@ -49,7 +49,7 @@ async def _stopped_when_gone(
     """Nobody waits for the sake of a client that has gone."""
 
     async def look_out() -> None:
-        await context.request.gone()
+        await context.request.disconnected()
         watch.stop()
 
     lookout = asyncio.create_task(look_out())

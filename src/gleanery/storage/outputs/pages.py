@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from gleanery.models.requests import OutputQuery
 from gleanery.storage import group_lock
-from gleanery.storage.database import Database, Page
+from gleanery.storage.database import Database, Page, PageRead
 from gleanery.storage.outputs.preparation import url_key
 from gleanery.values import countries
 
@@ -64,14 +64,20 @@ async def read_page(
     database: Database, organization_id: int, group: str, query: OutputQuery, cursor: int
 ) -> Page:
     """The outputs after the cursor, oldest change first. One statement, so one snapshot."""
+    read = page_read(organization_id, group, query, cursor)
+    page = await database.read_page(read.search, read.limit, read.values)
+    if not page.items:
+        await group_lock.must_exist(database, group)
+    return page
+
+
+def page_read(organization_id: int, group: str, query: OutputQuery, cursor: int) -> PageRead:
+    """Returns the read of the outputs after the cursor. The group may not exist."""
     search, values = _filtered(query.job_id, query.url, query.country, query.region)
     after = cursor
     if query.created_after is not None:  # a moment is a place in the change order
         after = max(after, query.created_after - 1)
-    page = await database.read_page(search, query.limit, (organization_id, group, after, *values))
-    if not page.items:
-        await group_lock.must_exist(database, group)
-    return page
+    return PageRead(organization_id, search, query.limit, (organization_id, group, after, *values))
 
 
 @lru_cache(maxsize=64)  # of values of any length

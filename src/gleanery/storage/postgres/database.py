@@ -15,7 +15,6 @@ from collections.abc import (
 )
 from contextlib import (
     AbstractAsyncContextManager,
-    AbstractContextManager,
     asynccontextmanager,
     nullcontext,
 )
@@ -164,7 +163,7 @@ class PostgresDatabase:
     """A ``Database`` on a PostgreSQL server."""
 
     engine = "postgres"
-    synchronous_reads = False
+    page_reader = None
     organization_id = NO_TENANT
 
     def __init__(self, url: str, pool_size: int) -> None:
@@ -253,9 +252,6 @@ class PostgresDatabase:
 
     def for_all_tenants(self) -> Database:
         return _PostgresRows(self, ALL_TENANTS)
-
-    def batch_reads(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
     async def schema_number(self) -> int:
         [[listed]] = await self.read("SELECT to_regclass('migrations') IS NOT NULL")
