@@ -25,7 +25,7 @@ help:
 	@echo "make bench      measure the service beside the limits and the peers; ARGS=pages measures a part"
 	@echo "make faults     do the damage that docs/reliability.md tells of; ARGS=failover does a part"
 	@echo "make long       run the tests that take their time"
-	@echo "make reference  write docs/reference.md anew"
+	@echo "make reference  update docs/reference.md and docs/settings.md"
 	@echo "make clean      remove what the other targets made"
 
 demo: $(VENV)/.runtime
@@ -76,6 +76,7 @@ format: $(VENV)/.dev
 
 reference: $(VENV)/.dev
 	$(BIN)/python -m gleanery.api.reference > docs/reference.md
+	$(BIN)/python -m gleanery.cli.settings_page docs/settings.md
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Gleanery needs Python 3.11 or newer; name one with make PYTHON=…")'

@@ -1,1 +1,1 @@
-"""Measures Gleanery beside the limits and the peers, on this machine, in one run."""
+"""Benchmark of Gleanery beside its theoretical limits and comparable services, in one run."""

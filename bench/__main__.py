@@ -1,4 +1,4 @@
-"""``make bench``: measures one part after the other and prints one table of ratios."""
+"""Command ``make bench``: runs the parts of the benchmark and prints one table of ratios."""
 
 from __future__ import annotations
 
@@ -8,53 +8,65 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from bench import commits, depth, files, filters, ingest, pages, process, results
-from bench.ground import ROOT, Ground, ground
-from bench.load import LOAD_CORE
+from bench import asgi_adapter, commits, depth, files, filters, ingest, pages, process, results
+from bench.environment import ROOT, Environment, open_environment
+from bench.load_generator import LOAD_CORE
 
-PARTS: dict[str, Callable[[Ground], None]] = {
-    "start": process.start,
+PARTS: dict[str, Callable[[Environment], None]] = {
+    "start": process.measure_startup,
     "ingest": ingest.measure,
     "commits": commits.measure,
     "files": files.measure,
     "pages": pages.measure,
-    "workers": pages.workers,
+    "workers": pages.measure_workers,
+    "asgi": asgi_adapter.measure,
     "depth": depth.measure,
     "filters": filters.measure,
-    "memory": process.memory,
+    "memory": process.measure_memory,
 }
 
 
 def main() -> int:
-    asked = _arguments()
-    with ground() as found:
-        os.sched_setaffinity(0, {LOAD_CORE})  # after PostgreSQL, which may use every core
-        failed = [name for name in asked.parts or PARTS if not _is_measured(name, found)]
-        print(results.table(found.notes.figures))
-        if asked.write:
-            results.write(ROOT / "docs" / "performance.md", found.notes.figures, found.notes.speeds)
+    arguments = _parse_arguments()
+    with open_environment() as environment:
+        os.sched_setaffinity(
+            0, {LOAD_CORE}
+        )  # after the start of PostgreSQL, which may use any core
+        failed = [name for name in arguments.parts or PARTS if not _run_part(name, environment)]
+        report = environment.report
+        print(results.table(report.results))
+        if arguments.write:
+            results.write(ROOT / "docs" / "performance.md", report.results, report.rates)
     return len(failed)
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"which to measure: {', '.join(PARTS)}; else all")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/")
-    asked = parser.parse_args()
-    if unknown := [name for name in asked.parts if name not in PARTS]:
-        parser.error(f"no such part: {', '.join(unknown)}")
-    if asked.write and asked.parts:
-        parser.error("--write needs all parts")
-    return asked
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure the service and print one table of ratios.",
+    )
+    parser.add_argument(
+        "parts", nargs="*", help=f"parts to measure: {', '.join(PARTS)} (default: all)"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the table to docs/performance.md"
+    )
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.parts if name not in PARTS]:
+        parser.error(f"unknown part: {', '.join(unknown)}; choose from {', '.join(PARTS)}")
+    if arguments.write and arguments.parts:
+        parser.error("--write requires all parts: name none")
+    return arguments
 
 
-def _is_measured(name: str, ground: Ground) -> bool:
-    """What the other parts found must not be lost with one that fails."""
+def _run_part(name: str, environment: Environment) -> bool:
+    """Run one part and return True on success. A failure does not end the run."""
     try:
-        PARTS[name](ground)
-    except Exception as why:
+        PARTS[name](environment)
+    except Exception as error:
         traceback.print_exc()
-        ground.notes.figure(f"the rest of {name}", None, None, f"{type(why).__name__}: {why}")
+        reason = f"{type(error).__name__}: {error}"
+        environment.report.add(f"remaining rows of {name}", None, None, reason)
         return False
     return True
 

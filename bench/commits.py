@@ -1,4 +1,4 @@
-"""Many clients that post one cookie each, beside the same with one commit for each cookie."""
+"""Measurement of group commit: many clients that post one cookie per request."""
 
 from __future__ import annotations
 
@@ -10,55 +10,63 @@ from uuid import uuid4
 
 import apsw
 
-from bench.ground import Ground
-from bench.ingest import new_sqlite
-from bench.load import SECONDS
-from bench.measuring import Turns
-from bench.nodes import Service
+from bench.deployments import Service
+from bench.environment import Environment
+from bench.ingest import create_sqlite_database
+from bench.load_generator import SECONDS
+from bench.measurement import Comparison
 from bench.results import at_least
 
-_TOGETHER, _APART, _DRIVER = "commits shared", "one commit each", "the driver, one by one"
-_CLIENTS = 16
+_GROUP_COMMIT, _NO_GROUP_COMMIT = "group commit", "one commit per request"
+_DRIVER = "driver, one commit per row"
+_CONNECTIONS = 16
 _INSERT = """
 INSERT INTO cookies
-    (organization_id, identity, sealed, updated, domain, host, name, path, secure, http_only)
+    (organization_id, identity, encrypted, updated, domain, host, name, path, secure, http_only)
 VALUES (1, ?, ?, ?, 'a.com', 'a.com', ?, '', 0, 0)
 """
 _VALUE = "v" * 100
-_SEAL_BYTES = 32
-"""What sealing adds to a value."""
+_ENCRYPTION_OVERHEAD = 32
+"""Bytes that encryption adds to a value."""
 
 
-def measure(ground: Ground) -> None:
-    connection = new_sqlite(ground, "commits-driver")
-    one, other = ground.empty("commits"), ground.empty("commits-apart")
-    with one.serving() as together, other.serving(module="bench.apart") as apart:
-        turns = Turns(
+def measure(environment: Environment) -> None:
+    connection = create_sqlite_database(environment, "commits-driver")
+    first = environment.new_deployment("commits")
+    second = environment.new_deployment("no-group-commit")
+    with (
+        first.serve() as group_commit,
+        second.serve(module="bench.no_group_commit") as no_group_commit,
+    ):
+        comparison = Comparison(
             {
-                _TOGETHER: partial(_posted, together),
-                _APART: partial(_posted, apart),
-                _DRIVER: partial(_one_by_one, connection),
+                _GROUP_COMMIT: partial(_post_cookies, group_commit),
+                _NO_GROUP_COMMIT: partial(_post_cookies, no_group_commit),
+                _DRIVER: partial(_insert_cookies, connection),
             }
         ).run()
     connection.close()
-    work = f"{_CLIENTS} connections posting a cookie each, SQLite, of"
-    ground.notes.ratio(f"{work} one commit a request", at_least(4), turns, _TOGETHER, _APART)
-    ground.notes.ratio(f"{work} the driver's single commits", None, turns, _TOGETHER, _DRIVER)
+    label = f"{_CONNECTIONS} connections that post one cookie per request, SQLite: ratio to"
+    report = environment.report
+    report.add_ratio(
+        f"{label} {_NO_GROUP_COMMIT}", at_least(4), comparison, _GROUP_COMMIT, _NO_GROUP_COMMIT
+    )
+    report.add_ratio(f"{label} the {_DRIVER}", None, comparison, _GROUP_COMMIT, _DRIVER)
 
 
-def _posted(service: Service) -> float:
-    """No cookie twice, in no round."""
+def _post_cookies(service: Service) -> float:
+    """Return requests per second. Every cookie is new, in every round."""
     cookie = {"domain": "a.com", "name": f"{uuid4().hex}-%d", "value": _VALUE}
-    return service.writes("/v1/cookies", json.dumps([cookie]), _CLIENTS)
+    return service.measure_posts("/v1/cookies", json.dumps([cookie]), _CONNECTIONS)
 
 
-def _one_by_one(connection: apsw.Connection) -> float:
-    """Every statement is a transaction, and waits for the disk."""
-    began, count = time.perf_counter(), 0
+def _insert_cookies(connection: apsw.Connection) -> float:
+    """Return rows per second. Every statement is a transaction and waits for the disk."""
+    start, count = time.perf_counter(), 0
     prefix = uuid4().hex
-    while time.perf_counter() - began < SECONDS:
-        sealed = os.urandom(len(_VALUE) + _SEAL_BYTES)
-        row = (os.urandom(32), sealed, time.time_ns() // 1000, f"{prefix}-{count}")
+    while time.perf_counter() - start < SECONDS:
+        encrypted = os.urandom(len(_VALUE) + _ENCRYPTION_OVERHEAD)
+        row = (os.urandom(32), encrypted, time.time_ns() // 1000, f"{prefix}-{count}")
         connection.execute(_INSERT, row)
         count += 1
-    return count / (time.perf_counter() - began)
+    return count / (time.perf_counter() - start)

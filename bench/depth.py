@@ -1,35 +1,44 @@
-"""Whether a page costs the same deep inside a group, and in a large one."""
+"""Measurement of page cost by position in a group and by group size."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from bench import data
-from bench.ground import Ground
-from bench.measuring import Notes, Turns
-from bench.nodes import Node
+from bench import dataset
+from bench.deployments import Deployment
+from bench.environment import Environment
+from bench.measurement import Comparison, Report
 from bench.results import at_most
 
-
-def measure(ground: Ground) -> None:
-    for engine, node in ground.nodes().items():
-        _note(ground.notes, engine, _turns(node))
+_FIRST, _LAST = "first tenth", "last tenth"
+_LARGE, _SMALL = f"group of {dataset.LARGE_SIZE:,}", f"group of {dataset.SMALL_SIZE:,}"
 
 
-def _turns(node: Node) -> Turns:
-    places = len(node.places(data.GROUP, 10))
-    asked = {
-        "first tenth": node.pages(data.GROUP, 10, slice(places // 10)),
-        "last tenth": node.pages(data.GROUP, 10, slice(-places // 10, None)),
-        f"of {data.MANY:,}": node.pages(data.GROUP, 10),
-        f"of {data.FEW:,}": node.pages("few", 10),
+def measure(environment: Environment) -> None:
+    for engine, deployment in environment.filled_deployments().items():
+        _add_ratios(environment.report, engine, _compare(deployment))
+
+
+def _compare(deployment: Deployment) -> Comparison:
+    count = len(deployment.cursors(dataset.LARGE_GROUP, 10))
+    paths = {
+        _FIRST: deployment.page_paths(dataset.LARGE_GROUP, 10, slice(count // 10)),
+        _LAST: deployment.page_paths(dataset.LARGE_GROUP, 10, slice(-count // 10, None)),
+        _LARGE: deployment.page_paths(dataset.LARGE_GROUP, 10),
+        _SMALL: deployment.page_paths(dataset.SMALL_GROUP, 10),
     }
-    with node.serving() as service:
-        return Turns({name: partial(service.reads, paths) for name, paths in asked.items()}).run()
+    with deployment.serve() as service:
+        return Comparison(
+            {name: partial(service.measure_reads, paths[name]) for name in paths}
+        ).run()
 
 
-def _note(notes: Notes, engine: str, turns: Turns) -> None:
-    work = f"{engine}: page in the last tenth of {data.MANY:,} times as slow as in the first"
-    notes.ratio(work, at_most(1.2), turns, "first tenth", "last tenth")
-    work = f"{engine}: page of a group of {data.MANY:,} times as slow as of {data.FEW:,}"
-    notes.ratio(work, at_most(1.2), turns, f"of {data.FEW:,}", f"of {data.MANY:,}")
+def _add_ratios(report: Report, engine: str, comparison: Comparison) -> None:
+    label = f"page in the {_LAST} of {dataset.LARGE_SIZE:,} outputs, {engine}"
+    report.add_ratio(
+        f"{label}: slowdown against the {_FIRST}", at_most(1.2), comparison, _FIRST, _LAST
+    )
+    label = f"page of a {_LARGE} outputs, {engine}"
+    report.add_ratio(
+        f"{label}: slowdown against a {_SMALL}", at_most(1.2), comparison, _SMALL, _LARGE
+    )

@@ -1,4 +1,4 @@
-"""What files cost: a page of outputs that name three uploaded files each, beside one without."""
+"""Measurement of file links: a page of outputs with three files each, and a page without files."""
 
 from __future__ import annotations
 
@@ -8,41 +8,47 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from bench import data
-from bench.ground import Ground
-from bench.measuring import Turns, say
-from bench.nodes import Service
+from bench import dataset
+from bench.deployments import Service
+from bench.environment import Environment
+from bench.measurement import Comparison, print_progress
 from bench.results import at_most
 
-_OUTPUTS = min(data.MANY, 5_000)
+_OUTPUTS = min(dataset.LARGE_SIZE, 5_000)
 _FILES = 3
 _LIMIT = 1000
+_WITHOUT, _WITH = "without files", "with files"
+_GROUPS = {_WITHOUT: "without", _WITH: "with"}
 
 
-def measure(ground: Ground) -> None:
-    node = ground.empty("files")
-    with node.serving() as service:
-        say(f"Uploading {_OUTPUTS * _FILES:,} files …")
-        service.fill("without", data.outputs(_OUTPUTS))
-        service.fill("with", list(_with_files(service)))  # a body that pauses would be given up
-        paths = {group: node.pages(group, _LIMIT) for group in ("without", "with")}
-        turns = Turns({group: partial(service.reads, paths[group]) for group in paths}).run()
-        size = {group: len(service.get(paths[group][0])) for group in paths}
-    work = f"{_LIMIT}-item page, SQLite, {_FILES} files an output, times as slow as none"
-    more = f"; {size['with'] / size['without']:.2f} times the bytes"
-    ground.notes.ratio(work, at_most(2), turns, "without", "with", more)
+def measure(environment: Environment) -> None:
+    deployment = environment.new_deployment("files")
+    with deployment.serve() as service:
+        print_progress(f"Uploading {_OUTPUTS * _FILES:,} files …")
+        service.store_outputs(_GROUPS[_WITHOUT], dataset.outputs(_OUTPUTS))
+        # A list: the uploads would pause a streamed body, and the service would time it out.
+        service.store_outputs(_GROUPS[_WITH], list(_outputs_with_files(service)))
+        paths = {name: deployment.page_paths(group, _LIMIT) for name, group in _GROUPS.items()}
+        comparison = Comparison(
+            {name: partial(service.measure_reads, paths[name]) for name in paths}
+        ).run()
+        size = {name: len(service.get(paths[name][0])) for name in paths}
+    label = f"{_LIMIT}-item page with {_FILES} files per output, SQLite: slowdown against no files"
+    suffix = f"; {size[_WITH] / size[_WITHOUT]:.2f} times the bytes"
+    environment.report.add_ratio(label, at_most(2), comparison, _WITHOUT, _WITH, suffix)
 
 
-def _with_files(service: Service) -> Iterator[dict[str, Any]]:
-    with ThreadPoolExecutor(8) as uploading:
-        ids = list(uploading.map(partial(_upload, service), range(_OUTPUTS * _FILES)))
-    for number, output in enumerate(data.outputs(_OUTPUTS)):
-        mine = ids[number * _FILES : (number + 1) * _FILES]
-        named = [{"field": f"images[{n}]", "id": file} for n, file in enumerate(mine)]
-        yield output | {"files": named}
+def _outputs_with_files(service: Service) -> Iterator[dict[str, Any]]:
+    with ThreadPoolExecutor(8) as executor:
+        ids = list(executor.map(partial(_upload, service), range(_OUTPUTS * _FILES)))
+    for number, output in enumerate(dataset.outputs(_OUTPUTS)):
+        output_ids = ids[number * _FILES : (number + 1) * _FILES]
+        references = [{"field": f"images[{n}]", "id": id_} for n, id_ in enumerate(output_ids)]
+        yield output | {"files": references}
 
 
 def _upload(service: Service, number: int) -> str:
+    """Upload one file and return its ID."""
     source = quote(f"https://shop.example/images/{number}.jpg", safe="")
     path = f"/v1/files?source_url={source}&filename={number}.jpg"
     return str(service.post(path, b"\xff\xd8\xff picture %d" % number, "image/jpeg")["id"])

@@ -1,4 +1,4 @@
-"""What filters cost: each, any two, two that never meet, and the newest by ``created_after``."""
+"""Measurement of filters: each alone, each pair, pairs without a match, and ``created_after``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import partial
 from itertools import combinations, permutations
 from urllib.parse import quote
 
-from bench import data
-from bench.ground import Ground
-from bench.load import NotMeasured
-from bench.measuring import Measure, Notes, Turns
-from bench.nodes import Node, Service, moment
+from bench import dataset
+from bench.deployments import Deployment, Service, cursor_timestamp
+from bench.environment import Environment
+from bench.load_generator import NotMeasured
+from bench.measurement import Comparison, MeasureRate, Report
 from bench.results import at_most
 
 _RARE = {
@@ -22,104 +22,121 @@ _RARE = {
 }
 _COMMON = {"job_id": "catalogue-1", "country": "Germany", "region": "DE-BY"}
 _NEWEST = 100
-_NONE = "no filter"
+_NO_FILTER = "no filter"
 
 
-def measure(ground: Ground) -> None:
-    for engine, node in ground.nodes().items():
-        with node.serving() as service:
-            work = f"{engine}: every filter, and any two, times as slow as none"
-            _note_slowest(ground.notes, work, _any(node, service))
-            work = f"{engine}: a common value and a rare one that never meet, times as slow as none"
-            _note_slowest(ground.notes, work, _in_vain(node, service))
-            turns = _newest(node, service)
-        work = f"{engine}: created_after for the last {_NEWEST} of all, times as slow as none"
-        ground.notes.ratio(work, at_most(2), turns, _NONE, "created_after")
+def measure(environment: Environment) -> None:
+    report = environment.report
+    for engine, deployment in environment.filled_deployments().items():
+        with deployment.serve() as service:
+            label = f"each filter and each pair of filters, {engine}"
+            _add_slowest(report, label, _compare_matching(deployment, service))
+            label = f"a common and a rare value without a common match, {engine}"
+            _add_slowest(report, label, _compare_without_match(deployment, service))
+            comparison = _compare_newest(deployment, service)
+        label = f"created_after for the newest {_NEWEST} outputs, {engine}: slowdown against"
+        report.add_ratio(
+            f"{label} {_NO_FILTER}", at_most(2), comparison, _NO_FILTER, "created_after"
+        )
 
 
-def _any(node: Node, service: Service) -> Turns:
-    turns = Turns({_NONE: partial(service.reads, node.pages(data.GROUP, 10))})
-    for name, queries in _filters(node.places(data.GROUP, 10)).items():
-        turns.add(name, partial(_filtered, service, queries, 10))
-    return turns.run()
+def _compare_matching(deployment: Deployment, service: Service) -> Comparison:
+    paths = deployment.page_paths(dataset.LARGE_GROUP, 10)
+    comparison = Comparison({_NO_FILTER: partial(service.measure_reads, paths)})
+    for name, queries in _matching_queries(deployment.cursors(dataset.LARGE_GROUP, 10)).items():
+        comparison.add(name, partial(_prepare, service, queries, 10))
+    return comparison.run()
 
 
-def _filters(places: list[int]) -> dict[str, list[str]]:
-    """Each finds ten outputs at least: the rare ones lie far apart in the group.
+def _matching_queries(cursors: list[int]) -> dict[str, list[str]]:
+    """Return the queries by name of their filters. Each query matches at least ten outputs.
 
-    A place before the first of them leaves them all, and the longest way to search in vain.
+    The rare outputs are far apart. A cursor before the first of them keeps all ten in the result
+    and makes the search as long as possible.
     """
-    before = _before_the_rare(places)
-    early = [f"created_after={moment(place)}" for place in before]
-    single = {name: _said(name, value) for name, value in _RARE.items()}
-    double = {f"{a} and {b}": f"{single[a]}&{single[b]}" for a, b in combinations(single, 2)}
+    early = _before_rare_outputs(cursors)
+    single = {name: _parameter(name, value) for name, value in _RARE.items()}
+    pairs = {f"{a} and {b}": f"{single[a]}&{single[b]}" for a, b in combinations(single, 2)}
     return {
-        **{name: _from(before, query) for name, query in (single | double).items()},
-        "created_after": [f"created_after={moment(place)}" for place in places],
+        **{name: _with_cursors(early, query) for name, query in (single | pairs).items()},
+        "created_after": _created_after(cursors),
         **{
-            f"{name} and created_after": [f"{query}&{since}" for since in early]
+            f"{name} and created_after": [f"{query}&{since}" for since in _created_after(early)]
             for name, query in single.items()
         },
     }
 
 
-def _before_the_rare(places: list[int]) -> list[int]:
-    return places[: len(places) // (4 * data.RARE)]
+def _before_rare_outputs(cursors: list[int]) -> list[int]:
+    return cursors[: len(cursors) // (4 * dataset.RARE_MATCHES)]
 
 
-def _from(places: list[int], query: str) -> list[str]:
-    """The same from different cursors, as a client that pages would ask."""
-    return [f"{query}&cursor={place}" for place in places]
+def _with_cursors(cursors: list[int], query: str) -> list[str]:
+    """Repeat the query with different cursors, as a client that reads page after page does."""
+    return [f"{query}&cursor={cursor}" for cursor in cursors]
 
 
-def _in_vain(node: Node, service: Service) -> Turns:
-    """The common value is the wrong one to search by. One connection: it may take long."""
-    places = node.places(data.GROUP, 10)
-    turns = Turns({_NONE: partial(service.reads, node.pages(data.GROUP, 10), 1)})
-    for one, two in permutations(_RARE, 2):
-        if one in _COMMON:
-            query = f"{_said(one, _COMMON[one])}&{_said(two, _RARE[two])}"
-            name = f"common {one} and rare {two}"
-            queries = _from(_before_the_rare(places), query)
-            turns.add(name, partial(_filtered, service, queries, 10, found=0, connections=1))
-    return turns.run()
+def _created_after(cursors: list[int]) -> list[str]:
+    return [f"created_after={cursor_timestamp(cursor)}" for cursor in cursors]
 
 
-def _newest(node: Node, service: Service) -> Turns:
-    turns = Turns({_NONE: partial(service.reads, node.pages(data.GROUP, _NEWEST))})
-    since = moment(node.order(data.GROUP)[-_NEWEST])
-    # The cursors lie before that moment: they change the request, not the answer.
-    cursors = node.places(data.GROUP, _NEWEST)
-    queries = [f"created_after={since}&cursor={cursor}" for cursor in cursors]
-    turns.add("created_after", partial(_filtered, service, queries, _NEWEST))
-    return turns.run()
+def _compare_without_match(deployment: Deployment, service: Service) -> Comparison:
+    """Compare pairs for which a search by the common value is slow.
+
+    One connection is enough, because a request may take long.
+    """
+    cursors = _before_rare_outputs(deployment.cursors(dataset.LARGE_GROUP, 10))
+    paths = deployment.page_paths(dataset.LARGE_GROUP, 10)
+    comparison = Comparison({_NO_FILTER: partial(service.measure_reads, paths, 1)})
+    for common, rare in permutations(_RARE, 2):
+        if common in _COMMON:
+            query = f"{_parameter(common, _COMMON[common])}&{_parameter(rare, _RARE[rare])}"
+            queries = _with_cursors(cursors, query)
+            prepare = partial(_prepare, service, queries, 10, expected=0, connections=1)
+            comparison.add(f"common {common} and rare {rare}", prepare)
+    return comparison.run()
 
 
-def _said(name: str, value: str) -> str:
+def _compare_newest(deployment: Deployment, service: Service) -> Comparison:
+    paths = deployment.page_paths(dataset.LARGE_GROUP, _NEWEST)
+    comparison = Comparison({_NO_FILTER: partial(service.measure_reads, paths)})
+    [since] = _created_after([deployment.sequence_numbers(dataset.LARGE_GROUP)[-_NEWEST]])
+    # The cursors are older than that timestamp: they change the request, not the response.
+    queries = _with_cursors(deployment.cursors(dataset.LARGE_GROUP, _NEWEST), since)
+    comparison.add("created_after", partial(_prepare, service, queries, _NEWEST))
+    return comparison.run()
+
+
+def _parameter(name: str, value: str) -> str:
     return f"{name}={quote(value, safe='')}"
 
 
-def _filtered(
+def _prepare(
     service: Service,
     queries: list[str],
     limit: int,
-    found: int | None = None,
+    expected: int | None = None,
     connections: int = 16,
-) -> Measure:
-    """Pages that find just so much, else full ones: with less they would seem cheaper."""
-    paths = [f"/v1/outputs/{data.GROUP}?limit={limit}&{query}" for query in queries]
-    expected = limit if found is None else found
+) -> MeasureRate:
+    """Check that the queries find the expected number of outputs; by default a full page.
+
+    A page with fewer outputs would be cheaper and would falsify the comparison.
+    """
+    paths = [f"/v1/outputs/{dataset.LARGE_GROUP}?limit={limit}&{query}" for query in queries]
+    expected = limit if expected is None else expected
     for path in (paths[0], paths[-1]):
         items = json.loads(service.get(path))["items"]
         if len(items) != expected:
-            raise NotMeasured(f"finds {len(items)} outputs, not {expected}")
-    return partial(service.reads, paths, connections)
+            raise NotMeasured(f"the query finds {len(items)} outputs instead of {expected}")
+    return partial(service.measure_reads, paths, connections)
 
 
-def _note_slowest(notes: Notes, work: str, turns: Turns) -> None:
-    if missing := turns.missing(turns.gaps):
-        notes.figure(work, at_most(3), None, missing)
+def _add_slowest(report: Report, label: str, comparison: Comparison) -> None:
+    label = f"{label}: largest slowdown against {_NO_FILTER}"
+    if reasons := comparison.failure_reasons(comparison.failures):
+        report.add(label, at_most(3), None, reasons)
         return
-    filters = {name: rate for name, rate in turns.best.items() if name != _NONE}
+    filters = {name: rate for name, rate in comparison.best.items() if name != _NO_FILTER}
     slowest = min(filters, key=lambda name: filters[name])
-    notes.ratio(work, at_most(3), turns, _NONE, slowest, f" is the slowest of {len(filters)}")
+    suffix = f" (slowest of {len(filters)})"
+    report.add_ratio(label, at_most(3), comparison, _NO_FILTER, slowest, suffix)

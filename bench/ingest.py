@@ -1,4 +1,4 @@
-"""Storing outputs in batches, new and again, beside the same rows by the bare driver."""
+"""Measurement of ingest: batches of new and of unchanged outputs, and the same rows by a driver."""
 
 from __future__ import annotations
 
@@ -13,88 +13,94 @@ from typing import Any
 import apsw
 import asyncpg
 
-from bench import data
-from bench.ground import ENGINES, ROOT, Ground
-from bench.measuring import Notes, Turns
-from bench.nodes import Node, Service
+from bench import dataset
+from bench.deployments import Deployment, Service
+from bench.environment import ENGINES, ROOT, Environment
+from bench.measurement import Comparison, Report
 from bench.results import at_least
 
-_OUTPUTS = min(data.MANY, 30_000)
-_BATCH = 1000
-_SCHEMA = ROOT / "src" / "gleanery" / "store" / "schema"
-_DRIVER = "the driver"
+_OUTPUTS = min(dataset.LARGE_SIZE, 30_000)
+_BATCH_SIZE = 1000
+_SCHEMA = ROOT / "src" / "gleanery" / "storage" / "schema"
+_NEW, _UNCHANGED, _DRIVER = "new outputs", "unchanged outputs", "bare driver"
 
 
-def measure(ground: Ground) -> None:
+def measure(environment: Environment) -> None:
     for engine in ENGINES:
-        node = ground.empty("ingest", engine)
-        with node.serving() as service:
-            turns = _turns(ground, node, service)
-        _note(ground.notes, engine, turns)
+        deployment = environment.new_deployment("ingest", engine)
+        with deployment.serve() as service:
+            comparison = _compare(environment, deployment, service)
+        _add_ratios(environment.report, engine, comparison)
 
 
-def _turns(ground: Ground, node: Node, service: Service) -> Turns:
-    """In this order: what is sent again, and what the driver writes, has to be there first."""
-    outputs = data.outputs(_OUTPUTS)
-    batches = iter(lambda: list(islice(outputs, _BATCH)), [])
-    bodies = [json.dumps(batch).encode() for batch in batches]
-    made: list[str] = []
+def _compare(environment: Environment, deployment: Deployment, service: Service) -> Comparison:
+    """Measure in this order: the second and the third candidate need the outputs of the first."""
+    bodies = _request_bodies()
+    groups: list[str] = []
 
-    def created() -> float:
-        made.append(f"round-{len(made)}")
-        return _stored(service, made[-1], bodies)
+    def store_new() -> float:
+        groups.append(f"round-{len(groups)}")
+        return _store(service, groups[-1], bodies)
 
-    def again() -> float:
-        return _stored(service, made[-1], bodies)
+    def store_unchanged() -> float:
+        return _store(service, groups[-1], bodies)
 
-    def by_the_driver() -> float:
-        if node.database is None:
-            return _bare_sqlite(ground, node, f"driver-{len(made)}")
-        return asyncio.run(_bare_postgres(ground, node.database, f"driver_{len(made)}"))
+    def insert_rows() -> float:
+        if deployment.database is None:
+            return _insert_into_sqlite(environment, deployment, f"driver-{len(groups)}")
+        name = f"driver_{len(groups)}"
+        return asyncio.run(_insert_into_postgres(environment, deployment.database, name))
 
-    return Turns({"created": created, "again": again, _DRIVER: by_the_driver}).run()
-
-
-def _stored(service: Service, group: str, bodies: list[bytes]) -> float:
-    return _rate(bodies, partial(service.post, f"/v1/outputs/{group}"))
+    return Comparison({_NEW: store_new, _UNCHANGED: store_unchanged, _DRIVER: insert_rows}).run()
 
 
-def _rate(batches: Iterable[Any], store: Callable[[Any], Any]) -> float:
-    began = time.perf_counter()
+def _request_bodies() -> list[bytes]:
+    outputs = dataset.outputs(_OUTPUTS)
+    batches = iter(lambda: list(islice(outputs, _BATCH_SIZE)), [])
+    return [json.dumps(batch).encode() for batch in batches]
+
+
+def _store(service: Service, group: str, bodies: list[bytes]) -> float:
+    return _measure_rate(bodies, partial(service.post, f"/v1/outputs/{group}"))
+
+
+def _measure_rate(batches: Iterable[Any], store: Callable[[Any], Any]) -> float:
+    """Return outputs per second."""
+    start = time.perf_counter()
     for batch in batches:
         store(batch)
-    return _OUTPUTS / (time.perf_counter() - began)
+    return _OUTPUTS / (time.perf_counter() - start)
 
 
-def _note(notes: Notes, engine: str, turns: Turns) -> None:
-    work = f"{engine}: ingest in batches of {_BATCH}, of the bare driver"
-    notes.ratio(work, at_least(0.4), turns, "created", _DRIVER)
-    work = f"{engine}: re-scrape with nothing changed against creating"
-    notes.ratio(work, at_least(2), turns, "again", "created")
+def _add_ratios(report: Report, engine: str, comparison: Comparison) -> None:
+    label = f"ingest in batches of {_BATCH_SIZE}, {engine}: ratio to the bare driver"
+    report.add_ratio(label, at_least(0.4), comparison, _NEW, _DRIVER)
+    label = f"re-scrape without changes, {engine}: ratio to new outputs"
+    report.add_ratio(label, at_least(2), comparison, _UNCHANGED, _NEW)
 
 
 _FIRST_GROUP = "SELECT * FROM outputs WHERE group_id = (SELECT min(id) FROM groups) ORDER BY id"
 
 
-def _bare_sqlite(ground: Ground, node: Node, name: str) -> float:
-    source = apsw.Connection(str(node.folder / "gleanery.sqlite"))
+def _insert_into_sqlite(environment: Environment, deployment: Deployment, name: str) -> float:
+    source = apsw.Connection(str(deployment.folder / "gleanery.sqlite"))
     rows = source.execute(_FIRST_GROUP).fetchall()
     source.close()
-    connection = new_sqlite(ground, name)
+    connection = create_sqlite_database(environment, name)
     insert = f"INSERT INTO outputs VALUES ({','.join('?' * len(rows[0]))})"
 
     def store(batch: list[Any]) -> None:
         with connection:
             connection.executemany(insert, batch)
 
-    rate = _rate(_cut(rows), store)
+    rate = _measure_rate(_batches(rows), store)
     connection.close()
     return rate
 
 
-def new_sqlite(ground: Ground, name: str) -> apsw.Connection:
-    """An empty database with our tables, as the service itself would open it."""
-    connection = apsw.Connection(str(ground.folder(name) / "bare.sqlite"))
+def create_sqlite_database(environment: Environment, name: str) -> apsw.Connection:
+    """Create an empty database with the tables and the settings of the service."""
+    connection = apsw.Connection(str(environment.new_folder(name) / "bare.sqlite"))
     connection.pragma("page_size", 16 * 1024)
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", "FULL")
@@ -102,23 +108,23 @@ def new_sqlite(ground: Ground, name: str) -> apsw.Connection:
     return connection
 
 
-async def _bare_postgres(ground: Ground, database: str, name: str) -> float:
+async def _insert_into_postgres(environment: Environment, database: str, name: str) -> float:
     source = await asyncpg.connect(database)
-    found = await source.fetch(_FIRST_GROUP)
+    rows = await source.fetch(_FIRST_GROUP)
     await source.close()
-    connection = await asyncpg.connect(ground.database(name))
+    connection = await asyncpg.connect(environment.new_database(name))
     await connection.execute((_SCHEMA / "postgres.sql").read_text())
-    columns = list(found[0].keys())
-    places = ",".join(f"${number + 1}" for number in range(len(columns)))
-    insert = f"INSERT INTO outputs ({','.join(columns)}) VALUES ({places})"
-    began = time.perf_counter()
-    for batch in _cut([tuple(row) for row in found]):
+    columns = list(rows[0].keys())
+    parameters = ",".join(f"${number + 1}" for number in range(len(columns)))
+    insert = f"INSERT INTO outputs ({','.join(columns)}) VALUES ({parameters})"
+    start = time.perf_counter()
+    for batch in _batches([tuple(row) for row in rows]):
         async with connection.transaction():
             await connection.executemany(insert, batch)
-    rate = len(found) / (time.perf_counter() - began)
+    rate = len(rows) / (time.perf_counter() - start)
     await connection.close()
     return rate
 
 
-def _cut(rows: list[Any]) -> Iterable[list[Any]]:
-    return [rows[start : start + _BATCH] for start in range(0, len(rows), _BATCH)]
+def _batches(rows: list[Any]) -> Iterable[list[Any]]:
+    return [rows[start : start + _BATCH_SIZE] for start in range(0, len(rows), _BATCH_SIZE)]

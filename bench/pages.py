@@ -1,4 +1,4 @@
-"""A page beside the same bytes from bare ASGI and nginx, beside the peers, and from two workers."""
+"""Measurement of pages beside bare ASGI, nginx and the peers, and with two workers."""
 
 from __future__ import annotations
 
@@ -7,96 +7,114 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench import data, peers, servers
-from bench.ground import ENGINES, Ground
-from bench.load import requests_per_second
-from bench.measuring import Measure, Notes, Turns
-from bench.nodes import Node, Service
+from bench import dataset, peers, servers
+from bench.deployments import Deployment, Service
+from bench.environment import ENGINES, Environment
+from bench.load_generator import measure_gets
+from bench.measurement import Comparison, MeasureRate, Report
 from bench.results import at_least
 
-_OF_BARE = {
+_BARE_ASGI_TARGETS = {
     (10, "SQLite"): at_least(0.45),
     (10, "PostgreSQL"): at_least(0.20),
     (1000, "SQLite"): at_least(0.30),
     (1000, "PostgreSQL"): at_least(0.20),
 }
-_OF_THE_BEST_PEER = at_least(20)
+_BEST_PEER_TARGET = at_least(20)
 
 
-def measure(ground: Ground) -> None:
+def measure(environment: Environment) -> None:
     for limit in (10, 1000):
-        turns = _turns(ground, limit)
-        fastest_first = sorted(turns.best.items(), key=lambda pair: -pair[1])
-        ground.notes.speeds[f"{limit} items a page"] = dict(fastest_first)
-        _note(ground.notes, f"{limit}-item page", limit, turns)
+        comparison = _compare(environment, limit)
+        fastest_first = sorted(comparison.best.items(), key=lambda pair: -pair[1])
+        environment.report.rates[f"{limit} items per page"] = dict(fastest_first)
+        _add_ratios(environment.report, limit, comparison)
 
 
-def _turns(ground: Ground, limit: int) -> Turns:
-    turns, folder = Turns(), ground.folder(f"web-{limit}")
+def _compare(environment: Environment, limit: int) -> Comparison:
+    comparison, folder = Comparison(), environment.new_folder(f"web-{limit}")
     with ExitStack() as stack:
-        for engine, node in ground.nodes().items():
-            service = stack.enter_context(node.serving())
-            turns.add(f"Gleanery, {engine}", partial(_ours, node, service, limit, folder))
-        turns.add("bare ASGI", partial(_bare, stack, folder))
-        turns.add("nginx", partial(_nginx, stack, folder))
+        for engine, deployment in environment.filled_deployments().items():
+            service = stack.enter_context(deployment.serve())
+            prepare = partial(_prepare_gleanery, deployment, service, limit, folder)
+            comparison.add(_gleanery(engine), prepare)
+        comparison.add("bare ASGI", partial(_start_bare_asgi, stack, folder))
+        comparison.add("nginx", partial(_start_nginx, stack, folder))
         for peer in peers.PEERS:
-            database = ground.database(f"{peer.name.split(',')[0].lower()}_{limit}")
-            turns.add(peer.name, partial(_peer, stack, peer, folder, database, limit))
-        return turns.run()
+            database = environment.new_database(f"{peer.name.split()[0].lower()}_{limit}")
+            comparison.add(peer.name, partial(_start_peer, stack, peer, folder, database, limit))
+        return comparison.run()
 
 
-def _ours(node: Node, service: Service, limit: int, folder: Path) -> Measure:
-    """Leaves a page in the folder, for those who only have to send it."""
-    same = json.loads(service.get(node.pages("few", limit)[0]))["items"]
-    peers.must_be_the_records([item | {"job_id": item["root_job_id"]} for item in same], 1, limit)
-    paths = node.pages(data.GROUP, limit)
+def _gleanery(engine: str) -> str:
+    return f"Gleanery on {engine}"
+
+
+def _prepare_gleanery(
+    deployment: Deployment, service: Service, limit: int, folder: Path
+) -> MeasureRate:
+    """Check the records, and save a page in the folder for bare ASGI and nginx."""
+    path = deployment.page_paths(dataset.SMALL_GROUP, limit)[0]
+    items = json.loads(service.get(path))["items"]
+    peers.check_records([item | {"job_id": item["root_job_id"]} for item in items], 1, limit)
+    paths = deployment.page_paths(dataset.LARGE_GROUP, limit)
     (folder / "page.json").write_bytes(service.get(paths[0]))
-    return partial(service.reads, paths)
+    return partial(service.measure_reads, paths)
 
 
-def _bare(stack: ExitStack, folder: Path) -> Measure:
-    url = stack.enter_context(servers.bare(folder / "page.json"))
-    return partial(requests_per_second, url, ["/"])
+def _start_bare_asgi(stack: ExitStack, folder: Path) -> MeasureRate:
+    url = stack.enter_context(servers.bare_asgi(folder / "page.json"))
+    return partial(measure_gets, url, ["/"])
 
 
-def _nginx(stack: ExitStack, folder: Path) -> Measure:
+def _start_nginx(stack: ExitStack, folder: Path) -> MeasureRate:
     url = stack.enter_context(servers.nginx(folder))
-    return partial(requests_per_second, url, ["/page.json"])
+    return partial(measure_gets, url, ["/page.json"])
 
 
-def _peer(stack: ExitStack, peer: peers.Peer, folder: Path, database: str, limit: int) -> Measure:
-    url = stack.enter_context(peer.serving(folder, database))
-    return peer.measure(url, limit)
+def _start_peer(
+    stack: ExitStack, peer: peers.Peer, folder: Path, database: str, limit: int
+) -> MeasureRate:
+    url = stack.enter_context(peer.serve(folder, database))
+    return peer.prepare(url, limit)
 
 
-def _note(notes: Notes, page: str, limit: int, turns: Turns) -> None:
+def _add_ratios(report: Report, limit: int, comparison: Comparison) -> None:
+    page = f"{limit}-item page"
     for engine in ENGINES:
-        target = _OF_BARE[limit, engine]
-        work = f"{page}, {engine}, of bare ASGI"
-        notes.ratio(work, target, turns, f"Gleanery, {engine}", "bare ASGI")
-    names = [peer.name for peer in peers.PEERS]
-    for name in ("nginx", *names):
-        notes.ratio(f"{page}, SQLite, of {name}", None, turns, "Gleanery, SQLite", name)
-    _note_the_best(notes, f"{page}, SQLite, of the best peer", turns, names)
+        target = _BARE_ASGI_TARGETS[limit, engine]
+        label = f"{page}, {engine}: ratio to bare ASGI"
+        report.add_ratio(label, target, comparison, _gleanery(engine), "bare ASGI")
+    peer_names = [peer.name for peer in peers.PEERS]
+    for name in ("nginx", *peer_names):
+        label = f"{page}, SQLite: ratio to {name}"
+        report.add_ratio(label, None, comparison, _gleanery("SQLite"), name)
+    _add_best_peer(report, f"{page}, SQLite: ratio to the best peer", comparison, peer_names)
 
 
-def _note_the_best(notes: Notes, work: str, turns: Turns, names: list[str]) -> None:
-    measured = [name for name in names if name in turns.best]
-    missing = turns.missing(names)
+def _add_best_peer(
+    report: Report, label: str, comparison: Comparison, peer_names: list[str]
+) -> None:
+    measured = [name for name in peer_names if name in comparison.best]
+    reasons = comparison.failure_reasons(peer_names)
     if not measured:
-        notes.figure(work, _OF_THE_BEST_PEER, None, missing)
+        report.add(label, _BEST_PEER_TARGET, None, reasons)
         return
-    best = max(measured, key=lambda name: turns.best[name])
-    more = f"; without {missing}" if missing else ""
-    notes.ratio(work, _OF_THE_BEST_PEER, turns, "Gleanery, SQLite", best, more)
+    best = max(measured, key=lambda name: comparison.best[name])
+    suffix = f"; without {reasons}" if reasons else ""
+    report.add_ratio(label, _BEST_PEER_TARGET, comparison, _gleanery("SQLite"), best, suffix)
 
 
-def workers(ground: Ground) -> None:
-    """On all cores, which the load shares with them."""
-    node = ground.node("SQLite")
-    paths = node.pages(data.GROUP, 10)
-    with node.serving(core=None) as one, node.serving(workers=2, core=None) as two:
-        turns = Turns({"two": partial(two.reads, paths, 32), "one": partial(one.reads, paths, 32)})
-        turns.run()
-    work = "two workers against one, 10-item page"
-    ground.notes.ratio(work, at_least(1), turns, "two", "one")
+def measure_workers(environment: Environment) -> None:
+    """Compare two workers with one. They run on all cores and share these with wrk."""
+    deployment = environment.filled_deployment("SQLite")
+    paths = deployment.page_paths(dataset.LARGE_GROUP, 10)
+    with deployment.serve(core=None) as one, deployment.serve(workers=2, core=None) as two:
+        comparison = Comparison(
+            {
+                "two workers": partial(two.measure_reads, paths, 32),
+                "one worker": partial(one.measure_reads, paths, 32),
+            }
+        ).run()
+    label = "10-item page, SQLite, two workers: ratio to one worker"
+    environment.report.add_ratio(label, at_least(1), comparison, "two workers", "one worker")

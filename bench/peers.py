@@ -1,4 +1,4 @@
-"""The peers: how each is filled with the same records, started, and asked for a page of them."""
+"""Comparable services (peers): fills each with the same records and asks for the same pages."""
 
 from __future__ import annotations
 
@@ -17,52 +17,55 @@ from typing import Any
 
 import asyncpg
 
-from bench import data, servers
-from bench.load import NotMeasured, requests_per_second
-from bench.measuring import Measure
+from bench import dataset, servers
+from bench.load_generator import NotMeasured, measure_gets
+from bench.measurement import MeasureRate
 
 Record = dict[str, Any]
-_PLACES = range(0, data.FEW - 1000, 37)
+_OFFSETS = range(0, dataset.SMALL_SIZE - 1000, 37)
+_FIELDS = ("job_id", "source_url", "data", "tags")
+"""Fields of an output that Gleanery returns unchanged. The peers store only these."""
 
 
 def records() -> Iterator[Record]:
-    """What every peer holds: of an output, what Gleanery gives back of it as it was sent."""
-    for output in data.outputs(data.FEW):
-        yield {name: output[name] for name in ("job_id", "source_url", "data", "tags")}
+    """Generate the records that every peer holds."""
+    for output in dataset.outputs(dataset.SMALL_SIZE):
+        yield {name: output[name] for name in _FIELDS}
 
 
 @dataclass(frozen=True)
 class Peer:
     name: str
-    serving: Callable[[Path, str], AbstractContextManager[str]]
-    """Its address, given a folder and a PostgreSQL database, both empty."""
-    page: Callable[[int, int], str]
-    """The path of a page: of how many records, after how many."""
-    found: Callable[[Any], list[Record]]
-    """The records in an answer."""
+    serve: Callable[[Path, str], AbstractContextManager[str]]
+    """Runs the peer with a folder and an empty PostgreSQL database; yields its URL."""
+    page_path: Callable[[int, int], str]
+    """Returns the path of a page, given the number of records and the offset."""
+    parse_page: Callable[[Any], list[Record]]
+    """Returns the records of a response."""
     token: str | None = None
 
-    def measure(self, url: str, limit: int) -> Measure:
-        """Refuses one that gives other records than it should."""
-        place = _PLACES[len(_PLACES) // 2]
+    def prepare(self, url: str, limit: int) -> MeasureRate:
+        """Check a page of the peer and return its measurement."""
+        offset = _OFFSETS[len(_OFFSETS) // 2]
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        request = urllib.request.Request(url + self.page(limit, place), headers=headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            must_be_the_records(self.found(json.load(answer)), place, limit)
-        paths = [self.page(limit, place) for place in _PLACES]
-        return partial(requests_per_second, url, paths, self.token)
+        request = urllib.request.Request(url + self.page_path(limit, offset), headers=headers)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            check_records(self.parse_page(json.load(response)), offset, limit)
+        paths = [self.page_path(limit, offset) for offset in _OFFSETS]
+        return partial(measure_gets, url, paths, self.token)
 
 
-def must_be_the_records(found: list[Record], place: int, limit: int) -> None:
-    kept = [{name: one[name] for name in ("job_id", "source_url", "data", "tags")} for one in found]
-    if kept != list(islice(records(), place, place + limit)):
-        raise NotMeasured(f"a page of {limit} holds other records than the ones stored")
+def check_records(page: list[Record], offset: int, limit: int) -> None:
+    """Raise NotMeasured unless the page holds exactly the records at this offset."""
+    actual = [{name: record[name] for name in _FIELDS} for record in page]
+    if actual != list(islice(records(), offset, offset + limit)):
+        raise NotMeasured(f"a page of {limit} does not hold the stored records")
 
 
-# --- a table in SQLite, for two of them ---
+# --- SQLite table, for the FastAPI baseline and Datasette ---
 
 
-def _table(folder: Path) -> Path:
+def _create_table(folder: Path) -> Path:
     path = folder / "peers.sqlite"
     if path.exists():
         return path
@@ -76,32 +79,32 @@ def _table(folder: Path) -> Path:
         connection.executemany(
             "INSERT INTO outputs (job_id, source_url, data, tags) VALUES (?, ?, ?, ?)",
             (
-                (one["job_id"], one["source_url"], json.dumps(one["data"]), json.dumps(one["tags"]))
-                for one in records()
+                (row["job_id"], row["source_url"], json.dumps(row["data"]), json.dumps(row["tags"]))
+                for row in records()
             ),
         )
     connection.close()
     return path
 
 
-def _usual(folder: Path, _: str) -> AbstractContextManager[str]:
-    table = str(_table(folder))
-    return servers.uvicorn("bench.usual:app", servers.peer("python"), BENCH_DATABASE=table)
+def _fastapi_baseline(folder: Path, _: str) -> AbstractContextManager[str]:
+    python, database = servers.peer_program("python"), str(_create_table(folder))
+    return servers.uvicorn("bench.fastapi_baseline:app", python, BENCH_DATABASE=database)
 
 
 def _datasette(folder: Path, _: str) -> AbstractContextManager[str]:
-    return servers.datasette(_table(folder))
+    return servers.datasette(_create_table(folder))
 
 
-def _rows(answer: Any) -> list[Record]:
-    """Datasette gives JSON in a column as text."""
-    parsed = ("data", "tags")
-    return [row | {name: json.loads(row[name]) for name in parsed} for row in answer["rows"]]
+def _parse_datasette_page(page: Any) -> list[Record]:
+    """Return the records. Datasette returns a JSON column as text."""
+    columns = ("data", "tags")
+    return [row | {name: json.loads(row[name]) for name in columns} for row in page["rows"]]
 
 
 # --- Kinto ---
 
-_KINTO = """
+_KINTO_SETTINGS = """
 [app:main]
 use = egg:kinto
 kinto.storage_backend = kinto.core.storage.postgresql
@@ -118,13 +121,13 @@ host = 127.0.0.1
 port = {port}
 """
 _COLLECTION = "/buckets/b/collections/c"
-_FIRST = 1_700_000_000_000
-"""Kinto pages by the millisecond of the last change: record n has this one and n seconds."""
-_INSERT = """
+_FIRST_CHANGE = 1_700_000_000_000
+"""Kinto pages by the last change, in milliseconds. Record n changed n seconds after this time."""
+_INSERT_OBJECT = """
 INSERT INTO objects (id, parent_id, resource_name, last_modified, data, deleted)
 VALUES ($1, $2, $3, from_epoch($4), $5::jsonb, false)
 """
-_ALLOW = """
+_ALLOW_READS = """
 INSERT INTO access_control_entries (object_id, permission, principal)
 VALUES ('/buckets/b', 'read', 'system.Everyone')
 """
@@ -134,57 +137,63 @@ VALUES ('/buckets/b', 'read', 'system.Everyone')
 def _kinto(folder: Path, database: str) -> Iterator[str]:
     port = servers.free_port()
     ini = folder / "kinto.ini"
-    ini.write_text(_KINTO.format(database=database.replace("%", "%%"), port=port))
-    migrate = [str(servers.peer("kinto")), "migrate", "--ini", str(ini)]
-    made = subprocess.run(migrate, capture_output=True, text=True, check=False)
-    if made.returncode:
-        raise NotMeasured(f"kinto migrate: {made.stderr[-200:]}")
+    ini.write_text(_KINTO_SETTINGS.format(database=database.replace("%", "%%"), port=port))
+    migrate = [str(servers.peer_program("kinto")), "migrate", "--ini", str(ini)]
+    run = subprocess.run(migrate, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise NotMeasured(f"kinto migrate: {run.stderr[-200:]}")
     asyncio.run(_fill_kinto(database))
     with servers.kinto(ini, port) as url:
         yield url
 
 
 async def _fill_kinto(database: str) -> None:
-    """Straight into its tables: through HTTP it would take minutes."""
+    """Insert the records directly into the tables: over HTTP it would take minutes."""
     connection = await asyncpg.connect(database)
-    await connection.execute(_ALLOW)
-    await connection.execute(_INSERT, "b", "", "bucket", _FIRST, "{}")
-    await connection.execute(_INSERT, "c", "/buckets/b", "collection", _FIRST, "{}")
+    await connection.execute(_ALLOW_READS)
+    await connection.execute(_INSERT_OBJECT, "b", "", "bucket", _FIRST_CHANGE, "{}")
+    await connection.execute(_INSERT_OBJECT, "c", "/buckets/b", "collection", _FIRST_CHANGE, "{}")
     rows = [
-        (f"record-{number}", _COLLECTION, "record", _FIRST + 1000 * number, json.dumps(record))
+        (
+            f"record-{number}",
+            _COLLECTION,
+            "record",
+            _FIRST_CHANGE + 1000 * number,
+            json.dumps(record),
+        )
         for number, record in enumerate(records(), 1)
     ]
     async with connection.transaction():
-        await connection.executemany(_INSERT, rows)
+        await connection.executemany(_INSERT_OBJECT, rows)
     await connection.execute("VACUUM ANALYZE")
     await connection.close()
 
 
 PEERS = (
     Peer(
-        "FastAPI, ORM",
-        _usual,
-        lambda limit, place: f"/outputs?limit={limit}&cursor={place}",
-        lambda answer: list(answer["items"]),
-        token="usual",
+        "FastAPI + SQLAlchemy",
+        _fastapi_baseline,
+        lambda limit, offset: f"/outputs?limit={limit}&cursor={offset}",
+        lambda page: list(page["items"]),
+        token="baseline",
     ),
     Peer(
         "Datasette",
         _datasette,
-        # It counts the table at each page unless it is told not to; the others don't.
-        lambda limit, place: (
-            f"/peers/outputs.json?_size={limit}&_next={place}&_shape=objects"
+        # By default it counts the rows of the table for each page. The other peers do not.
+        lambda limit, offset: (
+            f"/peers/outputs.json?_size={limit}&_next={offset}&_shape=objects"
             "&_nocount=1&_nofacet=1&_nosuggest=1"
         ),
-        _rows,
+        _parse_datasette_page,
     ),
     Peer(
         "Kinto",
         _kinto,
-        lambda limit, place: (
+        lambda limit, offset: (
             f"/v1{_COLLECTION}/records?_sort=last_modified&_limit={limit}"
-            f"&_since={_FIRST + 1000 * place}"
+            f"&_since={_FIRST_CHANGE + 1000 * offset}"
         ),
-        lambda answer: list(answer["data"]),
+        lambda page: list(page["data"]),
     ),
 )

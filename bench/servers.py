@@ -1,4 +1,4 @@
-"""Starts what is measured: each server on the same core, on loopback, and ends it again."""
+"""Server processes of the benchmark: each runs on loopback, normally on the same core."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.load import SERVER_CORE, NotMeasured, must_have, pinned
+from bench.load_generator import SERVER_CORE, NotMeasured, pin_to_core, require_program
 
-HERE = Path(__file__).parent
-PEERS = HERE.parent / ".venv-bench" / "bin"
+ROOT = Path(__file__).parent.parent
+PEER_PROGRAMS = ROOT / ".venv-bench" / "bin"
 SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 
@@ -27,47 +27,47 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(
+def run_server(
     command: Sequence[str],
     url: str,
     variables: Mapping[str, str] | None = None,
     core: int | None = SERVER_CORE,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that serves the URL, from when it answers until the end of the context."""
+    """Run a server process. The context begins when the URL responds."""
     log = Path(os.environ.get("GLEANERY_BENCH_LOG", os.devnull)).open("ab")  # noqa: SIM115
-    running = subprocess.Popen(
-        pinned(core, *command),
+    process = subprocess.Popen(
+        pin_to_core(core, *command),
         stdout=log,
         stderr=log,
         env={**os.environ, **(variables or {})},
         start_new_session=True,
     )
     try:
-        wait_for(url, running)
-        yield running
+        _wait_for_response(url, process)
+        yield process
     finally:
-        running.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
         try:
-            running.wait(20)
+            process.wait(20)
         except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
+            process.kill()
+            process.wait()
         log.close()
 
 
-def wait_for(url: str, running: subprocess.Popen[bytes], seconds: float = 60) -> None:
+def _wait_for_response(url: str, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if running.poll() is not None:
-            raise NotMeasured(f"ended with status {running.returncode}")
+        if process.poll() is not None:
+            raise NotMeasured(f"the server exited with status {process.returncode}")
         try:
             urllib.request.urlopen(url, timeout=5).close()
             return
         except urllib.error.HTTPError:
-            return  # it answers, and that is all we ask
+            return  # any response is enough
         except OSError:
             time.sleep(0.01)
-    raise NotMeasured(f"does not answer within {seconds:.0f} s")
+    raise NotMeasured(f"the server does not respond within {seconds:.0f} s")
 
 
 @contextmanager
@@ -77,31 +77,35 @@ def gleanery(
     workers: int = 1,
     core: int | None = SERVER_CORE,
     module: str = "gleanery",
+    options: Sequence[str] = (),
 ) -> Iterator[tuple[str, int]]:
-    """The address of the service, and the number of its process."""
+    """Run the service and yield its URL and its process ID."""
     port = free_port()
-    where = ["--data", str(data), *(["--database", database] if database else [])]
-    command = [sys.executable, "-m", module, "serve", *where, "--port", str(port)]
-    command += ["--workers", str(workers)]
+    command = [sys.executable, "-m", module, "serve", *_storage_options(data, database)]
+    command += ["--port", str(port), "--workers", str(workers), *options]
     url = f"http://127.0.0.1:{port}"
-    key = {"GLEANERY_SECRET_KEY": SECRET_KEY}
-    with process(command, f"{url}/readyz", key, core) as running:
-        yield url, running.pid
+    variables = {"GLEANERY_SECRET_KEY": SECRET_KEY}
+    with run_server(command, f"{url}/readyz", variables, core) as process:
+        yield url, process.pid
 
 
-def token(data: Path, database: str | None = None) -> str:
-    where = ["--data", str(data), *(["--database", database] if database else [])]
+def require_options(*options: str) -> None:
+    """Raise NotMeasured unless ``gleanery serve`` accepts the options."""
+    command = [sys.executable, "-m", "gleanery", "serve", *options, "--help"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        raise NotMeasured(f"gleanery serve does not accept {' '.join(options)}")
+
+
+def create_token(data: Path, database: str | None = None) -> str:
     scopes = "session:read,session:write,outputs:read,outputs:write,reviews:read,reviews:write"
-    made = subprocess.run(
-        [
-            *(sys.executable, "-m", "gleanery", "token", "create", "--organization", "bench"),
-            *("--scopes", scopes, *where),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return made.stdout.strip()
+    command = [sys.executable, "-m", "gleanery", "token", "create", "--organization", "bench"]
+    command += ["--scopes", scopes, *_storage_options(data, database)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
+def _storage_options(data: Path, database: str | None) -> list[str]:
+    return ["--data", str(data), *(["--database", database] if database else [])]
 
 
 @contextmanager
@@ -110,19 +114,19 @@ def uvicorn(app: str, python: Path, path: str = "/", **variables: str) -> Iterat
     url = f"http://127.0.0.1:{port}"
     command = [str(python), "-m", "uvicorn", app, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--loop", "uvloop", "--http", "httptools", "--no-access-log"]
-    with process(command, url + path, {"PYTHONPATH": str(HERE.parent), **variables}):
+    with run_server(command, url + path, {"PYTHONPATH": str(ROOT), **variables}):
         yield url
 
 
 @contextmanager
-def bare(body: Path) -> Iterator[str]:
-    with uvicorn("bench.bare:app", Path(sys.executable), BENCH_BODY=str(body)) as url:
+def bare_asgi(body: Path) -> Iterator[str]:
+    with uvicorn("bench.bare_asgi:app", Path(sys.executable), BENCH_BODY=str(body)) as url:
         yield url
 
 
 @contextmanager
 def nginx(folder: Path) -> Iterator[str]:
-    """Serves the folder's files."""
+    """Serve the files of the folder."""
     port = free_port()
     config = folder / "nginx.conf"
     config.write_text(
@@ -133,28 +137,31 @@ def nginx(folder: Path) -> Iterator[str]:
         f"  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;\n"
         f"  server {{ listen 127.0.0.1:{port}; root {folder}; }} }}\n"
     )
-    command = [must_have("nginx", "nginx-light"), "-p", str(folder), "-c", str(config)]
-    with process(command, f"http://127.0.0.1:{port}/"):
+    command = [require_program("nginx", "nginx-light"), "-p", str(folder), "-c", str(config)]
+    with run_server(command, f"http://127.0.0.1:{port}/"):
         yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
 def datasette(database: Path) -> Iterator[str]:
     port = free_port()
-    command = [str(peer("datasette")), "serve", str(database), "--host", "127.0.0.1"]
+    command = [str(peer_program("datasette")), "serve", str(database), "--host", "127.0.0.1"]
     command += ["--port", str(port), "--setting", "max_returned_rows", "1000"]
-    with process(command, f"http://127.0.0.1:{port}/-/versions.json"):
+    with run_server(command, f"http://127.0.0.1:{port}/-/versions.json"):
         yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
 def kinto(ini: Path, port: int) -> Iterator[str]:
-    with process([str(peer("kinto")), "start", "--ini", str(ini)], f"http://127.0.0.1:{port}/v1/"):
+    with run_server(
+        [str(peer_program("kinto")), "start", "--ini", str(ini)], f"http://127.0.0.1:{port}/v1/"
+    ):
         yield f"http://127.0.0.1:{port}"
 
 
-def peer(program: str) -> Path:
-    found = PEERS / program
-    if not found.exists():
-        raise NotMeasured(f"{program} is not installed: make bench installs it")
-    return found
+def peer_program(name: str) -> Path:
+    """Return the path of a program in the virtual environment of the peers."""
+    path = PEER_PROGRAMS / name
+    if not path.exists():
+        raise NotMeasured(f"{name} is not installed: make bench installs it")
+    return path

@@ -1,7 +1,7 @@
-"""Looks up the pinned versions among the known vulnerabilities, where those can be reached.
+"""Vulnerability check: audits the pinned versions with pip-audit if its database is reachable.
 
-pip-audit does the looking up. It can't tell a network that it is shut off from a fault of its own,
-so the service is first asked one question: without an answer nothing is audited, and that is said.
+pip-audit fails in the same way for a missing network and for an internal error. Therefore this
+script first sends one query. Without a valid response it skips the audit and says so.
 """
 
 from __future__ import annotations
@@ -14,40 +14,43 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 ROOT = Path(__file__).parent.parent
-PINS = ("constraints.txt", "constraints-build.txt", "constraints-bench.txt")
-SERVICE = os.environ.get("PIP_AUDIT_OSV_URL", "https://api.osv.dev/v1/query")
+PIN_FILES = ("constraints.txt", "constraints-build.txt", "constraints-bench.txt")
+OSV_URL = os.environ.get("PIP_AUDIT_OSV_URL", "https://api.osv.dev/v1/query")
 
-_ANSWER_SECONDS = 5
-_QUESTION = {"package": {"name": "pip-audit", "ecosystem": "PyPI"}, "version": "2.10.0"}
+_TIMEOUT = 5
+_QUERY = {"package": {"name": "pip-audit", "ecosystem": "PyPI"}, "version": "2.10.0"}
 
 
 def main() -> int:
-    if why := _why_unreachable():
-        print(f"not audited: {SERVICE} can't be reached ({why})", file=sys.stderr)
+    if reason := _unreachable_reason():
+        print(f"not audited: {OSV_URL} can't be reached ({reason})", file=sys.stderr)
         return 0
-    return max([_audit(name) for name in PINS])
+    return max([_audit(name) for name in PIN_FILES])
 
 
-def _why_unreachable() -> str | None:
-    """What stands between us and the service; a proxy that answers in its place is that, too."""
-    body = json.dumps(_QUESTION).encode()
-    question = Request(SERVICE, body, {"Content-Type": "application/json"})  # noqa: S310
+def _unreachable_reason() -> str | None:
+    """Return why the database is not reachable; None if it is.
+
+    A proxy that responds in its place counts as unreachable too.
+    """
+    body = json.dumps(_QUERY).encode()
+    request = Request(OSV_URL, body, {"Content-Type": "application/json"})  # noqa: S310
     try:
-        with urlopen(question, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
-            is_known = isinstance(json.load(answer), dict)
+        with urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310
+            is_valid = isinstance(json.load(response), dict)
     except (OSError, ValueError) as error:
         return str(error)
-    return None if is_known else "what answers is something else"
+    return None if is_valid else "another service responds"
 
 
 def _audit(name: str) -> int:
-    """Not 0 if one of the versions has a known vulnerability, or if they can't be looked up."""
+    """Return a non-zero status if a version has a known vulnerability or the audit fails."""
     print(f"{name}: ", end="", file=sys.stderr, flush=True)
     options = ("--no-deps", "--disable-pip", "--progress-spinner", "off", "--format", "columns")
-    service = ("--vulnerability-service", "osv", "--osv-url", SERVICE)
-    seconds = ("--timeout", str(_ANSWER_SECONDS))
+    service = ("--vulnerability-service", "osv", "--osv-url", OSV_URL)
+    timeout = ("--timeout", str(_TIMEOUT))
     return subprocess.run(
-        [sys.executable, "-m", "pip_audit", "-r", name, *options, *service, *seconds],
+        [sys.executable, "-m", "pip_audit", "-r", name, *options, *service, *timeout],
         cwd=ROOT,
         env=os.environ | {"PIP_AUDIT_LOGLEVEL": "ERROR"},
         check=False,

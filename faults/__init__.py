@@ -1,1 +1,1 @@
-"""Does the damage that the service promises to withstand, and says what came of it."""
+"""Fault injection: causes the failures that the service must survive, and checks the outcome."""

@@ -1,4 +1,4 @@
-"""``make faults``: does one kind of damage after the other and prints what came of each."""
+"""Command ``make faults``: injects one fault after the other and prints a table of the outcomes."""
 
 from __future__ import annotations
 
@@ -10,66 +10,73 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
-from faults import absence, failover, filling, killing, power, results
-from faults.ground import ROOT, Ground, ground
+from faults import database_outage, disk_full, failover, kill, power_loss, results
+from faults.environment import ROOT, Environment, open_environment
 from faults.results import Result
 
 ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
-_FEWER = max(1, ROUNDS // 10)  # of what takes longer, or depends less on the moment
-_AWAY_SECONDS = 20
-_FROZEN_SECONDS = 45  # longer than any statement may take
+_FEWER_ROUNDS = max(1, ROUNDS // 10)  # of faults that take longer or depend less on the timing
+_STOPPED_SECONDS = 20
+_FROZEN_SECONDS = 45  # longer than the statement timeout
 
-FAULTS: dict[str, Callable[[Ground], Result]] = {
-    "kill-sqlite": partial(killing.kill_the_service, engine="SQLite", rounds=ROUNDS),
-    "kill-postgres": partial(killing.kill_the_service, engine="PostgreSQL", rounds=ROUNDS),
-    "kill-server": partial(killing.kill_the_database, rounds=ROUNDS),
-    "kill-worker": partial(killing.kill_a_worker, rounds=_FEWER),
-    "power-sqlite": partial(power.cut_the_power, engine="SQLite", rounds=_FEWER),
-    "power-postgres": partial(power.cut_the_power, engine="PostgreSQL", rounds=_FEWER),
-    "full-sqlite": partial(filling.fill_the_disk, engine="SQLite", rounds=_FEWER),
-    "full-postgres": partial(filling.fill_the_disk, engine="PostgreSQL", rounds=_FEWER),
-    "away": partial(absence.stop_the_database, seconds=_AWAY_SECONDS),
-    "frozen": partial(absence.freeze_the_database, seconds=_FROZEN_SECONDS),
-    "pool": absence.exhaust_the_pool,
-    "lock": partial(absence.keep_a_lock, writers=6),
-    "failover": partial(failover.fail_over, rounds=_FEWER),
+FAULTS: dict[str, Callable[[Environment], Result]] = {
+    "kill-service-sqlite": partial(kill.kill_service, engine="SQLite", rounds=ROUNDS),
+    "kill-service-postgres": partial(kill.kill_service, engine="PostgreSQL", rounds=ROUNDS),
+    "kill-database": partial(kill.kill_database, rounds=ROUNDS),
+    "kill-worker": partial(kill.kill_worker, rounds=_FEWER_ROUNDS),
+    "power-loss-sqlite": partial(power_loss.cut_power, engine="SQLite", rounds=_FEWER_ROUNDS),
+    "power-loss-postgres": partial(power_loss.cut_power, engine="PostgreSQL", rounds=_FEWER_ROUNDS),
+    "disk-full-sqlite": partial(disk_full.fill_disk, engine="SQLite", rounds=_FEWER_ROUNDS),
+    "disk-full-postgres": partial(disk_full.fill_disk, engine="PostgreSQL", rounds=_FEWER_ROUNDS),
+    "database-stopped": partial(database_outage.stop_database, seconds=_STOPPED_SECONDS),
+    "database-frozen": partial(database_outage.freeze_database, seconds=_FROZEN_SECONDS),
+    "pool-exhausted": database_outage.exhaust_pool,
+    "lock-held": partial(database_outage.hold_lock, writers=6),
+    "failover": partial(failover.fail_over, rounds=_FEWER_ROUNDS),
 }
 
 
 def main() -> int:
-    asked = _arguments()
-    began = time.monotonic()
-    found = [_result(name) for name in asked.faults or FAULTS]
-    print(results.table(found))
-    if asked.write:
-        minutes = (time.monotonic() - began) / 60
-        results.write(ROOT / "docs" / "reliability.md", found, minutes)
-    return sum(not result.holds for result in found)
+    arguments = _parse_arguments()
+    start = time.monotonic()
+    outcomes = [_inject(name) for name in arguments.faults or FAULTS]
+    print(results.table(outcomes))
+    if arguments.write:
+        minutes = (time.monotonic() - start) / 60
+        results.write(ROOT / "docs" / "reliability.md", outcomes, minutes)
+    return sum(not result.holds for result in outcomes)
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
-    parser.add_argument("faults", nargs="*", help=f"which: {', '.join(FAULTS)}; else all")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/")
-    asked = parser.parse_args()
-    if unknown := [name for name in asked.faults if name not in FAULTS]:
-        parser.error(f"no such fault: {', '.join(unknown)}")
-    if asked.write and asked.faults:
-        parser.error("--write needs all faults")
-    return asked
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m faults",
+        description="Inject faults into the service and print a table of the outcomes.",
+    )
+    parser.add_argument(
+        "faults", nargs="*", help=f"faults to inject: {', '.join(FAULTS)} (default: all)"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the table to docs/reliability.md"
+    )
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.faults if name not in FAULTS]:
+        parser.error(f"unknown fault: {', '.join(unknown)}; choose from {', '.join(FAULTS)}")
+    if arguments.write and arguments.faults:
+        parser.error("--write requires all faults: name none")
+    return arguments
 
 
-def _result(name: str) -> Result:
-    """What the others found must not be lost with one that fails."""
-    began = time.monotonic()
+def _inject(name: str) -> Result:
+    """Inject one fault and return its result. An exception does not end the run."""
+    start = time.monotonic()
     try:
-        with ground() as made:
-            result = FAULTS[name](made)
-    except Exception as why:
+        with open_environment() as environment:
+            result = FAULTS[name](environment)
+    except Exception as error:
         traceback.print_exc()
-        result = Result(name, "not to its end", f"{type(why).__name__}: {why}", False)
-    word = "holds" if result.holds else "BROKEN"
-    print(f"{name}: {word} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
+        result = Result(name, "not completed", f"{type(error).__name__}: {error}", False)
+    verdict = "holds" if result.holds else "BROKEN"
+    print(f"{name}: {verdict} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)
     return result
 
 

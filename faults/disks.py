@@ -1,4 +1,4 @@
-"""A small disk that can be filled, freed, and cut off from its power."""
+"""Small disks that a test can fill, free and disconnect from their power."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-_GOING_DOWN = 0x8004587D  # FS_IOC_SHUTDOWN
-_WITHOUT_FLUSHING = 2  # what the journal has not written is lost, as when the power fails
+_FS_IOC_SHUTDOWN = 0x8004587D
+_NO_LOG_FLUSH = 2  # discards what the journal has not written, like a power failure
 _CAP_SYS_ADMIN = 21
 _MEBIBYTE = 1024 * 1024
 
@@ -23,25 +23,24 @@ class Disk(Protocol):
     kind: str
 
     def fill(self) -> None:
-        """From now on nothing more can be written."""
+        """Make all further writes fail."""
 
     def free(self) -> None:
-        """Now it can again."""
+        """Make writes succeed again."""
 
 
 def can_mount() -> bool:
-    about = Path("/proc/self/status")
-    if not about.exists() or shutil.which("mkfs.ext4") is None:
+    status_file = Path("/proc/self/status")
+    if not status_file.exists() or shutil.which("mkfs.ext4") is None:
         return False
-    status = about.read_text()
-    rights = int(status.split("CapEff:")[1].split()[0], 16)
-    return bool(rights >> _CAP_SYS_ADMIN & 1) and Path("/dev/loop-control").exists()
+    capabilities = int(status_file.read_text().split("CapEff:")[1].split()[0], 16)
+    return bool(capabilities >> _CAP_SYS_ADMIN & 1) and Path("/dev/loop-control").exists()
 
 
 class SmallDisk:
-    """An ext4 file system in a file; only root can mount it."""
+    """An ext4 file system in an image file. Only root can mount it."""
 
-    kind = "an ext4 file system of its own in a loopback image"
+    kind = "an ext4 file system in a loopback image"
 
     def __init__(self, folder: Path, mebibytes: int) -> None:
         self.folder = folder
@@ -70,16 +69,16 @@ class SmallDisk:
         self._ballast.unlink()
 
     def cut_power(self) -> None:
-        """Everything that was not forced to the disk is gone; it must be mounted again."""
+        """Discard all data that was not flushed to the disk. The disk must be mounted again."""
         descriptor = os.open(self.folder, os.O_RDONLY)
         try:
-            fcntl.ioctl(descriptor, _GOING_DOWN, struct.pack("I", _WITHOUT_FLUSHING))
+            fcntl.ioctl(descriptor, _FS_IOC_SHUTDOWN, struct.pack("I", _NO_LOG_FLUSH))
         finally:
             os.close(descriptor)
 
 
-class LimitedProcess:
-    """Where nothing can be mounted: a process whose files may grow no further."""
+class FileSizeLimit:
+    """Substitute for a full disk without root: the files of a process cannot grow."""
 
     kind = "a limit on the size of files (RLIMIT_FSIZE), because only root can mount a small disk"
 
@@ -98,7 +97,7 @@ class LimitedProcess:
 
 
 @contextmanager
-def small_disk(folder: Path, mebibytes: int = 48) -> Iterator[SmallDisk]:
+def mounted_disk(folder: Path, mebibytes: int = 48) -> Iterator[SmallDisk]:
     disk = SmallDisk(folder, mebibytes)
     disk.mount()
     try:

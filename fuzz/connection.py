@@ -1,6 +1,6 @@
-"""Bytes on a connection of the whole service, at once and piece by piece: the answers are the same.
+"""Fuzz target for a whole connection: the split of the input must not change the responses.
 
-Two organizations go through the same: one sends all bytes at once, the other a few at a time.
+Two organizations send the same bytes: one sends all at once, the other a few at a time.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from gleanery.storage.engines import database_of
 from gleanery.values import timestamps
 
 TOKEN = b"TOKEN"
-"""Stands for a valid token."""
+"""Placeholder for a valid token."""
 
 _HEAD = re.compile(rb"HTTP/1\.1 (\d\d\d) [A-Za-z -]+\r\n((?:[a-z-]+: [ -~]*\r\n)*)\r\n")
 _LENGTH = re.compile(rb"content-length: (\d+)\r\n")
 
 
 class _Transport(asyncio.Transport):
-    """A socket whose other end is us."""
+    """In-memory transport that records what the server writes."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._connection = connection
         self.written: list[bytes] = []
-        self.is_cut = False
+        self.is_aborted = False
         self.is_closed = False
-        self.has_heard_all = False
-        self.waits_in_vain = False
-        self.lost = asyncio.Event()
-        self.open_to_read = asyncio.Event()
-        self.open_to_read.set()
+        self.has_client_finished = False
+        self.waits_for_finished_client = False
+        self.disconnected = asyncio.Event()
+        self.can_read = asyncio.Event()
+        self.can_read.set()
 
     def write(self, data: Any) -> None:
         assert not self.is_closed
@@ -57,33 +57,33 @@ class _Transport(asyncio.Transport):
     def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
-            self.open_to_read.set()
-            asyncio.get_running_loop().call_soon(self._lose)
+            self.can_read.set()
+            asyncio.get_running_loop().call_soon(self._disconnect)
 
     def abort(self) -> None:
-        self.is_cut = True
+        self.is_aborted = True
         self.close()
 
-    def _lose(self) -> None:
+    def _disconnect(self) -> None:
         self._connection.connection_lost(None)
-        self.lost.set()
+        self.disconnected.set()
 
     def is_closing(self) -> bool:
         return self.is_closed
 
     def pause_reading(self) -> None:
-        self.open_to_read.clear()
+        self.can_read.clear()
 
     def resume_reading(self) -> None:
-        self.open_to_read.set()
+        self.can_read.set()
 
     def can_write_eof(self) -> bool:
         return True
 
     def write_eof(self) -> None:
-        """Our side has said all, and waits for the other to do so too."""
-        if self.has_heard_all:
-            self.waits_in_vain = True
+        """End the server's side. The server must not wait for a client that has finished."""
+        if self.has_client_finished:
+            self.waits_for_finished_client = True
             self.close()
 
     def get_write_buffer_size(self) -> int:
@@ -91,7 +91,7 @@ class _Transport(asyncio.Transport):
 
 
 class _State:
-    """What the server would keep of its connections."""
+    """State that the server keeps of its connections."""
 
     def __init__(self) -> None:
         self.connections: set[Any] = set()
@@ -99,11 +99,11 @@ class _State:
 
 
 class Service:
-    """The application without its sockets, and two organizations with a token each."""
+    """The application without sockets, and two organizations with one token each."""
 
     def __init__(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="gleanery-fuzz-"))
-        self._settings = Settings(data=folder, log_level="critical", longest_wait=1)
+        self._settings = Settings(data=folder, log_level="critical", max_wait_seconds=1)
         self._loop = uvloop.new_event_loop()
         self._app: App = self._loop.run_until_complete(self._start())
 
@@ -111,27 +111,27 @@ class Service:
         await prepare(self._settings)
         app = build_app(self._settings)
         await app.start()
-        self.tokens = [await self._token(name) for name in ("at once", "piece by piece")]
+        self.tokens = [await self._create_token(name) for name in ("whole", "in pieces")]
         return app
 
-    async def _token(self, organization: str) -> bytes:
+    async def _create_token(self, organization: str) -> bytes:
         database = database_of(self._settings)
         await database.open()
         scopes = frozenset(tokens.SCOPES)
-        made = await organizations.create_token(
+        token = await organizations.create_token(
             database, organization, scopes, timestamps.now(), None
         )
         await database.close()
-        return made.encode()
+        return token.encode()
 
     def stop(self) -> None:
-        """Ends its threads, without which a program that used it does not end, and its files."""
+        """Stop the threads, which would keep the program alive, and remove the files."""
         self._loop.run_until_complete(self._app.stop())
         self._loop.close()
         shutil.rmtree(self._settings.data)
 
     def exchange(self, pieces: Sequence[bytes]) -> list[int]:
-        """The statuses of the answers to what a client sends before it says that this is all."""
+        """Send the pieces and then EOF, and return the statuses of the responses."""
         return self._loop.run_until_complete(asyncio.wait_for(self._exchange(pieces), 20))
 
     async def _exchange(self, pieces: Sequence[bytes]) -> list[int]:
@@ -140,54 +140,55 @@ class Service:
         transport = _Transport(connection)
         connection.connection_made(transport)
         for piece in pieces:
-            await transport.open_to_read.wait()
+            await transport.can_read.wait()
             if transport.is_closed:
                 break
             connection.data_received(piece)
             await asyncio.sleep(0)
-        transport.has_heard_all = True
+        transport.has_client_finished = True
         if not transport.is_closed and not connection.eof_received():
             transport.close()
-        await transport.lost.wait()
+        await transport.disconnected.wait()
         if state.tasks:
             await asyncio.wait(state.tasks)
         assert not state.connections
-        assert not transport.waits_in_vain
-        return _statuses(b"".join(transport.written), transport.is_cut)
+        assert not transport.waits_for_finished_client
+        return _statuses(b"".join(transport.written), transport.is_aborted)
 
 
-def _statuses(written: bytes, is_cut: bool) -> list[int]:
-    """One answer behind the other, each as long as it says."""
-    found = []
+def _statuses(written: bytes, is_aborted: bool) -> list[int]:
+    """Split the output into responses, check their lengths, and return their statuses."""
+    statuses = []
     while written:
         head = _HEAD.match(written)
         assert head is not None, written[:200]
         written = written[head.end() :]
         length = _LENGTH.search(head[2])
         if length is not None and written and not written.startswith(b"HTTP/1.1 "):
-            assert is_cut or len(written) >= int(length[1])
+            assert is_aborted or len(written) >= int(length[1])
             written = written[int(length[1]) :]
-        found.append(int(head[1]))
-    return [status for status in found if status != 100]
+        statuses.append(int(head[1]))
+    return [status for status in statuses if status != 100]
 
 
 @cache
 def service() -> Service:
-    """Made when it is first needed."""
+    """Return the service. The first call starts it."""
     return Service()
 
 
 def run(data: bytes) -> None:
-    at_once, slowly = (data.replace(TOKEN, token) for token in service().tokens)
+    """Send the data whole and in pieces, and compare the statuses of the responses."""
+    whole, split = (data.replace(TOKEN, token) for token in service().tokens)
     size = 1 + len(data) % 13
-    pieces = [slowly[start : start + size] for start in range(0, len(slowly), size)]
-    first, second = service().exchange([at_once]), service().exchange(pieces)
+    pieces = [split[start : start + size] for start in range(0, len(split), size)]
+    first, second = service().exchange([whole]), service().exchange(pieces)
     assert 500 not in first + second, (first, second)
-    # Rubbish behind a request that was answered before it came is told of in an answer of its own.
-    assert _without_last_word(first) == _without_last_word(second), (first, second)
+    # Invalid bytes that arrive after the response to a request get a response of their own.
+    assert _without_final_400(first) == _without_final_400(second), (first, second)
 
 
-def _without_last_word(statuses: list[int]) -> list[int]:
+def _without_final_400(statuses: list[int]) -> list[int]:
     return statuses[:-1] if statuses[-1:] == [400] else statuses
 
 
@@ -197,7 +198,7 @@ def _request(start: str, *headers: str, body: bytes = b"") -> bytes:
 
 
 _JSON = "Content-Type: application/json"
-_LINES = "Content-Type: application/x-ndjson"
+_NDJSON = "Content-Type: application/x-ndjson"
 _CHUNKED = "Transfer-Encoding: chunked"
 SEEDS = (
     _request("GET /v1/outputs/g?limit=2&cursor=0") + _request("HEAD /healthz"),
@@ -207,7 +208,7 @@ SEEDS = (
         body=b'2b\r\n[{"domain":"a.com","name":"n","value":"v"}]\r\n0\r\nX: y\r\n\r\n',
     ),
     _request(
-        *("POST /v1/outputs/g", _LINES, "Content-Length: 45", "Idempotency-Key: k"),
+        *("POST /v1/outputs/g", _NDJSON, "Content-Length: 45", "Idempotency-Key: k"),
         body=b'{"job_id":"j","source_url":"u","data":{"a":1}}\n',
     ),
     _request("PUT /v1/groups/g", _JSON, "Content-Length: 20", body=b'{"key_fields":["a"]}'),

@@ -1,6 +1,6 @@
-"""The readers under the contract, each with what must hold for any bytes, and a few to start from.
+"""Fuzz targets: the parsers of untrusted input, their invariants and their seed inputs.
 
-A target returns for bytes that are rightly taken or rightly refused, and raises for all others.
+A target returns if the input is correctly accepted or correctly rejected. Otherwise it raises.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from gleanery.values import countries, hostnames, json_text, media_types, timest
 
 
 class Target(NamedTuple):
-    """What is done with the bytes, and the bytes to begin with."""
+    """A check that must hold for any input, and the inputs to start from."""
 
     run: Callable[[bytes], None]
     seeds: Sequence[bytes]
@@ -50,32 +50,32 @@ class Target(NamedTuple):
 # --- JSON -----------------------------------------------------------------------------------------
 
 
-def read_json(text: bytes) -> None:
-    """Both ways of reading agree, no digit is lost, and what is written is read back."""
+def check_json(text: bytes) -> None:
+    """Both decoders agree, numbers keep all digits, and encoding preserves the value."""
     try:
         value = json_text.decode(text)
-    except json_text.BadJson:
+    except json_text.InvalidJson:
         return
-    assert alike(value, json_text._decoded_exactly(text))
-    assert_keeps_digits(value, json.loads(text, parse_float=Decimal))
-    assert alike(json_text.decode(json_text.encode(value)), value)
+    assert is_identical(value, json_text._decode_exactly(text))
+    assert_same_numbers(value, json.loads(text, parse_float=Decimal))
+    assert is_identical(json_text.decode(json_text.encode(value)), value)
     canonical = json_text.canonical(value)
     assert json_text.canonical(json_text.decode(canonical)) == canonical
 
 
-def alike(one: Any, other: Any) -> bool:
-    """Equal, members in the same order, and numbers of one type: 1 and 1.0 are written apart."""
+def is_identical(one: Any, other: Any) -> bool:
+    """Compare values, the order of members and the types of numbers: 1 and 1.0 differ."""
     return type(one) is type(other) and repr(one) == repr(other)
 
 
-def assert_keeps_digits(value: Any, exact: Any) -> None:
-    """No integer, however it is spelled, has become another one."""
+def assert_same_numbers(value: Any, exact: Any) -> None:
+    """Assert that decoding changed no integer, in any notation."""
     if isinstance(exact, dict):
         for name, member in exact.items():
-            assert_keeps_digits(value[name], member)
+            assert_same_numbers(value[name], member)
     elif isinstance(exact, list):
-        for element, its in zip(value, exact, strict=True):
-            assert_keeps_digits(element, its)
+        for element, exact_element in zip(value, exact, strict=True):
+            assert_same_numbers(element, exact_element)
     elif isinstance(exact, Decimal) and exact != exact.to_integral_value():
         assert value == float(exact)
     elif isinstance(exact, Decimal):
@@ -84,28 +84,28 @@ def assert_keeps_digits(value: Any, exact: Any) -> None:
         assert value == exact
 
 
-# --- dates, hosts, places -------------------------------------------------------------------------
+# --- timestamps, hostnames, countries -------------------------------------------------------------
 
 
-def read_date(data: bytes) -> None:
-    """What is taken is what datetime reads too, and one value however often it is written."""
+def check_timestamp(data: bytes) -> None:
+    """Accepted timestamps equal those of ``datetime``, and survive rendering and parsing."""
     text = data.decode("utf-8", "replace")
     try:
-        moment = timestamps.parse(text)
+        timestamp = timestamps.parse(text)
     except ValueError:
         return
-    written = timestamps.render_moment(moment)
-    assert timestamps.parse(written) == moment // timestamps.SECOND * timestamps.SECOND
-    assert timestamps.parse(text.lower()) == moment
-    read = datetime.fromisoformat(text.upper())
-    read = read if read.tzinfo else read.replace(tzinfo=UTC)
-    microseconds = (read - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    if timestamps.parse("0001-01-01") <= microseconds <= timestamps.LAST * timestamps.SECOND:
-        assert moment == microseconds
+    rendered = timestamps.render_microseconds(timestamp)
+    assert timestamps.parse(rendered) == timestamp // timestamps.SECOND * timestamps.SECOND
+    assert timestamps.parse(text.lower()) == timestamp
+    expected = datetime.fromisoformat(text.upper())
+    expected = expected if expected.tzinfo else expected.replace(tzinfo=UTC)
+    microseconds = (expected - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    if timestamps.parse("0001-01-01") <= microseconds <= timestamps.MAX_SECONDS * timestamps.SECOND:
+        assert timestamp == microseconds
 
 
-def read_expiry(data: bytes) -> None:
-    """An expiry of any JSON type; what a list gives back is taken as it is."""
+def check_expiry(data: bytes) -> None:
+    """An expiry of any JSON type. Values that the API returns are accepted unchanged."""
     try:
         seconds = fields._expiry(json_text.decode(data))
     except ValueError:
@@ -115,24 +115,24 @@ def read_expiry(data: bytes) -> None:
         assert seconds < 0 or fields._expiry(seconds) == seconds
 
 
-def read_host(data: bytes) -> None:
-    """One form for all spellings, in which nobody finds a scheme, a port or a path."""
+def check_hostname(data: bytes) -> None:
+    """All spellings have one normal form, which holds no scheme, port or path."""
     text = data.decode("utf-8", "replace")
     try:
         host = hostnames.normalize(text)
     except ValueError:
         return
     assert hostnames.normalize(host) == host == host.lower()
-    assert len(host) <= hostnames.LONGEST
-    if "[" not in host:  # what stands in brackets is taken by its form alone
+    assert len(host) <= hostnames.MAX_LENGTH
+    if "[" not in host:  # in brackets only the syntax is checked
         bare = host.removeprefix(".")
         assert urlsplit(f"http://{bare}/")[:3] == ("http", bare, "/")
     if text.isascii():
         assert hostnames.normalize(text.upper()) == host == text.lower()
 
 
-def read_place(data: bytes) -> None:
-    """A country's code stands for itself; a region has one spelling."""
+def check_country(data: bytes) -> None:
+    """A country code maps to itself, and a region has one spelling."""
     text = data.decode("utf-8", "replace")
     key = countries.country_key(text)
     assert key is None or "\0" not in key
@@ -144,32 +144,33 @@ def read_place(data: bytes) -> None:
     assert region is None or countries.region_key(text.lower()) == region == text.upper()
 
 
-# --- the parts of a request -----------------------------------------------------------------------
+# --- parts of a request ---------------------------------------------------------------------------
 
 
 _QUERIES = [operation.query for operation in OPERATIONS if operation.query is not None]
-_OUTPUTS = bytes([_QUERIES.index(OutputQuery)])  # the first byte chooses the operation
+_OUTPUTS = bytes([_QUERIES.index(OutputQuery)])  # the first byte selects the operation
 _ROUTER = Router(OPERATIONS)
 
 
-def read_query(data: bytes) -> None:
-    """What is asked by a link that repeats the query is what was asked."""
-    model, raw = _QUERIES[(data or b"\0")[0] % len(_QUERIES)], data[1:]
-    found = asked(model, raw)
-    if found is not None and "cursor" in model.model_fields:
-        repeated = dict(found.repeated) | {"cursor": found.cursor}
-        link = urlsplit(urls.address("http://host", "outputs", query=repeated))
-        assert asked(model, link.query.encode("ascii")) == found
+def check_query(data: bytes) -> None:
+    """A URL built from a bound query binds to the same query."""
+    model, query_string = _QUERIES[(data or b"\0")[0] % len(_QUERIES)], data[1:]
+    bound = bind_query(model, query_string)
+    if bound is not None and "cursor" in model.model_fields:
+        repeated = dict(bound.repeated) | {"cursor": bound.cursor}
+        url = urlsplit(urls.address("http://host", "outputs", query=repeated))
+        assert bind_query(model, url.query.encode("ascii")) == bound
 
 
-def asked(model: Any, raw: bytes) -> binding.BoundQuery | None:
+def bind_query(model: Any, query_string: bytes) -> binding.BoundQuery | None:
+    """Return the bound query; None if it is invalid."""
     try:
-        return binding.bind_query(model, raw)
+        return binding.bind_query(model, query_string)
     except InvalidRequest:
         return None
 
 
-def read_head(data: bytes) -> None:
+def check_head(data: bytes) -> None:
     """A request is read the same with and without a request before it that it repeats."""
     first, _, second = data.partition(b"\0")
     before = _Reader()
@@ -186,14 +187,14 @@ def read_head(data: bytes) -> None:
 
 def assert_is_repeat_of(one: _Read, other: _Read) -> None:
     """A request that is taken for a repeat is bound to the same, except for the cursor."""
-    bound = asked(OutputQuery, one.query)
+    bound = bind_query(OutputQuery, one.query)
     if bound is None:
         return
     memo = RequestMemo()
     memo.store(one.path, one.query, BoundRequest(OPERATIONS[0], {}, bound))
     cursor = memo.find_cursor(other.path, other.query)
     if cursor is not None:
-        found = asked(OutputQuery, other.query)
+        found = bind_query(OutputQuery, other.query)
         assert found is not None
         assert one.path == other.path
         assert (found.repeated, found.cursor) == (bound.repeated, cursor)
@@ -236,57 +237,58 @@ class _Reader:
         self.is_well = False
 
 
-def read_path(data: bytes) -> None:
-    """A path leads to an operation or nowhere, and its names, written anew, lead there again."""
+def check_path(data: bytes) -> None:
+    """A path that matches an operation matches it again after its parameters are re-encoded."""
     try:
-        operation, named = _ROUTER.find("GET", data)
-        binding.bind_path(named, operation.creates_resource)
+        operation, parameters = _ROUTER.find("GET", data)
+        binding.bind_path(parameters, operation.creates_resource)
     except (NotFound, MethodNotAllowed, InvalidRequest):
         return
-    steps = [named[part[1:-1]] if part[:1] == "{" else part for part in operation.path.split("/")]
+    template = operation.path.split("/")
+    segments = [parameters[part[1:-1]] if part[:1] == "{" else part for part in template]
     if operation.path.startswith("/v1/"):
-        target = urlsplit(urls.address("http://host", *steps[2:], query={})).path
-        assert _ROUTER.find("GET", target.encode("ascii")) == (operation, named)
+        path = urlsplit(urls.address("http://host", *segments[2:], query={})).path
+        assert _ROUTER.find("GET", path.encode("ascii")) == (operation, parameters)
 
 
 _BODIES = [operation.body for operation in OPERATIONS if operation.body not in (None, bytes)]
 
 
-def read_body(data: bytes) -> None:
-    """A body is bound, or its faults are told without a word of what it held."""
+def check_body(data: bytes) -> None:
+    """A body is accepted, or rejected with error details that have a message and a location."""
     try:
         bound = binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100)
         if isinstance(bound, Batch):
-            bound.read_whole()
-        faults: Sequence[ErrorDetail] = ()
+            bound.parse_all()
+        details: Sequence[ErrorDetail] = ()
     except InvalidRequest as error:
-        faults = error.details
-    for fault in faults:
-        assert fault.msg
-        assert all(isinstance(part, str) for part in fault.loc)
+        details = error.details
+    for detail in details:
+        assert detail.msg
+        assert all(isinstance(part, str) for part in detail.loc)
 
 
-def read_batch(text: bytes) -> None:
-    """Cut into texts, outputs say what they say to the model, or have the same faults."""
-    strict = _outcome(lambda: binding._outputs(text, 100))
-    cut = _outcome(lambda: binding.bind_body(list[OutputIn], text, 100).read_whole().heads)
-    assert cut == strict
-    if isinstance(cut, str):
-        heads = binding.bind_body(list[OutputIn], text, 100).heads
-        told = [(head.job_id, head.source_url, head.key) for head in heads]
-        assert told == [(o.job_id, o.source_url, o.key) for o in binding._outputs(text, 100)]
+def check_batch(text: bytes) -> None:
+    """The fast path and the model return the same outputs or the same errors."""
+    by_model = _result(lambda: binding._outputs(text, 100))
+    by_fast_path = _result(lambda: binding.bind_body(list[OutputIn], text, 100).parse_all().outputs)
+    assert by_fast_path == by_model
+    if isinstance(by_fast_path, str):
+        outputs = binding.bind_body(list[OutputIn], text, 100).outputs
+        identities = [(output.job_id, output.source_url, output.key) for output in outputs]
+        assert identities == [(o.job_id, o.source_url, o.key) for o in binding._outputs(text, 100)]
 
 
-def _outcome(read: Callable[[], Sequence[Output]]) -> str | Sequence[ErrorDetail]:
-    """Members in the same order, and numbers of one type: 1 and 1.0 are written apart."""
+def _result(read: Callable[[], Sequence[Output]]) -> str | Sequence[ErrorDetail]:
+    """Return the errors, or a text of the outputs in which 1 and 1.0 differ."""
     try:
         return repr(list(read()))
     except InvalidRequest as error:
         return error.details
 
 
-def read_range(data: bytes) -> None:
-    """What is given is inside the file and is what was asked for."""
+def check_range(data: bytes) -> None:
+    """A range is inside the file, and is the whole file if the header asks for no range."""
     size, header = len(data) % 7 * 10, data
     try:
         part = requested_range({b"range": header}, b'"etag"', size)
@@ -298,8 +300,8 @@ def read_range(data: bytes) -> None:
     is_not_modified({b"if-none-match": header}, b'"etag"')
 
 
-def read_token(data: bytes) -> None:
-    """No header but one with a token of ours is worth a look into the database."""
+def check_token(data: bytes) -> None:
+    """Only a header with a well-formed token causes a database query."""
     try:
         token = authentication._bearer_token(data)
     except Unauthenticated:
@@ -311,44 +313,46 @@ def read_token(data: bytes) -> None:
 _LINKS = FileLinks("http://host", Vault(lambda: [b"k" * 32]), open_blobs(gettempdir()), 900)
 
 
-def read_link(data: bytes) -> None:
-    """Nobody makes a link but we."""
+def check_file_link(data: bytes) -> None:
+    """No input has a valid signature."""
     parts = data.decode("utf-8", "replace").split(" ", 3)
     organization, expires, signature, file_id = parts + [""] * (4 - len(parts))
     assert not _LINKS.is_valid(file_id, organization, expires, signature, now=0)
 
 
-def read_media(data: bytes) -> None:
-    """A type that may stand in a header, whatever the bytes and whatever was said of them."""
+def check_media_type(data: bytes) -> None:
+    """The detected media type is always valid in a header."""
     declared, _, head = data.partition(b"\n")
-    found = media_types.media_type(head[: media_types.HEAD_BYTES], declared.decode("latin-1"))
-    assert re.fullmatch(r"[!-~]+/[!-~]+", found)
+    detected = media_types.media_type(head[: media_types.HEAD_BYTES], declared.decode("latin-1"))
+    assert re.fullmatch(r"[!-~]+/[!-~]+", detected)
 
 
-# --- all of them ----------------------------------------------------------------------------------
+# --- all targets ----------------------------------------------------------------------------------
 
 _ID = b"0123456789abcdef0123456789abcdef"
-_PAGED = b"GET /v1/outputs/shop?limit=10&cursor=%s HTTP/1.1\r\nHost: a\r\nAccept: cursor=1 \r\n\r\n"
+_PAGE = b"GET /v1/outputs/shop?limit=10&cursor=%s HTTP/1.1\r\nHost: a\r\nAccept: cursor=1 \r\n\r\n"
 TARGETS = {
     "json": Target(
-        read_json,
+        check_json,
         (
             b'{"a":[1,2.5,-3e2,true,null],"b":{"c":"\\u00e9\\ud83d\\ude00"},"a":0}',
             b"[9007199254740993.0,123456789012345678901234567890,1e16,-0.0,1E400]",
             b"[" * 120 + b'"\\ud800"' + b"]" * 120,
         ),
     ),
-    "dates": Target(
-        read_date,
+    "timestamps": Target(
+        check_timestamp,
         (b"2026-11-15", b"2026-11-15T10:20:30Z", b"0001-01-01t00:00:00.123456789+23:59"),
     ),
-    "expiry": Target(read_expiry, (b'"2030-01-01T00:00:00+01:00"', b"-1", b"1.5e9", b"null")),
-    "hosts": Target(
-        read_host, (b".Example.com", "bücher.example".encode(), b"[::1]", "a。b".encode())
+    "expiry": Target(check_expiry, (b'"2030-01-01T00:00:00+01:00"', b"-1", b"1.5e9", b"null")),
+    "hostnames": Target(
+        check_hostname, (b".Example.com", "bücher.example".encode(), b"[::1]", "a。b".encode())
     ),
-    "places": Target(read_place, (b"U.S.A.", "Côte d’Ivoire".encode(), b"The Gambia", b"de-by")),
+    "countries": Target(
+        check_country, (b"U.S.A.", "Côte d’Ivoire".encode(), b"The Gambia", b"de-by")
+    ),
     "query": Target(
-        read_query,
+        check_query,
         (
             _OUTPUTS + b"limit=10&cursor=17&job_id=a%20b&created_after=2026-01-01",
             _OUTPUTS + b"country=UK&region=GB-LND&url=https%3A%2F%2Fa.example%2F%3Fa%3D1&cursor=0",
@@ -356,21 +360,21 @@ TARGETS = {
         ),
     ),
     "head": Target(
-        read_head,
+        check_head,
         (
-            _PAGED % b"17" + b"\0" + _PAGED % b"123456789012345678",
-            _PAGED % b"1&cursor=2" + b"\0" + _PAGED % b"007",
-            _PAGED % b"17" + b"\0" + _PAGED % b"17 HTTP/1.1\r\nhost: a\r\n\r\n",
-            _PAGED % b"1&url=/?cursor=7" + b"\0" + _PAGED % b"1&url=/?cursor=8",
-            _PAGED.replace(b"&cursor=%s", b"") + b"\0" + b"17",
+            _PAGE % b"17" + b"\0" + _PAGE % b"123456789012345678",
+            _PAGE % b"1&cursor=2" + b"\0" + _PAGE % b"007",
+            _PAGE % b"17" + b"\0" + _PAGE % b"17 HTTP/1.1\r\nhost: a\r\n\r\n",
+            _PAGE % b"1&url=/?cursor=7" + b"\0" + _PAGE % b"1&url=/?cursor=8",
+            _PAGE.replace(b"&cursor=%s", b"") + b"\0" + b"17",
         ),
     ),
     "path": Target(
-        read_path,
+        check_path,
         (b"/v1/outputs/shop%20prices", b"/v1/groups/a%2Fb", b"/v1/files/" + _ID, b"/healthz"),
     ),
     "body": Target(
-        read_body,
+        check_body,
         (
             b'\x00[{"domain":"a.example","name":"n","value":"v","expires":"2030-01-01T00:00:00Z"}]',
             b'\x01[{"domain":"a.example","key":"k","value":"v","group_id":0,"path":"/"}]',
@@ -380,7 +384,7 @@ TARGETS = {
         ),
     ),
     "batch": Target(
-        read_batch,
+        check_batch,
         (
             b'[{"job_id":"j","source_url":"u","data":{"a":1.0},"key":null,"more":"\xc3\xa9"}]',
             b'[ {"data":{},"data":{"a":[]},"source_url":"u","job_id":"\\u006a"} , {"job_id":"j"}]',
@@ -390,11 +394,11 @@ TARGETS = {
             b'[{"job_id":"j","source_url":"u","data":{},"files":[{"field":"f","file_url":"u"}]}]',
         ),
     ),
-    "range": Target(read_range, (b"bytes=0-9", b"bytes=-5", b"bytes=5-", b'W/"etag", *')),
-    "token": Target(read_token, (b"Bearer " + b"glean_" + b"0" * 49, b"basic YTpi")),
-    "link": Target(read_link, (b"1 99999999999 " + _ID + b" " + _ID,)),
-    "media": Target(
-        read_media,
+    "range": Target(check_range, (b"bytes=0-9", b"bytes=-5", b"bytes=5-", b'W/"etag", *')),
+    "token": Target(check_token, (b"Bearer " + b"glean_" + b"0" * 49, b"basic YTpi")),
+    "file-link": Target(check_file_link, (b"1 99999999999 " + _ID + b" " + _ID,)),
+    "media-type": Target(
+        check_media_type,
         (b"application/pdf\n%PDF-1.7\n", b"text/csv; charset=utf-8\na,b\n1,2\n", b"\nPK\x03\x04"),
     ),
     "connection": Target(connection.run, connection.SEEDS),

@@ -1,7 +1,7 @@
-"""Where the bytes of files are: a folder, or a bucket of S3 or of what speaks like it.
+"""Blob store for the bytes of files: a folder, or a bucket of an S3-compatible service.
 
-Keys are made here and hold nothing that a client has sent. Of an upload that fails nothing stays,
-but for parts in a bucket when the process is stopped in the middle.
+Keys are random and contain nothing that a client sent. A failed upload leaves nothing behind,
+except parts in a bucket if the process was killed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from obstore.store import LocalStore, ObjectStore, S3Store
 
 from gleanery.errors import SettingsError, Unavailable
 
-_PARTS_AT_ONCE = 3
-_UPLOAD_SECONDS = (
-    12 * 3600.0
-)  # well below what unreferenced blobs are given before they are removed
+_CONCURRENT_PARTS = 3
+_UPLOAD_SECONDS = 12 * 3600.0  # well below the time after which unreferenced blobs are removed
 _READ_BYTES = 1024 * 1024
 _RETRY: Any = {
     "max_retries": 6,
@@ -38,13 +36,13 @@ _RETRY: Any = {
 
 
 def new_key(organization_id: int) -> str:
-    """A name that no blob ever had; spread over folders, for stores that mind many in one."""
+    """Return a unique key. Keys are spread over folders, because large folders are slow."""
     name = secrets.token_hex(16)
     return f"{organization_id}/{name[:2]}/{name}"
 
 
 class Blobs:
-    """The bytes of files by their keys."""
+    """Blobs by key."""
 
     _part_bytes = 1024 * 1024
 
@@ -52,8 +50,8 @@ class Blobs:
         self._store = store
 
     async def put(self, key: str, media_type: str, chunks: AsyncIterator[bytes]) -> None:
-        """Stores what the iterator gives, durably; if that fails, nothing."""
-        with _told():
+        """Store the chunks durably, all or nothing."""
+        with _as_unavailable():
             async with asyncio.timeout(_UPLOAD_SECONDS):
                 await obstore.put_async(
                     self._store,
@@ -61,26 +59,26 @@ class Blobs:
                     chunks,
                     attributes=self._attributes(media_type),
                     chunk_size=self._part_bytes,
-                    max_concurrency=_PARTS_AT_ONCE,
+                    max_concurrency=_CONCURRENT_PARTS,
                 )
 
     async def read(self, key: str, start: int, stop: int) -> AsyncGenerator[bytes]:
-        """The bytes from start up to stop, a piece at a time.
+        """Yield the bytes from start to stop in pieces.
 
-        Each piece is asked for on its own, so that a slow client keeps nothing of the store's.
+        Each piece is a separate request, so a slow client holds no connection to the store.
         """
         while start < stop:
             end = min(start + _READ_BYTES, stop)
-            with _told():
+            with _as_unavailable():
                 try:
                     piece = await obstore.get_range_async(self._store, key, start=start, end=end)
                 except FileNotFoundError:
-                    raise NoBlob(key) from None
+                    raise BlobNotFound(key) from None
             yield bytes(piece)
             start = end
 
-    async def holds(self, key: str) -> bool:
-        with _told():
+    async def exists(self, key: str) -> bool:
+        with _as_unavailable():
             try:
                 await obstore.head_async(self._store, key)
             except FileNotFoundError:
@@ -88,12 +86,12 @@ class Blobs:
             return True
 
     async def copy(self, key: str, to: str) -> None:
-        with _told():
+        with _as_unavailable():
             await obstore.copy_async(self._store, key, to)
 
     async def delete(self, key: str) -> None:
-        """Removes a blob, if it is there."""
-        with _told(), suppress(FileNotFoundError):
+        """Delete a blob, if it exists."""
+        with _as_unavailable(), suppress(FileNotFoundError):
             await obstore.delete_async(self._store, key)
 
     def _attributes(self, media_type: str) -> Any:
@@ -101,48 +99,48 @@ class Blobs:
 
 
 class FolderBlobs(Blobs):
-    """Blobs as files below a folder; one that is made here only its owner can enter."""
+    """Blobs as files in a folder. A new folder is private to its owner."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         try:
-            for one in (folder.parent, folder):  # the mode is for the last of a path alone
-                one.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path in (folder.parent, folder):  # mkdir applies the mode to the last folder only
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
             super().__init__(LocalStore(prefix=folder.absolute(), automatic_cleanup=False))
         except OSError as error:
             raise SettingsError(
-                f"Can't keep files in {folder.absolute()}: {error.strerror}; choose another place "
-                "with --blobs, or with --data for everything, or change its owner"
+                f"Cannot store files in {folder.absolute()}: {error.strerror}. Choose another "
+                "folder with --blobs or --data, or change its owner"
             ) from None
 
     async def put(self, key: str, media_type: str, chunks: AsyncIterator[bytes]) -> None:
         await super().put(key, media_type, chunks)
-        with _told():
+        with _as_unavailable():
             await asyncio.to_thread(self._sync, self._folder / key)
 
     async def delete(self, key: str) -> None:
         await super().delete(key)
-        # A process that was killed leaves what it had written so far, under this name.
+        # A process that was killed leaves an incomplete blob under this name.
         part = (self._folder / key).with_name(key.rpartition("/")[2] + "#1")
-        with _told():
+        with _as_unavailable():
             await asyncio.to_thread(part.unlink, missing_ok=True)
 
     def _sync(self, path: Path) -> None:
-        """Forces the file and the entries that lead to it to the disk."""
-        for one in (path, *path.parents):
-            descriptor = os.open(one, os.O_RDONLY)
+        """Make the file and its parent folders durable."""
+        for entry in (path, *path.parents):
+            descriptor = os.open(entry, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            if one == self._folder:
+            if entry == self._folder:
                 return
 
 
 class S3Blobs(Blobs):
-    """Blobs as objects in a bucket; endpoint and credentials are the usual AWS variables."""
+    """Blobs as objects in a bucket. The AWS variables give endpoint and credentials."""
 
-    _part_bytes = 5 * 1024 * 1024  # the least that S3 takes
+    _part_bytes = 5 * 1024 * 1024  # the minimum of S3
 
     def __init__(self, url: str) -> None:
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -156,12 +154,12 @@ class S3Blobs(Blobs):
             prefix = parts.path.strip("/") or None
             super().__init__(S3Store(parts.netloc, prefix=prefix, retry_config=_RETRY, **options))
         except Exception as error:
-            raise SettingsError(f"Can't use --blobs {url}: {error}") from None
+            raise SettingsError(f"Cannot use --blobs {url}: {error}") from None
 
     async def sign(self, keys: Sequence[str], seconds: int) -> Sequence[str]:
-        """Links to the blobs that anyone may follow for so long."""
+        """Return links to the blobs that are valid for this time without credentials."""
         assert isinstance(self._store, S3Store)
-        with _told():
+        with _as_unavailable():
             lifetime = timedelta(seconds=seconds)
             return await obstore.sign_async(self._store, "GET", list(keys), lifetime)
 
@@ -169,18 +167,18 @@ class S3Blobs(Blobs):
         return {"Content-Type": media_type, "Content-Disposition": "attachment"}
 
 
-def open_blobs(where: str) -> Blobs:
-    """The blobs at ``s3://bucket/prefix``, or in a folder."""
-    return S3Blobs(where) if where.startswith("s3://") else FolderBlobs(Path(where))
+def open_blobs(location: str) -> Blobs:
+    """Open the store at ``s3://bucket/prefix``, or in a folder."""
+    return S3Blobs(location) if location.startswith("s3://") else FolderBlobs(Path(location))
 
 
-class NoBlob(Exception):
-    """The store has nothing under this key."""
+class BlobNotFound(Exception):
+    """The store has no blob with this key."""
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """The store's own errors, told as facts that a caller knows."""
+def _as_unavailable() -> Iterator[None]:
+    """Turn errors of the store into Unavailable."""
     try:
         yield
     except (obstore.exceptions.BaseError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The facts that can go wrong, told without a word of HTTP: the edge chooses the status."""
+"""Errors that are reported to clients, independent of HTTP, and errors of settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetail:
-    """One thing that is wrong: where, in words, and as a stable name. It never holds a value."""
+    """One problem: its location, a message and a stable type. It never contains a value."""
 
     loc: tuple[str, ...]
     msg: str
@@ -16,7 +16,7 @@ class ErrorDetail:
 
 
 class GleaneryError(Exception):
-    """A fact the caller is told; ``details`` is what it is told with."""
+    """Error that is reported to the client, with its details."""
 
     def __init__(self, *details: ErrorDetail) -> None:
         super().__init__("; ".join(detail.msg for detail in details))
@@ -24,24 +24,24 @@ class GleaneryError(Exception):
 
 
 class InvalidRequest(GleaneryError):
-    """The request does not meet the contract; every detail found is named."""
+    """The request fails validation; every problem is one detail."""
 
 
 class Unauthenticated(GleaneryError):
-    """No token, or none that is valid now. Which of the two is not told."""
+    """The token is missing or not valid. The message does not say which."""
 
     def __init__(self) -> None:
         super().__init__(
             ErrorDetail(
                 ("header", "authorization"),
-                "A valid access token is needed: Authorization: Bearer <token>",
+                "A valid access token is required: Authorization: Bearer <token>",
                 "unauthenticated",
             )
         )
 
 
 class Forbidden(GleaneryError):
-    """The token is valid but was not given the scope."""
+    """The token is valid but does not have the scope."""
 
     def __init__(self, scope: str) -> None:
         super().__init__(
@@ -51,103 +51,103 @@ class Forbidden(GleaneryError):
         )
 
 
-_NOTHING = "Your organization has nothing of this name"
+_NOT_FOUND = "Your organization has no record of this name"
 
 
 class NotFound(GleaneryError):
-    """There is no such thing, or none that this organization may know of: the same answer."""
+    """The record does not exist, or belongs to another organization: the same response."""
 
-    def __init__(self, loc: tuple[str, ...] = ("path",), msg: str = _NOTHING) -> None:
+    def __init__(self, loc: tuple[str, ...] = ("path",), msg: str = _NOT_FOUND) -> None:
         super().__init__(ErrorDetail(loc, msg, "not_found"))
 
 
 class ReferenceNotFound(GleaneryError):
-    """The body names things that there are not; every one is told."""
+    """The body refers to records that do not exist; each is one detail."""
 
 
 class Conflict(GleaneryError):
-    """An Idempotency-Key that was used for another request."""
+    """The Idempotency-Key was used for a different request."""
 
     def __init__(self) -> None:
         super().__init__(
             ErrorDetail(
                 ("header", "idempotency-key"),
-                "This key was used for another request: choose a new one",
+                "This key was used for a different request: choose a new one",
                 "conflict",
             )
         )
 
 
 class CursorExpired(GleaneryError):
-    """Going on from this cursor could miss a deletion, or a restore that undid something."""
+    """The cursor is too old: changes after it may be missing from the feed."""
 
     def __init__(self) -> None:
         super().__init__(
             ErrorDetail(
                 ("query", "cursor"),
-                "What has happened since this cursor is no longer known: start again with cursor "
-                "0, and drop what is not met again",
+                "This cursor has expired: start again with cursor 0, and drop the outputs that "
+                "you do not receive again",
                 "gone",
             )
         )
 
 
 class MethodNotAllowed(GleaneryError):
-    """The path exists, the method on it does not."""
+    """The path exists, but not with this method."""
 
     def __init__(self, allowed: Iterable[str]) -> None:
         self.allowed = ", ".join(sorted(allowed))
         super().__init__(
-            ErrorDetail(("method",), f"This path answers {self.allowed}", "method_not_allowed")
+            ErrorDetail(("method",), f"This path allows {self.allowed}", "method_not_allowed")
         )
 
 
 class BodyTooLarge(GleaneryError):
-    """The body is longer than the service takes."""
+    """The body is larger than the limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            ErrorDetail(("body",), f"The body may hold {limit} bytes at most", "too_large")
+            ErrorDetail(("body",), f"The body may have at most {limit} bytes", "too_large")
         )
 
 
 class BadRequest(GleaneryError):
-    """What came is not HTTP."""
+    """The request is not valid HTTP."""
 
     def __init__(self) -> None:
         super().__init__(ErrorDetail(("request",), "This is not valid HTTP/1.1", "bad_request"))
 
 
 class HeadTooLarge(GleaneryError):
-    """The request line and headers are longer than the service takes."""
+    """The request line and headers are larger than the limit."""
 
     def __init__(self, limit: int) -> None:
-        words = f"Request line and headers may hold {limit} bytes at most"
-        super().__init__(ErrorDetail(("header",), words, "too_large"))
+        msg = f"The request line and headers may have at most {limit} bytes"
+        super().__init__(ErrorDetail(("header",), msg, "too_large"))
 
 
 class RequestTimeout(GleaneryError):
     """The client took too long to send its request."""
 
     def __init__(self) -> None:
-        super().__init__(ErrorDetail(("request",), "The request came in too slowly", "too_slow"))
+        super().__init__(ErrorDetail(("request",), "The request arrived too slowly", "too_slow"))
 
 
 class InvalidSignature(GleaneryError):
-    """A signed link that was changed, or whose time is over. Which of the two is not told."""
+    """The signed link was changed or has expired. The message does not say which."""
 
     def __init__(self) -> None:
         super().__init__(
             ErrorDetail(
                 ("query", "signature"),
-                "This link is not valid, or not any more: read the output again for a new one",
+                "This link is not valid or has expired: read the output again for a new one",
                 "forbidden",
             )
         )
 
 
 class RangeNotSatisfiable(GleaneryError):
-    """The part of a file that is asked for lies behind its end."""
+    """The requested range starts after the end of the file."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -155,14 +155,14 @@ class RangeNotSatisfiable(GleaneryError):
 
 
 class UnsupportedMedia(GleaneryError):
-    """The body's type or coding is not one the operation reads."""
+    """The operation does not accept the Content-Type or Content-Encoding of the body."""
 
     def __init__(self, header: str, msg: str) -> None:
         super().__init__(ErrorDetail(("header", header), msg, "unsupported_media_type"))
 
 
 class Unavailable(GleaneryError):
-    """The database can't be used right now; the same request may succeed a little later."""
+    """The database or another part is not available; the request may succeed later."""
 
     retry_after = 1
 
@@ -171,23 +171,23 @@ class Unavailable(GleaneryError):
 
 
 class Overloaded(GleaneryError):
-    """As much is under way as the service, or this organization's part of it, can hold."""
+    """The service, or the organization's share of it, has no free slot."""
 
     retry_after = 1
 
     def __init__(self) -> None:
-        words = "Too many requests are under way; try again"
-        super().__init__(ErrorDetail(("server",), words, "busy"))
+        msg = "Too many requests are in progress; try again"
+        super().__init__(ErrorDetail(("server",), msg, "busy"))
 
 
 class RateLimited(GleaneryError):
-    """The token has used up what it may ask for in this stretch of time."""
+    """The token has reached its rate limit."""
 
     def __init__(self, retry_after: int) -> None:
         self.retry_after = retry_after
-        words = f"This token has asked too often; try again in {retry_after} s"
-        super().__init__(ErrorDetail(("header", "authorization"), words, "too_often"))
+        msg = f"This token has reached its rate limit; try again in {retry_after} s"
+        super().__init__(ErrorDetail(("header", "authorization"), msg, "too_often"))
 
 
 class SettingsError(Exception):
-    """A setting that can't be right: one sentence that says what to do."""
+    """A setting or its environment is wrong: one sentence that says what to do."""

@@ -1,4 +1,4 @@
-"""Runs the service: migrations first, then one process or several on one socket."""
+"""Start of the service: socket, migrations, then one or several worker processes."""
 
 from __future__ import annotations
 
@@ -22,39 +22,45 @@ from typing import cast
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from gleanery.api.app import App, build_app, has_key, vault_of
+from gleanery.api.app import App, build_app
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.http import Connection, ServerState
 from gleanery.observability import logs
+from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.engines import database_of, opened
 
 _log = logging.getLogger("gleanery")
 _BACKLOG = 2048
-_HUNG_SECONDS = 30  # a worker that gives no sign of life for so long is replaced
-_OTHER_FILES = 500  # that a worker has open beside its clients' connections
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as glibc's malloc.h has them
+_WORKER_TIMEOUT_SECONDS = 30  # a worker that does not respond for this time is replaced
+_OTHER_FILES = 500  # open files of a worker beside its client connections
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
 
 
 def serve(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT, then finishes what is in flight."""
+    """Serve until SIGTERM or SIGINT, then finish the requests in progress.
+
+    The socket is first, so that nothing is created if the port is in use. Clients that connect
+    during the migration wait.
+    """
     _check_tls(settings)
+    listener, settings = bound(settings)
     asyncio.run(prepare(settings))
-    serve_on(*bound(settings))
+    serve_on(listener, settings)
 
 
 def bound(settings: Settings) -> tuple[socket.socket, Settings]:
-    """A socket on the address of the settings, and the settings with the port it has."""
+    """Return a listening socket, and the settings with its actual port."""
     listener = _listen(settings)
     return listener, replace(settings, port=listener.getsockname()[1])
 
 
 def serve_on(listener: socket.socket, settings: Settings) -> None:
-    """The same on a socket that is already bound, over a database that is prepared."""
+    """Serve on a bound socket and a prepared database."""
     logs.configure(settings)
-    for number in (signal.SIGINT, signal.SIGTERM):  # before and after the server has its own
+    for number in (signal.SIGINT, signal.SIGTERM):  # while the server has no handler
         signal.signal(number, lambda *_: sys.exit(0))
     signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     _log.info(
@@ -70,24 +76,25 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
     if settings.workers == 1:
         uvicorn.Server(config(settings, partial(_worker, settings))).run(sockets=[listener])
         return
-    # Where the workers keep their counts, so that /metrics of any one tells of all.
+    # The workers share this folder of metrics, so /metrics of each shows the sum.
     with tempfile.TemporaryDirectory(prefix="gleanery-metrics-") as folder:
         make_app = partial(_worker, settings, Path(folder))
         Multiprocess(config(settings, make_app), sockets=[listener]).run()
 
 
 async def prepare(settings: Settings) -> None:
-    """The schema in its newest form, under the right key, and a place for files."""
-    open_blobs(settings.blobs_place)
+    """Migrate the database, check the secret key, and create the folder of files."""
+    open_blobs(settings.blobs_location)
     async with opened(settings) as database:
         await database.migrate()
-        await metadata.refuse_half_restored(database)
-        if await metadata.knows_key(database) and not has_key(settings):
+        await metadata.reject_pending_restore(database)
+        if await metadata.has_key(database) and not settings.has_secret_key:
             raise SettingsError(
                 f"The secret key {settings.key_file} is missing: put it back; if it is lost, "
-                "gleanery keys forget removes what only it could open"
+                "gleanery keys forget removes the values that need it"
             )
-        await metadata.claim_key(database, vault_of(settings))
+        vault = open_vault(settings.secret_key, settings.key_file)
+        await metadata.claim_key(database, vault)
 
 
 def _check_tls(settings: Settings) -> None:
@@ -97,49 +104,49 @@ def _check_tls(settings: Settings) -> None:
             context.load_cert_chain(settings.tls_cert, settings.tls_key)
         except ssl.SSLError:
             raise SettingsError(
-                "--tls-cert and --tls-key must be a certificate and its own key, both PEM"
+                "--tls-cert and --tls-key must be a certificate and its private key, both PEM"
             ) from None
 
 
-def _worker(settings: Settings, counts_folder: Path | None = None) -> App:
-    """What each worker process makes for itself; nothing is shared but the database."""
+def _worker(settings: Settings, metrics_folder: Path | None = None) -> App:
+    """Create the application of a worker process. Workers share only the database."""
     _keep_freed_memory()
     logs.configure(settings)
     _allow_files(settings.max_connections + _OTHER_FILES)
-    return build_app(settings, counts_folder=counts_folder)
+    return build_app(settings, metrics_folder=metrics_folder)
 
 
 def _keep_freed_memory() -> None:
-    """Lets the C library use the memory of a large page again for the next one.
+    """Let the C library reuse the memory of a large response.
 
-    By default it gives each block above 128 KiB back to the system at once, and the system has to
-    clear every page of the next: that takes longer than to fill it.
+    By default it returns each block above 128 KiB to the system. The system then clears every
+    page of the next block, which takes longer than to fill it.
     """
-    with contextlib.suppress(OSError, AttributeError):  # a C library that knows no such options
+    with contextlib.suppress(OSError, AttributeError):  # C libraries other than glibc
         library = ctypes.CDLL(None)
         library.mallopt(_M_MMAP_THRESHOLD, 8 * 1024 * 1024)
         library.mallopt(_M_TRIM_THRESHOLD, 32 * 1024 * 1024)
 
 
 def _allow_files(count: int) -> None:
-    """A connection is an open file, of which the system allows a process few unless it asks."""
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most != resource.RLIM_INFINITY and most < count:
+    """Raise the limit on open files: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
         _log.warning(
-            "fewer open files are allowed than --max-connections needs", extra={"allowed": most}
+            "the limit on open files is too low for --max-connections", extra={"allowed": hard}
         )
-        count = most
-    if allowed != resource.RLIM_INFINITY and allowed < count:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count, most))
+        count = hard
+    if soft != resource.RLIM_INFINITY and soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
 def _connection(config: uvicorn.Config, server_state: ServerState, **_: object) -> Connection:
-    """What the server makes for each client."""
+    """Create the protocol object of a client connection."""
     return Connection(cast(App, config.loaded_app).registry, server_state)
 
 
 def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:
-    """How the application is served, in every process the same."""
+    """Return the server configuration, which is the same in every process."""
     return uvicorn.Config(
         make_app,
         factory=True,
@@ -154,7 +161,7 @@ def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:
         proxy_headers=False,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=settings.shutdown_seconds,
-        timeout_worker_healthcheck=_HUNG_SECONDS,
+        timeout_worker_healthcheck=_WORKER_TIMEOUT_SECONDS,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
@@ -166,7 +173,7 @@ def _listen(settings: Settings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise SettingsError(
-            f"Can't listen on {settings.host} port {settings.port}: "
-            f"{os.strerror(error.errno or 0)}; end the program that has it, or choose another "
-            "with --port"
+            f"Cannot listen on {settings.host} port {settings.port}: "
+            f"{os.strerror(error.errno or 0)}. Stop the program that uses the port, or choose "
+            "another with --port"
         ) from None

@@ -1,197 +1,51 @@
-"""The settings of one service: read once by the command line, checked, then frozen."""
+"""Settings of the service: one table of names, types, defaults, help texts and checks."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import urlsplit
 
 from gleanery.errors import SettingsError
 
+T = TypeVar("T")
+
 _RATE = re.compile(r"[1-9][0-9]{0,8}/(second|minute|hour|day)")
-_LONGEST_LINK = 7 * 24 * 3600  # what S3 signs at the most
+_MAX_LINK_SECONDS = 7 * 24 * 3600  # the longest lifetime that S3 signs
+_WILDCARDS = ("0.0.0.0", "::")  # noqa: S104
+_MIB, _GIB = 1024**2, 1024**3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Every field is a flag of ``gleanery serve`` and a ``GLEANERY_…`` variable.
-
-    The secret key is a variable only: a flag would show it to everyone who lists processes.
-    """
-
-    data: Path = Path("gleanery-data")
-    database: str | None = None
-    host: str = "127.0.0.1"
-    port: int = 8000
-    workers: int = 1
-    base_url: str | None = None
-    behind_proxy: bool = False
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    secret_key: str | None = None
-    max_records: int = 10_000
-    max_body_bytes: int = 32 * 1024 * 1024
-    blobs: str | None = None
-    max_file_bytes: int = 1024 * 1024 * 1024
-    blob_url_seconds: int = 900
-    unnamed_file_days: int = 7
-    token_cache_seconds: float = 2.0
-    pool_size: int = 10
-    idle_seconds: int = 75
-    stall_seconds: int = 30
-    longest_wait: int = 60
-    max_connections: int = 2000
-    max_requests: int = 256
-    max_transfers: int = 64
-    rate_limit: str | None = None
-    rate_limit_storage: str | None = None
-    tombstone_days: int = 30
-    audit_days: int = 400
-    sweep_seconds: float = 60.0
-    shutdown_seconds: int = 30
-    log_level: str = "info"
-    log_format: str = "auto"
-
-    @property
-    def address(self) -> str:
-        """What ``next_url`` begins with; never taken from a request."""
-        if self.base_url is not None:
-            return self.base_url.rstrip("/")
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
-
-    @property
-    def sqlite_file(self) -> Path:
-        return self.data / "gleanery.sqlite"
-
-    @property
-    def key_file(self) -> Path:
-        return self.data / "secret.key"
-
-    @property
-    def blobs_place(self) -> str:
-        """The bucket's URL, or the folder."""
-        return self.blobs or str(self.data / "blobs")
-
-    @property
-    def blobs_folder(self) -> Path | None:
-        """The folder, if it is no bucket."""
-        return None if self.blobs_place.startswith("s3://") else Path(self.blobs_place)
-
-    def check(self) -> Settings:
-        """These settings, if a service can run on them; else SettingsError says what to do."""
-        for problem in self._problems():
-            raise SettingsError(problem)
-        return self
-
-    def _problems(self) -> list[str]:
-        return [
-            sentence
-            for is_wrong, sentence in (
-                (
-                    (self.tls_cert is None) != (self.tls_key is None),
-                    "--tls-cert and --tls-key go together: give both or neither",
-                ),
-                *(
-                    (path is not None and not path.is_file(), f"There is no file {path}")
-                    for path in (self.tls_cert, self.tls_key)
-                ),
-                (
-                    not self._is_private(),
-                    f"Tokens and cookies may not travel in plain HTTP on {self.host}: give "
-                    "--tls-cert and --tls-key, or --behind-proxy if TLS ends in front",
-                ),
-                (
-                    self.data.exists() and not self.data.is_dir(),
-                    f"--data must be a folder, and {self.data} is a file",
-                ),
-                (
-                    self.base_url is None and (self.behind_proxy or self._is_wildcard()),
-                    "Give --base-url, the address under which clients reach the service, "
-                    "such as https://data.example.com",
-                ),
-                (
-                    self.base_url is not None and not _is_base_url(self.base_url),
-                    "--base-url must be an http or https address in plain ASCII without query or "
-                    "fragment",
-                ),
-                (
-                    self.database is not None and not _is_postgres(self.database),
-                    "--database must be a URL that begins with postgresql://; "
-                    "leave it out for the embedded database",
-                ),
-                (
-                    self.database is not None and self.secret_key is None,
-                    "With --database the environment variable GLEANERY_SECRET_KEY must hold the "
-                    "key for cookie and local-storage values: openssl rand -base64 32 makes one",
-                ),
-                (self.workers < 1, "--workers must be at least 1"),
-                (not 0 <= self.port <= 65535, "--port must be from 0 to 65535"),
-                (self.max_records < 1, "--max-records must be at least 1"),
-                (self.max_body_bytes < 1, "--max-body-bytes must be at least 1"),
-                (
-                    self.blobs is not None and not _is_blobs_place(self.blobs),
-                    "--blobs must be a folder or s3://bucket/prefix",
-                ),
-                (self.max_file_bytes < 1, "--max-file-bytes must be at least 1"),
-                (
-                    not 1 <= self.blob_url_seconds <= _LONGEST_LINK,
-                    "--blob-url-seconds must be from 1 to 604800",
-                ),
-                (self.unnamed_file_days < 1, "--unnamed-file-days must be at least 1"),
-                (self.pool_size < 1, "--pool-size must be at least 1"),
-                (self.token_cache_seconds < 0, "--token-cache-seconds must be 0 or more"),
-                (self.idle_seconds < 1, "--idle-seconds must be at least 1"),
-                (self.stall_seconds < 1, "--stall-seconds must be at least 1"),
-                (self.longest_wait < 0, "--longest-wait must be 0 or more"),
-                (self.max_connections < 1, "--max-connections must be at least 1"),
-                (self.max_requests < 1, "--max-requests must be at least 1"),
-                (self.max_transfers < 1, "--max-transfers must be at least 1"),
-                (
-                    self.rate_limit is not None and not _RATE.fullmatch(self.rate_limit),
-                    "--rate-limit must be a number of requests and second, minute, hour or day, "
-                    "such as 600/minute",
-                ),
-                (
-                    self.rate_limit_storage is not None and not _is_redis(self.rate_limit_storage),
-                    "--rate-limit-storage must be a URL that begins with redis:// or rediss://; "
-                    "leave it out to count in each worker",
-                ),
-                (
-                    self.rate_limit_storage is not None and self.rate_limit is None,
-                    "--rate-limit-storage needs --rate-limit",
-                ),
-                (self.tombstone_days < 1, "--tombstone-days must be at least 1"),
-                (self.audit_days < 30, "--audit-days must be at least 30"),
-                (self.sweep_seconds <= 0, "--sweep-seconds must be above 0"),
-                (
-                    self.log_level not in ("debug", "info", "warning", "error"),
-                    "--log-level must be debug, info, warning or error",
-                ),
-                (
-                    self.log_format not in ("auto", "text", "json"),
-                    "--log-format must be auto, text or json",
-                ),
-            )
-            if is_wrong
-        ]
-
-    def _is_private(self) -> bool:
-        return self.tls_cert is not None or self.behind_proxy or _is_loopback(self.host)
-
-    def _is_wildcard(self) -> bool:
-        return self.host in ("0.0.0.0", "::")  # noqa: S104
+# --- checks -------------------------------------------------------------------------------------
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+class Check(NamedTuple):
+    """Condition on the value of one setting."""
+
+    is_valid: Callable[[Any], object]
+    rule: str
+    """Completes the sentence "--option must be …"."""
+
+
+def _at_least(low: float) -> Check:
+    return Check(lambda value: value >= low, f"at least {low}")
+
+
+def _above(low: float) -> Check:
+    return Check(lambda value: value > low, f"above {low}")
+
+
+def _between(low: int, high: int) -> Check:
+    return Check(lambda value: low <= value <= high, f"from {low} to {high}")
+
+
+def _one_of(*choices: str) -> Check:
+    return Check(lambda value: value in choices, f"{', '.join(choices[:-1])} or {choices[-1]}")
 
 
 def _is_base_url(text: str) -> bool:
@@ -207,16 +61,274 @@ def _is_base_url(text: str) -> bool:
     )
 
 
-def _is_blobs_place(place: str) -> bool:
-    if "://" not in place:
-        return bool(place)
-    parts = urlsplit(place)
+def _is_blobs_location(text: str) -> bool:
+    if "://" not in text:
+        return bool(text)
+    parts = urlsplit(text)
     return parts.scheme == "s3" and bool(parts.netloc) and not (parts.query or parts.fragment)
 
 
-def _is_redis(url: str) -> bool:
-    return url.startswith(("redis://", "rediss://"))
+def _is_postgres_url(text: str) -> bool:
+    return text.startswith(("postgresql://", "postgres://"))
 
 
-def _is_postgres(url: str) -> bool:
-    return url.startswith(("postgresql://", "postgres://"))
+def _is_redis_url(text: str) -> bool:
+    return text.startswith(("redis://", "rediss://"))
+
+
+_POSITIVE = _at_least(1)
+_NOT_NEGATIVE = _at_least(0)
+_FOLDER = Check(lambda path: path.is_dir() or not path.exists(), "a folder, not a file")
+_FILE = Check(Path.is_file, "an existing file")
+_POSTGRES_URL = Check(_is_postgres_url, "a URL that starts with postgresql://")
+_BASE_URL = Check(_is_base_url, "an http or https URL in ASCII, without query and fragment")
+_BLOBS_LOCATION = Check(_is_blobs_location, "a folder or s3://bucket/prefix")
+_RATE_LIMIT = Check(
+    _RATE.fullmatch, "a number of requests per second, minute, hour or day, such as 600/minute"
+)
+_REDIS_URL = Check(_is_redis_url, "a URL that starts with redis:// or rediss://")
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def setting(
+    default: T,
+    help_: str,
+    check: Check | None = None,
+    *,
+    default_text: str = "",
+    has_option: bool = True,
+) -> T:
+    """Declare a setting. The documentation shows ``default_text`` instead of the default."""
+    row = {"help": help_, "check": check, "default_text": default_text, "has_option": has_option}
+    return field(default=default, metadata=row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of one service.
+
+    Each row is an option of ``gleanery serve``, a ``GLEANERY_…`` variable and a row of
+    docs/settings.md, which ``make reference`` updates.
+    """
+
+    # Storage
+    data: Path = setting(
+        Path("gleanery-data"), "Folder of the SQLite database and its secret key.", _FOLDER
+    )
+    database: str | None = setting(
+        None, "PostgreSQL database to use instead of SQLite.", _POSTGRES_URL
+    )
+    pool_size: int = setting(10, "Maximum number of PostgreSQL connections per worker.", _POSITIVE)
+    secret_key: str | None = setting(
+        None,
+        "Key that encrypts cookie and local-storage values: 32 bytes in base64. Several keys are "
+        "separated by spaces. There is no option, because the process list would show it.",
+        default_text="the file `secret.key` in the data folder",
+        has_option=False,
+    )
+    blobs: str | None = setting(
+        None,
+        "Location of the bytes of files.",
+        _BLOBS_LOCATION,
+        default_text="the folder `blobs` in the data folder",
+    )
+
+    # Network
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(8000, "Port to listen on; 0 selects a free port.", _between(0, 65535))
+    workers: int = setting(1, "Number of processes that serve requests.", _POSITIVE)
+    base_url: str | None = setting(
+        None,
+        "URL under which clients reach the service. All URLs in responses start with it.",
+        _BASE_URL,
+        default_text="host and port; required with `--behind-proxy` and with `--host 0.0.0.0`",
+    )
+    behind_proxy: bool = setting(
+        False, "Allow plain HTTP on any address, because a proxy terminates TLS."
+    )
+    tls_cert: Path | None = setting(None, "Certificate chain in PEM format.", _FILE)
+    tls_key: Path | None = setting(None, "Private key of the certificate in PEM format.", _FILE)
+
+    # Connections
+    max_connections: int = setting(
+        2000,
+        "Maximum number of client connections per worker. One more replaces an idle connection, "
+        "or gets 503.",
+        _POSITIVE,
+    )
+    max_requests: int = setting(
+        256, "Maximum number of requests in progress per worker; more get 503.", _POSITIVE
+    )
+    max_transfers: int = setting(
+        64, "Maximum number of file transfers per worker; more get 503.", _POSITIVE
+    )
+    idle_seconds: int = setting(
+        75,
+        "Time after which an idle connection is closed. Set it above the keep-alive time of a "
+        "proxy.",
+        _POSITIVE,
+    )
+    stall_seconds: int = setting(
+        30,
+        "Time limit for a request head. A body or response that moves at less than 1 KiB per "
+        "second for this time is ended too.",
+        _POSITIVE,
+    )
+    shutdown_seconds: int = setting(
+        30, "Time that a shutdown waits for requests in progress.", _NOT_NEGATIVE
+    )
+
+    # Requests
+    max_records: int = setting(10_000, "Maximum number of records in one array.", _POSITIVE)
+    max_body_bytes: int = setting(
+        32 * _MIB, "Maximum size of a request body.", _POSITIVE, default_text="`33554432` (32 MiB)"
+    )
+    max_file_bytes: int = setting(
+        _GIB, "Maximum size of a file.", _POSITIVE, default_text="`1073741824` (1 GiB)"
+    )
+    max_wait_seconds: int = setting(
+        60,
+        "Maximum duration of a long poll. Set it below the timeout of a proxy.",
+        _NOT_NEGATIVE,
+    )
+    blob_url_seconds: int = setting(
+        900, "Lifetime of a signed link to a file (blob_url).", _between(1, _MAX_LINK_SECONDS)
+    )
+    token_cache_seconds: float = setting(
+        2.0,
+        "Time for which a worker caches a token. A revoked token works for this time at most.",
+        _NOT_NEGATIVE,
+    )
+    rate_limit: str | None = setting(
+        None, "Maximum number of requests per token; more get 429.", _RATE_LIMIT
+    )
+    rate_limit_storage: str | None = setting(
+        None,
+        "Redis server that counts requests for all workers and nodes.",
+        _REDIS_URL,
+        default_text="memory of each worker",
+    )
+
+    # Retention
+    tombstone_days: int = setting(
+        30, "Time for which the change feed keeps tombstones of deleted outputs.", _POSITIVE
+    )
+    audit_days: int = setting(400, "Time for which an audit entry is kept.", _at_least(30))
+    unreferenced_file_days: int = setting(
+        7, "Time for which a file is kept that no output references.", _POSITIVE
+    )
+    sweep_seconds: float = setting(60.0, "Time between two sweeps of expired data.", _above(0))
+
+    # Logging
+    log_level: str = setting(
+        "info", "Lowest level that is logged.", _one_of("debug", "info", "warning", "error")
+    )
+    log_format: str = setting(
+        "auto",
+        "Format of log lines; auto writes text to a terminal and JSON elsewhere.",
+        _one_of("auto", "text", "json"),
+    )
+
+    @property
+    def address(self) -> str:
+        """Base of all URLs in responses; never taken from a request."""
+        if self.base_url is not None:
+            return self.base_url.rstrip("/")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
+
+    @property
+    def sqlite_file(self) -> Path:
+        return self.data / "gleanery.sqlite"
+
+    @property
+    def key_file(self) -> Path:
+        return self.data / "secret.key"
+
+    @property
+    def has_secret_key(self) -> bool:
+        return self.secret_key is not None or self.key_file.exists()
+
+    @property
+    def blobs_location(self) -> str:
+        """URL of the bucket, or path of the folder."""
+        return self.blobs or str(self.data / "blobs")
+
+    @property
+    def blobs_folder(self) -> Path | None:
+        """Folder of the blobs; None if they are in a bucket."""
+        return None if self.blobs_location.startswith("s3://") else Path(self.blobs_location)
+
+    def check(self) -> Settings:
+        """Return these settings if they are valid; else raise SettingsError."""
+        for problem in (*self._invalid_values(), *self._conflicts()):
+            raise SettingsError(problem)
+        return self
+
+    def _invalid_values(self) -> Iterator[str]:
+        for row in table():
+            value = getattr(self, row.name)
+            if value is not None and row.check is not None and not row.check.is_valid(value):
+                yield f"{row.option} must be {row.check.rule}"
+
+    def _conflicts(self) -> Iterator[str]:
+        """Problems between two settings."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            yield "--tls-cert and --tls-key go together: give both or neither"
+        if not (self.tls_cert or self.behind_proxy or _is_loopback(self.host)):
+            yield (
+                f"Plain HTTP on {self.host} would expose tokens and cookies: give --tls-cert and "
+                "--tls-key, or --behind-proxy if a proxy terminates TLS"
+            )
+        if self.base_url is None and (self.behind_proxy or self.host in _WILDCARDS):
+            yield (
+                "Give --base-url, the URL under which clients reach the service, such as "
+                "https://data.example.com"
+            )
+        if self.database is not None and self.secret_key is None:
+            yield (
+                "With --database, set the variable GLEANERY_SECRET_KEY to the key for cookie and "
+                "local-storage values; openssl rand -base64 32 creates one"
+            )
+        if self.rate_limit_storage is not None and self.rate_limit is None:
+            yield "--rate-limit-storage needs --rate-limit"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Setting(NamedTuple):
+    """Row of the table, for the command line and the documentation."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    check: Check | None
+    default_text: str
+    has_option: bool
+
+    @property
+    def option(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        return f"GLEANERY_{self.name.upper()}"
+
+
+@cache
+def table() -> tuple[Setting, ...]:
+    """All settings in the order of their declaration."""
+    types = get_type_hints(Settings)
+    return tuple(
+        Setting(row.name, types[row.name], row.default, **row.metadata) for row in fields(Settings)
+    )

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,21 +19,24 @@ from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import restore as restore_steps
 from gleanery.storage.outputs import mutations
-from tests.api.test_changes import follow, truth
-from tests.api.test_outputs import output
-from tests.conftest import PostgresServer
-from tests.security.test_keys import (
-    change_database,
-    cookies,
-    entries,
-    make_token,
-    new_key,
-    serving,
-    serving_here,
-    succeed,
+from tests.support.databases import execute_sql
+from tests.support.outputs import follow_changes, output, stored_outputs
+from tests.support.postgres_server import PostgresServer
+from tests.support.process import (
+    Running,
+    free_port,
+    gleanery,
+    gleanery_here,
+    kill_before_call,
+    kill_before_rename,
+    new_token,
+    run_successfully,
+    serving_process,
+    serving_thread,
 )
-from tests.support.process import Running, die_before_a_rename, free_port, gleanery, gleanery_here
-from tests.support.service import Client
+from tests.support.service import Client, new_secret_key
+from tests.support.session_state import numbered_cookies, numbered_entries
+from tests.support.waiting import wait_for_next_second, wait_until
 
 
 def store_file(client: Client, number: int, content: bytes | None = None) -> str:
@@ -54,10 +56,10 @@ def with_file(client: Client, number: int) -> dict[str, Any]:
 def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive = tmp_path / "backup.tar"
-    over, failures = threading.Event(), list[str]()
+    over, failures, stored = threading.Event(), list[str](), set[int]()
 
     def write(url: str, token: str, writer: int) -> None:
-        """Batch after batch: ten outputs with one file each, all of the same turn."""
+        """Stores batch after batch: ten outputs with one file each, all of the same turn."""
         turn = 0
         while not over.is_set():
             turn += 1
@@ -67,27 +69,28 @@ def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
                 answer = client.post(f"/v1/outputs/group-{writer}", json=batch)
                 if answer.status_code != 200:
                     failures.append(answer.text)
+                stored.add(writer)
 
-    with serving(where, "--workers", "2") as (url, running):
-        token = make_token(where)
+    with serving_process(where, "--workers", "2") as (url, running):
+        token = new_token(where)
         with Client(url, token) as client:
-            client.post("/v1/cookies", json=cookies(range(100)))
+            client.post("/v1/cookies", json=numbered_cookies(range(100)))
             client.store("large", *(output(n, data={"text": "x" * 2000}) for n in range(5000)))
         writers = [threading.Thread(target=write, args=(url, token, n)) for n in range(3)]
         for thread in writers:
             thread.start()
-        time.sleep(1)
-        told = succeed("backup", str(archive), "--with-key", *where)
+        wait_until(lambda: stored == {0, 1, 2})
+        told = run_successfully("backup", str(archive), "--with-key", *where)
         over.set()
         for thread in writers:
             thread.join()
         assert failures == []
         assert not running.log
-    assert "is not in it" not in told
+    assert "does not contain the secret key" not in told
     assert archive.stat().st_mode & 0o777 == 0o600
     assert sorted(p.name for p in tmp_path.iterdir()) == ["backup.tar", "data"]
-    succeed("restore", str(archive), *copy)
-    with serving_here(copy) as url, Client(url, token) as client:
+    run_successfully("restore", str(archive), *copy)
+    with serving_thread(copy) as url, Client(url, token) as client:
         for writer in range(3):
             items = client.items(f"group-{writer}")
             assert len({item["data"]["turn"] for item in items}) == 1
@@ -101,30 +104,30 @@ def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
 def test_the_key_is_only_in_a_backup_that_asks_for_it(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive, key = tmp_path / "backup.tar", tmp_path / "data" / "secret.key"
-    with serving_here(where) as url:
-        token = make_token(where)
+    with serving_thread(where) as url:
+        token = new_token(where)
         with Client(url, token) as client:
-            client.post("/v1/cookies", json=cookies(range(3)))
-            told = succeed("backup", str(archive), *where)
-    assert "is not in it" in told
+            client.post("/v1/cookies", json=numbered_cookies(range(3)))
+            told = run_successfully("backup", str(archive), *where)
+    assert "does not contain the secret key" in told
     assert key.read_bytes().strip() not in archive.read_bytes()
     with tarfile.open(archive) as held:
         assert held.getnames() == ["gleanery.sqlite", "manifest.json"]
-    told = succeed("restore", str(archive), *copy)
-    assert "Put the secret key" in told
+    told = run_successfully("restore", str(archive), *copy)
+    assert "Write the secret key" in told
     refused = gleanery("serve", *copy, "--port", "0")
     assert refused.returncode == 2
     assert "put it back" in refused.stderr
     shutil.copy(key, tmp_path / "copy" / "secret.key")
-    with serving_here(copy) as url, Client(url, token) as client:
+    with serving_thread(copy) as url, Client(url, token) as client:
         assert [one["value"] for one in client.get("/v1/cookies").json()] == ["v0", "v1", "v2"]
 
 
 def test_a_file_that_goes_away_meanwhile_does_not_stop_a_backup(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive = tmp_path / "backup.tar"
-    with serving_here(where) as url:
-        token = make_token(where)
+    with serving_thread(where) as url:
+        token = new_token(where)
         with Client(url, token) as client:
             client.store("group", with_file(client, 1), with_file(client, 2))
             unnamed = store_file(client, 3)
@@ -136,11 +139,11 @@ def test_a_file_that_goes_away_meanwhile_does_not_stop_a_backup(tmp_path: Path) 
                 path.unlink()  # as the service does with one that no output names
             lost = blobs[output(2)["source_url"]]
             (tmp_path / "data" / "blobs" / lost).unlink()  # as nobody should
-            told = succeed("backup", str(archive), "--with-key", *where)
-    assert "holds the database and 1 file." in told
-    assert f"lost or damaged before: {lost}" in told
-    assert lost in succeed("restore", str(archive), *copy)
-    with serving_here(copy) as url, Client(url, token) as client:
+            told = run_successfully("backup", str(archive), "--with-key", *where)
+    assert "contains the database and 1 file." in told
+    assert f"already lost or damaged: {lost}" in told
+    assert lost in run_successfully("restore", str(archive), *copy)
+    with serving_thread(copy) as url, Client(url, token) as client:
         assert client.get(f"/v1/files/{unnamed}").status_code == 404
         found = {item["source_url"]: item["files"][0]["id"] for item in client.items("group")}
         kept, gone = (found[output(number)["source_url"]] for number in (1, 2))
@@ -158,7 +161,7 @@ def test_a_backup_looks_for_files_where_the_service_keeps_them(
         (tmp_path / "empty").mkdir(exist_ok=True)
         refused = gleanery_here("backup", str(second), *where, "--blobs", str(elsewhere))
         assert refused.returncode == 2
-        assert "the place that serve uses" in refused.stderr
+        assert "the location that the service uses" in refused.stderr
         assert not second.exists()
 
 
@@ -175,7 +178,7 @@ def test_what_is_not_for_these_commands_says_what_is(tmp_path: Path) -> None:
 
 def test_a_backup_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> None:
     where, archive = ["--data", str(tmp_path / "data")], tmp_path / "backup.tar"
-    succeed("migrate", *where)
+    run_successfully("migrate", *where)
     no_room = (
         "import resource as r; from gleanery.cli import main; "
         "r.setrlimit(r.RLIMIT_FSIZE, (100_000, 100_000)); main()"
@@ -183,13 +186,13 @@ def test_a_backup_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> N
     command = [sys.executable, "-c", no_room, "backup", str(archive), *where]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
-    assert refused.stderr.startswith("gleanery: Can't copy")
+    assert refused.stderr.startswith("gleanery: Cannot copy")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 def test_the_key_of_another_database_is_not_put_into_a_backup(archive: Path) -> None:
     where, second = ["--data", str(archive.parent / "origin")], str(archive.parent / "second.tar")
-    for wrong in (new_key(), "nonsense"):
+    for wrong in (new_secret_key(), "nonsense"):
         refused = gleanery_here("backup", second, "--with-key", *where, GLEANERY_SECRET_KEY=wrong)
         assert refused.returncode == 2
         assert "GLEANERY_SECRET_KEY" in refused.stderr
@@ -204,9 +207,9 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with some outputs and a file, and a backup of it."""
     folder = tmp_path_factory.mktemp("backed-up")
     where = ["--data", str(folder / "origin")]
-    with serving_here(where) as url, Client(url, make_token(where)) as client:
+    with serving_thread(where) as url, Client(url, new_token(where)) as client:
         client.store("group", with_file(client, 1), *(output(n) for n in range(2, 2000)))
-    succeed("backup", str(folder / "backup.tar"), *where)
+    run_successfully("backup", str(folder / "backup.tar"), *where)
     return folder
 
 
@@ -219,7 +222,7 @@ def archive(backed_up: Path, tmp_path: Path) -> Path:
 
 def test_a_folder_with_a_database_or_in_use_is_left_alone(archive: Path, tmp_path: Path) -> None:
     where = ["--data", str(tmp_path / "data")]
-    with serving_here(where):
+    with serving_thread(where):
         refused = gleanery_here("restore", str(archive), *where)
         assert refused.returncode == 2
         assert "at work in" in refused.stderr
@@ -230,13 +233,13 @@ def test_a_folder_with_a_database_or_in_use_is_left_alone(archive: Path, tmp_pat
         assert "at work in" in refused.stderr
     for path in (tmp_path / "data").glob("gleanery.sqlite*"):
         path.unlink()
-    succeed("migrate", *where)
+    run_successfully("migrate", *where)
     refused = gleanery_here("restore", str(archive), *where)
     assert refused.returncode == 2
     assert "There is a database" in refused.stderr
     refused = gleanery_here("backup", str(archive), *where)
     assert refused.returncode == 2
-    assert "already there" in refused.stderr
+    assert "already exists" in refused.stderr
 
 
 def damaged(archive: Path, found: bytes) -> None:
@@ -266,19 +269,18 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
         archive.write_bytes(b"no archive at all")
     refused = gleanery_here("restore", str(archive), "--data", str(tmp_path / "data"))
     assert refused.returncode == 2
-    assert "is not a whole backup, or is damaged" in refused.stderr
+    assert "is not a complete backup, or is damaged" in refused.stderr
     assert list((tmp_path / "data").iterdir()) == []
     assert not (tmp_path / "escaped").exists()
 
 
 def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with Running("restore", str(archive), "--data", str(data)) as restore:
-        while not (data / "restoring" / "gleanery.sqlite").exists():
-            assert restore.process.poll() is None, "it was faster"
-        restore.stop(signal.SIGKILL)
+    read_member = ("tarfile", "TarFile.extractfile")
+    kill_before_call(read_member, 2, "restore", str(archive), "--data", str(data))
+    assert (data / "restoring" / "gleanery.sqlite").exists()
     assert not (data / "gleanery.sqlite").exists()
-    assert "1999 outputs" in succeed("restore", str(archive), "--data", str(data))
+    assert "1999 outputs" in run_successfully("restore", str(archive), "--data", str(data))
     assert sorted(path.name for path in data.iterdir()) == ["blobs", "gleanery.sqlite"]
 
 
@@ -286,23 +288,23 @@ def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
     archive: Path, tmp_path: Path
 ) -> None:
     with_key, origin = tmp_path / "with-key.tar", ["--data", str(tmp_path / "origin")]
-    succeed("backup", str(with_key), "--with-key", *origin)
+    run_successfully("backup", str(with_key), "--with-key", *origin)
     where = ["--data", str(tmp_path / "data"), "--blobs", str(tmp_path / "files")]
     (tmp_path / "files").mkdir(mode=0o750)  # as a disk that is mounted there, it stays
     for renames in range(3):  # the key, the files of the one organization, the database
-        die_before_a_rename(renames, "restore", str(with_key), *where)
+        kill_before_rename(renames, "restore", str(with_key), *where)
         assert not (tmp_path / "data" / "gleanery.sqlite").exists()
     assert [path.name for path in (tmp_path / "files").iterdir() if path.name == "1"]
     elsewhere = gleanery_here(
         "restore", str(with_key), *where[:3], str(tmp_path / "origin" / "blobs")
     )
     assert "There are files in" in elsewhere.stderr
-    assert "1999 outputs, and 1 file" in succeed("restore", str(with_key), *where)
+    assert "1999 outputs and 1 file" in run_successfully("restore", str(with_key), *where)
     assert [path.name for path in (tmp_path / "files").iterdir()] == ["1"]
     assert (tmp_path / "files").stat().st_mode & 0o777 == 0o750
     names = sorted(path.name for path in (tmp_path / "data").iterdir())
     assert names == ["gleanery.sqlite", "secret.key"]
-    with serving_here(where) as url, Client(url, make_token(where[:2])) as client:
+    with serving_thread(where) as url, Client(url, new_token(where[:2])) as client:
         [item] = client.items("group", url=output(1)["source_url"])
         assert client.get(item["files"][0]["blob_url"]).content == b"1" * 1000
 
@@ -316,19 +318,19 @@ def test_what_an_older_database_left_behind_is_not_taken_for_the_restored_ones(
     url = f"http://127.0.0.1:{port}"
     with Running("serve", *where, "--port", str(port)) as running:
         running.wait_ready(url)
-        with Client(url, make_token(where)) as client:
+        with Client(url, new_token(where)) as client:
             client.store("group", output(1))
-            succeed("backup", str(archive), *where)
+            run_successfully("backup", str(archive), *where)
             client.store("group", *(output(n) for n in range(100)))
         running.stop(signal.SIGKILL)
     (data / "gleanery.sqlite").rename(tmp_path / "away")
     assert (data / "gleanery.sqlite-wal").stat().st_size > 0
     refused = gleanery_here("restore", str(archive), *where)
     assert refused.returncode == 2
-    assert "whose names begin with gleanery.sqlite" in refused.stderr
+    assert "whose names start with gleanery.sqlite" in refused.stderr
     for path in data.glob("gleanery.sqlite-*"):
         path.rename(tmp_path / path.name)
-    assert "1 output," in succeed("restore", str(archive), *where)
+    assert "1 output and" in run_successfully("restore", str(archive), *where)
 
 
 def test_files_and_keys_that_are_there_are_not_overwritten(archive: Path, tmp_path: Path) -> None:
@@ -339,35 +341,35 @@ def test_files_and_keys_that_are_there_are_not_overwritten(archive: Path, tmp_pa
     assert refused.returncode == 2
     assert "There are files in" in refused.stderr
     with_key = tmp_path / "with-key.tar"
-    succeed("backup", str(with_key), "--with-key", "--data", str(tmp_path / "origin"))
-    (data / "secret.key").write_text(new_key())
+    run_successfully("backup", str(with_key), "--with-key", "--data", str(tmp_path / "origin"))
+    (data / "secret.key").write_text(new_secret_key())
     (data / "secret.key").chmod(0o600)
     refused = gleanery_here("restore", str(with_key), "--data", str(data), "--blobs", str(files))
     assert refused.returncode == 2
     assert "is not the key of the backup" in refused.stderr
     (data / "secret.key").unlink()
-    succeed("restore", str(with_key), "--data", str(data), "--blobs", str(files))
+    run_successfully("restore", str(with_key), "--data", str(data), "--blobs", str(files))
     assert sorted(path.name for path in data.iterdir()) == ["gleanery.sqlite", "secret.key"]
     where = ["--data", str(data), "--blobs", str(files)]
-    with serving_here(where) as url, Client(url, make_token(where[:2])) as client:
+    with serving_thread(where) as url, Client(url, new_token(where[:2])) as client:
         [item] = client.items("group", url=output(1)["source_url"])
         assert client.get(item["files"][0]["blob_url"]).content == b"1" * 1000
 
 
 def test_a_chore_under_way_is_not_lost(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
-    with serving_here(where) as url:
-        token = make_token(where)
+    with serving_thread(where) as url:
+        token = new_token(where)
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(5)))
     note = """
-INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until, done)
-SELECT 1, groups.id, jobs.id, 'approve', clock, 0 FROM groups, jobs
+INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until_seq, done_seq)
+SELECT 1, groups.id, jobs.id, 'approve', last_seq, 0 FROM groups, jobs
 """
-    change_database(Settings(data=tmp_path / "data"), note)
-    succeed("backup", str(tmp_path / "backup.tar"), "--with-key", *where)
-    succeed("restore", str(tmp_path / "backup.tar"), *copy)
-    with serving_here(copy) as url, Client(url, token) as client:
+    execute_sql(Settings(data=tmp_path / "data"), note)
+    run_successfully("backup", str(tmp_path / "backup.tar"), "--with-key", *where)
+    run_successfully("restore", str(tmp_path / "backup.tar"), *copy)
+    with serving_thread(copy) as url, Client(url, token) as client:
         assert [item["is_approved"] for item in client.items("group")] == [True] * 5
 
 
@@ -389,11 +391,11 @@ def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         where, file = ["--data", str(tmp_path / "data")], str(tmp_path / "backup.tar")
 
         def back_up() -> None:
-            succeed("backup", file, "--with-key", *where)
+            run_successfully("backup", file, "--with-key", *where)
 
         def go_back() -> list[str]:
             (tmp_path / "data").rename(tmp_path / "broken")
-            succeed("restore", file, *where)
+            run_successfully("restore", file, *where)
             return where
 
         return Place(where, {}, back_up, go_back)
@@ -411,35 +413,35 @@ def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     def load_dump() -> list[str]:
         again = [*where[:-1], server.new_database(owner)]
         server.load(again[-1], dump.read_bytes())
-        succeed("restored", *again)
+        run_successfully("restored", *again)
         return again
 
-    return Place(where, {"GLEANERY_SECRET_KEY": new_key()}, take_dump, load_dump)
+    return Place(where, {"GLEANERY_SECRET_KEY": new_secret_key()}, take_dump, load_dump)
 
 
 def test_a_database_that_is_half_told_of_its_restore_is_not_served(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving_here(place.where, **place.variables) as url:
-        token = make_token(place.where)
+    with serving_thread(place.where, **place.variables) as url:
+        token = new_token(place.where)
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(50)))
-    steps, send = iter(range(3)), mutations.send_some_again
+    steps, send = iter(range(3)), mutations.resend_range
 
     async def send_or_fail(*some: Any) -> int:
         if next(steps, None) is None:
             raise SettingsError("interrupted")
         return await send(*some)
 
-    monkeypatch.setattr(restore_steps, "_AT_ONCE", 10)
-    monkeypatch.setattr(mutations, "send_some_again", send_or_fail)
+    monkeypatch.setattr(restore_steps, "_BATCH_SIZE", 10)
+    monkeypatch.setattr(mutations, "resend_range", send_or_fail)
     assert "interrupted" in gleanery_here("restored", *place.where).stderr
     monkeypatch.undo()
     refused = gleanery("serve", *place.where, "--port", "0", **place.variables)
     assert refused.returncode == 2
     assert "run it again" in refused.stderr
-    assert "50 outputs" in succeed("restored", *place.where)
-    with serving_here(place.where, **place.variables) as url, Client(url, token) as client:
+    assert "50 outputs" in run_successfully("restored", *place.where)
+    with serving_thread(place.where, **place.variables) as url, Client(url, token) as client:
         assert len(client.items("group")) == 50
 
 
@@ -470,31 +472,31 @@ class Follower:
         answer = client.get("/v1/changes/group", params={"cursor": self.cursor})
         if answer.status_code == 410:
             self.copy, self.cursor, self.restarts = {}, 0, self.restarts + 1
-        self.cursor = follow(client, self.copy, self.cursor)
+        self.cursor = follow_changes(client, self.copy, self.cursor)
 
 
 def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
     syncer, follower = Syncer(), Follower()
-    with serving_here(place.where, **place.variables) as url:
-        token = make_token(place.where)
+    with serving_thread(place.where, **place.variables) as url:
+        token = new_token(place.where)
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(10)))
             gone = [client.store("group", output(n))["results"][0] for n in (8, 9)]
             client.delete(f"/v1/outputs/group/{gone[0]['output_id']}")
-            client.post("/v1/local-storage", json=entries(range(2)))
+            client.post("/v1/local-storage", json=numbered_entries(range(2)))
             [emptied] = client.store("emptied", output(1))["results"]
             client.delete(f"/v1/outputs/emptied/{emptied['output_id']}")
             for one in (syncer, follower):
                 one.sync(client)
             rested = follower.cursor
     place.back_up()
-    time.sleep(1.1)  # dates are in seconds
-    with serving_here(place.where, **place.variables) as url, Client(url, token) as client:
+    wait_for_next_second()
+    with serving_thread(place.where, **place.variables) as url, Client(url, token) as client:
         # All of this will be lost, but not before the clients have seen it.
         client.store("group", output(1, data={"lost": True}), output(20), output(21))
         client.store("another", output(1))
         client.delete(f"/v1/outputs/group/{gone[1]['output_id']}")
-        client.post("/v1/local-storage", json=entries(range(10, 12)))
+        client.post("/v1/local-storage", json=numbered_entries(range(10, 12)))
         for one in (syncer, follower):
             one.sync(client)
         lost_ids = {item["id"] for item in client.items("group") + client.items("another")}
@@ -504,12 +506,12 @@ def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
         feed = client.get("/v1/changes/another").json()["cursor"]
         log = client.get("/v1/audit").json()["cursor"]
     again = place.go_back()
-    with serving_here(again, **place.variables) as url, Client(url, token) as client:
+    with serving_thread(again, **place.variables) as url, Client(url, token) as client:
         check(client, syncer, follower, restarts=1)
-        assert len(truth(client)) == 9
+        assert len(stored_outputs(client)) == 9
         # A client in the middle of its pages is given everything as it is now.
         rest = client.items("group", cursor=page["next_cursor"])
-        assert {item["output_id"]: item for item in rest} == truth(client)
+        assert {item["output_id"]: item for item in rest} == stored_outputs(client)
         # One that rested since before the backup may not know that it missed nothing.
         stale = client.get("/v1/changes/group", params={"cursor": rested})
         assert stale.status_code == 410
@@ -521,12 +523,12 @@ def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
         assert [entry["action"] for entry in follows] == ["restore"]
         # What is new is taken for new.
         client.store("group", output(1, data={"new": True}), output(30), output(31))
-        client.delete(f"/v1/outputs/group/{next(iter(truth(client)))}")
+        client.delete(f"/v1/outputs/group/{next(iter(stored_outputs(client)))}")
         check(client, syncer, follower, restarts=1)
         fresh = Follower()
         fresh.sync(client)
-        assert fresh.copy == truth(client)
-        kept = {item["id"] for item in truth(client).values()}
+        assert fresh.copy == stored_outputs(client)
+        kept = {item["id"] for item in stored_outputs(client).values()}
         assert client.store("group", output(40))["results"][0]["id"] not in lost_ids | kept
         # A group that was lost and comes back: its old cursors are refused as well.
         assert client.get("/v1/outputs/another").status_code == 404
@@ -534,14 +536,14 @@ def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
         old = client.get("/v1/changes/another", params={"cursor": feed})
         assert old.status_code == 410
         assert client.get("/v1/groups/another").json()["id"] not in lost_groups
-        client.post("/v1/local-storage", json=entries(range(50, 52)))
+        client.post("/v1/local-storage", json=numbered_entries(range(50, 52)))
         entry_ids = {one["id"] for one in client.get("/v1/local-storage").json()}
         assert len(entry_ids - lost_entries) == 2
 
 
 def check(client: Client, syncer: Syncer, follower: Follower, restarts: int) -> None:
     """Both copies hold the truth; what was removed only the feed can tell."""
-    now = truth(client)
+    now = stored_outputs(client)
     for one in (syncer, follower):
         one.sync(client)
     assert follower.copy == now

@@ -62,7 +62,7 @@ def test_a_folder_with_other_data_is_left_alone(tmp_path: Path) -> None:
     gleanery("token", "create", "--organization", "real", *data)
     ended = gleanery("demo", "--port", "0", *data)
     assert ended.returncode == 2
-    assert "not a finished sample" in ended.stderr
+    assert "not a complete sample" in ended.stderr
     assert "Harvest" not in gleanery("token", "list", *data).stdout
 
 

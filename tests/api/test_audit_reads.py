@@ -13,13 +13,13 @@ import httpx2
 import pytest
 
 from gleanery.storage.engines import opened
-from tests.api.test_long_poll import Holder
-from tests.conftest import fresh_settings
+from tests.support.locks import LockHolder
 from tests.support.service import Client, Service
+from tests.support.settings import fresh_settings
 
 READERS = 8
-LOCK = "UPDATE audit_clocks SET clock = clock"
-COMMITS = "SELECT count(DISTINCT xmin::text), count(*) FROM audit WHERE action = 'get_cookies'"
+LOCK = "UPDATE audit_positions SET last_id = last_id"
+COMMITS = "SELECT count(DISTINCT xmin::text), count(*) FROM audit_log WHERE action = 'get_cookies'"
 COOKIE = {"domain": "a.com", "name": "n", "value": "v"}
 
 
@@ -59,7 +59,7 @@ def on_record(client: Client) -> list[str]:
 def test_no_value_leaves_before_its_reading_is_on_record(crowded: Service) -> None:
     with crowded.client() as client, ThreadPoolExecutor(READERS) as pool:
         assert client.post("/v1/cookies", json=[COOKIE]).status_code == 200
-        with Holder(crowded, LOCK) as holder:
+        with LockHolder(crowded, LOCK) as holder:
             reading = begin(pool, client)
             time.sleep(0.3)  # in which one that does not wait would answer
             assert not any(reader.done() for reader in reading)
@@ -73,7 +73,7 @@ def test_readers_share_a_commit(crowded: Service) -> None:
     """On SQLite the writer commits together whatever waits."""
     with crowded.client() as client, ThreadPoolExecutor(READERS) as pool:
         assert client.post("/v1/cookies", json=[COOKIE]).status_code == 200
-        with Holder(crowded, LOCK) as holder:
+        with LockHolder(crowded, LOCK) as holder:
             reading = begin(pool, client)
             time.sleep(0.3)  # until most of them have got as far as to wait
             holder.release()

@@ -2,83 +2,46 @@
 
 from __future__ import annotations
 
-import threading
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
-from tests.api.test_outputs import output
-from tests.conftest import fresh_settings
-from tests.support.service import Client, Clock, Service
-
-DAY = 86_400
-
-
-def feed(client: Client, cursor: int = 0, **query: Any) -> dict[str, Any]:
-    answer = client.get("/v1/changes/group", params={"cursor": cursor, **query})
-    assert answer.status_code == 200, answer.text
-    page: dict[str, Any] = answer.json()
-    assert page.keys() == {"cursor", "changes"}
-    return page
-
-
-def follow(
-    client: Client, copy: dict[str, Any], cursor: int = 0, limit: int = 2, pages: int = 10_000
-) -> int:
-    """Brings the copy up to date and gives the cursor to go on from."""
-    for _ in range(pages):
-        page = feed(client, cursor, limit=limit)
-        for change in page["changes"]:
-            found = change["output"]
-            if change["change"] == "delete":
-                copy.pop(found["output_id"], None)
-            else:
-                copy[found["output_id"]] = found
-        if page["cursor"] == cursor:
-            return cursor
-        cursor = page["cursor"]
-    return cursor
-
-
-def truth(client: Client) -> dict[str, Any]:
-    return {item["output_id"]: item for item in client.items("group", limit=1000)}
+from gleanery.storage.notifications import Watch
+from tests.support.outputs import follow_changes, output, read_changes, stored_outputs
+from tests.support.raw_http import connect, request_head
+from tests.support.service import DAY, Client, Clock, Service
+from tests.support.settings import fresh_settings
+from tests.support.waiting import wait_until
 
 
 def delete(client: Client, output_id: str) -> int:
     return client.delete(f"/v1/outputs/group/{output_id}").status_code
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_the_feed_tells_of_creations_updates_approvals_and_deletions(client: Client) -> None:
     client.store("group", output(1), output(2))
-    first = feed(client)
+    first = read_changes(client)
     assert [change["change"] for change in first["changes"]] == ["create", "create"]
     assert [change["output"] for change in first["changes"]] == client.items("group")
 
     client.store("group", output(1, data={"number": 11}))
-    [updated] = feed(client, first["cursor"])["changes"]
+    [updated] = read_changes(client, first["cursor"])["changes"]
     assert (updated["change"], updated["output"]["data"]) == ("update", {"number": 11})
 
-    second = feed(client, first["cursor"])
+    second = read_changes(client, first["cursor"])
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
-    approved = feed(client, second["cursor"])
+    approved = read_changes(client, second["cursor"])
     assert [change["output"]["is_approved"] for change in approved["changes"]] == [True, True]
 
     gone = updated["output"]
     assert delete(client, gone["output_id"]) == 200
-    [deletion] = feed(client, approved["cursor"])["changes"]
+    [deletion] = read_changes(client, approved["cursor"])["changes"]
     assert deletion == {
         "change": "delete",
         "output": {"id": gone["id"], "output_id": gone["output_id"], "root_job_id": "job"},
@@ -87,10 +50,10 @@ def test_the_feed_tells_of_creations_updates_approvals_and_deletions(client: Cli
 
 def test_a_cursor_is_always_there_and_stays_if_nothing_happened(client: Client) -> None:
     client.store("group", output(1))
-    cursor = feed(client)["cursor"]
-    assert feed(client, cursor) == {"cursor": cursor, "changes": []}
+    cursor = read_changes(client)["cursor"]
+    assert read_changes(client, cursor) == {"cursor": cursor, "changes": []}
     client.store("group", output(1))  # seen again, not changed
-    assert feed(client, cursor) == {"cursor": cursor, "changes": []}
+    assert read_changes(client, cursor) == {"cursor": cursor, "changes": []}
 
 
 def test_a_deleted_output_is_gone_and_can_come_back(client: Client) -> None:
@@ -103,8 +66,8 @@ def test_a_deleted_output_is_gone_and_can_come_back(client: Client) -> None:
     assert second["output_id"] == first["output_id"]
     assert second["id"] != first["id"]
     copy: dict[str, Any] = {}
-    follow(client, copy, limit=1)
-    assert copy == truth(client)
+    follow_changes(client, copy, limit=1)
+    assert copy == stored_outputs(client)
 
 
 @pytest.mark.parametrize("name", ["nonsense", "00", "0" * 32, "é"])
@@ -131,11 +94,11 @@ def test_a_job_is_removed_with_its_outputs_and_reviews(client: Client) -> None:
     client.store("group", *(output(n, job_id=f"j{n % 2}") for n in range(3000)))
     client.post("/v1/reviews/group", json={"job_id": "j1", "status": "approved"})
     copy: dict[str, Any] = {}
-    cursor = follow(client, copy, limit=1000)
+    cursor = follow_changes(client, copy, limit=1000)
     answer = client.delete("/v1/groups/group/jobs/j1")
     assert (answer.status_code, answer.json()) == (200, {"deleted": 1500})
-    follow(client, copy, cursor, limit=1000)
-    assert copy == truth(client)
+    follow_changes(client, copy, cursor, limit=1000)
+    assert copy == stored_outputs(client)
     assert {item["root_job_id"] for item in copy.values()} == {"j0"}
     assert client.get("/v1/reviews/group").json() == []
     assert client.delete("/v1/groups/group/jobs/j1").status_code == 404
@@ -144,17 +107,17 @@ def test_a_job_is_removed_with_its_outputs_and_reviews(client: Client) -> None:
 def test_a_group_is_removed_and_its_clients_hear_of_it(client: Client) -> None:
     client.store("group", *(output(n) for n in range(1500)))
     copy: dict[str, Any] = {}
-    cursor = follow(client, copy, limit=1000)
+    cursor = follow_changes(client, copy, limit=1000)
     assert len(copy) == 1500
     assert client.delete("/v1/groups/group").json() == {"deleted": 1500}
     assert client.get("/v1/outputs/group").status_code == 404
     assert client.get("/v1/reviews/group").status_code == 404
     assert client.delete("/v1/groups/group").status_code == 404
-    cursor = follow(client, copy, cursor, limit=1000)
+    cursor = follow_changes(client, copy, cursor, limit=1000)
     assert copy == {}
     client.store("group", output(7))
-    follow(client, copy, cursor)
-    assert copy == truth(client)
+    follow_changes(client, copy, cursor)
+    assert copy == stored_outputs(client)
     assert len(copy) == 1
 
 
@@ -162,73 +125,82 @@ def test_for_a_cursor_that_was_never_given_out_there_is_nothing_to_wait_for(
     client: Client,
 ) -> None:
     client.store("group", output(1))
-    ahead = feed(client)["cursor"] + 10**9
-    assert feed(client, ahead, wait=60) == {"cursor": ahead, "changes": []}
+    ahead = read_changes(client)["cursor"] + 10**9
+    assert read_changes(client, ahead, wait=60) == {"cursor": ahead, "changes": []}
 
 
 # --- waiting ------------------------------------------------------------------------------------
 
 
-def test_a_long_poll_answers_when_something_happens(client: Client, service: Service) -> None:
-    client.store("group", output(1))
-    cursor = feed(client)["cursor"]
-    found: list[Any] = []
+@pytest.fixture
+def patient(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    """A service that lets a long poll wait for a minute."""
+    service = Service(replace(fresh_settings(engine, request, tmp_path), max_wait_seconds=60))
+    yield service
+    service.stop()
 
-    def wait() -> None:
-        with service.client(client.token) as waiting:
-            found.append(feed(waiting, cursor, wait=30))
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    time.sleep(0.3)
-    assert not found
-    client.store("other", output(1))  # another group does not matter
-    client.store("group", output(2))
-    thread.join(10)
-    assert [change["output"]["data"] for change in found[0]["changes"]] == [{"number": 2}]
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[Watch]:
+    """The long polls of this process that have begun to wait."""
+    begun, wait = list[Watch](), Watch.wait
+
+    async def noted(watch: Watch, seconds: float) -> bool:
+        begun.append(watch)
+        return await wait(watch, seconds)
+
+    monkeypatch.setattr(Watch, "wait", noted)
+    return begun
+
+
+def test_a_long_poll_answers_when_something_happens(patient: Service, waits: list[Watch]) -> None:
+    with patient.client() as client, ThreadPoolExecutor() as pool:
+        client.store("group", output(1))
+        cursor = read_changes(client)["cursor"]
+        poll = pool.submit(read_changes, client, cursor, wait=60)
+        wait_until(lambda: waits)
+        client.store("other", output(1))  # another group does not matter
+        assert not poll.done()
+        client.store("group", output(2))
+        changes = poll.result()["changes"]
+    assert [change["output"]["data"] for change in changes] == [{"number": 2}]
 
 
 def test_a_long_poll_ends_after_its_time(client: Client) -> None:
     client.store("group", output(1))
-    cursor = feed(client)["cursor"]
+    cursor = read_changes(client)["cursor"]
     started = time.monotonic()
-    assert feed(client, cursor, wait=1) == {"cursor": cursor, "changes": []}
+    assert read_changes(client, cursor, wait=1) == {"cursor": cursor, "changes": []}
     assert time.monotonic() - started >= 1
 
 
-@pytest.mark.parametrize("leaves", ["the service", "the client"])
-def test_a_long_poll_ends_when_somebody_leaves(
-    engine: str, request: pytest.FixtureRequest, tmp_path: Path, leaves: str
-) -> None:
-    """Else it would keep a connection, or hold up the stop, for the minute that it asked for."""
-    settings = replace(fresh_settings(engine, request, tmp_path), longest_wait=60)
-    service = Service(settings)
-    with service.client() as client:
+def test_a_long_poll_ends_when_the_service_stops(patient: Service, waits: list[Watch]) -> None:
+    """Else it would delay the stop for the minute that it asked for."""
+    with patient.client() as client, ThreadPoolExecutor() as pool:
         client.store("group", output(1))
-        cursor = feed(client)["cursor"]
+        cursor = read_changes(client)["cursor"]
+        poll = pool.submit(read_changes, client, cursor, wait=60)
+        wait_until(lambda: waits)
+        patient.stop()
+        assert poll.result() == {"cursor": cursor, "changes": []}
 
-        def polls() -> list[str]:
-            lines = client.get("/metrics").text.splitlines()
-            return [line for line in lines if "_count" in line and "get_changes" in line]
 
-        def poll(patience: float) -> Any:
-            with Client(service.url, client.token) as waiting:
-                query = {"cursor": cursor, "wait": 60}
-                return waiting.get("/v1/changes/group", params=query, timeout=patience)
+def test_a_long_poll_ends_when_its_client_disconnects(patient: Service, waits: list[Watch]) -> None:
+    """Else it would keep its connection for the minute that it asked for."""
 
-        before = polls()
-        if leaves == "the client":
-            with pytest.raises(httpx2.ReadTimeout):
-                poll(0.3)
-            until(lambda: polls() != before)
-            service.stop()
-        else:
-            with ThreadPoolExecutor() as pool:
-                waiting = pool.submit(poll, 50)
-                time.sleep(0.3)
-                service.stop()
-                answer = waiting.result()
-            assert answer.json() == {"cursor": cursor, "changes": []}
+    def count(client: Client) -> list[str]:
+        return re.findall(r'_count\{operation="get_changes".*', client.get("/metrics").text)
+
+    with patient.client() as client:
+        client.store("group", output(1))
+        cursor = read_changes(client)["cursor"]
+        before = count(client)
+        with connect(patient.url) as connection:
+            path = f"/v1/changes/group?wait=60&cursor={cursor}"
+            connection.sendall(request_head(client, "GET", path))
+            wait_until(lambda: waits)
+            assert count(client) == before
+        wait_until(lambda: count(client) != before)
 
 
 @pytest.mark.parametrize("query", ["wait=61", "wait=-1", "limit=0", "cursor=-1", "wait=1.5"])
@@ -244,19 +216,21 @@ def test_a_bad_query(client: Client, query: str) -> None:
 
 def test_deletions_are_forgotten_and_old_cursors_refused(swept: Client, clock: Clock) -> None:
     stored = swept.store("group", *(output(n) for n in range(6)))["results"]
-    old = feed(swept, limit=2)["cursor"]
+    old = read_changes(swept, limit=2)["cursor"]
     clock.move(seconds=60)
     delete(swept, stored[5]["output_id"])
-    current = follow(swept, {})
+    current = follow_changes(swept, {})
     swept.store("group", output(1, data={"number": 11}))
-    assert len(feed(swept, old)["changes"]) == 5
+    assert len(read_changes(swept, old)["changes"]) == 5
 
     clock.move(seconds=31 * DAY)
-    until(lambda: swept.get("/v1/changes/group", params={"cursor": old}).status_code == 410)
+    wait_until(lambda: swept.get("/v1/changes/group", params={"cursor": old}).status_code == 410)
     answer = swept.get("/v1/changes/group", params={"cursor": old})
     assert answer.json()["detail"][0]["loc"] == ["query", "cursor"]
     assert "start again" in answer.json()["detail"][0]["msg"]
-    assert [c["output"]["data"] for c in feed(swept, current)["changes"]] == [{"number": 11}]
+    assert [c["output"]["data"] for c in read_changes(swept, current)["changes"]] == [
+        {"number": 11}
+    ]
 
 
 def test_who_starts_from_nothing_passes_old_outputs(swept: Client, clock: Clock) -> None:
@@ -265,15 +239,15 @@ def test_who_starts_from_nothing_passes_old_outputs(swept: Client, clock: Clock)
     clock.move(seconds=60)
     delete(swept, stored[39]["output_id"])
     clock.move(seconds=31 * DAY)
-    until(lambda: swept.get("/v1/changes/group", params={"cursor": 5}).status_code == 410)
+    wait_until(lambda: swept.get("/v1/changes/group", params={"cursor": 5}).status_code == 410)
     copy: dict[str, Any] = {}
-    middle = follow(swept, copy, limit=1, pages=1)
+    middle = follow_changes(swept, copy, limit=1, pages=1)
     assert 2**52 <= middle < 2**53
     clock.move(seconds=2 * DAY)  # a slow client, and the service moves on
     delete(swept, stored[0]["output_id"])
     swept.store("group", output(1, data={"number": 101}))
-    end = follow(swept, copy, middle, limit=1)
-    assert copy == truth(swept)
+    end = follow_changes(swept, copy, middle, limit=1)
+    assert copy == stored_outputs(swept)
     assert end < 2**52
     clock.move(seconds=40 * DAY)
-    until(lambda: swept.get("/v1/changes/group", params={"cursor": middle}).status_code == 410)
+    wait_until(lambda: swept.get("/v1/changes/group", params={"cursor": middle}).status_code == 410)

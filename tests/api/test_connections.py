@@ -16,9 +16,16 @@ import apsw
 import pytest
 
 from gleanery.values import timestamps
-from tests.conftest import fresh_settings
 from tests.support import raw_http as raw
+from tests.support.raw_http import (
+    connect,
+    count_received_bytes,
+    read_until_close,
+    request_head,
+    statuses,
+)
 from tests.support.service import Client, Service
+from tests.support.settings import fresh_settings
 
 STALL_SECONDS = 1
 JSON = "Content-Type: application/json"
@@ -40,23 +47,6 @@ def caller(strict: Service) -> Iterator[Client]:
     with strict.client() as client:
         client.store("group", {"job_id": "j", "source_url": "u", "data": {"text": "x" * 900_000}})
         yield client
-
-
-def connected(service: Service) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", service.settings.port), timeout=20)
-
-
-def head(client: Client, method: str, path: str, *headers: str) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {client.token}"]
-    return "\r\n".join([*lines, *headers, "", ""]).encode()
-
-
-def read_all(connection: socket.socket) -> bytes:
-    return b"".join(iter(lambda: connection.recv(65536), b""))
-
-
-def statuses(received: bytes) -> list[bytes]:
-    return [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]]
 
 
 def detail_type(received: bytes) -> str:
@@ -95,17 +85,17 @@ def test_where_a_body_ends_is_never_in_doubt(
     strict: Service, caller: Client, headers: tuple[str, ...]
 ) -> None:
     """Else a proxy in front could take for a body what is another client's request to us."""
-    hidden = b"0\r\n\r\n" + head(caller, "DELETE", "/v1/groups/group")
-    with connected(strict) as connection:
-        connection.sendall(head(caller, "POST", "/v1/cookies", JSON, *headers) + hidden)
-        assert statuses(read_all(connection)) == [b"400"]
+    hidden = b"0\r\n\r\n" + request_head(caller, "DELETE", "/v1/groups/group")
+    with connect(strict.url) as connection:
+        connection.sendall(request_head(caller, "POST", "/v1/cookies", JSON, *headers) + hidden)
+        assert statuses(read_until_close(connection)) == [b"400"]
     assert caller.get("/v1/groups/group").status_code == 200
 
 
 def test_a_body_that_breaks_off_in_rubbish_is_a_bad_request(
     strict: Service, caller: Client
 ) -> None:
-    start = head(caller, "POST", "/v1/cookies", "Transfer-Encoding: chunked", JSON)
+    start = request_head(caller, "POST", "/v1/cookies", "Transfer-Encoding: chunked", JSON)
     answer = raw.exchange(strict.url, start + b"2\r\n[]\r\nnonsense\r\n")
     assert answer.status == 400
 
@@ -113,20 +103,21 @@ def test_a_body_that_breaks_off_in_rubbish_is_a_bad_request(
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_head_may_hold_64_kilobytes(strict: Service, caller: Client, at_once: bool) -> None:
     allowed = raw.exchange(
-        strict.url, head(caller, "GET", "/v1/cookies", f"X-A: {'x' * 60_000}", "Connection: close")
+        strict.url,
+        request_head(caller, "GET", "/v1/cookies", f"X-A: {'x' * 60_000}", "Connection: close"),
     )
     assert allowed.status == 200
     many = [f"X-{n}: {'x' * 1000}" for n in range(70)]
-    request = head(caller, "GET", "/v1/cookies", *many)
-    with connected(strict) as connection:
+    request = request_head(caller, "GET", "/v1/cookies", *many)
+    with connect(strict.url) as connection:
         for start in range(0, len(request), len(request) if at_once else 4096):
             connection.sendall(request[start : start + (len(request) if at_once else 4096)])
-        received = read_all(connection)
+        received = read_until_close(connection)
     assert (statuses(received), detail_type(received)) == ([b"431"], "too_large")
 
 
 def test_a_header_without_end_is_not_collected(strict: Service) -> None:
-    with connected(strict) as connection:
+    with connect(strict.url) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nX: ")
         assert sent_to(connection, b"x" * 65536, 1000) < 1000
 
@@ -141,17 +132,6 @@ def sent_to(connection: socket.socket, piece: bytes, times: int) -> int:
     return times
 
 
-def received_of(connection: socket.socket) -> int:
-    """How many bytes came before the connection was closed or cut."""
-    size = 0
-    try:
-        while piece := connection.recv(1024 * 1024):
-            size += len(piece)
-    except ConnectionError:
-        pass
-    return size
-
-
 def test_what_comes_behind_a_body_is_nothing_to_go_by(strict: Service, caller: Client) -> None:
     start = "GET /v1/cookies HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     trailer = f"0\r\nAuthorization: Bearer {caller.token}\r\nX: y\r\n\r\n"
@@ -161,17 +141,18 @@ def test_what_comes_behind_a_body_is_nothing_to_go_by(strict: Service, caller: C
 
 
 def test_trailers_without_end_are_not_collected(strict: Service, caller: Client) -> None:
-    with connected(strict) as connection:
+    with connect(strict.url) as connection:
         connection.sendall(
-            head(caller, "POST", "/v1/cookies", JSON, "Transfer-Encoding: chunked") + b"0\r\n"
+            request_head(caller, "POST", "/v1/cookies", JSON, "Transfer-Encoding: chunked")
+            + b"0\r\n"
         )
         assert sent_to(connection, b"X: " + b"x" * 65536 + b"\r\n", 1000) < 1000
 
 
 def test_far_too_many_requests_ahead_are_refused(strict: Service) -> None:
-    with connected(strict) as connection:
+    with connect(strict.url) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n" * 1000)
-        found = statuses(read_all(connection))
+        found = statuses(read_until_close(connection))
     assert found[-1] == b"400"
     assert len(found) < 200
     assert set(found[:-1]) == {b"200"}
@@ -182,14 +163,14 @@ def test_far_too_many_requests_ahead_are_refused(strict: Service) -> None:
 
 def test_requests_sent_ahead_are_answered_in_their_order(strict: Service, caller: Client) -> None:
     paths = ("/healthz", "/v1/cookies", "/nowhere", "/v1/outputs/group", "/readyz")
-    ahead = b"".join(head(caller, "GET", path) for path in paths)
+    ahead = b"".join(request_head(caller, "GET", path) for path in paths)
     body = b'[{"domain":"a.com","name":"n","value":"v"}]'
     length = f"Content-Length: {len(body)}"
-    ahead += head(caller, "POST", "/v1/cookies", JSON, length) + body
-    ahead += head(caller, "GET", "/healthz", "Connection: close")
-    with connected(strict) as connection:
+    ahead += request_head(caller, "POST", "/v1/cookies", JSON, length) + body
+    ahead += request_head(caller, "GET", "/healthz", "Connection: close")
+    with connect(strict.url) as connection:
         connection.sendall(ahead)
-        received = read_all(connection)
+        received = read_until_close(connection)
     assert statuses(received) == [b"200", b"200", b"404", b"200", b"200", b"200", b"200"]
 
 
@@ -208,26 +189,26 @@ def test_the_same_from_another_cursor_is_just_that(strict: Service) -> None:
     with strict.client() as client, strict.client() as other:
         client.store("shop", *({"job_id": "j", "source_url": str(n), "data": {}} for n in range(4)))
         path = "/v1/outputs/shop?limit=1&job_id=j&cursor={}"
-        [(_, first)] = answers(connected(strict), head(client, "GET", path.format(0)))
+        [(_, first)] = answers(connect(strict.url), request_head(client, "GET", path.format(0)))
         cursor = first["metadata"]["next_cursor"]
         asked = [
-            head(client, "GET", path.format(cursor)),
-            head(client, "GET", path.format(cursor + 1)),
-            head(client, "GET", path.format(cursor)),
-            head(client, "GET", path.format("0")),
-            head(client, "GET", path.format(f"0{cursor}")),
-            head(client, "GET", path.format("1" * 30)),
-            head(client, "GET", path.format("")),
-            head(client, "GET", path.format("-1")),
-            head(client, "GET", path.format(f"{cursor}&cursor=1")),
-            head(client, "GET", path.format(f"{cursor}&limit=2").replace("limit=1&", "")),
-            head(client, "GET", path.format(cursor), "X-Request-Id: 17"),
-            head(other, "GET", path.format(cursor)),
-            head(client, "GET", path.format(cursor)),
+            request_head(client, "GET", path.format(cursor)),
+            request_head(client, "GET", path.format(cursor + 1)),
+            request_head(client, "GET", path.format(cursor)),
+            request_head(client, "GET", path.format("0")),
+            request_head(client, "GET", path.format(f"0{cursor}")),
+            request_head(client, "GET", path.format("1" * 30)),
+            request_head(client, "GET", path.format("")),
+            request_head(client, "GET", path.format("-1")),
+            request_head(client, "GET", path.format(f"{cursor}&cursor=1")),
+            request_head(client, "GET", path.format(f"{cursor}&limit=2").replace("limit=1&", "")),
+            request_head(client, "GET", path.format(cursor), "X-Request-Id: 17"),
+            request_head(other, "GET", path.format(cursor)),
+            request_head(client, "GET", path.format(cursor)),
         ]
-        with connected(strict) as connection:
+        with connect(strict.url) as connection:
             together = answers(connection, *asked)
-        alone = [answers(connected(strict), request)[0] for request in asked]
+        alone = [answers(connect(strict.url), request)[0] for request in asked]
         assert together == alone
         assert [status for status, _ in together] == [200] * 4 + [422] * 5 + [200, 200, 404, 200]
         urls = [[item["source_url"] for item in page.get("items", [])] for _, page in together]
@@ -235,34 +216,34 @@ def test_the_same_from_another_cursor_is_just_that(strict: Service) -> None:
 
 
 def test_the_same_again_is_answered_anew(strict: Service) -> None:
-    with strict.client() as client, connected(strict) as connection:
+    with strict.client() as client, connect(strict.url) as connection:
         cookie = {"domain": "a.com", "name": "n", "value": "v"}
         client.post("/v1/cookies", json=[cookie])
         found = []
         for number in range(3):
             client.store("shop", {"job_id": "j", "source_url": str(number), "data": {}})
-            page = head(client, "GET", "/v1/outputs/shop?job_id=j&limit=9")
+            page = request_head(client, "GET", "/v1/outputs/shop?job_id=j&limit=9")
             for status, answer in answers(connection, page, page):
                 found.append((status, [item["source_url"] for item in answer["items"]]))
         assert found == [(200, urls) for urls in (["0"], ["0", "1"], ["0", "1", "2"]) for _ in "12"]
-        removal = head(client, "DELETE", "/v1/cookies?domain=a.com")
+        removal = request_head(client, "DELETE", "/v1/cookies?domain=a.com")
         removed = answers(connection, removal, removal, removal)
         assert removed == [(200, {"deleted": 1}), (200, {"deleted": 0}), (200, {"deleted": 0})]
-        listing = head(client, "GET", "/v1/cookies")
+        listing = request_head(client, "GET", "/v1/cookies")
         assert answers(connection, listing, listing) == [(200, []), (200, [])]
         client.post("/v1/cookies", json=[cookie])
         [(_, [listed])] = answers(connection, listing)
         assert listed["value"] == "v"
-        bad = head(client, "GET", "/v1/outputs/shop?limit=x")
+        bad = request_head(client, "GET", "/v1/outputs/shop?limit=x")
         assert [status for status, _ in answers(connection, bad, bad, listing)] == [422, 422, 200]
 
 
 def test_what_only_looks_like_a_cursor_is_none(strict: Service) -> None:
-    with strict.client() as client, connected(strict) as connection:
+    with strict.client() as client, connect(strict.url) as connection:
         urls = [f"http://a/?cursor={n}" for n in (7, 8)]
         client.store("shop", *({"job_id": "j", "source_url": url, "data": {}} for url in urls))
         for query in ("url=", "cursor=1&url="):
-            asked = [head(client, "GET", f"/v1/outputs/shop?{query}{url}") for url in urls]
+            asked = [request_head(client, "GET", f"/v1/outputs/shop?{query}{url}") for url in urls]
             pages = [page for _, page in answers(connection, *asked)]
             assert [[item["source_url"] for item in page["items"]] for page in pages] == [
                 [url] for url in urls
@@ -271,12 +252,12 @@ def test_what_only_looks_like_a_cursor_is_none(strict: Service) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 def test_digits_alone_are_no_request(strict: Service, method: str) -> None:
-    with strict.client() as client, connected(strict) as connection:
+    with strict.client() as client, connect(strict.url) as connection:
         path = "/v1/groups/shop" if method == "PUT" else "/v1/outputs/shop"
         body = b"{}" if method == "PUT" else b""
         client.store("shop", {"job_id": "j", "source_url": "u", "data": {}})
         length = f"Content-Length: {len(body)}"
-        asked = head(client, method, path, JSON, length) + body
+        asked = request_head(client, method, path, JSON, length) + body
         statuses = [status for status, _ in answers(connection, asked, b"17")]
         assert statuses == [200, 400]
 
@@ -287,8 +268,8 @@ def test_who_goes_on_gets_pages_larger_than_the_network_holds(strict: Service) -
         client.store(
             "g", *({"job_id": "j", "source_url": str(n), "data": {"t": text}} for n in range(9))
         )
-        pages = [head(client, "GET", f"/v1/outputs/g?cursor={n}") for n in (1, 2, 3)]
-        with connected(strict) as connection:
+        pages = [request_head(client, "GET", f"/v1/outputs/g?cursor={n}") for n in (1, 2, 3)]
+        with connect(strict.url) as connection:
             for _, page in answers(connection, *pages):
                 assert [item["data"]["t"] for item in page["items"]] == [text] * 9
             connection.sendall(pages[0])
@@ -298,8 +279,8 @@ def test_who_goes_on_gets_pages_larger_than_the_network_holds(strict: Service) -
 
 def test_a_token_ends_also_for_who_only_goes_on(strict: Service) -> None:
     ends = timestamps.now() + timestamps.SECOND
-    with strict.client(expires=ends) as client, connected(strict) as connection:
-        page = head(client, "GET", "/v1/outputs/shop?cursor=17")
+    with strict.client(expires=ends) as client, connect(strict.url) as connection:
+        page = request_head(client, "GET", "/v1/outputs/shop?cursor=17")
         assert [status for status, _ in answers(connection, page, page)] == [404, 404]
         time.sleep(1)
         assert [status for status, _ in answers(connection, page, page)] == [401, 401]
@@ -308,16 +289,16 @@ def test_a_token_ends_also_for_who_only_goes_on(strict: Service) -> None:
 def test_rubbish_behind_a_request_is_refused_after_its_answer(
     strict: Service, caller: Client
 ) -> None:
-    with connected(strict) as connection:
-        connection.sendall(head(caller, "GET", "/v1/cookies") + b"\x00\x01rubbish\r\n\r\n")
-        assert statuses(read_all(connection)) == [b"200", b"400"]
+    with connect(strict.url) as connection:
+        connection.sendall(request_head(caller, "GET", "/v1/cookies") + b"\x00\x01rubbish\r\n\r\n")
+        assert statuses(read_until_close(connection)) == [b"200", b"400"]
 
 
 def test_a_client_that_has_said_all_still_gets_its_answer(strict: Service, caller: Client) -> None:
-    with connected(strict) as connection:
-        connection.sendall(head(caller, "GET", "/v1/outputs/group"))
+    with connect(strict.url) as connection:
+        connection.sendall(request_head(caller, "GET", "/v1/outputs/group"))
         connection.shutdown(socket.SHUT_WR)
-        received = read_all(connection)
+        received = read_until_close(connection)
     assert statuses(received) == [b"200"]
     assert received.endswith(b"]}")
 
@@ -327,14 +308,14 @@ def test_a_body_comes_only_after_the_word_where_the_client_waits_for_it(
 ) -> None:
     body = b'[{"domain":"a.com","name":"n","value":"v"}]'
     expects = (JSON, f"Content-Length: {len(body)}", "Expect: 100-continue")
-    with connected(strict) as connection:
-        connection.sendall(head(caller, "POST", "/v1/cookies", *expects))
+    with connect(strict.url) as connection:
+        connection.sendall(request_head(caller, "POST", "/v1/cookies", *expects))
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(body)
         assert statuses(connection.recv(4096)) == [b"200"]
-    with connected(strict) as connection:  # refused without a look at the body: it is not wanted
-        connection.sendall(head(caller, "POST", "/v1/nowhere", *expects))
-        received = read_all(connection)
+    with connect(strict.url) as connection:  # refused without a look at the body: it is not wanted
+        connection.sendall(request_head(caller, "POST", "/v1/nowhere", *expects))
+        received = read_until_close(connection)
     assert statuses(received) == [b"404"]
     assert b"\r\nconnection: close\r\n" in received
 
@@ -344,17 +325,17 @@ def test_the_body_of_a_refused_request_is_not_taken_for_the_next(
 ) -> None:
     body = b"GET /healthz HTTP/1.1\r\n\r\n" * 10_000
     refused = f"POST /v1/cookies HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-    last = head(caller, "GET", "/healthz", "Connection: close")
-    with connected(strict) as connection:
+    last = request_head(caller, "GET", "/healthz", "Connection: close")
+    with connect(strict.url) as connection:
         connection.sendall(refused.encode() + body + last)
-        assert statuses(read_all(connection)) == [b"401", b"200"]
+        assert statuses(read_until_close(connection)) == [b"401", b"200"]
 
 
 def test_another_protocol_may_be_offered_in_vain(strict: Service, caller: Client) -> None:
     offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
-    with connected(strict) as connection:
-        connection.sendall(head(caller, "GET", "/v1/cookies", *offer))
-        assert statuses(read_all(connection)) == [b"200"]
+    with connect(strict.url) as connection:
+        connection.sendall(request_head(caller, "GET", "/v1/cookies", *offer))
+        assert statuses(read_until_close(connection)) == [b"200"]
 
 
 def test_an_older_client_is_answered_and_left(strict: Service) -> None:
@@ -376,28 +357,28 @@ def trickle(connection: socket.socket, text: bytes) -> bytes:
         except TimeoutError:
             continue
         connection.settimeout(20)
-        return received + read_all(connection)
+        return received + read_until_close(connection)
     raise AssertionError("all of it was taken")
 
 
 def test_a_head_that_trickles_in_is_given_up(strict: Service, caller: Client) -> None:
-    with connected(strict) as connection:
-        received = trickle(connection, head(caller, "GET", "/v1/cookies"))
+    with connect(strict.url) as connection:
+        received = trickle(connection, request_head(caller, "GET", "/v1/cookies"))
     assert (statuses(received), detail_type(received)) == ([b"408"], "too_slow")
 
 
 @pytest.mark.parametrize("path", ["/v1/cookies", "/v1/outputs/group", "/v1/files"])
 def test_a_body_that_trickles_in_is_given_up(strict: Service, caller: Client, path: str) -> None:
-    with connected(strict) as connection:
-        connection.sendall(head(caller, "POST", path, JSON, "Content-Length: 1000"))
+    with connect(strict.url) as connection:
+        connection.sendall(request_head(caller, "POST", path, JSON, "Content-Length: 1000"))
         received = trickle(connection, b"[" + b" " * 998 + b"]")
     assert (statuses(received), detail_type(received)) == ([b"408"], "too_slow")
 
 
 def test_an_idle_connection_is_closed(strict: Service, caller: Client) -> None:
-    with connected(strict) as connection:
+    with connect(strict.url) as connection:
         started = time.monotonic()
-        connection.sendall(head(caller, "GET", "/healthz"))
+        connection.sendall(request_head(caller, "GET", "/healthz"))
         assert statuses(connection.recv(4096)) == [b"200"]
         assert connection.recv(1) == b""
         assert time.monotonic() - started > 1
@@ -411,15 +392,15 @@ def test_a_reader_that_stalls_is_given_up_and_holds_nothing_up(
     ]
     caller.store("large", *outputs)
     ended = answers_ended(caller)
-    with connected(strict) as connection:
-        connection.sendall(head(caller, "GET", "/v1/outputs/large?limit=1000"))
+    with connect(strict.url) as connection:
+        connection.sendall(request_head(caller, "GET", "/v1/outputs/large?limit=1000"))
         assert connection.recv(10)
         caller.store("large", *outputs[:1])  # while the other reads nothing
         assert len(caller.items("large", limit=1000)) == 20
         assert_the_log_is_free(strict.settings.sqlite_file)
         while answers_ended(caller) < ended + 2:  # until the one that stalls has been given up
             time.sleep(0.1)
-        assert received_of(connection) < 20 * 900_000
+        assert count_received_bytes(connection) < 20 * 900_000
 
 
 def answers_ended(caller: Client) -> int:
@@ -442,9 +423,9 @@ def test_a_long_download_by_a_steady_reader_is_not_cut(strict: Service, caller: 
     size = 24 * 1024 * 1024
     id_ = caller.post("/v1/files", content=b"x" * size).json()["id"]
     received = 0
-    with connected(strict) as connection:
+    with connect(strict.url) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
-        connection.sendall(head(caller, "GET", f"/v1/files/{id_}", "Connection: close"))
+        connection.sendall(request_head(caller, "GET", f"/v1/files/{id_}", "Connection: close"))
         started = time.monotonic()
         while piece := connection.recv(256 * 1024):
             received += len(piece)
@@ -454,10 +435,12 @@ def test_a_long_download_by_a_steady_reader_is_not_cut(strict: Service, caller: 
 
 def test_who_is_slow_but_goes_on_is_served(strict: Service, caller: Client) -> None:
     body = json.dumps([{"domain": "a.com", "name": "n", "value": "x" * 40_000}]).encode()
-    with connected(strict) as connection:
+    with connect(strict.url) as connection:
         length = f"Content-Length: {len(body)}"
-        connection.sendall(head(caller, "POST", "/v1/cookies", JSON, length, "Connection: close"))
+        connection.sendall(
+            request_head(caller, "POST", "/v1/cookies", JSON, length, "Connection: close")
+        )
         for start in range(0, len(body), 4000):  # far more than it must, for two seconds
             connection.sendall(body[start : start + 4000])
             time.sleep(0.2)
-        assert statuses(read_all(connection)) == [b"200"]
+        assert statuses(read_until_close(connection)) == [b"200"]

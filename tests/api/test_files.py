@@ -4,52 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
-import random
 import re
 import socket
-import string
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 
-from gleanery.settings import Settings
 from gleanery.storage.engines import opened
-from tests.api.test_changes import DAY, until
-from tests.api.test_ingest import resident_bytes
-from tests.api.test_outputs import output
-from tests.conftest import fresh_settings
-from tests.support.process import PROC, served
+from tests.support.files import (
+    PDF,
+    assert_harmless,
+    hostile_names,
+    memory_growth,
+    upload,
+    with_blob_store,
+)
+from tests.support.outputs import output
+from tests.support.process import PROC
 from tests.support.s3 import BUCKET, PLACE, Bucket, Credentials
-from tests.support.service import Client, Clock, Service
+from tests.support.service import DAY, Client, Clock, Service
+from tests.support.settings import fresh_settings
+from tests.support.waiting import wait_until
 
-PDF = b"%PDF-1.7\n" + bytes(range(256)) * 40
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 MEMBERS = [
     *("id", "field", "url_etag_hash", "blob_key", "blob_url", "source_url", "create_date"),
     *("file_url", "file_type", "file_checksum", "file_metadata"),
 ]
-
-
-@pytest.fixture(scope="session")
-def bucket() -> Iterator[Bucket]:
-    made = Bucket()
-    yield made
-    made.stop()
-
-
-@pytest.fixture(scope="session", params=["folder", "s3"])
-def store(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 class Blobs:
@@ -65,26 +53,16 @@ class Blobs:
 
 
 @pytest.fixture(scope="session")
-def bucket_if(store: str, request: pytest.FixtureRequest) -> Bucket | None:
-    found: Bucket | None = request.getfixturevalue("bucket") if store == "s3" else None
-    return found
-
-
-def settings_with(settings: Any, store: str, **more: Any) -> Any:
-    return replace(settings, blobs=PLACE if store == "s3" else None, **more)
-
-
-@pytest.fixture(scope="session")
 def keeper(
     engine: str,
-    store: str,
-    bucket_if: Bucket | None,
+    blob_store: str,
+    bucket_or_none: Bucket | None,
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Service]:
     """A service on this engine and this store."""
-    fresh = fresh_settings(engine, request, tmp_path_factory.mktemp(f"files-{engine}-{store}"))
-    service = Service(settings_with(fresh, store, max_file_bytes=10_000_000))
+    fresh = fresh_settings(engine, request, tmp_path_factory.mktemp(f"files-{engine}-{blob_store}"))
+    service = Service(with_blob_store(fresh, blob_store, max_file_bytes=10_000_000))
     yield service
     service.stop()
 
@@ -96,15 +74,8 @@ def scraper(keeper: Service) -> Iterator[Client]:
 
 
 @pytest.fixture
-def blobs(keeper: Service, bucket_if: Bucket | None) -> Blobs:
-    return Blobs(Path(keeper.settings.blobs_place), bucket_if)
-
-
-def upload(client: Client, content: bytes = PDF, **query: str) -> dict[str, Any]:
-    answer = client.post("/v1/files", params=query, content=content)
-    assert answer.status_code == 200, answer.text
-    stored: dict[str, Any] = answer.json()
-    return stored
+def blobs(keeper: Service, bucket_or_none: Bucket | None) -> Blobs:
+    return Blobs(Path(keeper.settings.blobs_location), bucket_or_none)
 
 
 def with_file(number: int, file_id: str) -> dict[str, Any]:
@@ -150,14 +121,14 @@ def test_what_was_last_sent_from_a_source_is_found(scraper: Client) -> None:
 
 
 def test_lost_bytes_are_healed_by_sending_them_again(
-    scraper: Client, keeper: Service, bucket_if: Bucket | None
+    scraper: Client, keeper: Service, bucket_or_none: Bucket | None
 ) -> None:
     stored = upload(scraper, b"to be lost")
-    if bucket_if is not None:
+    if bucket_or_none is not None:
         key = PLACE.partition("://")[2].partition("/")[2] + "/" + stored["blob_key"]
-        bucket_if.client.delete_object(Bucket=BUCKET, Key=key)
+        bucket_or_none.client.delete_object(Bucket=BUCKET, Key=key)
     else:
-        Path(keeper.settings.blobs_place, stored["blob_key"]).unlink()
+        Path(keeper.settings.blobs_location, stored["blob_key"]).unlink()
     assert scraper.get(f"/v1/files/{stored['id']}").status_code == 404
     assert upload(scraper, b"to be lost") == stored
     assert scraper.get(f"/v1/files/{stored['id']}").content == b"to be lost"
@@ -216,7 +187,7 @@ def test_a_file_that_is_too_large(scraper: Client, blobs: Blobs) -> None:
         scraper.post("/v1/files", content=b"x", headers={"Content-Encoding": "gzip"}).status_code
         == 415
     )
-    until(lambda: sorted(blobs.keys()) == sorted(before))
+    wait_until(lambda: sorted(blobs.keys()) == sorted(before))
 
 
 def unreferenced(service: Service) -> int:
@@ -242,8 +213,8 @@ def test_an_upload_that_is_cut_off_leaves_nothing(
             "Content-Length: 9000000\r\n\r\n".encode()
         )
         connection.sendall(b"x" * 8_000_000)  # a part of it is already in the store by then
-        until(lambda: unreferenced(keeper) == 1)
-    until(lambda: unreferenced(keeper) == 0)
+        wait_until(lambda: unreferenced(keeper) == 1)
+    wait_until(lambda: unreferenced(keeper) == 0)
     assert sorted(blobs.keys()) == sorted(before)
 
 
@@ -451,7 +422,7 @@ def test_a_page_whose_next_output_has_the_first_file(scraper: Client) -> None:
 # --- when the store fails -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("store", ["s3"], indirect=True, scope="session")
+@pytest.mark.parametrize("blob_store", ["s3"], indirect=True, scope="session")
 def test_a_store_that_fails_for_a_while(scraper: Client, bucket: Bucket) -> None:
     bucket.failing = 3
     stored = upload(scraper, b"retried")
@@ -488,7 +459,7 @@ def unsure(
     engine: str, credentials: Credentials, request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[Service]:
     """A service whose bucket is opened with keys that end soon."""
-    service = Service(settings_with(fresh_settings(engine, request, tmp_path), "s3"))
+    service = Service(with_blob_store(fresh_settings(engine, request, tmp_path), "s3"))
     yield service
     service.stop()
 
@@ -510,15 +481,15 @@ def test_links_that_nobody_can_sign(unsure: Service, credentials: Credentials) -
 
 def test_a_file_that_no_output_names_is_collected(
     engine: str,
-    store: str,
-    bucket_if: Bucket | None,
+    blob_store: str,
+    bucket_or_none: Bucket | None,
     request: pytest.FixtureRequest,
     tmp_path: Path,
     clock: Clock,
 ) -> None:
     fresh = fresh_settings(engine, request, tmp_path)
-    service = Service(settings_with(fresh, store, sweep_seconds=0.1), clock)
-    blobs = Blobs(Path(service.settings.blobs_place), bucket_if)
+    service = Service(with_blob_store(fresh, blob_store, sweep_seconds=0.1), clock)
+    blobs = Blobs(Path(service.settings.blobs_location), bucket_or_none)
     before = set(blobs.keys())
     with service.client() as client:
         shared = upload(client, b"shared", source_url="https://a/1")
@@ -536,15 +507,15 @@ def test_a_file_that_no_output_names_is_collected(
         gone = client.items("group", job_id="job")[1]["output_id"]
         assert client.delete(f"/v1/outputs/group/{gone}").status_code == 200  # one of two
         clock.move(seconds=2 * DAY)
-        until(lambda: not is_held(lonely) and not is_held(same))
+        wait_until(lambda: not is_held(lonely) and not is_held(same))
         assert is_held(shared) and is_held(named) and is_held(dropped)  # noqa: PT018
         clock.move(seconds=6 * DAY)
-        until(lambda: not is_held(dropped))
+        wait_until(lambda: not is_held(dropped))
         assert client.delete("/v1/groups/group").json() == {"deleted": 3}
         assert is_held(shared) and is_held(named)  # noqa: PT018
         clock.move(seconds=8 * DAY)
-        until(lambda: not is_held(shared) and not is_held(named))
-        until(lambda: set(blobs.keys()) == before)
+        wait_until(lambda: not is_held(shared) and not is_held(named))
+        wait_until(lambda: set(blobs.keys()) == before)
         assert upload(client, b"shared", source_url="https://a/1")["id"] == shared["id"]
     service.stop()
 
@@ -554,108 +525,16 @@ def test_a_file_that_no_output_names_is_collected(
 
 @PROC
 def test_memory_stays_flat_whatever_the_size(
-    store: str, bucket_if: Bucket | None, request: pytest.FixtureRequest, tmp_path: Path
+    blob_store: str, bucket_or_none: Bucket | None, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    settings = settings_with(fresh_settings("sqlite", request, tmp_path), store)
-    assert memory_growth(settings, store, bucket_if, mebibytes=100) < 60 * 2**20
-
-
-def memory_growth(settings: Settings, store: str, bucket_if: Bucket | None, mebibytes: int) -> int:
-    """By how many bytes a service grows that takes a file in and gives it out again."""
-    size, piece = mebibytes * 2**20, os.urandom(2**20)
-    variables = bucket_if.variables if bucket_if else {}
-    options = ["--blobs", PLACE] if store == "s3" else []
-    with served(settings, *options, **variables) as service:
-        client = Client(service.url, service.token)
-        upload(client, b"first")
-        pid = service.running.process.pid
-        before = resident_bytes(pid)
-        answer = client.post("/v1/files", content=(piece for _ in range(mebibytes)), timeout=120)
-        assert answer.json()["size"] == size
-        up = resident_bytes(pid) - before
-        digest, read = hashlib.sha256(), 0
-        with client.stream("GET", f"/v1/files/{answer.json()['id']}", timeout=120) as got:
-            for chunk in got.iter_bytes():
-                digest.update(chunk)
-                read += len(chunk)
-        both = resident_bytes(pid) - before
-    print(f"{store}: memory grew by {up / 2**20:.0f} MiB going in, {both / 2**20:.0f} in all")
-    assert (read, digest.hexdigest()) == (size, answer.json()["file_checksum"])
-    return both
-
-
-def hostile_names(count: int) -> Iterator[str]:
-    choice = random.Random(4)
-    dots = ["..", ".", "../", "..\\", "/", "//", "\\", "%2e%2e%2f", "..%00", "~", "C:", "aux"]
-    letters = [*string.printable, "é", "世", "\u202e", "\u0000", "\ud7ff", "🜁", "\x7f", "#1"]
-    for number in range(count):
-        match number % 4:
-            case 0:
-                yield "".join(choice.choices(dots, k=choice.randrange(1, 12))) + "etc/passwd"
-            case 1:
-                yield "".join(choice.choices(letters, k=choice.randrange(1, 40)))
-            case 2:
-                yield choice.choice(["a", "../", "世"]) * choice.randrange(50, 900)
-            case _:
-                yield f"/{tmp_name(choice)}/../{tmp_name(choice)}"
-
-
-def tmp_name(choice: random.Random) -> str:
-    return "".join(choice.choices(string.ascii_letters, k=8))
-
-
-def attack(number: int, name: str) -> tuple[str, str, bytes]:
-    """A request with the name as what it could do most harm as: file name, source, id, key."""
-    path = quote(name, safe="")
-    match number % 10:
-        case 0:
-            query = urlencode({"source_url": name, "etag": name, "filename": name[:255]})
-            return "POST", f"/v1/files?{query}", name.encode()
-        case 1 | 2 | 3:
-            return "GET", f"/v1/files/{path}", b""
-        case 4 | 5:
-            query = urlencode({"organization": "1", "expires": "9999999999", "signature": name})
-            return "GET", f"/v1/blobs/{path}?{query}", b""
-        case 6:
-            return "GET", f"/v1/files?{urlencode({'source_url': name, 'etag': name})}", b""
-        case 7:
-            file = {"field": name, "id": name}
-        case _:
-            file = {"field": name, "file_url": name, "source_url": name}
-    return "POST", "/v1/outputs/group", json.dumps([output(1, files=[file])]).encode()
+    settings = with_blob_store(fresh_settings("sqlite", request, tmp_path), blob_store)
+    assert memory_growth(settings, blob_store, bucket_or_none, mebibytes=100) < 60 * 2**20
 
 
 def test_nothing_that_a_client_sends_becomes_a_path(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     assert_harmless(hostile_names(3000), fresh_settings("sqlite", request, tmp_path / "data"))
-
-
-def assert_harmless(names: Iterator[str], settings: Settings) -> None:
-    """Sends each name by the quickest client there is: the standard library's."""
-    service = Service(settings)
-    connection = HTTPConnection("127.0.0.1", service.settings.port)
-    headers = {
-        "Authorization": f"Bearer {service.token('hostile')}",
-        "Content-Type": "application/json",
-    }
-    statuses = []
-    for number, name in enumerate(names):
-        connection.request(*attack(number, name), headers)
-        with connection.getresponse() as answer:
-            answer.read()
-        statuses.append(answer.status)
-    connection.close()
-    service.stop()
-    assert set(statuses) <= {200, 403, 404, 422}, set(statuses)
-    assert statuses.count(200) > len(statuses) // 5
-    folder = settings.data.parent
-    found = [p.relative_to(folder) for p in folder.rglob("*") if p.is_file()]
-    ours = re.compile(
-        r"data/(blobs/[0-9]+/([0-9a-f]{2})/\2[0-9a-f]{30}|gleanery\.sqlite|secret\.key)"
-    )
-    assert [str(p) for p in found if not ours.fullmatch(str(p))] == []
-    assert len(found) > len(statuses) // 20
 
 
 def test_a_link_with_endless_digits_is_just_wrong(service: Service) -> None:

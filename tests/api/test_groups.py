@@ -15,10 +15,10 @@ import pytest
 import uvloop
 
 from gleanery.json_schema.validator import SchemaValidator
-from tests.api.test_changes import DAY, until
-from tests.api.test_outputs import output
+from tests.support.outputs import output
 from tests.support.process import PROC
-from tests.support.service import Client, Clock, Service
+from tests.support.service import DAY, Client, Clock, Service
+from tests.support.waiting import wait_until
 
 
 def put(client: Client, **settings: Any) -> Any:
@@ -289,7 +289,7 @@ def test_outputs_expire_when_no_scraper_sees_them_any_more(swept: Client, clock:
     clock.move(seconds=20 * DAY)
     swept.store("group", output(1))  # seen again, not changed
     clock.move(seconds=15 * DAY)
-    until(lambda: len(swept.items("group")) == 1)
+    wait_until(lambda: len(swept.items("group")) == 1)
     assert swept.items("group")[0]["data"] == {"number": 1}
     assert len(swept.items("kept")) == 1
     assert_counts_are_true(swept)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.api.test_changes import DAY, until
-from tests.api.test_outputs import output
-from tests.conftest import fresh_settings
-from tests.support.process import PROC, served
-from tests.support.service import Client, Clock
+from tests.support.outputs import output
+from tests.support.process import PROC, peak_memory_bytes, served
+from tests.support.service import DAY, Client, Clock
+from tests.support.settings import fresh_settings
+from tests.support.waiting import wait_until
 
 LINES = {"Content-Type": "application/x-ndjson"}
 
@@ -72,11 +72,6 @@ def test_only_ingest_reads_lines(client: Client) -> None:
     assert client.post("/v1/cookies", content=b"{}\n", headers=LINES).status_code == 415
 
 
-def resident_bytes(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) * 1024
-
-
 @PROC
 def test_memory_stays_flat_whatever_the_length(
     request: pytest.FixtureRequest, tmp_path: Path
@@ -92,10 +87,10 @@ def test_memory_stays_flat_whatever_the_length(
         pid = service.running.process.pid
         with Client(service.url, service.token) as client:
             client.store("group", output(0))
-            before = resident_bytes(pid)
+            before = peak_memory_bytes(pid)
             answer = client.post("/v1/outputs/group", content=body(), headers=LINES)
             assert answer.json()["lines"] == 2000
-            grown = resident_bytes(pid) - before
+            grown = peak_memory_bytes(pid) - before
     assert grown < 80_000_000
 
 
@@ -169,4 +164,6 @@ def test_keys_are_forgotten_after_a_day(swept: Client, clock: Clock) -> None:
     swept.post("/v1/outputs/group", json=[output(1)], headers=key)
     assert swept.post("/v1/outputs/group", json=[output(2)], headers=key).status_code == 409
     clock.move(seconds=DAY + 60)
-    until(lambda: swept.post("/v1/outputs/group", json=[output(2)], headers=key).status_code == 200)
+    wait_until(
+        lambda: swept.post("/v1/outputs/group", json=[output(2)], headers=key).status_code == 200
+    )

@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from gleanery.storage.database import Transaction
-from gleanery.storage.engines import opened
 from gleanery.values import timestamps
-from tests.api.test_outputs import output
+from tests.support.locks import LockHolder
+from tests.support.outputs import output
 from tests.support.service import Clock, Service
-
-LOCK = "UPDATE groups SET name = name WHERE name = 'group'"
-
-
-class Holder:
-    """Holds a lock from outside the service, as another node would; by default that on a group."""
-
-    def __init__(self, service: Service, lock: str = LOCK) -> None:
-        self._service = service
-        self._lock = lock
-        self._held, self._let_go = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._hold()))
-
-    async def _hold(self) -> None:
-        async with opened(self._service.settings) as database:
-            await database.for_all_tenants().write(self._wait)
-
-    async def _wait(self, transaction: Transaction) -> None:
-        await transaction.fetch(self._lock)
-        self._held.set()
-        self._let_go.wait(20)  # blocks the thread on purpose: it has no other work
-
-    def __enter__(self) -> Holder:
-        self._thread.start()
-        assert self._held.wait(20)
-        return self
-
-    def release(self) -> None:
-        self._let_go.set()
-        self._thread.join()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 def in_background(work: Callable[[], object]) -> threading.Thread:
@@ -61,10 +26,10 @@ def test_a_write_that_waited_is_dated_when_it_got_the_lock(
     """Else a client that synced in between would ask for what came after, and never see it."""
     with timed_service.client() as client:
         client.store("group", output(1))
-        with Holder(timed_service) as holder:
+        with LockHolder(timed_service) as holder:
             waiting = in_background(lambda: client.store("group", output(2)))
             clock.move(seconds=3600)
-            synced = timestamps.render_moment(clock())
+            synced = timestamps.render_microseconds(clock())
             holder.release()
             waiting.join()
         items = client.items("group", created_after=synced)
@@ -75,7 +40,7 @@ def test_writers_in_line_for_a_group_keep_nobody_else_waiting(timed_service: Ser
     with timed_service.client() as crowd, timed_service.client() as other:
         crowd.store("group", output(1))
         other.store("elsewhere", output(1))
-        with Holder(timed_service) as holder, ThreadPoolExecutor(15) as pool:
+        with LockHolder(timed_service) as holder, ThreadPoolExecutor(15) as pool:
             writes = [pool.submit(crowd.store, "group", output(n)) for n in range(15)]
             time.sleep(0.5)
             assert other.get("/v1/outputs/elsewhere").status_code == 200

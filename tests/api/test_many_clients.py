@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.api.test_changes import follow, truth
-from tests.conftest import fresh_settings
+from tests.support.outputs import follow_changes, stored_outputs
 from tests.support.process import join_readers_after_writers, served
 from tests.support.service import Client
+from tests.support.settings import fresh_settings
 
 WRITERS, READERS, REQUESTS = 8, 4, 15
 
@@ -76,8 +76,8 @@ class Reader(threading.Thread):
     def run(self) -> None:
         cursor = 0
         while self._writing.is_set():
-            cursor = follow(self._client, self.copy, cursor, limit=7)
-        follow(self._client, self.copy, cursor, limit=7)
+            cursor = follow_changes(self._client, self.copy, cursor, limit=7)
+        follow_changes(self._client, self.copy, cursor, limit=7)
 
 
 def test_every_reader_ends_with_the_exact_final_state(workers: tuple[str, str]) -> None:
@@ -93,7 +93,7 @@ def test_every_reader_ends_with_the_exact_final_state(workers: tuple[str, str]) 
     ]
     join_readers_after_writers(writers, readers, writing)
     assert not failures
-    final = truth(client)
+    final = stored_outputs(client)
     assert len(final) > 50
     assert not any(item["root_job_id"] == "broken" for item in final.values())
     for reader in readers:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import fresh_settings
 from tests.support.process import join_readers_after_writers
 from tests.support.service import Client, Service
+from tests.support.settings import fresh_settings
 
 WRITERS = 6
 REQUESTS = 40

@@ -13,12 +13,11 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.api.test_outputs import output
-from tests.conftest import fresh_settings
-from tests.scheduling.test_fairness import connections
-from tests.slow.test_overload import new_token
-from tests.support.process import Served, served, stopped
+from tests.support.outputs import output
+from tests.support.process import Served, database_options, new_token, served, stopped
+from tests.support.raw_http import open_connections
 from tests.support.service import Client
+from tests.support.settings import fresh_settings
 
 OUTPUTS = 30
 
@@ -30,7 +29,7 @@ def clients(
     """A service, and clients of two organizations that call different things by the same name."""
     settings = fresh_settings("sqlite", request, tmp_path)
     with served(settings) as service:
-        tokens = service.token, new_token(settings)
+        tokens = service.token, new_token(database_options(settings), "b")
         with Client(service.url, tokens[0]) as one, Client(service.url, tokens[1]) as other:
             one.store("shop", *(output(n) for n in range(OUTPUTS)))
             other.store("shop", *(output(n + 100) for n in range(OUTPUTS)))
@@ -70,7 +69,7 @@ def test_each_client_gets_its_own_page(clients: tuple[Served, Sequence[Client]])
         ]
         requests += [page(client, f"cursor={place}", group="nowhere")]
         requests += [page(client, f"cursor={place}&country={name}") for name in ("Germany", "x")]
-    with connections(service.url, len(requests) + 1) as (gone, *held):
+    with open_connections(service.url, len(requests) + 1) as (gone, *held):
         alone = [asked(connection, one) for connection, one in zip(held, requests, strict=True)]
         asked(gone, requests[0])
         with stopped(service):
@@ -91,7 +90,7 @@ def test_a_database_that_fails_keeps_nobody_waiting(
     requests = [page(client, "limit=2&cursor=1") for client in both] * 5
     [file] = tmp_path.rglob("gleanery.sqlite")
     database = apsw.Connection(str(file))
-    with connections(service.url, len(requests)) as held:
+    with open_connections(service.url, len(requests)) as held:
         well = [asked(connection, one) for connection, one in zip(held, requests, strict=True)]
         with stopped(service):
             database.execute("ALTER TABLE outputs RENAME TO elsewhere")
@@ -116,7 +115,7 @@ def test_a_disk_that_fails_keeps_nobody_waiting(
         with Client(service.url, service.token) as client:
             client.store("shop", *(output(n) for n in range(OUTPUTS)))
             asked_for = page(client, "limit=2&cursor=1")
-        with connections(service.url, many) as held:
+        with open_connections(service.url, many) as held:
             assert [asked(connection, asked_for)[0] for connection in held] == [200] * many
             with stopped(service):
                 spoil(tmp_path / "gleanery.sqlite")
@@ -128,6 +127,6 @@ def test_a_disk_that_fails_keeps_nobody_waiting(
 def spoil(file: Path) -> None:
     """Lets the log of what was changed end before what was changed last."""
     database = apsw.Connection(str(file))
-    database.execute("UPDATE outputs SET scraped = scraped + 1")
+    database.execute("UPDATE outputs SET last_scraped_at = last_scraped_at + 1")
     os.truncate(f"{file}-wal", 0)
     database.close()

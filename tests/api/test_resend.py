@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuzz.targets import read_batch
+from fuzz.targets import check_batch
 from gleanery.storage.engines import opened
-from tests.api.test_outputs import output
+from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
 
 MANY = 30
@@ -135,7 +135,7 @@ def test_what_was_stored_before_bytes_were_known(service: Service, client: Clien
     async def forget() -> None:
         async with opened(service.settings) as database:
             await database.for_all_tenants().write(
-                lambda transaction: transaction.fetch("UPDATE outputs SET sent = $1", b"")
+                lambda transaction: transaction.fetch("UPDATE outputs SET sent_hash = $1", b"")
             )
 
     client.store("group", *batch())
@@ -150,7 +150,9 @@ def test_what_was_changed_by_one_who_knows_no_bytes(service: Service, client: Cl
     async def change() -> None:
         async with opened(service.settings) as database:
             await database.for_all_tenants().write(
-                lambda transaction: transaction.fetch("UPDATE outputs SET content = $1", bytes(32))
+                lambda transaction: transaction.fetch(
+                    "UPDATE outputs SET content_hash = $1", bytes(32)
+                )
             )
 
     client.store("group", *batch())
@@ -177,4 +179,4 @@ good = st.fixed_dictionaries(
 @settings(deadline=None)
 @given(st.lists(good | st.dictionaries(names, values) | values, max_size=3), st.booleans())
 def test_cut_or_whole_a_batch_says_the_same(batch: list[Any], is_ascii: bool) -> None:
-    read_batch(json.dumps(batch, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass"))
+    check_batch(json.dumps(batch, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass"))

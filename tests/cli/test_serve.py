@@ -40,8 +40,8 @@ def token_in(folder: Path) -> str:
         (["--host", "192.0.2.1"], "--tls-cert"),
         (["--host", "0.0.0.0", "--behind-proxy"], "--base-url"),
         (["--behind-proxy"], "--base-url"),
-        (["--tls-cert", "x.pem"], "go together"),
-        (["--tls-cert", "x.pem", "--tls-key", "y.pem"], "no file x.pem"),
+        (["--tls-cert", __file__], "go together"),
+        (["--tls-cert", "x.pem", "--tls-key", __file__], "--tls-cert must be an existing file"),
         (["--base-url", "data.example.com"], "--base-url must be"),
         (["--base-url", "https://a/?x=1"], "--base-url must be"),
         (["--database", "mysql://a/b"], "postgresql://"),
@@ -50,6 +50,13 @@ def token_in(folder: Path) -> str:
         (["--data", __file__], "must be a folder"),
         (["--workers", "0"], "--workers"),
         (["--token-cache-seconds", "-1"], "--token-cache-seconds"),
+        (["--token-cache-seconds", "nan"], "--token-cache-seconds must be at least 0"),
+        (["--blob-url-seconds", "604801"], "from 1 to 604800"),
+        (["--audit-days", "29"], "--audit-days must be at least 30"),
+        (["--rate-limit", "often"], "such as 600/minute"),
+        (["--rate-limit-storage", "redis://a"], "--rate-limit-storage needs --rate-limit"),
+        (["--rate-limit", "1/day", "--rate-limit-storage", "memory://"], "redis://"),
+        (["--blobs", "gs://bucket"], "s3://bucket/prefix"),
         (["--tombstone-days", "0"], "--tombstone-days"),
         (["--sweep-seconds", "0"], "--sweep-seconds"),
         (["--port", "70000"], "--port"),
@@ -86,13 +93,14 @@ def test_a_bad_url_does_not_show_its_password(tmp_path: Path, password: str) -> 
     assert "pa" not in ended.stderr.replace("password", "").replace(str(tmp_path), "")
 
 
-def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
+def test_a_port_in_use_is_one_sentence_and_creates_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = gleanery("serve", "--data", str(tmp_path), "--port", str(port))
+        ended = gleanery("serve", "--data", str(tmp_path / "data"), "--port", str(port))
     assert ended.returncode == 2
     assert "--port" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "data").exists()
 
 
 # --- serving ------------------------------------------------------------------------------------

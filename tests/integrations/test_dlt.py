@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gleanery.settings import Settings
-from tests.api.test_outputs import output
+from tests.support.outputs import output
 from tests.support.process import gleanery
 from tests.support.service import Clock, Service
+from tests.support.waiting import wait_for_next_second
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_dlt_finds_the_truth_after_a_restore(quiet_dlt: Any, tmp_path: Path) -> 
         client.store("group", *(output(number) for number in range(20)))
         assert pull(quiet_dlt, tmp_path, service, token) == 20
         assert gleanery("backup", archive, "--with-key", *where).returncode == 0
-        time.sleep(1.1)  # dates are in seconds
+        wait_for_next_second()
         job = client.items("group")[0]["root_job_id"]
         client.post("/v1/reviews/group", json={"job_id": job, "status": "approved"})
         assert pull(quiet_dlt, tmp_path, service, token) == 20

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from faults import absence, disks, failover, filling, killing, power
-from faults.ground import Ground, ground
+from faults import database_outage, disk_full, disks, failover, kill, power_loss
+from faults.environment import Environment, open_environment
 from faults.results import Result
 
 ENGINES = ("SQLite", "PostgreSQL")
@@ -17,8 +17,8 @@ MOUNTS = pytest.mark.skipif(
 
 
 @pytest.fixture
-def made() -> Iterator[Ground]:
-    with ground() as clean:
+def made() -> Iterator[Environment]:
+    with open_environment() as clean:
         yield clean
 
 
@@ -28,47 +28,49 @@ def holds(result: Result) -> bool:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_nothing_is_lost_or_half_when_the_service_is_killed(made: Ground, engine: str) -> None:
-    assert holds(killing.kill_the_service(made, engine, rounds=2))
+def test_nothing_is_lost_or_half_when_the_service_is_killed(made: Environment, engine: str) -> None:
+    assert holds(kill.kill_service(made, engine, rounds=2))
 
 
-def test_nothing_is_lost_or_half_when_one_of_two_workers_is_killed(made: Ground) -> None:
-    assert holds(killing.kill_a_worker(made, rounds=2))
+def test_nothing_is_lost_or_half_when_one_of_two_workers_is_killed(made: Environment) -> None:
+    assert holds(kill.kill_worker(made, rounds=2))
 
 
-def test_nothing_is_lost_or_half_when_postgresql_is_killed(made: Ground) -> None:
-    assert holds(killing.kill_the_database(made, rounds=3))
-
-
-@MOUNTS
-@pytest.mark.parametrize("engine", ENGINES)
-def test_nothing_is_lost_or_half_when_the_power_is_cut(made: Ground, engine: str) -> None:
-    assert holds(power.cut_the_power(made, engine, rounds=2))
+def test_nothing_is_lost_or_half_when_postgresql_is_killed(made: Environment) -> None:
+    assert holds(kill.kill_database(made, rounds=3))
 
 
 @MOUNTS
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_full_disk_refuses_writes_keeps_reads_and_heals(made: Ground, engine: str) -> None:
-    assert holds(filling.fill_the_disk(made, engine, rounds=1))
+def test_nothing_is_lost_or_half_when_the_power_is_cut(made: Environment, engine: str) -> None:
+    assert holds(power_loss.cut_power(made, engine, rounds=2))
 
 
-def test_so_does_a_file_that_can_not_grow(made: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+@MOUNTS
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_full_disk_refuses_writes_keeps_reads_and_heals(made: Environment, engine: str) -> None:
+    assert holds(disk_full.fill_disk(made, engine, rounds=1))
+
+
+def test_so_does_a_file_that_can_not_grow(
+    made: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Which is how a full disk is tried by those who may not mount one."""
     monkeypatch.setattr(disks, "can_mount", lambda: False)
-    assert holds(filling.fill_the_disk(made, "SQLite", rounds=1))
+    assert holds(disk_full.fill_disk(made, "SQLite", rounds=1))
 
 
-def test_a_postgresql_that_is_away_is_503_at_once_and_soon_forgotten(made: Ground) -> None:
-    assert holds(absence.stop_the_database(made, seconds=3))
+def test_a_postgresql_that_is_away_is_503_at_once_and_soon_forgotten(made: Environment) -> None:
+    assert holds(database_outage.stop_database(made, seconds=3))
 
 
-def test_a_postgresql_that_is_frozen_leaves_no_request_hanging(made: Ground) -> None:
-    assert holds(absence.freeze_the_database(made, seconds=3))
+def test_a_postgresql_that_is_frozen_leaves_no_request_hanging(made: Environment) -> None:
+    assert holds(database_outage.freeze_database(made, seconds=3))
 
 
-def test_an_exhausted_pool_is_503_in_time(made: Ground) -> None:
-    assert holds(absence.exhaust_the_pool(made))
+def test_an_exhausted_pool_is_503_in_time(made: Environment) -> None:
+    assert holds(database_outage.exhaust_pool(made))
 
 
-def test_a_failover_loses_nothing_and_hides_nothing_from_the_feed(made: Ground) -> None:
+def test_a_failover_loses_nothing_and_hides_nothing_from_the_feed(made: Environment) -> None:
     assert holds(failover.fail_over(made, rounds=1))

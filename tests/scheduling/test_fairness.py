@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
-from tests.api.test_connections import read_all
-from tests.api.test_long_poll import Holder
-from tests.api.test_outputs import output
-from tests.conftest import fresh_settings
-from tests.slow.test_overload import new_token
-from tests.support.process import Served, served, stopped
+from tests.support.locks import LockHolder
+from tests.support.outputs import output
+from tests.support.process import Served, database_options, new_token, served, stopped
+from tests.support.raw_http import open_connections, read_until_close
 from tests.support.service import Client, Service
+from tests.support.settings import fresh_settings
 
 MANY = 60
 FEW = 20
@@ -33,23 +30,9 @@ def storing(token: str, group: str, number: int) -> bytes:
     return "\r\n".join([*lines, "Connection: close", "", ""]).encode() + body
 
 
-@contextmanager
-def connections(url: str, count: int) -> Iterator[Sequence[socket.socket]]:
-    """So many, of which the service has taken note."""
-    where = urlsplit(url)
-    with ExitStack() as stack:
-        opened = []
-        for _ in range(count):
-            one = socket.create_connection((where.hostname, where.port or 80), timeout=30)
-            opened.append(stack.enter_context(one))
-            one.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert one.recv(4096).startswith(b"HTTP/1.1 200")
-        yield opened
-
-
 def number_of(connection: socket.socket) -> int:
     """The number that the output got: they rise in the order in which they are given out."""
-    head, _, body = read_all(connection).partition(b"\r\n\r\n")
+    head, _, body = read_until_close(connection).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head
     return int(json.loads(body)["results"][0]["id"])
 
@@ -64,7 +47,9 @@ def assert_soon(crowd: Sequence[socket.socket], one: socket.socket) -> None:
 def process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
     settings = fresh_settings("sqlite", request, tmp_path)
     with served(settings) as service:
-        yield service._replace(token=f"{service.token} {new_token(settings)}")
+        yield service._replace(
+            token=f"{service.token} {new_token(database_options(settings), 'b')}"
+        )
 
 
 def test_one_request_is_begun_before_a_crowd_of_another_organization(process: Served) -> None:
@@ -72,7 +57,7 @@ def test_one_request_is_begun_before_a_crowd_of_another_organization(process: Se
     for token in (crowds_token, other_token):
         with Client(process.url, token) as client:
             client.store("group", output(0))
-    with connections(process.url, MANY + 1) as (*crowd, one):
+    with open_connections(process.url, MANY + 1) as (*crowd, one):
         with stopped(process):
             for number, connection in enumerate(crowd, 1):
                 connection.sendall(storing(crowds_token, "group", number))
@@ -89,7 +74,10 @@ def test_one_has_a_database_connection_before_a_crowd_of_another_organization(
         for number in range(MANY):
             client.store(f"crowded {number}", output(0))
         other.store("group", output(0))
-        with connections(service.url, MANY + 1) as (*crowd, one), Holder(service, LOCK) as holder:
+        with (
+            open_connections(service.url, MANY + 1) as (*crowd, one),
+            LockHolder(service, LOCK) as holder,
+        ):
             for number, connection in enumerate(crowd):
                 connection.sendall(storing(str(client.token), f"crowded%20{number}", 1))
             assert client.get("/healthz").status_code == 200  # until then all of them are heard

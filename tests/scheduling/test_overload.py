@@ -18,11 +18,19 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.api.test_connections import connected, head, read_all, received_of, statuses
-from tests.conftest import fresh_settings
+from gleanery.api import rate_limits
 from tests.support import raw_http as raw
-from tests.support.process import free_port, gleanery
+from tests.support.process import SECONDS, free_port, gleanery
+from tests.support.raw_http import (
+    connect,
+    count_received_bytes,
+    read_until_close,
+    request_head,
+    statuses,
+)
 from tests.support.service import Client, Service
+from tests.support.settings import fresh_settings
+from tests.support.waiting import wait_until
 
 JSON = "Content-Type: application/json"
 Serving = Callable[..., Service]
@@ -53,32 +61,24 @@ def known(service: Service) -> Client:
 @contextmanager
 def under_way(service: Service, client: Client, path: str = "/v1/cookies") -> Iterator[None]:
     """A request of which the body is still to come; it is well answered in the end."""
-    with connected(service) as connection:
+    with connect(service.url) as connection:
         lines = (JSON, "Content-Length: 2", "Connection: close", "Expect: 100-continue")
-        connection.sendall(head(client, "POST", path, *lines))
+        connection.sendall(request_head(client, "POST", path, *lines))
         assert b" 100 Continue" in connection.recv(100)  # so it has its place
         yield
         connection.sendall(b"[]")
-        assert statuses(read_all(connection)) == [b"200"]
+        assert statuses(read_until_close(connection)) == [b"200"]
 
 
 @contextmanager
 def polling(service: Service, client: Client, cursor: int) -> Iterator[socket.socket]:
     """A long poll that has been begun, though it may not wait yet."""
-    with connected(service) as connection:
+    with connect(service.url) as connection:
         poll = f"/v1/changes/group?limit=1000&wait=20&cursor={cursor}"
-        ahead = head(client, "GET", "/healthz")
-        connection.sendall(ahead + head(client, "GET", poll, "Connection: close"))
+        ahead = request_head(client, "GET", "/healthz")
+        connection.sendall(ahead + request_head(client, "GET", poll, "Connection: close"))
         assert statuses(connection.recv(4096))[0] == b"200"
         yield connection
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Returns when the condition holds, at last."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def is_let_in(client: Client) -> bool:
@@ -129,36 +129,40 @@ def test_who_is_turned_away_need_not_send_its_body(serving: Serving) -> None:
     client = known(service)
     with under_way(service, client):
         for length in ("Content-Length: 30000000", "Transfer-Encoding: chunked"):
-            answer = raw.exchange(service.url, head(client, "POST", "/v1/cookies", JSON, length))
+            answer = raw.exchange(
+                service.url, request_head(client, "POST", "/v1/cookies", JSON, length)
+            )
             assert (answer.status, answer.headers["connection"]) == (503, "close")
         body = b"[]"
-        short = head(client, "POST", "/v1/cookies", JSON, f"Content-Length: {len(body)}") + body
-        last = head(client, "GET", "/healthz", "Connection: close")
-        with connected(service) as connection:
+        short = (
+            request_head(client, "POST", "/v1/cookies", JSON, f"Content-Length: {len(body)}") + body
+        )
+        last = request_head(client, "GET", "/healthz", "Connection: close")
+        with connect(service.url) as connection:
             connection.sendall(short * 2000 + last)  # sent ahead of the answers
-            assert statuses(read_all(connection)) == [b"503"] * 2000 + [b"200"]
+            assert statuses(read_until_close(connection)) == [b"503"] * 2000 + [b"200"]
 
 
 def test_who_only_waits_for_news_takes_no_place(serving: Serving) -> None:
-    service = serving(max_requests=2, max_connections=4, longest_wait=20)
+    service = serving(max_requests=2, max_connections=4, max_wait_seconds=20)
     client = known(service)
     cursor = client.get("/v1/changes/group").json()["cursor"]
     with ExitStack() as polls:
         waiting = []
         for _ in range(2):
             waiting.append(polls.enter_context(polling(service, client, cursor)))
-            until(lambda: is_let_in(client))  # it has given its place back, and waits
+            wait_until(lambda: is_let_in(client))  # it has given its place back, and waits
         third = client.get("/v1/changes/group", params={"cursor": cursor, "wait": 20})
         assert_turned_away(third)  # it would leave too little to others
         client.store("group", {"job_id": "j", "source_url": "u", "data": {"is": "new"}})
         for connection in waiting:
-            assert read_all(connection).count(b'"is":"new"') == 1
+            assert read_until_close(connection).count(b'"is":"new"') == 1
     assert is_let_in(client)
 
 
 def test_who_is_woken_from_waiting_keeps_nobody_out(serving: Serving) -> None:
     """All of them at once, with more than their clients take: others are let in all the same."""
-    service = serving(max_requests=2, longest_wait=20)
+    service = serving(max_requests=2, max_wait_seconds=20)
     client, other = known(service), known(service)
     cursor = client.get("/v1/changes/group").json()["cursor"]
     large = [{"job_id": "j", "source_url": str(n), "data": {"x": "x" * 900_000}} for n in range(20)]
@@ -166,7 +170,7 @@ def test_who_is_woken_from_waiting_keeps_nobody_out(serving: Serving) -> None:
         waiting = []
         for _ in range(4):
             waiting.append(polls.enter_context(polling(service, client, cursor)))
-            until(lambda: is_let_in(client))
+            wait_until(lambda: is_let_in(client))
         client.store("group", *large)
         for connection in waiting:
             assert connection.recv(1)  # it is being answered
@@ -191,13 +195,13 @@ def test_so_many_files_go_out_at_once(serving: Serving) -> None:
     client = known(service)
     large = client.post("/v1/files", content=b"x" * 30_000_000).json()
     path = f"/v1/files/{large['id']}"
-    with connected(service) as connection:
-        connection.sendall(head(client, "GET", path, "Connection: close"))
+    with connect(service.url) as connection:
+        connection.sendall(request_head(client, "GET", path, "Connection: close"))
         assert connection.recv(1)
         assert_turned_away(client.get(path))
         assert client.head(path).status_code == 200  # has no bytes
         assert client.get("/v1/outputs/group").status_code == 200
-        assert len(read_all(connection)) > 30_000_000
+        assert len(read_until_close(connection)) > 30_000_000
     assert client.get(path).status_code == 200
 
 
@@ -206,11 +210,11 @@ def test_so_many_files_go_out_at_once(serving: Serving) -> None:
 
 def test_a_new_connection_takes_the_room_of_an_idle_one(serving: Serving) -> None:
     service = serving(max_connections=2)
-    with connected(service) as older, connected(service) as newer:
+    with connect(service.url) as older, connect(service.url) as newer:
         for connection in (older, newer):
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert statuses(connection.recv(4096)) == [b"200"]
-        until(lambda: raw.get(service.url, "/healthz").status == 200)  # when one has been idle
+        wait_until(lambda: raw.get(service.url, "/healthz").status == 200)  # when one has been idle
         assert older.recv(1) == b""
         newer.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert statuses(newer.recv(4096)) == [b"200"]
@@ -223,8 +227,8 @@ def test_one_connection_too_many_is_told_so(serving: Serving) -> None:
     client.close()
     client = Client(service.url, token)
     with under_way(service, client), under_way(service, client):
-        with connected(service) as one_too_many:
-            received = read_all(one_too_many)
+        with connect(service.url) as one_too_many:
+            received = read_until_close(one_too_many)
         assert statuses(received) == [b"503"]
         assert b"\r\nretry-after: 1\r\n" in received
     assert client.get("/healthz").status_code == 200
@@ -234,8 +238,8 @@ def test_far_too_many_connections_are_cut_off(serving: Serving) -> None:
     service = serving(max_connections=1)
     client = service.client()
     with under_way(service, client), ExitStack() as crowd:
-        connections = [crowd.enter_context(connected(service)) for _ in range(105)]
-        told = sum(received_of(connection) > 0 for connection in connections)
+        connections = [crowd.enter_context(connect(service.url)) for _ in range(105)]
+        told = sum(count_received_bytes(connection) > 0 for connection in connections)
     assert 100 <= told < 105  # those that were told make room when they have been long enough
 
 
@@ -279,13 +283,28 @@ def test_who_has_asked_too_often_is_told_so_in_a_full_house(serving: Serving) ->
         assert spent.get("/v1/cookies").status_code == 429
 
 
-def test_who_waits_as_told_may_ask_again(serving: Serving) -> None:
-    client = serving(rate_limit="2/second").client()
+class MovableTime:
+    """The time module, whose clock the test moves."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self.offset = 0
+
+    def time(self) -> float:
+        return time.time() + self.offset
+
+
+def test_a_client_that_waits_for_retry_after_is_admitted(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = MovableTime()
+    monkeypatch.setattr(rate_limits, "time", clock)
+    client = serving(rate_limit="2/hour").client()
     for _ in range(2):
-        while (answer := client.get("/v1/cookies")).status_code == 200:
-            pass
-        time.sleep(int(answer.headers["retry-after"]))
-        assert client.get("/v1/cookies").status_code == 200
+        answers = [client.get("/v1/cookies") for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        clock.offset += int(answers[-1].headers["retry-after"])
 
 
 def test_without_a_limit_nothing_is_said_of_one(client: Client) -> None:
@@ -329,12 +348,11 @@ class Redis:
         self._process = subprocess.Popen(
             [self._program, *where, "--save", ""], stdout=subprocess.DEVNULL
         )
-        for _ in range(100):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self._port)) == 0:
-                    return
-            time.sleep(0.05)
-        raise AssertionError("Redis does not start")
+        wait_until(self._listens)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
     def size(self) -> int:
         """How many counts it keeps."""
@@ -344,11 +362,14 @@ class Redis:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(SECONDS)
 
 
 @pytest.fixture
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+def redis(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Redis]:
+    monkeypatch.setattr(rate_limits, "_REDIS_TIMEOUT", 60)  # on a busy machine Redis is slow
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("redis-server is missing: apt-get install redis-server")
@@ -369,7 +390,10 @@ def test_nodes_count_together_in_redis(serving: Serving, redis: Redis) -> None:
     assert two.client(other).get("/v1/cookies").status_code == 200
 
 
-def test_without_redis_each_worker_counts_by_itself(serving: Serving, redis: Redis) -> None:
+def test_without_redis_each_worker_counts_by_itself(
+    serving: Serving, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate_limits, "_RETRY_SECONDS", 0.1)
     service = serving(rate_limit="3/hour", rate_limit_storage=redis.url)
     client, other = service.client(), service.client()
     assert standing(client.get("/v1/cookies"))[0] == 2
@@ -383,7 +407,7 @@ def test_without_redis_each_worker_counts_by_itself(serving: Serving, redis: Red
         service.client().get("/v1/cookies")
         return redis.size() > 0
 
-    until(is_counted_there)
+    wait_until(is_counted_there)
 
 
 class SilentRedis:
@@ -405,9 +429,10 @@ class SilentRedis:
             one.close()
 
 
-def test_a_redis_that_does_not_answer_is_tried_by_one_at_a_time(
-    request: pytest.FixtureRequest, tmp_path: Path
+def test_only_one_request_at_a_time_tries_a_redis_that_does_not_answer(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rate_limits, "_RETRY_SECONDS", 0)  # the next request may try again at once
     redis = SilentRedis()
     limited = {"rate_limit": "1000/hour", "rate_limit_storage": redis.url}
     service = Service(replace(fresh_settings("sqlite", request, tmp_path), **limited))
@@ -419,9 +444,8 @@ def test_a_redis_that_does_not_answer_is_tried_by_one_at_a_time(
         assert ask() == 200
         before = redis.callers()
         assert before
-        until(
-            lambda: set(crowd.map(lambda _: ask(), range(8))) == {200} and redis.callers() > before
-        )
+        monkeypatch.setattr(rate_limits, "_RETRY_SECONDS", 3600)
+        assert set(crowd.map(lambda _: ask(), range(8))) == {200}
         assert redis.callers() == before + 1
     service.stop()
     redis.close()

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import os
 import re
-import signal
 import threading
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, contextmanager
-from functools import partial
+from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,80 +14,34 @@ import httpx2
 import pytest
 
 from gleanery.security import key_files
-from gleanery.security.tokens import SCOPES
 from gleanery.settings import Settings
-from gleanery.storage.database import Transaction
-from gleanery.storage.engines import database_of
 from gleanery.storage.maintenance import key_rotation
-from tests.api.test_outputs import output
-from tests.conftest import PostgresServer
-from tests.support.process import Running, die_before_a_rename, free_port, gleanery, gleanery_here
-from tests.support.service import NO_TLS, Client, Service
+from tests.support.databases import execute_sql
+from tests.support.outputs import output
+from tests.support.postgres_server import PostgresServer
+from tests.support.process import (
+    SECONDS,
+    Running,
+    gleanery,
+    gleanery_here,
+    kill_before_call,
+    kill_before_rename,
+    new_token,
+    run_successfully,
+    serving_process,
+    serving_thread,
+)
+from tests.support.service import NO_TLS, Client, new_secret_key
+from tests.support.session_state import numbered_cookies, numbered_entries
+from tests.support.waiting import wait_until
 
 KINDS = ("/v1/cookies", "/v1/local-storage")
-
-
-def new_key() -> str:
-    return base64.b64encode(os.urandom(32)).decode()
-
-
-def cookies(numbers: range, value: str = "v") -> list[dict[str, str]]:
-    return [{"domain": "a.com", "name": f"c{n}", "value": f"{value}{n}"} for n in numbers]
-
-
-def entries(numbers: range, value: str = "v") -> list[dict[str, str]]:
-    return [{"domain": "a.com", "key": f"c{n}", "value": f"{value}{n}"} for n in numbers]
-
-
-@contextmanager
-def serving(where: list[str], *options: str, **variables: str) -> Iterator[tuple[str, Running]]:
-    """``gleanery serve`` with the keys that it finds."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    serve = ("serve", *where, "--port", str(port), "--log-level", "warning", *options)
-    with Running(*serve, **variables) as running:
-        running.wait_ready(url)
-        try:
-            yield url, running
-        finally:  # a supervisor that is killed would leave its workers behind
-            status = running.stop()
-        assert status == 0
-
-
-@contextmanager
-def serving_here(where: list[str], **variables: str) -> Iterator[str]:
-    """The same within this process, which is ready the sooner; gives its URL."""
-    options = dict(zip(where[::2], where[1::2], strict=True))
-    settings = Settings(
-        data=Path(options["--data"]),
-        database=options.get("--database"),
-        blobs=options.get("--blobs"),
-        secret_key=variables.get("GLEANERY_SECRET_KEY"),
-        port=0,
-        log_level="warning",
-    )
-    service = Service(settings)
-    try:
-        assert httpx2.get(f"{service.url}/readyz").status_code == 200
-        yield service.url
-    finally:
-        service.stop()
-
-
-def make_token(where: list[str]) -> str:
-    scopes = ",".join(SCOPES)
-    return succeed("token", "create", "--organization", "a", "--scopes", scopes, *where).strip()
-
-
-def succeed(*arguments: str, **variables: str) -> str:
-    done = gleanery_here(*arguments, **variables)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+STEP = ("gleanery.storage.maintenance.key_rotation", "_step")  # encrypts 500 values
 
 
 def listed(where: list[str], **variables: str) -> dict[str, tuple[int, str]]:
     """What ``keys list`` shows: values and state of each key."""
-    lines = succeed("keys", "list", *where, **variables).splitlines()[1:]
+    lines = run_successfully("keys", "list", *where, **variables).splitlines()[1:]
     found = [re.split(r" {2,}", line.strip()) for line in lines]
     return {key: (int(values), state) for key, values, state in found}
 
@@ -116,15 +64,16 @@ class Load:
     def __enter__(self) -> Load:
         for thread in self._threads:
             thread.start()
-        self._wait_for(1)
+        self.wait_for_more(1)
         return self
 
-    def _wait_for(self, requests: int) -> None:
-        while self.requests < requests and not self.failures:
-            time.sleep(0.01)
+    def wait_for_more(self, requests: int) -> None:
+        """Returns when so many more requests were answered, or one has failed."""
+        enough = self.requests + requests
+        wait_until(lambda: self.requests >= enough or self.failures)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._wait_for(21)
+        self.wait_for_more(20)
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -140,7 +89,7 @@ class Load:
                 self._take_turn(client, 10_000 + 50 * number, f"turn {turn} of ")
 
     def _take_turn(self, client: Client, first: int, value: str) -> None:
-        for path, records in zip(KINDS, (cookies, entries), strict=True):
+        for path, records in zip(KINDS, (numbered_cookies, numbered_entries), strict=True):
             self._note(client.post(path, json=records(range(first, first + 50), value)))
             answer = client.get(path)
             if self._note(answer):
@@ -169,7 +118,7 @@ def linked(client: Client) -> str:
 
 
 def fill(client: Client, count: int) -> None:
-    for path, records in zip(KINDS, (cookies, entries), strict=True):
+    for path, records in zip(KINDS, (numbered_cookies, numbered_entries), strict=True):
         assert client.post(path, json=records(range(count))).status_code == 200
 
 
@@ -187,24 +136,24 @@ def everything_opens(client: Client, count: int) -> None:
 def test_the_key_file_is_changed_under_load_without_an_error(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path / "data")], tmp_path / "data" / "secret.key"
     # The sweep tells each worker that links are to be signed with another key.
-    with serving(where, "--workers", "2", "--sweep-seconds", "0.3") as (url, running):
-        token = make_token(where)
+    with serving_process(where, "--workers", "2", "--sweep-seconds", "0.3") as (url, running):
+        token = new_token(where)
         with Client(url, token) as client:
             fill(client, 1000)
-            with Load(url, token=token, links=(linked(client),)):
+            with Load(url, token=token, links=(linked(client),)) as load:
                 for _ in range(2):  # the second time from a key that no process was started with
                     before = file.read_text()
-                    told = succeed("keys", "rotate", *where)
-                    assert re.search(r"^2[0-4]\d\d values are encrypted anew", told)
+                    told = run_successfully("keys", "rotate", *where)
+                    assert re.search(r"^Encrypted 2[0-4]\d\d values again", told)
                     assert len(file.read_text().split()) == 1
                     assert file.read_text() != before
                     assert file.stat().st_mode & 0o777 == 0o600
-                    time.sleep(0.5)
+                    load.wait_for_more(20)
             everything_opens(client, 1000)
         [(values, state)] = listed(where).values()
-        assert (values, state) == (2400, "at hand, encrypts")
+        assert (values, state) == (2400, "available, active")
         assert not running.log
-    with serving_here(where) as url, Client(url, token) as client:  # with the new key alone
+    with serving_thread(where) as url, Client(url, token) as client:  # with the new key alone
         everything_opens(client, 1000)
 
 
@@ -212,32 +161,32 @@ def test_nodes_with_both_keys_change_under_load_without_an_error(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     where = ["--data", str(tmp_path), "--database", postgres.new_database()]
-    old, new = new_key(), new_key()
+    old, new = new_secret_key(), new_secret_key()
     both = {"GLEANERY_SECRET_KEY": f"{new} {old}"}
-    with serving_here(where, GLEANERY_SECRET_KEY=old) as first:
-        token = make_token(where)
+    with serving_thread(where, GLEANERY_SECRET_KEY=old) as first:
+        token = new_token(where)
         with Client(first, token) as client:
             fill(client, 1000)
         # One node has been given both keys, the other not yet: both still encrypt with the old one.
-        with serving_here(where, **both) as second:
-            with Load(first, second, token=token):
-                time.sleep(1)
+        with serving_thread(where, **both) as second:
+            with Load(first, second, token=token) as load:
+                load.wait_for_more(20)
             assert [v for v in listed(where, **both).values() if v[0]] == [
-                (2400, "at hand, encrypts")
+                (2400, "available, active")
             ]
     with (
-        serving(where, "--workers", "2", "--sweep-seconds", "0.3", **both) as (first, _),
-        serving(where, **both) as (second, running),
+        serving_process(where, "--workers", "2", "--sweep-seconds", "0.3", **both) as (first, _),
+        serving_process(where, **both) as (second, running),
     ):
         with Client(first, token) as client:
             with Load(first, second, token=token, links=(linked(client),)):
-                told = succeed("keys", "rotate", *where, **both)
-                assert "Take the old key out" in told
+                told = run_successfully("keys", "rotate", *where, **both)
+                assert "Remove the old key" in told
             everything_opens(client, 1000)
         assert not running.log
     alone = {"GLEANERY_SECRET_KEY": new}
-    assert list(listed(where, **alone).values()) == [(2400, "at hand, encrypts")]
-    with serving_here(where, **alone) as url, Client(url, token) as client:
+    assert list(listed(where, **alone).values()) == [(2400, "available, active")]
+    with serving_thread(where, **alone) as url, Client(url, token) as client:
         everything_opens(client, 1000)
 
 
@@ -247,108 +196,89 @@ def reencrypted(data: Path) -> int:
     with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
         kinds = ("cookies", "local_storage")
         counts = " + ".join(
-            f"(SELECT count(*) FROM {kind} WHERE substr(encrypted, 1, 4) = ?1)" for kind in kinds
+            f"(SELECT count(*) FROM {kind} WHERE substr(encrypted_value, 1, 4) = ?1)"
+            for kind in kinds
         )
         return int(connection.execute(f"SELECT {counts}", (first,)).get)
-
-
-def has_moved_on(data: Path, done: int) -> bool:
-    keys_now = (data / "secret.key").read_text().split()
-    return len(keys_now) == 2 and reencrypted(data) > done
 
 
 def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "data" / "secret.key"
     where = ["--data", str(data)]
-    with serving(where, "--workers", "2") as (url, running):
-        token = make_token(where)
+    with serving_process(where, "--workers", "2") as (url, running):
+        token = new_token(where)
         with Client(url, token) as client:
             fill(client, 4000)
             done = 0
             for _ in range(2):
-                with Running("keys", "rotate", *where) as rotation:
-                    rotation.wait_for(partial(has_moved_on, data, done))
-                    rotation.stop(signal.SIGKILL)
-                done = reencrypted(data)
-                assert 0 < done < 8000
+                kill_before_call(STEP, 3, "keys", "rotate", *where)
+                assert len(file.read_text().split()) == 2
+                before, done = done, reencrypted(data)
+                assert before < done < 8000
                 assert sum(values for values, _ in listed(where).values()) == 8000
                 everything_opens(client, 4000)
             first, _ = file.read_text().split()
             with Load(url, token=token):
-                succeed("keys", "rotate", *where)
+                run_successfully("keys", "rotate", *where)
             assert file.read_text().split() == [first]
             everything_opens(client, 4000)
-        assert list(listed(where).values()) == [(8400, "at hand, encrypts")]
+        assert list(listed(where).values()) == [(8400, "available, active")]
         assert not running.log
 
 
 def test_a_change_that_is_killed_while_it_writes_the_file_goes_on(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
-    with serving_here(where) as url, Client(url, make_token(where)) as client:
+    with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 10)
         [old] = file.read_text().split()
-        die_before_a_rename(0, "keys", "rotate", *where)
+        kill_before_rename(0, "keys", "rotate", *where)
         assert file.read_text().split() == [old]
         everything_opens(client, 10)
-        die_before_a_rename(1, "keys", "rotate", *where)
+        kill_before_rename(1, "keys", "rotate", *where)
         assert file.read_text().split()[1:] == [old]
         everything_opens(client, 10)
-        succeed("keys", "rotate", *where)
+        run_successfully("keys", "rotate", *where)
         everything_opens(client, 10)
     assert old not in file.read_text().split()
     assert [path.name for path in tmp_path.glob("secret.key*")] == ["secret.key"]
-    assert list(listed(where).values()) == [(20, "at hand, encrypts")]
+    assert list(listed(where).values()) == [(20, "available, active")]
 
 
 def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path / "data")], tmp_path / "data" / "secret.key"
-    with serving_here(where) as url, Client(url, make_token(where)) as client:
+    with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 3000)
         rotations = [Running("keys", "rotate", *where) for _ in range(3)]
-        assert [rotation.process.wait(30) for rotation in rotations] == [0, 0, 0]
+        assert [rotation.process.wait(SECONDS) for rotation in rotations] == [0, 0, 0]
         for rotation in rotations:
             rotation.stop()
         everything_opens(client, 3000)
     assert len(file.read_text().split()) == 1
-    assert list(listed(where).values()) == [(6000, "at hand, encrypts")]
+    assert list(listed(where).values()) == [(6000, "available, active")]
 
 
 def test_a_change_needs_a_new_key_in_the_variable(postgres: PostgresServer, tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--database", postgres.new_database()]
-    one = {"GLEANERY_SECRET_KEY": new_key()}
-    with serving_here(where, **one):
+    one = {"GLEANERY_SECRET_KEY": new_secret_key()}
+    with serving_thread(where, **one):
         pass
     refused = gleanery_here("keys", "rotate", *where, **one)
     assert refused.returncode == 2
     assert "put a new one in front" in refused.stderr
     refused = gleanery_here("keys", "rotate", *where)
     assert refused.returncode == 2
-    assert "GLEANERY_SECRET_KEY must hold the key" in refused.stderr
+    assert "set the variable GLEANERY_SECRET_KEY" in refused.stderr
 
 
 # --- keys that are not at hand ------------------------------------------------------------------
 
 
-def change_database(settings: Settings, sql: str, *values: Any) -> None:
-    async def run() -> None:
-        database = database_of(settings)
-        await database.open()
-
-        async def work(transaction: Transaction) -> None:
-            await transaction.fetch(sql, *values)
-
-        await database.for_all_tenants().write(work)
-        await database.close()
-
-    asyncio.run(run())
-
-
 def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
     where, settings = ["--data", str(tmp_path)], Settings(data=tmp_path)
-    with serving(where) as (url, running), Client(url, make_token(where)) as client:
+    with serving_process(where) as (url, running), Client(url, new_token(where)) as client:
         fill(client, 3)
         strange = b"\x01\x02\x03\x04" + bytes(40)
-        change_database(settings, "UPDATE cookies SET encrypted = $1 WHERE name = 'c1'", strange)
+        execute_sql(settings, "UPDATE cookies SET encrypted_value = $1 WHERE name = 'c1'", strange)
         answer = client.get("/v1/cookies")
         assert answer.status_code == 503
         assert "retry-after" in answer.headers
@@ -356,15 +286,15 @@ def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
         running.wait_for(lambda: any("gleanery keys list" in line for line in running.log))
         assert any("01020304" in line for line in running.log)
         assert listed(where)["01020304"] == (1, "missing")
-        told = succeed("keys", "rotate", *where)  # the rest is not kept from a new key
-        assert "5 values are encrypted anew" in told
-        assert "1 values open with no key at hand" in told
+        told = run_successfully("keys", "rotate", *where)  # the rest is not kept from a new key
+        assert "Encrypted 5 values again" in told
+        assert "1 values cannot be decrypted" in told
         assert client.get("/v1/cookies").status_code == 503
-        assert "1 values are removed" in succeed("keys", "forget", "--yes", *where)
+        assert "Removed 1 values" in run_successfully("keys", "forget", "--yes", *where)
         assert [one["name"] for one in client.get("/v1/cookies").json()] == ["c0", "c2"]
         # The other way out: to store the value again.
-        change_database(settings, "UPDATE cookies SET encrypted = $1 WHERE name = 'c2'", strange)
-        assert client.post("/v1/cookies", json=cookies(range(3))).json() == {
+        execute_sql(settings, "UPDATE cookies SET encrypted_value = $1 WHERE name = 'c2'", strange)
+        assert client.post("/v1/cookies", json=numbered_cookies(range(3))).json() == {
             "created": 1,
             "updated": 1,
             "unchanged": 1,
@@ -374,21 +304,21 @@ def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_record_that_was_turned_into_another_is_forgotten(tmp_path: Path) -> None:
     where, settings = ["--data", str(tmp_path)], Settings(data=tmp_path)
-    with serving(where) as (url, _), Client(url, make_token(where)) as client:
+    with serving_process(where) as (url, _), Client(url, new_token(where)) as client:
         fill(client, 3)
-        change_database(settings, "UPDATE cookies SET domain = 'evil.com' WHERE name = 'c1'")
-        change_database(settings, "UPDATE local_storage SET domain = 'evil.com' WHERE key = 'c1'")
+        execute_sql(settings, "UPDATE cookies SET domain = 'evil.com' WHERE name = 'c1'")
+        execute_sql(settings, "UPDATE local_storage SET domain = 'evil.com' WHERE key = 'c1'")
         assert client.get("/v1/cookies").status_code == 500
         assert client.get("/v1/local-storage").status_code == 500
-        assert "2 values are removed" in succeed("keys", "forget", "--yes", *where)
+        assert "Removed 2 values" in run_successfully("keys", "forget", "--yes", *where)
         assert [one["name"] for one in client.get("/v1/cookies").json()] == ["c0", "c2"]
         assert len(client.get("/v1/local-storage").json()) == 2
 
 
 def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
-    with serving_here(where) as url:
-        token = make_token(where)
+    with serving_thread(where) as url:
+        token = new_token(where)
         with Client(url, token) as client:
             fill(client, 700)
             client.store("group", output(1))
@@ -401,9 +331,9 @@ def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
     assert unsure.returncode == 1
     assert "1400 cookie and local-storage values" in unsure.stderr
     assert not file.exists()
-    assert [state for _, state in listed(where).values()] == ["missing, encrypts"]
-    assert "1400 values are removed" in succeed("keys", "forget", "--yes", *where)
-    with serving_here(where) as url, Client(url, token) as client:
+    assert [state for _, state in listed(where).values()] == ["missing, active"]
+    assert "Removed 1400 values" in run_successfully("keys", "forget", "--yes", *where)
+    with serving_thread(where) as url, Client(url, token) as client:
         log = client.get("/v1/audit").json()["entries"]
         forgotten = [e["about"]["records"] for e in log if e["action"] == "forget_keys"]
         assert sum(forgotten) == 1400
@@ -416,39 +346,42 @@ def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
 def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, look = ["--data", str(tmp_path)], key_rotation._unopenable
-    with serving_here(where) as url, Client(url, make_token(where)) as client:
+    where, look = ["--data", str(tmp_path)], key_rotation._undecryptable
+    with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 3)
         (tmp_path / "secret.key").unlink()  # the service has it in memory
 
         async def look_and_store(*some: Any) -> AsyncIterator[Any]:
             async for found in look(*some):
                 yield found
-            assert client.post("/v1/cookies", json=cookies(range(5))).status_code == 200
+            assert client.post("/v1/cookies", json=numbered_cookies(range(5))).status_code == 200
 
-        monkeypatch.setattr(key_rotation, "_unopenable", look_and_store)
-        succeed("keys", "forget", "--yes", *where)
+        monkeypatch.setattr(key_rotation, "_undecryptable", look_and_store)
+        run_successfully("keys", "forget", "--yes", *where)
         monkeypatch.undo()
         log = client.get("/v1/audit").json()["entries"]
         assert "rotate_keys" in [entry["action"] for entry in log]
-    assert list(listed(where).values()) == [(5, "at hand, encrypts")]
+    assert list(listed(where).values()) == [(5, "available, active")]
 
 
 def test_a_wrong_key_is_given_up_for_the_values_of_another(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     where = ["--data", str(tmp_path), "--database", postgres.new_database()]
-    lost, found = {"GLEANERY_SECRET_KEY": new_key()}, {"GLEANERY_SECRET_KEY": new_key()}
-    with serving_here(where, **lost) as url:
-        token = make_token(where)
+    lost, found = (
+        {"GLEANERY_SECRET_KEY": new_secret_key()},
+        {"GLEANERY_SECRET_KEY": new_secret_key()},
+    )
+    with serving_thread(where, **lost) as url:
+        token = new_token(where)
         with Client(url, token) as client:
             fill(client, 600)
     refused = gleanery("serve", *where, "--port", "0", **found)
     assert refused.returncode == 2
     assert "gleanery keys forget" in refused.stderr
-    assert "1200 values are removed" in succeed("keys", "forget", "--yes", *where, **found)
-    assert "0 values are removed" in succeed("keys", "forget", "--yes", *where, **found)
-    with serving_here(where, **found) as url, Client(url, token) as client:
+    assert "Removed 1200 values" in run_successfully("keys", "forget", "--yes", *where, **found)
+    assert "Removed 0 values" in run_successfully("keys", "forget", "--yes", *where, **found)
+    with serving_thread(where, **found) as url, Client(url, token) as client:
         assert client.get("/v1/cookies").json() == []
         fill(client, 3)
         everything_opens(client, 3)

@@ -21,9 +21,10 @@ from gleanery.storage import organizations
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import opened
 from gleanery.values import timestamps
-from tests.conftest import PostgresServer, fresh_settings
+from tests.support.postgres_server import PostgresServer
 from tests.support.process import Running, free_port, gleanery
 from tests.support.service import SECRET_KEY, Client, Service
+from tests.support.settings import fresh_settings
 
 VALUE = "s3cret-value-that-nobody-may-find"
 
@@ -100,8 +101,9 @@ def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> 
         async def move(database: Engine) -> bytes:
             async def work(transaction: Transaction) -> None:
                 await transaction.fetch(
-                    "UPDATE cookies SET encrypted = "
-                    "(SELECT encrypted FROM cookies WHERE domain = 'a.com') WHERE domain = 'b.com'"
+                    "UPDATE cookies SET encrypted_value = "
+                    "(SELECT encrypted_value FROM cookies WHERE domain = 'a.com') "
+                    "WHERE domain = 'b.com'"
                 )
 
             await database.for_all_tenants().write(work)
@@ -147,7 +149,7 @@ def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
     one, two = Vault(lambda: [b"1" * 32]), Vault(lambda: [b"2" * 32])
     key = one.key(one.current)
     encrypted = key.encrypt("value", b"record")
-    assert one.open(encrypted, b"record") == "value"
+    assert one.decrypt(encrypted, b"record") == "value"
     assert key.encrypt("value", b"record") != encrypted
     for vault, text, record in (
         (two, encrypted, b"record"),
@@ -237,7 +239,7 @@ def test_the_log_holds_no_value_and_no_token(
 
 async def _break_seals(database: Engine) -> bytes:
     async def work(transaction: Transaction) -> None:
-        await transaction.fetch("UPDATE cookies SET name = 'x', identity = encrypted")
+        await transaction.fetch("UPDATE cookies SET name = 'x', identity = encrypted_value")
 
     await database.for_all_tenants().write(work)
     return b""

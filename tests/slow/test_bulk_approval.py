@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.api.test_outputs import output
-from tests.conftest import fresh_settings
+from tests.support.outputs import output
 from tests.support.process import served
 from tests.support.service import Client
+from tests.support.settings import fresh_settings
 
 OUTPUTS = int(os.environ.get("GLEANERY_LONG_OUTPUTS", "1000000"))
 

@@ -6,28 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.test_files import (
-    assert_harmless,
-    bucket,
-    bucket_if,
-    hostile_names,
-    memory_growth,
-    settings_with,
-    store,
-)
-from tests.conftest import fresh_settings
+from tests.support.files import assert_harmless, hostile_names, memory_growth, with_blob_store
 from tests.support.process import PROC
 from tests.support.s3 import Bucket
-
-__all__ = ["bucket", "bucket_if", "store"]  # fixtures
+from tests.support.settings import fresh_settings
 
 
 @PROC
 def test_memory_stays_flat_also_for_a_large_file(
-    store: str, bucket_if: Bucket | None, request: pytest.FixtureRequest, tmp_path: Path
+    blob_store: str, bucket_or_none: Bucket | None, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    settings = settings_with(fresh_settings("sqlite", request, tmp_path), store)
-    assert memory_growth(settings, store, bucket_if, mebibytes=500) < 60 * 2**20
+    settings = with_blob_store(fresh_settings("sqlite", request, tmp_path), blob_store)
+    assert memory_growth(settings, blob_store, bucket_or_none, mebibytes=500) < 60 * 2**20
 
 
 def test_none_of_ten_thousand_names_becomes_a_path(

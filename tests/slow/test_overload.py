@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 import pytest
 
-from gleanery.security.tokens import SCOPES
 from gleanery.settings import Settings
-from tests.api.test_outputs import output
-from tests.conftest import fresh_settings
 from tests.support.load import Crowd, Tally, storm
-from tests.support.process import Served, gleanery, served
+from tests.support.outputs import output
+from tests.support.process import Served, database_options, new_token, served
 from tests.support.service import Client
+from tests.support.settings import fresh_settings
 
 SECONDS = float(os.environ.get("GLEANERY_LONG_SECONDS", "5"))
 ROUNDS = 7
@@ -84,7 +83,7 @@ def measure_overload(settings: Settings) -> Overload:
     with on_cores(settings) as service:
         [busy] = storm(service.url, [Crowd(service.token, PAGE, 16)], SECONDS)
         [full] = storm(service.url, [Crowd(service.token, PAGE, SHARE)], SECONDS)
-        quiet = Crowd(new_token(settings), PAGE, 64, busy.rate / 10)
+        quiet = Crowd(new_token(database_options(settings), "b"), PAGE, 64, busy.rate / 10)
         fill(service.url, quiet.token)
         crowds = [Crowd(service.token, PAGE, MANY, 3 * busy.rate), quiet]
         storm(service.url, crowds, SECONDS)
@@ -107,15 +106,18 @@ def measure_neighbour(settings: Settings) -> Neighbour:
         [busy] = storm(service.url, [Crowd(service.token, PAGE, 16)], SECONDS)
     limit = int(busy.rate / 40)
     with on_cores(settings, "--rate-limit", f"{limit}/second") as service:
-        tokens = [service.token, *(new_token(settings, "a") for _ in range(TOKENS - 1))]
+        tokens = [
+            service.token,
+            *(new_token(database_options(settings)) for _ in range(TOKENS - 1)),
+        ]
         quiet = [Crowd(token, PAGE, 8, limit / 2) for token in tokens]
-        loud = Crowd(new_token(settings), PAGE, 64, 10 * limit)
+        loud = Crowd(new_token(database_options(settings), "b"), PAGE, 64, 10 * limit)
         fill(service.url, loud.token)
         alone, beside, refused = [], [], 0
         for _ in range(ROUNDS):
-            alone.append(batch_reads(storm(service.url, quiet, SECONDS)).quantile(0.99))
+            alone.append(merge(storm(service.url, quiet, SECONDS)).quantile(0.99))
             *others, culprit = storm(service.url, [*quiet, loud], SECONDS)
-            beside.append(batch_reads(others).quantile(0.99))
+            beside.append(merge(others).quantile(0.99))
             refused += culprit.statuses[429]
     found = Neighbour(statistics.median(alone), statistics.median(beside), refused)
     print(
@@ -127,18 +129,10 @@ def measure_neighbour(settings: Settings) -> Neighbour:
     return found
 
 
-def batch_reads(tallies: Sequence[Tally]) -> Tally:
+def merge(tallies: Sequence[Tally]) -> Tally:
     """What one organization with several tokens has seen; within its limits, that is all well."""
     assert all(set(tally.statuses) == {200} for tally in tallies)
     return Tally(SECONDS, times=[seconds for tally in tallies for seconds in tally.times])
-
-
-def new_token(settings: Settings, organization: str = "b") -> str:
-    where = ["--data", str(settings.data)]
-    where += ["--database", settings.database] if settings.database is not None else []
-    scopes = ",".join(SCOPES)
-    made = gleanery("token", "create", "--organization", organization, "--scopes", scopes, *where)
-    return made.stdout.strip()
 
 
 def test_at_three_times_the_load_it_does_what_it_can(

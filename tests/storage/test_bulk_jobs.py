@@ -19,11 +19,11 @@ from gleanery.storage.database import Transaction
 from gleanery.storage.engines import opened
 from gleanery.storage.organizations import find_grant
 from gleanery.values import timestamps
-from tests.api.test_changes import DAY, until
-from tests.api.test_outputs import output
-from tests.conftest import fresh_settings
+from tests.support.outputs import output
 from tests.support.process import served
-from tests.support.service import Client, Clock, Service
+from tests.support.service import DAY, Client, Clock, Service
+from tests.support.settings import fresh_settings
+from tests.support.waiting import wait_until
 
 OUTPUTS = 12_000
 
@@ -61,7 +61,7 @@ def test_what_a_crash_interrupts_goes_on_after_the_restart(
 
         thread = threading.Thread(target=begin)
         thread.start()
-        until(has_begun)
+        wait_until(has_begun)
         service.running.process.send_signal(signal.SIGKILL)
         thread.join()
         service.running.process.wait(20)
@@ -76,7 +76,7 @@ def test_what_a_crash_interrupts_goes_on_after_the_restart(
                 found is None if kind == "delete" else bool(found and found["approved"] == OUTPUTS)
             )
 
-        until(has_ended)
+        wait_until(has_ended)
         items = client.items("group", limit=1000)
         if kind == "approve":
             assert sum(item["is_approved"] for item in items) == OUTPUTS
@@ -94,8 +94,9 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
             assert grant is not None
 
             async def work(transaction: Transaction) -> None:
-                turn = await group_lock.lock(transaction, "group", timestamps.now)
-                await bulk_jobs.note(turn, kind, None if job is None else await turn.find_job(job))
+                locked = await group_lock.lock(transaction, "group", timestamps.now)
+                job_id = None if job is None else await locked.find_job(job)
+                await bulk_jobs.create(locked, kind, job_id)
 
             await database.for_tenant(grant.organization_id).write(work)
 
@@ -134,7 +135,7 @@ def test_a_rejection_reaches_what_moves_meanwhile(client: Client, service: Servi
     client.store("group", output(1), output(2))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
     assert client.token is not None
-    decide(service, client.token, "withdraw")
+    decide(service, client.token, "unapprove")
     client.store("group", output(1, tags={"a": 1}))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "pending"})
     assert [item["is_approved"] for item in client.items("group")] == [False, False]
@@ -149,7 +150,7 @@ def test_a_removal_counts_what_others_have_helped_to_remove(swept: Client) -> No
 def test_a_removal_takes_few_at_once_and_leaves_nothing(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_jobs, "_AT_ONCE", 2)
+    monkeypatch.setattr(bulk_jobs, "_BATCH_SIZE", 2)
     jobs = [f"job-{n}" for n in range(7)]
     for name in ("group", "other"):
         client.store(
@@ -197,7 +198,7 @@ def test_what_is_set_during_a_removal_is_of_the_new_group(client: Client, servic
 
 def test_approving_again_what_is_approved(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step reads no more than it may change."""
-    monkeypatch.setattr(bulk_jobs, "_AT_ONCE", 2)
+    monkeypatch.setattr(bulk_jobs, "_BATCH_SIZE", 2)
     client.store("group", *(output(n) for n in range(7)))
     for status, approved in (("approved", 7), ("approved", 7), ("rejected", 0), ("approved", 7)):
         client.post("/v1/reviews/group", json={"job_id": "job", "status": status})
@@ -216,6 +217,6 @@ def test_a_chore_that_fails_keeps_nothing_else_from_being_done(
         assert client.token is not None
         decide(timed_service, client.token, "approve", job=None)
         clock.move(seconds=2 * DAY)
-        with pytest.raises(ExceptionGroup, match="parts of the sweep"):
+        with pytest.raises(ExceptionGroup, match="tasks of the sweep"):
             timed_service.sweep(clock)
         assert client.items("other") == []

@@ -20,7 +20,7 @@ from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import database_of, opened
-from tests.conftest import fresh_settings
+from tests.support.settings import fresh_settings
 
 SCHEMA = {
     "sqlite": """
@@ -119,7 +119,7 @@ def test_a_database_of_a_newer_program_is_refused(empty: Settings) -> None:
 
         async def pretend(transaction: Transaction) -> None:
             await transaction.fetch(
-                "INSERT INTO migrations (number, name, applied) VALUES (9999, 'future', 0)"
+                "INSERT INTO migrations (number, name, applied_at) VALUES (9999, 'future', 0)"
             )
 
         await database.write(pretend)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import typing
 from collections.abc import Iterator
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -21,6 +20,7 @@ from pydantic import BaseModel
 
 from gleanery.api.operations import OPERATIONS, Operation
 from tests.support.service import Client, Service
+from tests.support.tenants import Names, create_one_of_everything, unused_names
 
 KEY_HEADER = "header idempotency-key"
 CONTENT = "body"
@@ -89,7 +89,6 @@ NO_NAMES: dict[str, Any] = {
     "body retain_days": None,
 }
 WHOLE_LINK = "get_blob"  # with all its parts a link is the permission itself
-Names = dict[str, Any]
 V1 = [operation for operation in OPERATIONS if operation.path.startswith("/v1/")]
 
 
@@ -150,65 +149,6 @@ def test_the_matrix_knows_everything_that_an_operation_takes(operation: Operatio
 
 
 # --- whose names --------------------------------------------------------------------------------
-
-
-def names_of_nothing() -> Names:
-    tag = secrets.token_hex(8)
-    return {
-        "group": f"group-{tag}",
-        "job": f"job-{tag}",
-        "output": secrets.token_hex(16),
-        "file": secrets.token_hex(16),
-        "url": f"https://{tag}.example/2",
-        "domain": f"{tag}.example",
-        "cookie": f"cookie-{tag}",
-        "entry": f"entry-{tag}",
-        "group number": 10**9,
-        "review number": 10**9,
-        "place": 2**51,
-        "source": f"https://{tag}.example/file",
-        "etag": f"etag-{tag}",
-        "organization": 10**9,
-        "signature": secrets.token_hex(16),
-        "key": f"key-{tag}",
-        "request": f"request-{tag}",
-        "content": f"content {tag}".encode(),
-    }
-
-
-def settle(client: Client) -> Names:
-    """Gives the organization one of everything, and tells its names for them."""
-    names = names_of_nothing()
-    group, job, domain = names["group"], names["job"], names["domain"]
-    source = {"source_url": names["source"], "etag": names["etag"]}
-    sent = client.post("/v1/files", params=source, content=names["content"])
-    names["file"] = sent.json()["id"]
-    files = [{"field": "a field", "id": names["file"]}]
-    first = {"job_id": job, "source_url": "https://first.example", "data": {}, "files": files}
-    second = first | {"source_url": names["url"], "key": names["key"]}
-    stored = client.post(
-        f"/v1/outputs/{group}",
-        json=[first | {"tags": {"country": "Germany"}}, second],
-        headers={"Idempotency-Key": names["request"]},
-    )
-    names["output"] = stored.json()["results"][1]["output_id"]
-    page = client.get(f"/v1/outputs/{group}", params={"limit": 1}).json()
-    names["place"] = page["metadata"]["next_cursor"]
-    link = parse_qs(urlsplit(page["items"][0]["files"][0]["blob_url"]).query)
-    for part in ("organization", "expires", "signature"):
-        names[part] = link[part][0]
-    for status in ("pending", "approved"):
-        client.post(f"/v1/reviews/{group}", json={"job_id": job, "status": status})
-    asked = {"history": "true", "limit": 1}
-    history = client.get(f"/v1/reviews/{group}", params=asked).headers["link"]
-    names["review number"] = re.findall(r"cursor=(\d+)", history)[0]
-    names["group number"] = client.get(f"/v1/groups/{group}").json()["id"]
-    client.put(f"/v1/groups/{group}-2", json={})  # a group to come after the first in the list
-    cookie = {"domain": domain, "name": names["cookie"], "value": "a value"}
-    client.post("/v1/cookies", json=[cookie])
-    entry = {"domain": domain, "key": names["entry"], "group_id": names["group number"]}
-    client.post("/v1/local-storage", json=[entry | {"value": "a value"}])
-    return names
 
 
 # --- requests -----------------------------------------------------------------------------------
@@ -313,7 +253,9 @@ class World(NamedTuple):
 @pytest.fixture(scope="module")
 def kept_world(service: Service) -> Iterator[World]:
     with service.client() as curious, service.client() as other:
-        yield World(curious, settle(curious), other, settle(other))
+        yield World(
+            curious, create_one_of_everything(curious), other, create_one_of_everything(other)
+        )
 
 
 @pytest.fixture(scope="module", params=V1, ids=lambda operation: operation.name)
@@ -329,7 +271,9 @@ def world(operation: Operation, service: Service, kept_world: World) -> Iterator
         yield kept_world
         return
     with service.client() as curious, service.client() as other:
-        yield World(curious, settle(curious), other, settle(other))
+        yield World(
+            curious, create_one_of_everything(curious), other, create_one_of_everything(other)
+        )
 
 
 def belongings(client: Client, names: Names) -> list[str]:
@@ -341,7 +285,7 @@ def belongings(client: Client, names: Names) -> list[str]:
 
 def test_a_foreign_name_is_answered_like_one_of_nothing(operation: Operation, world: World) -> None:
     curious, own, other, foreign = world
-    nothing = names_of_nothing() | {"expires": own["expires"]}
+    nothing = unused_names() | {"expires": own["expires"]}
     before = belongings(other, foreign)
     trials = [[one] for one in identifiers(operation)]
     if operation.name != WHOLE_LINK:
@@ -365,7 +309,7 @@ def test_to_its_owner_each_name_makes_a_difference(operation: Operation, world: 
     """Else the test above would ask for nothing."""
     _, _, owner, names = world
     unlike = []
-    nothing = names_of_nothing()
+    nothing = unused_names()
     for taken in identifiers(operation):
         asked = names | {str(kind(operation, taken)): nothing[str(kind(operation, taken))]}
         request = requests(operation, asked, taken == KEY_HEADER)[0]

@@ -20,8 +20,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.conftest import fresh_settings
 from tests.support.service import Client, Clock, Service
+from tests.support.settings import fresh_settings
 
 JOBS, KEYS, VALUES = st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 2)
 DAY = 86_400

@@ -1,14 +1,15 @@
-"""The ``gleanery`` command as a user runs it: a process of its own."""
+"""The ``gleanery`` command in its own process, as a user runs it."""
 
 from __future__ import annotations
 
 import io
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -22,9 +23,10 @@ import pytest
 from gleanery.cli import main
 from gleanery.security.tokens import SCOPES
 from gleanery.settings import Settings
-from tests.support.service import NO_TLS, SECRET_KEY
+from tests.support.service import NO_TLS, SECRET_KEY, Service
+from tests.support.waiting import wait_until
 
-SECONDS = 30
+SECONDS = 120  # no busy machine takes so long
 PROC = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into Linux's /proc")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where tests run in parallel:
@@ -50,7 +52,7 @@ def gleanery(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
 
 
 def gleanery_here(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The same within this process: it spares a second of loading programs."""
+    """Runs the command inside this process, which saves a second of imports."""
     out, err, status = io.StringIO(), io.StringIO(), 0
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     with (
@@ -69,30 +71,60 @@ def gleanery_here(*arguments: str, **variables: str) -> subprocess.CompletedProc
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
-_DIES_BEFORE_A_RENAME = """
+def run_successfully(*arguments: str, **variables: str) -> str:
+    """Runs the command inside this process, and returns what it prints."""
+    done = gleanery_here(*arguments, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def database_options(settings: Settings) -> list[str]:
+    """Command-line options that name the database of these settings."""
+    options = ["--data", str(settings.data)]
+    return options if settings.database is None else [*options, "--database", settings.database]
+
+
+def new_token(options: Sequence[str], organization: str = "a") -> str:
+    """Creates a token with every scope."""
+    named = ("--organization", organization, "--scopes", ",".join(SCOPES))
+    return run_successfully("token", "create", *named, *options).strip()
+
+
+_KILLED_BEFORE_A_CALL = """
 import os, signal, sys
-from pathlib import Path
+from functools import reduce
+from importlib import import_module
 from gleanery.cli import main
 
-renames, replace = int(sys.argv.pop(1)), Path.replace
+module, path, calls = sys.argv.pop(1), sys.argv.pop(1).split("."), int(sys.argv.pop(1))
+owner, name = reduce(getattr, path[:-1], import_module(module)), path[-1]
+call = getattr(owner, name)
 
-def replace_or_die(path, target):
-    global renames
-    if renames == 0:
+def call_or_die(*arguments, **named):
+    global calls
+    if calls == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    renames -= 1
-    return replace(path, target)
+    calls -= 1
+    return call(*arguments, **named)
 
-Path.replace = replace_or_die
+setattr(owner, name, call_or_die)
 main()
 """
 
 
-def die_before_a_rename(renames: int, *arguments: str) -> None:
-    """Runs the command until it has renamed so many files; before the next one it is killed."""
-    program = [sys.executable, "-c", _DIES_BEFORE_A_RENAME, str(renames)]
+def kill_before_call(function: tuple[str, str], calls: int, *arguments: str) -> None:
+    """Runs the command and kills it when it has called the function so many times.
+
+    The function is a pair of a module and a name such as ``Path.replace``.
+    """
+    program = [sys.executable, "-c", _KILLED_BEFORE_A_CALL, *function, str(calls)]
     died = subprocess.run([*program, *arguments], env=environment(), check=False)
     assert died.returncode == -signal.SIGKILL
+
+
+def kill_before_rename(renames: int, *arguments: str) -> None:
+    """Runs the command and kills it when it has renamed so many files."""
+    kill_before_call(("pathlib", "Path.replace"), renames, *arguments)
 
 
 class Running:
@@ -122,14 +154,12 @@ class Running:
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         """Returns when the condition holds; fails if the command ends or takes too long."""
-        deadline = time.monotonic() + SECONDS
-        while time.monotonic() < deadline:
-            if condition():
-                return
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise AssertionError("".join(self.out + self.log))
+
+        def holds_or_ended() -> bool:
+            return bool(condition()) or self.process.poll() is not None
+
+        wait_until(holds_or_ended, SECONDS)
+        assert condition(), "".join(self.out + self.log)
 
     def wait_ready(self, url: str, verify: object = NO_TLS) -> None:
         def ready() -> bool:
@@ -185,23 +215,50 @@ def served(
     settings: Settings, *options: str, with_token: bool = True, **variables: str
 ) -> Iterator[Served]:
     """``gleanery serve`` over the database of these settings."""
-    where = ["--data", str(settings.data)]
-    if settings.database is not None:
-        where += ["--database", settings.database]
+    where = database_options(settings)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    log = ("--log-level", "warning")
-    serve = ("serve", *where, "--port", str(port), *log, *options)
+    serve = ("serve", *where, "--port", str(port), "--log-level", "warning", *options)
     with Running(*serve, GLEANERY_SECRET_KEY=SECRET_KEY, **variables) as running:
         running.wait_ready(url)
-        token = ""
-        if with_token:
-            scopes = ",".join(SCOPES)
-            made = gleanery_here(
-                "token", "create", "--organization", "a", "--scopes", scopes, *where
-            )
-            token = made.stdout.strip()
-        yield Served(running, url, token)
+        yield Served(running, url, new_token(where) if with_token else "")
+
+
+@contextmanager
+def serving_process(
+    where: list[str], *options: str, **variables: str
+) -> Iterator[tuple[str, Running]]:
+    """``gleanery serve`` with the secret keys that it finds; it must stop without an error."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    serve = ("serve", *where, "--port", str(port), "--log-level", "warning", *options)
+    with Running(*serve, **variables) as running:
+        running.wait_ready(url)
+        try:
+            yield url, running
+        finally:  # a supervisor that is killed would leave its workers behind
+            status = running.stop()
+        assert status == 0
+
+
+@contextmanager
+def serving_thread(where: list[str], **variables: str) -> Iterator[str]:
+    """The same service in a thread of this process, which starts faster; yields its URL."""
+    options = dict(zip(where[::2], where[1::2], strict=True))
+    settings = Settings(
+        data=Path(options["--data"]),
+        database=options.get("--database"),
+        blobs=options.get("--blobs"),
+        secret_key=variables.get("GLEANERY_SECRET_KEY"),
+        port=0,
+        log_level="warning",
+    )
+    service = Service(settings)
+    try:
+        assert httpx2.get(f"{service.url}/readyz").status_code == 200
+        yield service.url
+    finally:
+        service.stop()
 
 
 @contextmanager
@@ -212,6 +269,12 @@ def stopped(service: Served) -> Iterator[None]:
         yield
     finally:
         service.running.process.send_signal(signal.SIGCONT)
+
+
+def peak_memory_bytes(pid: int) -> int:
+    """Most memory that the process has used at any time."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def join_readers_after_writers(
@@ -231,10 +294,19 @@ def join_readers_after_writers(
 
 
 def free_port() -> int:
-    import socket
+    """A port that no outgoing connection can take before the service listens on it.
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    The kernel gives outgoing connections the ports from 32768 on.
+    """
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 def write_certificate(folder: Path) -> tuple[Path, Path]:

@@ -1,37 +1,85 @@
-"""HTTP written by hand, for what no client library would send."""
+"""HTTP messages as bytes, for requests that no client library sends."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from tests.support.service import Client
 
-class RawAnswer(NamedTuple):
+SECONDS = 60
+
+
+class RawResponse(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
 
 
-def exchange(url: str, request: bytes) -> RawAnswer:
-    """Sends the bytes as they are and reads until the server closes the connection."""
+def connect(url: str) -> socket.socket:
     parts = urlsplit(url)
-    assert parts.hostname is not None
-    with socket.create_connection((parts.hostname, parts.port or 80), timeout=30) as connection:
+    return socket.create_connection((parts.hostname, parts.port or 80), timeout=SECONDS)
+
+
+@contextmanager
+def open_connections(url: str, count: int) -> Iterator[Sequence[socket.socket]]:
+    """Opens connections; the service has accepted all of them."""
+    with ExitStack() as stack:
+        connections = []
+        for _ in range(count):
+            connection = stack.enter_context(connect(url))
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+            connections.append(connection)
+        yield connections
+
+
+def request_head(client: Client, method: str, path: str, *headers: str) -> bytes:
+    """Request line and headers, with the token of the client."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {client.token}"]
+    return "\r\n".join([*lines, *headers, "", ""]).encode()
+
+
+def read_until_close(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def count_received_bytes(connection: socket.socket) -> int:
+    """Reads until the service closes or resets the connection."""
+    size = 0
+    try:
+        while piece := connection.recv(1024 * 1024):
+            size += len(piece)
+    except ConnectionError:
+        pass
+    return size
+
+
+def statuses(received: bytes) -> list[bytes]:
+    """Status codes of all responses in these bytes."""
+    return [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]]
+
+
+def exchange(url: str, request: bytes) -> RawResponse:
+    """Sends the bytes as they are and reads until the server closes the connection."""
+    with connect(url) as connection:
         connection.sendall(request)
-        received = b"".join(iter(lambda: connection.recv(65536), b""))
+        received = read_until_close(connection)
     head, _, body = received.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = dict(line.lower().split(": ", 1) for line in lines)
-    return RawAnswer(int(first.split()[1]), headers, body)
+    return RawResponse(int(first.split()[1]), headers, body)
 
 
-def get(url: str, target: str, *headers: str) -> RawAnswer:
+def get(url: str, target: str, *headers: str) -> RawResponse:
     lines = [f"GET {target} HTTP/1.1", "Host: x", "Connection: close", *headers, "", ""]
     return exchange(url, "\r\n".join(lines).encode())
 
 
-def post(url: str, target: str, body: bytes, *headers: str) -> RawAnswer:
+def post(url: str, target: str, body: bytes, *headers: str) -> RawResponse:
     lines = [f"POST {target} HTTP/1.1", "Host: x", "Connection: close", *headers]
     lines += ["Content-Type: application/json", f"Content-Length: {len(body)}", "", ""]
     return exchange(url, "\r\n".join(lines).encode() + body)

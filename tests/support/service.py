@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +27,11 @@ from gleanery.values import timestamps
 EVERY_SCOPE = frozenset(tokens.SCOPES)
 SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
+
+def new_secret_key() -> str:
+    return base64.b64encode(os.urandom(32)).decode()
+
+
 NO_TLS = False  # for plain HTTP: to load the system's certificates takes 45 ms, for each client
 
 _names = itertools.count(1)
@@ -32,6 +39,9 @@ _names = itertools.count(1)
 
 def _new_name() -> str:
     return f"organization {next(_names)}"
+
+
+DAY = 86_400  # seconds
 
 
 class Clock:
@@ -53,7 +63,7 @@ class Client(httpx2.Client):
     def __init__(self, url: str, token: str | None, **options: Any) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         options.setdefault("verify", NO_TLS)
-        super().__init__(base_url=url, headers=headers, timeout=30, **options)
+        super().__init__(base_url=url, headers=headers, timeout=60, **options)
         self.token = token
 
     def store(self, group: str, *outputs: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +94,7 @@ class Service:
         listener, self.settings = bound(settings)
         make_app = partial(build_app, self.settings, clock)
         self._server = uvicorn.Server(config(self.settings, make_app))
-        self._thread = threading.Thread(target=self._server.run, args=([listener],))
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
         self._thread.start()
         self.url = self.settings.address
         self._spare: list[str] = []  # made ahead, because opening a database takes its time
@@ -127,14 +137,12 @@ class Service:
         async def run() -> None:
             settings = self.settings
             async with opened(settings) as database:
-                await retention.sweep(
-                    database,
-                    open_blobs(settings.blobs_place),
-                    clock,
-                    tombstone_days=settings.tombstone_days,
-                    unnamed_file_days=settings.unnamed_file_days,
-                    audit_days=settings.audit_days,
+                keep = retention.RetentionDays(
+                    tombstones=settings.tombstone_days,
+                    unreferenced_files=settings.unreferenced_file_days,
+                    audit_entries=settings.audit_days,
                 )
+                await retention.sweep(database, open_blobs(settings.blobs_location), clock, keep)
 
         asyncio.run(run())
 

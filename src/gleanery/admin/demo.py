@@ -1,33 +1,28 @@
-"""A believable sample organization, made by the same code that serves real ones."""
+"""Demo data: a realistic sample organization, stored by the same code that serves real ones."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 
-import typer
-from rich.progress import track
-
-from gleanery.api.app import vault_of
 from gleanery.errors import SettingsError
 from gleanery.json_schema.validator import SchemaValidator
-from gleanery.models.batches import of_outputs
+from gleanery.models.batches import from_outputs
 from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
+from gleanery.observability.progress import StartProgress
 from gleanery.security import tokens
-from gleanery.serve import bound, prepare, serve_on
+from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata, organizations, reviews
 from gleanery.storage.audit import COMMAND_LINE
-from gleanery.storage.database import Engine
+from gleanery.storage.database import Database, Engine
 from gleanery.storage.engines import opened
 from gleanery.storage.outputs import ingest
-from gleanery.storage.sessions import cookies, local_storage
+from gleanery.storage.sessions import records
+from gleanery.storage.sessions.cookies import COOKIES
+from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
 from gleanery.values import timestamps
 
 ORGANIZATION = "Harvest & Co"
@@ -49,13 +44,13 @@ _STREETS = ("Mill Lane", "Station Road", "Harbour Street", "Rue Verte", "Lindena
 
 
 class Sample:
-    """The groups of the sample; the same on every run."""
+    """Generator of the sample's groups; every run gives the same data."""
 
     def __init__(self) -> None:
         self._random = random.Random(7)
 
     def batches(self) -> Iterator[tuple[str, list[Output], int]]:
-        """Group, outputs and how many days ago they were scraped, oldest first."""
+        """Yield group, outputs and their age in days, oldest first."""
         shops = [self._product(number) for number in range(2400)]
         homes = [self._listing(number) for number in range(900)]
         news = [self._article(number) for number in range(500)]
@@ -151,79 +146,73 @@ _REVIEWS = [
 ]
 
 
-def run(data: Path | None, port: int) -> None:
-    """Fills a database, unless that was done before, and serves it."""
-    with ExitStack() as stack:
-        if data is None:
-            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gleanery-demo-")))
-        settings = Settings(data=data, port=port, log_level="warning").check()
-        listener, settings = bound(settings)
-        is_new = not settings.sqlite_file.exists()
-        asyncio.run(prepare(settings))
-        token = asyncio.run(_token(settings, is_new))
-        typer.echo(introduction(settings.address, token))
-        serve_on(listener, settings)
-
-
-async def _token(settings: Settings, is_new: bool) -> str:
-    """A token for the sample, which is made first if the database is new."""
+async def create_token(settings: Settings, is_new: bool, progress: StartProgress) -> str:
+    """Return a token for the sample organization, which is created in a new database."""
     async with opened(settings) as database:
-        if not is_new and not await metadata.is_sample(database):
+        if not is_new and not await metadata.is_demo(database):
             raise SettingsError(
-                f"{settings.data} holds a database that is not a finished sample: "
-                "give --data an empty folder, or none"
+                f"{settings.data} contains a database that is not a complete sample: give --data "
+                "an empty folder, or omit it"
             )
         token = await organizations.create_token(
             database, ORGANIZATION, frozenset(tokens.SCOPES), timestamps.now(), None
         )
         if is_new:
-            await _store_sample(database, settings, token)
-            await metadata.mark_as_sample(database)
+            await _store_sample(database, settings, token, progress)
+            await metadata.mark_as_demo(database)
         return token
 
 
-async def _store_sample(engine: Engine, settings: Settings, token: str) -> None:
+async def _store_sample(
+    engine: Engine, settings: Settings, token: str, progress: StartProgress
+) -> None:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    organization_id, vault, now = grant.organization_id, vault_of(settings), timestamps.now()
-    database, by = engine.for_tenant(organization_id), COMMAND_LINE
-    schemas = SchemaValidator()  # the sample has none, so that nothing is started
-    for group, found, days_ago in track(list(Sample().batches()), "Making the sample"):
-        moment = now - days_ago * _DAY
-        await ingest.store_outputs(
-            database, schemas, organization_id, group, of_outputs(found), partial(int, moment)
-        )
+    organization_id, now = grant.organization_id, timestamps.now()
+    vault = open_vault(settings.secret_key, settings.key_file)
+    database, actor = engine.for_tenant(organization_id), COMMAND_LINE
+    await _store_outputs(database, now, progress)
     for group, review in _REVIEWS:
-        await reviews.add_review(database, group, review, timestamps.now, by)
-    await cookies.store_cookies(database, vault, _COOKIES, now, by)
-    await local_storage.store_entries(database, vault, _ENTRIES, now, by)
+        await reviews.add_review(database, group, review, timestamps.now, actor)
+    await records.store(COOKIES, database, vault, _COOKIES, now, actor)
+    await records.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, actor)
+
+
+async def _store_outputs(database: Database, now: int, progress: StartProgress) -> None:
+    schemas = SchemaValidator()  # starts no process, because the sample has no schemas
+    batches = list(Sample().batches())
+    advance = progress("Creating the sample", len(batches))
+    for group, outputs, days_ago in batches:
+        batch, clock = from_outputs(outputs), partial(int, now - days_ago * _DAY)
+        await ingest.store_batch(database, schemas, group, batch, clock)
+        advance(1)
 
 
 def introduction(address: str, token: str) -> str:
-    """What a newcomer reads: the token and lines that work when pasted."""
+    """Return the text for a new user: the token, and commands to paste."""
     header = '-H "Authorization: Bearer $TOKEN"'
     since = (datetime.now(UTC) - timedelta(days=2)).strftime("%Y-%m-%d")
     cookie = '[{"domain": ".shop.example", "name": "sid", "value": "s3cret", "path": ""}]'
     return f"""
 Gleanery serves the sample organization “{ORGANIZATION}” at {address}
-(the reference is at {address}/docs; Ctrl-C ends it). In another terminal, paste:
+(reference: {address}/docs; Ctrl-C stops the service). Paste these lines into another terminal:
 
 TOKEN={token}
 
-# the first page of a group's outputs, then only what changed in the last two days
+# the first page of a group's outputs, then only the changes of the last two days
 curl {header} "{address}/v1/outputs/shop-prices?limit=2"
 curl {header} "{address}/v1/outputs/shop-prices?limit=2&created_after={since}"
 
-# outputs of one country, of one region
+# outputs of one country, and of one region
 curl {header} "{address}/v1/outputs/property-listings?limit=2&country=UK"
 curl {header} "{address}/v1/outputs/property-listings?limit=2&region=DE-BY"
 
-# what the reviewers say, and the session state that scrapers use
+# reviews, and the session state that scrapers use
 curl {header} "{address}/v1/reviews/shop-prices"
 curl {header} "{address}/v1/cookies"
 curl {header} "{address}/v1/local-storage"
 
-# hand the scrapers a cookie
+# store a cookie for the scrapers
 curl {header} -H "Content-Type: application/json" \\
   -d '{cookie}' "{address}/v1/cookies"
 """

@@ -1,14 +1,14 @@
-"""Changes the secret key of a database while it is served, and gives up keys that are lost."""
+"""Rotation of the secret key while the service runs, and removal of values under lost keys."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from gleanery.api.app import has_key, vault_of
 from gleanery.errors import SettingsError
-from gleanery.observability.progress import Begin
+from gleanery.observability.progress import StartProgress
 from gleanery.security.key_files import KeyFile
-from gleanery.security.vault import Vault
+from gleanery.security.vault import Vault, open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.database import Engine
@@ -16,80 +16,86 @@ from gleanery.storage.maintenance import key_rotation
 from gleanery.values import timestamps
 
 
-class Rotated(NamedTuple):
-    """What a change of keys has come to."""
+class Rotation(NamedTuple):
+    """Result of a key rotation."""
 
     key: str
     values: int
     broken: int
-    """Values that no key at hand opens; they are as they were."""
+    """Number of values that no available key can decrypt; they are unchanged."""
     is_file: bool
-    """The old keys are gone from the file: nothing is left to do."""
+    """True if the old keys were removed from the key file; else the operator removes them."""
 
 
-async def rotate(settings: Settings, database: Engine, begin: Begin) -> Rotated:
-    """Seals everything with a new key. May be interrupted and repeated, beside any service."""
-    vault = await _vault(settings, database)
+async def rotate(settings: Settings, database: Engine, progress: StartProgress) -> Rotation:
+    """Encrypt every value with a new key. An interrupted rotation can be repeated."""
+    vault = await _open_vault(settings, database)
     file = None if settings.secret_key is not None else KeyFile(settings.key_file)
+    key = await key_rotation.begin(database, _new_key(vault, file))
+    encrypted = await key_rotation.count_by_key(database)
+    remaining = encrypted.total() - encrypted[key]
+    advance = progress("Encrypting values again", remaining)
+    broken = await key_rotation.reencrypt(database, vault, key, advance, timestamps.now())
+    if file is not None:
+        await key_rotation.end(database, key, file.keep_only)
+    return Rotation(key, remaining - broken, broken, file is not None)
 
-    def first_key() -> str:
+
+def _new_key(vault: Vault, file: KeyFile | None) -> Callable[[], str]:
+    """Return a function that gives the fingerprint of the key to rotate to."""
+
+    def choose() -> str:
         if file is not None:
             file.add_new()
-            vault.learn()
+            vault.reload()
         elif len(vault.fingerprints) == 1:
             raise SettingsError(
-                "GLEANERY_SECRET_KEY holds one key only: put a new one in front of it, with a "
+                "GLEANERY_SECRET_KEY contains one key only: put a new one in front of it, with a "
                 "space between them, on every node first; then run this again"
             )
         return vault.fingerprints[0]
 
-    key = await key_rotation.begin(database, first_key)
-    encrypted = await key_rotation.count_by_key(database)
-    to_do = encrypted.total() - encrypted[key]
-    tell = begin("Sealing values anew", to_do)
-    broken = await key_rotation.reencrypt(database, vault, key, tell, timestamps.now())
-    if file is not None:
-        await key_rotation.end(database, key, file.keep_only)
-    return Rotated(key, to_do - broken, broken, file is not None)
+    return choose
 
 
-async def _vault(settings: Settings, database: Engine) -> Vault:
-    """The keys at hand, among which is the one that encrypts now."""
-    if await metadata.knows_key(database) and not has_key(settings):
+async def _open_vault(settings: Settings, database: Engine) -> Vault:
+    """Return the available keys, which include the active one."""
+    if await metadata.has_key(database) and not settings.has_secret_key:
         raise SettingsError(f"The secret key {settings.key_file} is missing: put it back first")
-    vault = vault_of(settings)
+    vault = open_vault(settings.secret_key, settings.key_file)
     await metadata.claim_key(database, vault)
     return vault
 
 
 class ListedKey(NamedTuple):
-    """A key by its fingerprint, and how many values are encrypted with it."""
+    """Key with the number of values that it has encrypted."""
 
     fingerprint: str
     values: int
-    encrypts: bool
-    is_at_hand: bool
+    is_active: bool
+    is_available: bool
 
 
 async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
-    vault = _at_hand(settings)
-    sealing = await metadata.known_key(database)
+    available = _available_keys(settings).fingerprints
+    active = await metadata.key_fingerprint(database)
     values = await key_rotation.count_by_key(database)
-    names = dict.fromkeys([*vault.fingerprints, *([sealing] if sealing else []), *values])
-    return [
-        ListedKey(name, values[name], name == sealing, name in vault.fingerprints) for name in names
-    ]
+    keys = dict.fromkeys([*available, *([active] if active else []), *values])
+    return [ListedKey(key, values[key], key == active, key in available) for key in keys]
 
 
 async def count_lost(settings: Settings, database: Engine) -> int:
-    """How many values no key at hand opens."""
-    return await key_rotation.count_unopenable(database, _at_hand(settings))
+    """Count the values that no available key can decrypt."""
+    return await key_rotation.count_undecryptable(database, _available_keys(settings))
 
 
 async def forget_lost(settings: Settings, database: Engine) -> int:
-    """Removes them, and lets the first key at hand encrypt from now on; it is made if need be."""
-    return await key_rotation.forget_unopenable(database, vault_of(settings), timestamps.now())
+    """Remove those values. The first available key, or a new one, becomes the active key."""
+    vault = open_vault(settings.secret_key, settings.key_file)
+    return await key_rotation.delete_undecryptable(database, vault, timestamps.now())
 
 
-def _at_hand(settings: Settings) -> Vault:
-    return vault_of(settings) if has_key(settings) else Vault(tuple)
+def _available_keys(settings: Settings) -> Vault:
+    if not settings.has_secret_key:
+        return Vault(tuple)
+    return open_vault(settings.secret_key, settings.key_file)

@@ -15,19 +15,18 @@ from gleanery.api.context import Services
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.pipeline import UNMATCHED, RequestPipeline
+from gleanery.background.sweep import Sweep
 from gleanery.blobs import open_blobs
 from gleanery.http import ConnectionRegistry, Limits
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
 from gleanery.scheduling.limits import ConcurrencyLimit
 from gleanery.scheduling.scheduler import RequestScheduler
-from gleanery.security.key_files import KeyFile, keys_from_text
-from gleanery.security.vault import Vault
+from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.audit import ReadAuditor
 from gleanery.storage.engines import database_of
-from gleanery.storage.maintenance import retention
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:
@@ -41,14 +40,15 @@ _log = logging.getLogger("gleanery")
 def build_app(
     settings: Settings,
     clock: Callable[[], int] = timestamps.now,
-    counts_folder: Path | None = None,
+    metrics_folder: Path | None = None,
 ) -> App:
     """The whole service on these settings.
 
-    ``clock`` is the time in microseconds; ``counts_folder`` is where several workers count.
+    ``clock`` is the time in microseconds; ``metrics_folder`` is shared by several workers.
     """
     contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
-    vault, blobs = vault_of(settings), open_blobs(settings.blobs_place)
+    vault = open_vault(settings.secret_key, settings.key_file)
+    blobs = open_blobs(settings.blobs_location)
     database = database_of(settings)
     work = ConcurrencyLimit(settings.max_requests)
     services = Services(
@@ -68,7 +68,7 @@ def build_app(
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
             (UNMATCHED, *(operation.name for operation in OPERATIONS)),
-            counts_folder,
+            metrics_folder,
         ),
         contract=cache(lambda: openapi.encoded(contract())),
         reference=cache(lambda: reference.html_page(contract())),
@@ -92,20 +92,6 @@ def _limits(settings: Settings) -> Limits:
     )
 
 
-def has_key(settings: Settings) -> bool:
-    return settings.secret_key is not None or settings.key_file.exists()
-
-
-def vault_of(settings: Settings) -> Vault:
-    """All keys that are at hand; the file of an embedded database is made if there is none."""
-    if settings.secret_key is not None:
-        return Vault(partial(keys_from_text, settings.secret_key))
-    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = KeyFile(settings.key_file)
-    file.make()
-    return Vault(file.read)
-
-
 class App:
     """The whole service, from ``start`` to ``stop``."""
 
@@ -120,50 +106,32 @@ class App:
         """Answers the requests of any server."""
         self.registry = ConnectionRegistry(self.application, _limits(settings))
         """The connections of the built-in server."""
-        self._background_tasks: list[asyncio.Task[None]] = []
+        self._sweep = Sweep(
+            services.database, services.blobs, services.vault, settings, services.clock
+        )
+        self._timeout_watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._services.database.open()
         try:
             await metadata.claim_key(self._services.database, self._services.vault)
             if security_warning := await self._services.database.security_warning():
-                _log.warning(
-                    "the organizations are kept apart only once",
-                    extra={"because": security_warning},
-                )
+                _log.warning("row-level security is not active", extra={"reason": security_warning})
         except BaseException:
             await self.stop()
             raise
-        self._background_tasks = [
-            asyncio.create_task(self._sweep()),
-            asyncio.create_task(self.registry.watch_timeouts()),
-        ]
+        self._sweep.start()
+        self._timeout_watcher = asyncio.create_task(self.registry.watch_timeouts())
 
     async def stop(self) -> None:
-        for task in self._background_tasks:
-            task.cancel()
-        await asyncio.gather(*self._background_tasks, return_exceptions=True)
+        if self._timeout_watcher is not None:
+            self._timeout_watcher.cancel()
+            await asyncio.gather(self._timeout_watcher, return_exceptions=True)
+        await self._sweep.stop()
         if self._rate_limiter is not None:
             await self._rate_limiter.close()
         await self._services.schemas.close()
         await self._services.database.close()
-
-    async def _sweep(self) -> None:
-        s = self._services
-        while True:
-            try:
-                await metadata.follow_key(s.database, s.vault)
-                await retention.sweep(
-                    s.database,
-                    s.blobs,
-                    s.clock,
-                    tombstone_days=s.settings.tombstone_days,
-                    unnamed_file_days=s.settings.unnamed_file_days,
-                    audit_days=s.settings.audit_days,
-                )
-            except Exception:
-                _log.exception("sweep failed")
-            await asyncio.sleep(s.settings.sweep_seconds)
 
     async def __call__(
         self,

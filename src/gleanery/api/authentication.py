@@ -1,4 +1,4 @@
-"""Authentication: from the Authorization header to a grant, which is cached for a moment."""
+"""Authentication: from the Authorization header to a grant, cached for a short time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MAX_CACHED = 10_000
 class Authenticator:
     """Finds the grant of a token.
 
-    A grant is cached for ``seconds``. That is how long a revocation may take to be noticed. The
-    key of the cache is a digest of the header, never the token.
+    A grant is cached for ``seconds``, so a revocation takes effect after that time at the latest.
+    The key of the cache is a digest of the header, never the token.
     """
 
     def __init__(self, database: Database, seconds: float, clock: Callable[[], int]) -> None:
@@ -30,22 +30,22 @@ class Authenticator:
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
     def caller(self, headers: Mapping[bytes, bytes]) -> bytes:
-        """Returns the digest by which a caller is known. The token need not be valid."""
+        """Return the digest by which a caller is known. The token need not be valid."""
         header = headers.get(b"authorization", b"")
         return hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
 
     def cached_organization(self, caller: bytes) -> int | None:
-        """Returns the organization that the token last belonged to. This proves nothing."""
+        """Return the organization that the token last belonged to. This proves nothing."""
         cached = self._grants.get(caller)
         return None if cached is None else cached[1].organization_id
 
     def cached_token(self, caller: bytes) -> int | None:
-        """Returns the id of the token if its grant is cached and still fresh."""
+        """Return the id of the token if its grant is cached and still fresh."""
         grant = self._fresh_grant(caller)
         return None if grant is None else grant.token_id
 
     def cached_grant(self, caller: bytes, scope: str | None) -> tokens.Grant | None:
-        """Returns a grant that is cached, fresh, valid and has the scope."""
+        """Return a grant that is cached, fresh, valid and has the scope."""
         grant = self._fresh_grant(caller)
         if grant is None or self._has_expired(grant) or scope not in grant.scopes:
             return None
@@ -54,7 +54,7 @@ class Authenticator:
     async def authenticate(
         self, caller: bytes, headers: Mapping[bytes, bytes], scope: str
     ) -> tokens.Grant:
-        """Returns the grant of the token. Raises ``Unauthenticated`` or ``Forbidden``."""
+        """Return the grant of the token. Raises ``Unauthenticated`` or ``Forbidden``."""
         grant = self._fresh_grant(caller) or await self._find(caller, headers)
         if self._has_expired(grant):
             raise Unauthenticated

@@ -1,4 +1,4 @@
-"""From the bytes of a request to checked arguments, or to every detail that they have."""
+"""Validation of path, query and body: the arguments of a handler, or all error details."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from gleanery.values import json_text
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
 
-# In JSON's words, where pydantic's are Python's.
-_WORDS = {
+# Messages in JSON terms for errors that pydantic describes in Python terms.
+_MESSAGES = {
     "bool_type": "expected true or false",
     "dict_type": "expected an object",
     "int_type": "expected an integer",
@@ -38,19 +38,19 @@ _WORDS = {
 # --- path ---------------------------------------------------------------------------------------
 
 
-def bind_path(named: dict[str, str], creates: bool) -> None:
-    """A name that nothing can have is not found, unless it was meant to come into being."""
-    for parameter, text in named.items():
+def bind_path(names: dict[str, str], creates_resource: bool) -> None:
+    """Check the names in the path. An invalid name is not found, unless it is a new one."""
+    for parameter, text in names.items():
         try:
-            _checked_name(text)
+            _check_name(text)
         except ValidationError as error:
-            if not creates:
+            if not creates_resource:
                 raise NotFound from None
-            raise InvalidRequest(*_faults(("path", parameter), error)) from None
+            raise InvalidRequest(*_error_details(("path", parameter), error)) from None
 
 
 @lru_cache(maxsize=4096)
-def _checked_name(text: str) -> str:
+def _check_name(text: str) -> str:
     name: str = _validator(Name).validate_python(text)
     return name
 
@@ -59,27 +59,27 @@ def _checked_name(text: str) -> str:
 
 
 class BoundQuery(NamedTuple):
-    """The query of a request; parameters that the operation does not know are ignored."""
+    """Validated query of a request. Unknown parameters are ignored."""
 
     query: Any = None
     repeated: tuple[tuple[str, str], ...] = ()
-    """The others as they were written, but for the cursor, for links that repeat them."""
+    """Parameters as they were sent, without the cursor, for links to the next page."""
     cursor: int = 0
 
 
 def bind_query(model: type[BaseModel], raw: bytes) -> BoundQuery:
-    given = _parsed(raw)
+    parameters = _parse_query(raw)
     try:
-        query = model.model_validate(given)
+        query = model.model_validate(parameters)
     except ValidationError as error:
-        raise InvalidRequest(*_faults(("query",), error)) from None
-    known = model.model_fields.keys() & given.keys() - {"cursor"}
-    repeated = tuple((name, given[name]) for name in sorted(known))
+        raise InvalidRequest(*_error_details(("query",), error)) from None
+    known = model.model_fields.keys() & parameters.keys() - {"cursor"}
+    repeated = tuple((name, parameters[name]) for name in sorted(known))
     return BoundQuery(query, repeated, getattr(query, "cursor", 0))
 
 
-def _parsed(raw: bytes) -> dict[str, str]:
-    """The parameters as written. One that is given twice says two things: a detail."""
+def _parse_query(raw: bytes) -> dict[str, str]:
+    """Parse the parameters. A repeated parameter is an error."""
     if not raw:
         return {}
     try:
@@ -90,24 +90,24 @@ def _parsed(raw: bytes) -> dict[str, str]:
         raise InvalidRequest(
             ErrorDetail(("query",), "expected percent-encoded UTF-8", "query_encoding")
         ) from None
-    asked = dict(pairs)
-    if len(asked) != len(pairs):
-        times = Counter(name for name, _ in pairs)
+    parameters = dict(pairs)
+    if len(parameters) != len(pairs):
+        counts = Counter(name for name, _ in pairs)
         raise InvalidRequest(
             *(
                 ErrorDetail(("query", name), "given more than once", "given_twice")
-                for name in times
-                if times[name] > 1
+                for name in counts
+                if counts[name] > 1
             )
         )
-    return asked
+    return parameters
 
 
 # --- body ---------------------------------------------------------------------------------------
 
 
 class Media(Enum):
-    """How a body is written."""
+    """Media type of a body."""
 
     JSON = "application/json"
     LINES = "application/x-ndjson"
@@ -122,14 +122,14 @@ def refuse_coding(headers: Headers) -> None:
 
 
 def media_of(headers: Headers, *known: Media) -> Media:
-    """Which of the known media the body is; in UTF-8, not compressed."""
+    """Return the media type of the body, which must be in UTF-8 and not compressed."""
     media, _, parameters = headers.get(b"content-type", b"").decode("latin-1").partition(";")
     charset = parameters.strip().lower().replace('"', "")
     refuse_coding(headers)
-    for one in known:
-        if media.strip().lower() == one.value and charset in ("", "charset=utf-8"):
-            return one
-    names = " or ".join(one.value for one in known)
+    for candidate in known:
+        if media.strip().lower() == candidate.value and charset in ("", "charset=utf-8"):
+            return candidate
+    names = " or ".join(candidate.value for candidate in known)
     raise UnsupportedMedia("content-type", f"Send Content-Type: {names}, in UTF-8")
 
 
@@ -141,7 +141,7 @@ def idempotency_key(headers: Headers) -> str | None:
         raise InvalidRequest(
             ErrorDetail(
                 ("header", "idempotency-key"),
-                "expected 1 to 255 printable ASCII characters without space",
+                "expected 1 to 255 printable ASCII characters without spaces",
                 "idempotency_key",
             )
         )
@@ -149,7 +149,7 @@ def idempotency_key(headers: Headers) -> str | None:
 
 
 async def _receive(request: Request) -> bytes:
-    """Returns the next piece of the body. Errors of the HTTP exchange become the service's own."""
+    """Return the next piece of the body. Errors of the HTTP exchange become the service's own."""
     try:
         return await request.receive()
     except ClientDisconnected:
@@ -158,25 +158,25 @@ async def _receive(request: Request) -> bytes:
         raise as_service_error(error) from error
 
 
-async def read_lines(request: Request, longest: int) -> AsyncIterator[bytes]:
-    """The lines of a body of any length; only one is held at a time."""
-    held: list[bytes] = []
+async def read_lines(request: Request, max_line_bytes: int) -> AsyncIterator[bytes]:
+    """Yield the lines of a body of any length. Only one line is in memory."""
+    pending: list[bytes] = []
     size = 0
     while chunk := await _receive(request):
         *ends, rest = chunk.split(b"\n")
         for end in ends:
-            yield b"".join((*held, end))
-            held, size = [], 0
-        held.append(rest)
+            yield b"".join((*pending, end))
+            pending, size = [], 0
+        pending.append(rest)
         size += len(rest)
-        if size > longest:
-            raise _too_large(request, longest)
+        if size > max_line_bytes:
+            raise _too_large(request, max_line_bytes)
     if size:
-        yield b"".join(held)
+        yield b"".join(pending)
 
 
 async def read_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
-    """The body as it comes in; ends with an error as soon as it is longer than the limit."""
+    """Yield the body as it arrives, and raise as soon as it is larger than the limit."""
     announced = request.headers.get(b"content-length", b"")
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(request, limit)
@@ -189,25 +189,25 @@ async def read_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
 
 
 def _too_large(request: Request, limit: int) -> BodyTooLarge:
-    request.keep_alive = False  # or the rest of the body would be read to its end
+    request.keep_alive = False  # otherwise the server would read the rest of the body
     return BodyTooLarge(limit)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body."""
+    """Read the complete body."""
     return b"".join([chunk async for chunk in read_chunks(request, limit)])
 
 
 @cache
 def _validator(type_: Any) -> TypeAdapter[Any]:
-    """Made when it is first needed: the start does not wait for all of them."""
+    """Create a validator on first use, so that it does not delay the start."""
     return TypeAdapter(type_)
 
 
 def bind_body(type_: Any, text: bytes, max_records: int) -> Any:
-    """The body's value; outputs are bound as a batch, of which nothing may have been read yet."""
+    """Return the value of a body. A batch of outputs is validated later, on demand."""
     if type_ == list[OutputIn]:
-        return batches.of_array(text, max_records, partial(_outputs, text, max_records))
+        return batches.from_array(text, max_records, partial(_outputs, text, max_records))
     return bind_strictly(type_, text, max_records)
 
 
@@ -217,7 +217,7 @@ def _outputs(text: bytes, max_records: int) -> list[Output]:
 
 
 def bind_strictly(type_: Any, text: bytes, max_records: int) -> Any:
-    """By the model; of an array, every element's every detail is told."""
+    """Validate a body by its model. The error lists all problems of all elements."""
     if not text:
         raise InvalidRequest(ErrorDetail(("body",), "The body is empty", "json"))
     try:
@@ -225,18 +225,18 @@ def bind_strictly(type_: Any, text: bytes, max_records: int) -> Any:
         if isinstance(value, list) and len(value) > max_records:
             raise InvalidRequest(
                 ErrorDetail(
-                    ("body",), f"The array may hold {max_records} records at most", "too_long"
+                    ("body",), f"The array may have at most {max_records} records", "too_long"
                 )
             )
         return _validator(type_).validate_python(value)
-    except json_text.BadJson as error:
+    except json_text.InvalidJson as error:
         raise InvalidRequest(ErrorDetail(("body",), str(error), "json")) from None
     except ValidationError as error:
-        raise InvalidRequest(*_faults(("body",), error)) from None
+        raise InvalidRequest(*_error_details(("body",), error)) from None
 
 
-def _faults(where: tuple[str, ...], error: ValidationError) -> Iterable[ErrorDetail]:
-    """pydantic's details without the values: those may be credentials."""
-    for detail in error.errors(include_url=False, include_context=False, include_input=False):
-        words = _WORDS.get(detail["type"], detail["msg"])
-        yield ErrorDetail((*where, *map(str, detail["loc"])), words, detail["type"])
+def _error_details(loc: tuple[str, ...], error: ValidationError) -> Iterable[ErrorDetail]:
+    """Yield pydantic's errors without the values, which may be credentials."""
+    for found in error.errors(include_url=False, include_context=False, include_input=False):
+        msg = _MESSAGES.get(found["type"], found["msg"])
+        yield ErrorDetail((*loc, *map(str, found["loc"])), msg, found["type"])

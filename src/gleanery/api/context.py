@@ -1,4 +1,4 @@
-"""What a handler gets and gives: one request already checked, one answer ready to send."""
+"""Input and output of a handler: the checked request, and the response."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NONE: Any = None
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the handlers work with; made once per process, in ``build_app``."""
+    """Objects that the handlers share; created once per process, in ``build_app``."""
 
     settings: Settings
     address: str
@@ -35,17 +35,17 @@ class Services:
     blobs: Blobs
     vault: Vault
     read_auditor: ReadAuditor
-    """Of session values, on their way into the audit log."""
+    """Writes reads of session values to the audit log."""
     file_links: FileLinks
     clock: Callable[[], int]
     work: ConcurrencyLimit
-    """For requests that are worked on."""
+    """Limit of requests in progress."""
     scheduler: RequestScheduler
-    """In which order they are begun."""
+    """Order in which requests start."""
     waits: ConcurrencyLimit
-    """For those that only wait for news."""
+    """Limit of long polls."""
     transfers: ConcurrencyLimit
-    """For files on their way in or out."""
+    """Limit of file transfers."""
     telemetry: Telemetry
     contract: Callable[[], bytes]
     reference: Callable[[], bytes]
@@ -62,42 +62,42 @@ class Services:
 
 @dataclass(slots=True)
 class RequestContext(Generic[Query, Body]):
-    """One request: whose it is, what it names, what it asks, what it brings."""
+    """One request: its organization, and the validated path, query and body."""
 
     services: Services
     organization_id: int
     token_id: int | None
     request_id: bytes
-    """Who asks, for the audit log."""
+    """Identifies the request in the audit log, together with the token."""
     request: Request
     path: dict[str, str]
     query: Query = _NONE
-    """But for the cursor: the same object may serve many requests."""
+    """Query without the cursor: several requests may share this object."""
     cursor: int = 0
     repeated: tuple[tuple[str, str], ...] = ()
-    """The query as it was written, without the cursor, for links that repeat it."""
+    """Parameters as they were sent, without the cursor, for links to the next page."""
     body: Body = _NONE
     idempotency_key: str | None = None
 
     @property
     def actor(self) -> Actor:
-        """Who acts, for the audit log."""
+        """Return the actor for the audit log."""
         return Actor(self.token_id, self.request_id.decode("ascii"))
 
     @property
     def database(self) -> Database:
-        """With the rows of the caller's organization, and no others."""
+        """Return the database, restricted to the rows of the organization."""
         return self.services.database.for_tenant(self.organization_id)
 
     @property
     def slot(self) -> Slot:
-        """The request's place among the others."""
+        """Return the slot that the request holds in a concurrency limit."""
         slot: Slot | None = self.request.state.slot
         assert slot is not None
         return slot
 
     async def with_links(self, text: bytes | memoryview) -> bytes | memoryview:
-        """The text of outputs with links to their files that work for the caller."""
+        """Insert signed links to files into the text of outputs."""
         if not needs_links(text):
             return text
         now = self.services.clock() // timestamps.SECOND
@@ -105,16 +105,16 @@ class RequestContext(Generic[Query, Body]):
 
 
 class Response(NamedTuple):
-    """The bytes of an answer; of a long one the first, and the rest as it comes."""
+    """Response: its first bytes, and for a long response a generator of the rest."""
 
     body: bytes
     status: int = 200
     content_type: bytes = b"application/json"
     headers: tuple[Header, ...] = ()
     more: tuple[bytes | memoryview, ...] = ()
-    """Further bytes that are at hand: to join a megabyte would be to copy it."""
+    """Further bytes, kept separate because joining would copy them."""
     length: int | None = None
-    """Of all bytes, where they are not just these."""
+    """Content-Length, if it differs from the length of body and more."""
     rest: AsyncGenerator[bytes] | None = None
 
     @property

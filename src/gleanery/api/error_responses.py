@@ -1,4 +1,4 @@
-"""From a fact that went wrong to an HTTP answer: the one place that chooses a status."""
+"""Error responses: the status, headers and body of each error."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.Overloaded: 503,
     errors.Unavailable: 503,
 }
-MEANING = {
+DESCRIPTIONS = {
     401: "No valid token.",
     403: "The token lacks the scope, or the link is not valid.",
-    404: "No such thing in this organization.",
-    405: "No such method on this path.",
-    409: "The Idempotency-Key was used for another request.",
-    410: "The cursor is older than the deletions that are still known, or than a restore.",
+    404: "The organization has no such record.",
+    405: "The path does not allow this method.",
+    409: "The Idempotency-Key was used for a different request.",
+    410: "The cursor is older than the kept tombstones, or than a restore.",
     413: "The body is too large.",
-    415: "The body's Content-Type or Content-Encoding is not one this operation reads.",
-    416: "The file ends before the part that is asked for.",
-    422: "The request fails validation; every detail is listed.",
-    429: "The token has asked more often than it may; Retry-After says when to try again.",
-    500: "A detail of the service; the request id leads to it in the log.",
-    503: "Too much is under way, or the database, the store of files or a secret key is not at "
-    "hand now; Retry-After says when to try again.",
+    415: "The operation does not accept the Content-Type or Content-Encoding of the body.",
+    416: "The requested range starts after the end of the file.",
+    422: "The request fails validation; every problem is listed.",
+    429: "The token has reached its rate limit; Retry-After says when to try again.",
+    500: "Internal error; the log has details under the request id.",
+    503: "The service is overloaded, or the database, the store of files or a secret key is not "
+    "available; Retry-After says when to try again.",
 }
-HEADERS_OF = {
+HEADERS = {
     401: ("WWW-Authenticate",),
     405: ("Allow",),
     429: ("Retry-After", "RateLimit", "RateLimit-Policy"),
@@ -51,7 +51,7 @@ HEADERS_OF = {
 
 
 def as_service_error(error: http.HttpError) -> errors.GleaneryError:
-    """Returns the service's error for an error of the HTTP exchange."""
+    """Return the service's error for an error of the HTTP exchange."""
     match error:
         case http.HeadTooLarge(limit=limit):
             return errors.HeadTooLarge(limit)
@@ -64,21 +64,19 @@ def as_service_error(error: http.HttpError) -> errors.GleaneryError:
     return errors.BadRequest()
 
 
-def answer_to(error: errors.GleaneryError) -> Response:
-    """What the client is told."""
-    return Response(_detail(*error.details), STATUS[type(error)], headers=_headers(error))
+def response_to(error: errors.GleaneryError) -> Response:
+    """Return the response for an error."""
+    return Response(_body(*error.details), STATUS[type(error)], headers=_headers(error))
 
 
 def internal_error() -> Response:
-    """What the client is told of a detail of ours: nothing but that."""
-    return Response(
-        _detail(errors.ErrorDetail(("server",), "Internal error", "internal_error")), 500
-    )
+    """Return the response to an unexpected error, without any details."""
+    return Response(_body(errors.ErrorDetail(("server",), "Internal error", "internal_error")), 500)
 
 
-def _detail(*details: errors.ErrorDetail) -> bytes:
+def _body(*details: errors.ErrorDetail) -> bytes:
     return json_text.encode(
-        {"detail": [{"loc": list(f.loc), "msg": f.msg, "type": f.type} for f in details]}
+        {"detail": [{"loc": list(d.loc), "msg": d.msg, "type": d.type} for d in details]}
     )
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, drawn from the operation table and nothing else."""
+"""The OpenAPI 3.1 document, generated from the operation table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REF = "#/components/schemas/{model}"
 
 
 class ErrorDetailOut(TypedDict):
-    """One thing that is wrong with a request. The value itself is never repeated."""
+    """One problem of a request. It never contains the value."""
 
     loc: list[str]
     msg: str
@@ -30,12 +30,13 @@ class ErrorDetailOut(TypedDict):
 
 
 class ErrorBody(TypedDict):
-    """What every error answers."""
+    """Body of every error response."""
 
     detail: list[ErrorDetailOut]
 
 
 def document(operations: Sequence[Operation], settings: Settings) -> Document:
+    """Return the document for a service with these settings."""
     schemas = _Schemas(operations)
     paths: Document = {}
     for operation in operations:
@@ -57,7 +58,7 @@ def document(operations: Sequence[Operation], settings: Settings) -> Document:
                     "type": "http",
                     "scheme": "bearer",
                     "description": "Scopes: "
-                    + "; ".join(f"`{scope}`: {words}" for scope, words in tokens.SCOPES.items()),
+                    + "; ".join(f"`{scope}`: {text}" for scope, text in tokens.SCOPES.items()),
                 }
             },
         },
@@ -69,14 +70,14 @@ def encoded(contract: Document) -> bytes:
 
 
 class _Schemas:
-    """All types of the table as JSON Schema, those with a name shared under components."""
+    """JSON Schemas of all types in the table; named types are shared under components."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
-        types: dict[str, tuple[Any, Any]] = {"problem": (ErrorBody, "serialization")}
+        types: dict[str, tuple[Any, Any]] = {"error": (ErrorBody, "serialization")}
         for operation in operations:
             types[f"{operation.name} body"] = (operation.body, "validation")
             types[f"{operation.name} query"] = (operation.query, "validation")
-            types[f"{operation.name} answer"] = (operation.response, "serialization")
+            types[f"{operation.name} response"] = (operation.response, "serialization")
         inputs = [
             (name, mode, TypeAdapter(type_))
             for name, (type_, mode) in types.items()
@@ -86,7 +87,7 @@ class _Schemas:
         self._found = {name: schema for (name, _), schema in found.items()}
         self.definitions: Document = shared["$defs"]
         queries = {operation.query for operation in operations if operation.query is not None}
-        self._queries = {  # they are parameters, not types of their own
+        self._queries = {  # parameters in the document, so not under components
             query: self.definitions.pop(query.__name__) for query in queries
         }
 
@@ -96,8 +97,8 @@ class _Schemas:
             schema["maxItems"] = settings.max_records
         return schema
 
-    def answer(self, operation: Operation) -> Document:
-        return dict(self._found[f"{operation.name} answer"])
+    def response(self, operation: Operation) -> Document:
+        return dict(self._found[f"{operation.name} response"])
 
     def query(self, query: type[BaseModel]) -> Document:
         found = self._queries[query]["properties"]
@@ -107,8 +108,8 @@ class _Schemas:
         return name in self._queries[query].get("required", ())
 
     @property
-    def problem(self) -> Document:
-        return dict(self._found["problem"])
+    def error(self) -> Document:
+        return dict(self._found["error"])
 
 
 def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> Document:
@@ -116,7 +117,7 @@ def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> D
         "operationId": operation.name,
         "summary": operation.title,
         "description": operation.description
-        + (f"\n\nNeeds the scope `{operation.scope}`." if operation.scope else ""),
+        + (f"\n\nRequires the scope `{operation.scope}`." if operation.scope else ""),
         "tags": [operation.path.split("/")[2] if operation.scope else "service"],
         "security": [{"token": []}] if operation.scope else [],
         "responses": _responses(operation, schemas),
@@ -145,56 +146,56 @@ def _parameters(operation: Operation, schemas: _Schemas) -> list[Document]:
                 "name": "Idempotency-Key",
                 "in": "header",
                 "required": False,
-                "description": "The same request under the same key is done once.",
+                "description": "A repeated request with the same key is executed once.",
                 "schema": {"type": "string", "pattern": f"^{IDEMPOTENCY_KEY}$"},
             }
         )
     if operation.query is not None:
         for name, schema in schemas.query(operation.query).items():
-            words = schema.pop("description", "")
+            description = schema.pop("description", "")
             schema.pop("title", None)
             found.append(
                 {
                     "name": name,
                     "in": "query",
                     "required": schemas.is_required(operation.query, name),
-                    "description": words,
-                    "schema": _never_null(schema),
+                    "description": description,
+                    "schema": _without_null(schema),
                 }
             )
     return found
 
 
-def _never_null(schema: Document) -> Document:
-    """A query has no null: what may be null in the model may be left out in the URL."""
-    given = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+def _without_null(schema: Document) -> Document:
+    """Remove null from a schema: an optional parameter is absent from the URL, never null."""
+    types = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
     if schema.get("default") is not None:
         rest["default"] = schema["default"]
-    if len(given) == 1:
-        rest |= given[0]
+    if len(types) == 1:
+        rest |= types[0]
         return rest
-    return rest | ({"anyOf": given} if given else {})
+    return rest | ({"anyOf": types} if types else {})
 
 
 def _responses(operation: Operation, schemas: _Schemas) -> Document:
     responses: Document = {
         "200": {
-            "description": "Done.",
-            "content": {operation.media: {"schema": schemas.answer(operation)}},
+            "description": "Success.",
+            "content": {operation.media_type: {"schema": schemas.response(operation)}},
         }
     }
     if operation.response is bytes:
-        responses["206"] = {**responses["200"], "description": "The part that Range asks for."}
-        responses["304"] = {"description": "The client has it, as If-None-Match says."}
+        responses["206"] = {**responses["200"], "description": "The range that Range requests."}
+        responses["304"] = {"description": "The client has the file, according to If-None-Match."}
     for status in operation.error_statuses():
         responses[str(status)] = {
-            "description": error_responses.MEANING[status],
-            "content": {"application/json": {"schema": schemas.problem}},
+            "description": error_responses.DESCRIPTIONS[status],
+            "content": {"application/json": {"schema": schemas.error}},
         }
-        if status in error_responses.HEADERS_OF:
+        if status in error_responses.HEADERS:
             responses[str(status)]["headers"] = {
                 name: {"schema": {"type": "string"}, "required": True}
-                for name in error_responses.HEADERS_OF[status]
+                for name in error_responses.HEADERS[status]
             }
     return responses

@@ -1,4 +1,4 @@
-"""The API as a table: one row per operation, and nothing about an operation said elsewhere."""
+"""The API as a table: one row per operation, which holds everything about it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Handler = Callable[[Any], Awaitable[Response]]
 
 
 class Status(TypedDict):
-    """The service's word on itself."""
+    """State of the service."""
 
     status: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One row: how it is reached, who may, what it takes and gives, and its words for people."""
+    """One row: route, handler, required scope, input, response and description."""
 
     method: str
     path: str
@@ -43,18 +43,20 @@ class Operation:
     description: str
     scope: str | None = None
     creates_resource: bool = False
-    """Whether what the path names may be new; else a name that can't exist is just not found."""
+    """True if the path may name a new record. Otherwise an invalid name is not found (404)."""
     query: type[BaseModel] | None = None
     body: Any = None
-    """The type of a JSON body; ``bytes`` for a body of any kind, which is streamed."""
+    """Type of a JSON body; ``bytes`` for a streamed body of any media type."""
     ndjson_handler: Handler | None = None
-    """The handler for a body in NDJSON, if there is one; it honours an Idempotency-Key too."""
+    """Handler of an NDJSON body. Both handlers of such a row support an Idempotency-Key."""
     response: Any = None
-    media: str = "application/json"
+    media_type: str = "application/json"
+    extra_errors: tuple[int, ...] = ()
+    """Error statuses that do not follow from the other fields."""
     always_admit: bool = False
-    """Whether it is answered however much else is under way."""
+    """True if the request is admitted even when the service is overloaded."""
     batches_pages: bool = False
-    """Whether small pages that a client repeats are read in batches, see ``page_batches``."""
+    """True if small pages that a client repeats are read in batches, see ``page_batches``."""
 
     @property
     def name(self) -> str:
@@ -65,32 +67,22 @@ class Operation:
         return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
 
     def error_statuses(self) -> list[int]:
-        """Every status but success that this operation can answer."""
-        possible = {500}
+        """List every error status that this operation can return."""
+        possible = {500, *self.extra_errors}
         if self.scope is not None:
             possible |= {401, 403, 429}
         if not self.always_admit:
             possible |= {503}
         if self.path_parameters and not self.creates_resource:
             possible |= {404}
-        if self.handler is local_storage.set_local_storage:
-            possible |= {404}  # an entry may name a group
         if self.query is not None or self.creates_resource:
             possible |= {422}
         if self.body is not None:
             possible |= {413, 415, 422}
         if self.response is bytes:
             possible |= {416}
-        if self.handler is files.find_file:
-            possible |= {404}
-        if self.handler is files.get_blob:
-            possible |= {403}
-        if self.handler is system.readyz:
-            possible |= {503}
         if self.ndjson_handler is not None:
-            possible |= {404, 409}  # an output may name a file; a key may have been used
-        if self.handler is changes.get_changes:
-            possible |= {410}
+            possible |= {409}
         return sorted(possible)
 
 
@@ -100,19 +92,19 @@ OPERATIONS = (
         path="/v1/cookies",
         handler=cookies.set_cookies,
         title="Set cookies",
-        description="Stores cookies that the organization's scrapers use. A cookie with the domain, path "
-        "and name of a stored one replaces it; the array is stored whole or not at all.",
+        description="Stores an array of cookies for the organization's scrapers, completely or not "
+        "at all. A cookie with the domain, path and name of a stored one replaces it.",
         scope="session:write",
         body=list[requests.CookieIn],
-        response=responses.Tally,
+        response=responses.WriteCounts,
     ),
     Operation(
         method="GET",
         path="/v1/cookies",
         handler=cookies.get_cookies,
         title="Get cookies",
-        description="Lists the organization's cookies in the order of their first insertion, the expired "
-        "ones too.",
+        description="Lists the organization's cookies in the order of their creation, including "
+        "expired ones.",
         scope="session:read",
         query=requests.DomainQuery,
         response=list[responses.CookieOut],
@@ -121,8 +113,8 @@ OPERATIONS = (
         method="DELETE",
         path="/v1/cookies",
         handler=cookies.delete_cookies,
-        title="Remove cookies",
-        description="Removes the cookies of a domain, or those of one name there.",
+        title="Delete cookies",
+        description="Deletes the cookies of a domain, or those with one name.",
         scope="session:write",
         query=requests.CookieDeletion,
         response=responses.Deleted,
@@ -132,20 +124,21 @@ OPERATIONS = (
         path="/v1/local-storage",
         handler=local_storage.set_local_storage,
         title="Set local storage",
-        description="Stores local-storage entries that the organization's scrapers use. An entry with "
-        "the domain, path and key of a stored one replaces it; the array is stored whole or not "
-        "at all.",
+        description="Stores an array of local-storage entries for the organization's scrapers, "
+        "completely or not at all. An entry with the domain, path and key of a stored one replaces "
+        "it.",
         scope="session:write",
         body=list[requests.LocalStorageIn],
-        response=responses.Tally,
+        response=responses.WriteCounts,
+        extra_errors=(404,),  # an entry may name an unknown group
     ),
     Operation(
         method="GET",
         path="/v1/local-storage",
         handler=local_storage.get_local_storage,
         title="Get local storage",
-        description="Lists the organization's entries in the order of their first insertion, the expired "
-        "ones too.",
+        description="Lists the organization's local-storage entries in the order of their "
+        "creation, including expired ones.",
         scope="session:read",
         query=requests.LocalStorageQuery,
         response=list[responses.LocalStorageOut],
@@ -154,8 +147,8 @@ OPERATIONS = (
         method="DELETE",
         path="/v1/local-storage",
         handler=local_storage.delete_local_storage,
-        title="Remove local storage",
-        description="Removes the entries of a domain, or those of one key there.",
+        title="Delete local storage",
+        description="Deletes the entries of a domain, or those with one key.",
         scope="session:write",
         query=requests.LocalStorageDeletion,
         response=responses.Deleted,
@@ -165,8 +158,8 @@ OPERATIONS = (
         path="/v1/reviews/{group_id}",
         handler=reviews.get_latest_reviews,
         title="Get latest reviews",
-        description="The newest review of each reviewed job of the group, the newest of them first; with "
-        "`history=true` every review that there ever was.",
+        description="The latest review of each reviewed job of the group, newest first. With "
+        "`history=true`, all reviews of the group.",
         scope="reviews:read",
         query=requests.ReviewQuery,
         response=list[responses.ReviewOut],
@@ -176,9 +169,9 @@ OPERATIONS = (
         path="/v1/reviews/{group_id}",
         handler=reviews.add_review,
         title="Add a review",
-        description="Appends a review of a job. `approved` approves the job's outputs as they are now; "
-        "`changes_requested` and `rejected` take the approval back; `pending` and `in_review` "
-        "leave it. Every output whose approval changes moves in the change order.",
+        description="Adds a review of a job. `approved` approves the current outputs of the job. "
+        "`changes_requested` and `rejected` end the approval. `pending` and `in_review` do not "
+        "change it. Every output whose approval changes gets a new position in the change order.",
         scope="reviews:write",
         body=requests.ReviewIn,
         response=responses.ReviewOut,
@@ -188,9 +181,9 @@ OPERATIONS = (
         path="/v1/audit",
         handler=audit.get_audit,
         title="Get the audit log",
-        description="Who read, stored or removed cookies and local storage, reviewed, made or revoked "
-        "tokens, or changed the secret key: oldest first, in the order of commit. `cursor` is "
-        "always there to go on from. Entries are never changed.",
+        description="The audit log: who read, stored or deleted cookies and local storage, added "
+        "reviews, created or revoked tokens, or rotated the secret key. Entries are in commit "
+        "order, oldest first, and never change. To continue, pass the `cursor` of the response.",
         scope="audit:read",
         query=requests.AuditQuery,
         response=responses.AuditPage,
@@ -200,9 +193,9 @@ OPERATIONS = (
         path="/v1/outputs/{group_id}",
         handler=outputs.get_outputs,
         title="Get outputs for a scraping group",
-        description="One page of the group's outputs, oldest change first. For the next page pass "
-        "`next_cursor` as `cursor` or follow `next_url`; both are null on the last page, and only "
-        "there. An output that changes while a client pages is met again later, never missed.",
+        description="One page of the group's outputs, oldest change first. For the next page, pass "
+        "`next_cursor` as `cursor`, or follow `next_url`. Both are null on the last page, and only "
+        "there. An output that changes during paging appears again on a later page.",
         scope="outputs:read",
         query=requests.OutputQuery,
         response=responses.OutputPage,
@@ -213,26 +206,28 @@ OPERATIONS = (
         path="/v1/outputs/{group_id}",
         handler=outputs.store_outputs,
         title="Store outputs",
-        description="Stores a batch whole or not at all. Group and jobs come into being on first write. "
-        "An output is the same as before if job and key are; the key is `key`, else the group's "
-        "`key_fields`, else `source_url`. With the same content only its last_scraped_date moves."
+        description="Stores a batch of outputs, completely or not at all. New groups and jobs are "
+        "created. Two outputs with the same job and key are the same output. The key is `key`, or "
+        "else the group's `key_fields`, or else `source_url`. If the content is the same, only "
+        "`last_scraped_date` changes."
         "\n\n"
-        "A body of any length can be sent as NDJSON (`application/x-ndjson`), an output a line. "
-        "It is stored a thousand lines at a time; the answer has the counts and `lines`, and no "
-        "`results`; at a fault it says how far it got. With an `Idempotency-Key` the same "
-        "request, repeated within a day, is answered as the first time.",
+        "A body in NDJSON (`application/x-ndjson`, one output per line) can have any length. It is "
+        "stored in steps of a thousand lines. The response has the counts and `lines`, but no "
+        "`results`. An error says how many lines are stored. With an `Idempotency-Key`, a repeated "
+        "request gets the first response again for one day.",
         scope="outputs:write",
         creates_resource=True,
         body=list[requests.OutputIn],
         ndjson_handler=outputs.store_lines,
-        response=responses.IngestAnswer,
+        response=responses.IngestResult,
+        extra_errors=(404,),  # an output may reference an unknown file
     ),
     Operation(
         method="DELETE",
         path="/v1/outputs/{group_id}/{output_id}",
         handler=outputs.delete_output,
-        title="Remove an output",
-        description="Removes one output; the change order keeps a tombstone of it.",
+        title="Delete an output",
+        description="Deletes one output. The change order keeps a tombstone of it.",
         scope="outputs:write",
         response=responses.Deleted,
     ),
@@ -241,22 +236,22 @@ OPERATIONS = (
         path="/v1/changes/{group_id}",
         handler=changes.get_changes,
         title="Get changes",
-        description="The group's creations, updates, approvals and deletions in the order of commit. "
-        "`cursor` is always there to go on from, for ever; with `wait` the answer comes within a "
-        "moment of the next change. A cursor from before deletions that are no longer known, or "
-        "from before a restore, gets 410: start again with cursor 0.",
+        description="The group's creations, updates, approval changes and deletions in commit "
+        "order. To continue, pass the `cursor` of the response. With `wait`, the response comes as "
+        "soon as there is a change. A cursor that is older than the kept tombstones, or than a "
+        "restore, gets 410: start again with cursor 0.",
         scope="outputs:read",
         query=requests.ChangeQuery,
         response=responses.ChangePage,
+        extra_errors=(410,),
     ),
     Operation(
         method="GET",
         path="/v1/groups",
         handler=groups.get_groups,
         title="Get groups",
-        description="The organization's groups with their jobs, counts, latest reviews and settings, in "
-        "the order in which they came into being. The `Link` header has the next page, if there is "
-        "one.",
+        description="The organization's groups with their jobs, counts, latest reviews and "
+        "settings, in the order of their creation. The `Link` header has the URL of the next page.",
         scope="outputs:read",
         query=requests.GroupsQuery,
         response=list[responses.GroupOut],
@@ -275,8 +270,8 @@ OPERATIONS = (
         path="/v1/groups/{group_id}",
         handler=groups.set_group,
         title="Set up a group",
-        description="Sets what is given and unsets what is not; the group comes into being if it is new. "
-        "A new key or schema is for outputs stored from then on.",
+        description="Replaces the settings of a group; a missing setting is reset. A new group is "
+        "created. A new key or schema applies to outputs that are stored afterwards.",
         scope="outputs:write",
         creates_resource=True,
         body=requests.GroupSettings,
@@ -286,9 +281,9 @@ OPERATIONS = (
         method="DELETE",
         path="/v1/groups/{group_id}",
         handler=groups.delete_group,
-        title="Remove a group",
-        description="Removes the group with all its jobs, outputs, reviews and settings. Every output "
-        "gets its tombstone in the change order, and the change feed stays.",
+        title="Delete a group",
+        description="Deletes the group with all its jobs, outputs, reviews and settings. The "
+        "change feed remains, with a tombstone of every output.",
         scope="outputs:write",
         response=responses.Deleted,
     ),
@@ -296,8 +291,9 @@ OPERATIONS = (
         method="DELETE",
         path="/v1/groups/{group_id}/jobs/{job_id}",
         handler=groups.delete_job,
-        title="Remove a job",
-        description="Removes the job with its outputs and reviews, through the change order.",
+        title="Delete a job",
+        description="Deletes the job with its outputs and reviews. The change order keeps "
+        "tombstones.",
         scope="outputs:write",
         response=responses.Deleted,
     ),
@@ -306,10 +302,10 @@ OPERATIONS = (
         path="/v1/files",
         handler=files.store_file,
         title="Store a file",
-        description="Takes the bytes of a file as the body, of any `Content-Type`; they are stored while "
-        "they come in. The same bytes are kept once, and the same bytes from the same source are "
-        "the same file. `file_type` is told by the bytes, where they tell it. An output names the "
-        "file by its `id`; one that no output names is removed after some days.",
+        description="Stores the body as a file. It can have any `Content-Type` and is stored while "
+        "it arrives. Equal bytes are stored once. Equal bytes from the same source are the same "
+        "file. The bytes decide on `file_type`, if they have a known format. An output references "
+        "the file by its `id`. A file without a reference is deleted after some days.",
         scope="outputs:write",
         query=requests.FileUpload,
         body=bytes,
@@ -320,40 +316,42 @@ OPERATIONS = (
         path="/v1/files",
         handler=files.find_file,
         title="Find a file",
-        description="The newest file that is held from this URL and ETag, so that a scraper need not "
-        "fetch it again.",
+        description="The newest file from this URL and ETag, so that a scraper does not have to "
+        "download it again.",
         scope="outputs:read",
         query=requests.FileQuery,
         response=responses.StoredFile,
+        extra_errors=(404,),
     ),
     Operation(
         method="GET",
         path="/v1/files/{id}",
         handler=files.get_file,
         title="Get a file",
-        description="The bytes of a file: its `file_url`. `Range`, `If-Range` and `If-None-Match` are "
-        "honoured.",
+        description="The bytes of a file; this is its `file_url`. The headers `Range`, `If-Range` "
+        "and `If-None-Match` are supported.",
         scope="outputs:read",
         response=bytes,
-        media="*/*",
+        media_type="*/*",
     ),
     Operation(
         method="GET",
         path="/v1/blobs/{id}",
         handler=files.get_blob,
-        title="Follow a link to a file",
-        description="The same without a token, by a link that an output has as `blob_url` where files "
-        "are kept in a folder. Its parts are as they are in the link; it works for some minutes.",
+        title="Get a file by a signed link",
+        description="The bytes of a file by a signed link, without a token. The link is the "
+        "`blob_url` of an output and is valid for some minutes.",
         query=requests.BlobQuery,
         response=bytes,
-        media="*/*",
+        media_type="*/*",
+        extra_errors=(403,),
     ),
     Operation(
         method="GET",
         path="/healthz",
         handler=system.healthz,
         title="Liveness",
-        description="Answers as long as the process serves.",
+        description="Returns 200 while the process serves.",
         response=Status,
         always_admit=True,
     ),
@@ -362,24 +360,25 @@ OPERATIONS = (
         path="/readyz",
         handler=system.readyz,
         title="Readiness",
-        description="Answers 200 while the database is reached and its schema is this program's.",
+        description="Returns 200 while the database is available and its schema fits this program.",
         response=Status,
         always_admit=True,
+        extra_errors=(503,),
     ),
     Operation(
         method="GET",
         path="/metrics",
         handler=system.metrics,
         title="Metrics",
-        description="Prometheus' text format.",
+        description="Metrics in Prometheus' text format.",
         response=str,
-        media="text/plain",
+        media_type="text/plain",
     ),
     Operation(
         method="GET",
         path="/openapi.json",
         handler=system.openapi,
-        title="The contract",
+        title="OpenAPI document",
         description="This API as an OpenAPI 3.1 document.",
         response=dict[str, Any],
     ),
@@ -387,9 +386,9 @@ OPERATIONS = (
         method="GET",
         path="/docs",
         handler=system.docs,
-        title="The contract for people",
-        description="This API as a page that needs nothing from another host.",
+        title="Reference page",
+        description="This API as an HTML page without external resources.",
         response=str,
-        media="text/html",
+        media_type="text/html",
     ),
 )

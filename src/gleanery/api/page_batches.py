@@ -103,7 +103,7 @@ class PageBatches:
             request.start()
 
     def _respond(self, request: Request, grant: Grant, page: Page, started: float) -> None:
-        """Sends the page, unless its links must be signed elsewhere or the rate limit is reached."""
+        """Sends the page, unless the store must sign its links or the rate limit is reached."""
         services, state = self._services, request.state
         items = services.insert_own_links(page.items, grant.organization_id)
         if items is None or (rate_limit_headers := self._count(grant)) is None:
@@ -117,7 +117,9 @@ class PageBatches:
             respond(request, response, request_id, rate_limit_headers)
             state.is_answered = True
         finally:
-            services.telemetry.record(operation.name, request, request_id, response.status, started)
+            services.telemetry.record(
+                operation.name, request.method, request.path, request_id, response.status, started
+            )
 
     def _count(self, grant: Grant) -> Sequence[Header] | None:
         """Counts the request; returns None if that exceeds the limit of its token."""
@@ -128,7 +130,8 @@ class PageBatches:
 
 
 def _page_read(state: RequestState) -> PageRead:
-    assert state.bound is not None and state.slot is not None
+    assert state.bound is not None
+    assert state.slot is not None
     _, path, query = state.bound
     organization_id = state.slot.organization_id
     return pages.page_read(organization_id, path["group_id"], query.query, state.cursor)

@@ -37,7 +37,7 @@ UNMATCHED = "unmatched"
 _NO_TENANT = 0
 _LARGE_BODY_BYTES = 256 * 1024  # parsed in a thread, so that other requests are served meanwhile
 _OVERLOADED = Overloaded()
-_OVERLOADED_RESPONSE = error_responses.answer_to(_OVERLOADED)
+_OVERLOADED_RESPONSE = error_responses.response_to(_OVERLOADED)
 
 
 class RequestPipeline:
@@ -130,14 +130,16 @@ class RequestPipeline:
     def _respond_at_once(self, request: Request, error: GleaneryError) -> None:
         started = time.perf_counter()
         is_usual = error is _OVERLOADED
-        response = _OVERLOADED_RESPONSE if is_usual else error_responses.answer_to(error)
+        response = _OVERLOADED_RESPONSE if is_usual else error_responses.response_to(error)
         request_id = request_id_of(request.headers)
         respond(request, response, request_id, request.state.rate_limit_headers)
         telemetry = self._services.telemetry
-        telemetry.record(UNMATCHED, request, request_id, response.status, started)
+        telemetry.record(
+            UNMATCHED, request.method, request.path, request_id, response.status, started
+        )
 
     def shutdown(self) -> None:
-        self._services.database.stop_watching()
+        self._services.database.stop_subscriptions()
 
     # --- answering --------------------------------------------------------------------------------
 
@@ -162,7 +164,7 @@ class RequestPipeline:
         except ClientDisconnected:
             raise
         except HttpError as error:
-            response = error_responses.answer_to(error_responses.as_service_error(error))
+            response = error_responses.response_to(error_responses.as_service_error(error))
         except GleaneryError as error:
             response = self._response_to(error, request, request_id)
         except Exception:
@@ -175,7 +177,7 @@ class RequestPipeline:
             request.decline_body()
         if isinstance(error, Unavailable):
             _log.warning("unavailable", extra={"request_id": request_id.decode()}, exc_info=error)
-        return error_responses.answer_to(error)
+        return error_responses.response_to(error)
 
     def _route(self, request: Request, state: RequestState) -> tuple[Operation, dict[str, str]]:
         if state.bound is not None:
@@ -278,4 +280,6 @@ class RequestPipeline:
             raise
         finally:
             telemetry = self._services.telemetry
-            telemetry.record(name, request, request_id, response.status, started)
+            telemetry.record(
+                name, request.method, request.path, request_id, response.status, started
+            )

@@ -1,4 +1,4 @@
-"""How often a token may ask: counted over a window of time, in each worker or in Redis for all."""
+"""Rate limits per token over fixed time windows, counted per worker or in Redis."""
 
 from __future__ import annotations
 
@@ -17,49 +17,53 @@ from gleanery.http import Header
 
 _log = logging.getLogger("gleanery")
 
-_CONNECTIONS = 16
-_PATIENCE = 0.5  # seconds that a request waits for Redis
-_PAUSE = 5.0  # seconds for which Redis is left alone after it was not there
-_TOKENS = 10_000  # of which the windows are kept before those that have ended are looked for
+_MAX_CONNECTIONS = 16
+_REDIS_TIMEOUT = 0.5  # seconds that a request waits for Redis
+_RETRY_SECONDS = 5.0  # pause after a failure of Redis
+_MAX_WINDOWS = 10_000  # number of windows that starts the removal of ended ones
 
 
 class RateLimitState(NamedTuple):
-    """Where a token stands in its window."""
+    """State of a token in its current window."""
 
     is_over: bool
     until: float
-    """When the window ends, and the next request begins another."""
+    """End of the window. The next request after it starts another."""
     seconds: int
-    """Until then; at least one."""
+    """Seconds until the end, at least one."""
     headers: tuple[Header, ...]
 
 
 class _Windows:
-    """The windows of this worker. (The library's own looks through all of them at each request.)"""
+    """Windows of this worker. The library's own storage searches all windows at each request."""
 
     def __init__(self, seconds: int) -> None:
         self._seconds = seconds
-        self._of_token: dict[int, tuple[int, float]] = {}
-        self._room = _TOKENS
+        self._by_token: dict[int, tuple[int, float]] = {}
+        self._max_windows = _MAX_WINDOWS
 
     def count(self, token_id: int) -> tuple[int, float]:
-        """How many requests the window has with this one, and when it ends."""
+        """Count a request; return the count of the window and its end."""
         now = time.time()
-        count, until = self._of_token.get(token_id, (0, 0.0))
+        count, until = self._by_token.get(token_id, (0, 0.0))
         if until <= now:
-            self._make_room(now)
+            self._remove_ended(now)
             count, until = 0, now + self._seconds
-        self._of_token[token_id] = count + 1, until
+        self._by_token[token_id] = count + 1, until
         return count + 1, until
 
-    def _make_room(self, now: float) -> None:
-        if len(self._of_token) >= self._room:
-            self._of_token = {id_: one for id_, one in self._of_token.items() if one[1] > now}
-            self._room = max(_TOKENS, 2 * len(self._of_token))
+    def _remove_ended(self, now: float) -> None:
+        if len(self._by_token) >= self._max_windows:
+            self._by_token = {
+                token_id: (count, until)
+                for token_id, (count, until) in self._by_token.items()
+                if until > now
+            }
+            self._max_windows = max(_MAX_WINDOWS, 2 * len(self._by_token))
 
 
 class RateLimiter:
-    """Counts the requests of each token. A window begins with the first request in it."""
+    """Counts the requests of each token. A window starts with the first request in it."""
 
     def __init__(self, rate: str, redis_url: str | None) -> None:
         self._item: RateLimitItem = parse(rate)
@@ -68,8 +72,8 @@ class RateLimiter:
         self._own = _Windows(self._item.get_expiry())
         self._pool = None if redis_url is None else _pool(redis_url)
         self._shared = None if redis_url is None else _storage(redis_url, self._pool)
-        self._left_alone_until = 0.0
-        self._spent: dict[int, float] = {}  # when the windows end in which nothing is left
+        self._redis_retry_at = 0.0  # 0 while Redis is available
+        self._spent: dict[int, float] = {}  # ends of the windows that have reached the limit
 
     @property
     def is_shared(self) -> bool:
@@ -77,18 +81,18 @@ class RateLimiter:
         return self._shared is not None
 
     async def count(self, token_id: int) -> RateLimitState:
-        """Counts one request; returns the state of the token with it."""
+        """Count one request, and return the state of its token."""
         state = self.spent(token_id)
         if state is not None:
             return state
-        return self._counted(token_id, await self._in_redis(token_id))
+        return self._counted(token_id, await self._count_in_redis(token_id))
 
     def count_in_process(self, token_id: int) -> RateLimitState:
-        """Does the same in a plain call, without Redis."""
+        """Do the same in a plain call, without Redis."""
         return self.spent(token_id) or self._counted(token_id, None)
 
     def spent(self, token_id: int) -> RateLimitState | None:
-        """Where a token stands that has used up its window: there it stays until that ends."""
+        """Return the state of a token that has reached its limit in the current window."""
         until = self._spent.get(token_id, 0.0)
         return self._state(-1, until) if until > time.time() else None
 
@@ -102,36 +106,39 @@ class RateLimiter:
             self._spent.pop(token_id, None)
         return state
 
-    async def _in_redis(self, token_id: int) -> tuple[int, float] | None:
-        """The same as a worker's own windows tell; nothing while Redis is not there."""
+    async def _count_in_redis(self, token_id: int) -> tuple[int, float] | None:
+        """Count a request in Redis; return None while Redis is not available."""
         now = time.monotonic()
-        if self._shared is None or now < self._left_alone_until:
+        if self._shared is None or now < self._redis_retry_at:
             return None
-        if self._left_alone_until:
-            self._left_alone_until = now + _PAUSE  # one finds out, and nobody waits with it
+        if self._redis_retry_at:
+            self._redis_retry_at = now + _RETRY_SECONDS  # only this request tries again
         try:
-            async with asyncio.timeout(_PATIENCE):
-                found = await self._count(self._shared, token_id)
+            async with asyncio.timeout(_REDIS_TIMEOUT):
+                counted = await self._increment(self._shared, token_id)
         except (StorageError, TimeoutError) as error:
-            self._leave_alone(error)
+            self._pause_redis(error)
             return None
-        self._left_alone_until = 0.0
-        return found
+        self._redis_retry_at = 0.0
+        return counted
 
-    async def _count(self, storage: RedisStorage, token_id: int) -> tuple[int, float]:
+    async def _increment(self, storage: RedisStorage, token_id: int) -> tuple[int, float]:
         key = self._item.key_for(str(token_id))
         count = await storage.incr(key, self._item.get_expiry())
         return count, await storage.get_expiry(key)
 
-    def _leave_alone(self, error: Exception) -> None:
-        if not self._left_alone_until:  # else it has been said
-            _log.warning("each worker counts requests by itself", extra={"because": repr(error)})
-        self._left_alone_until = time.monotonic() + _PAUSE
+    def _pause_redis(self, error: Exception) -> None:
+        if not self._redis_retry_at:  # log only the first failure
+            _log.warning(
+                "Redis is not available: each worker counts requests on its own",
+                extra={"reason": repr(error)},
+            )
+        self._redis_retry_at = time.monotonic() + _RETRY_SECONDS
 
     def _state(self, left: int, until: float) -> RateLimitState:
         seconds = max(math.ceil(until - time.time()), 1)
-        told = (b"ratelimit", b'"token";r=%d;t=%d' % (max(left, 0), seconds))
-        return RateLimitState(left < 0, until, seconds, (told, self._policy))
+        header = (b"ratelimit", b'"token";r=%d;t=%d' % (max(left, 0), seconds))
+        return RateLimitState(left < 0, until, seconds, (header, self._policy))
 
     async def close(self) -> None:
         if self._pool is not None:
@@ -147,10 +154,10 @@ def _pool(url: str) -> Any:
         ) from None
     return BlockingConnectionPool.from_url(
         url,
-        max_connections=_CONNECTIONS,
-        timeout=_PATIENCE,
-        socket_timeout=_PATIENCE,
-        socket_connect_timeout=_PATIENCE,
+        max_connections=_MAX_CONNECTIONS,
+        timeout=_REDIS_TIMEOUT,
+        socket_timeout=_REDIS_TIMEOUT,
+        socket_connect_timeout=_REDIS_TIMEOUT,
     )
 
 

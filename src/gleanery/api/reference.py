@@ -1,4 +1,4 @@
-"""The contract for people: the OpenAPI document as one HTML page and as Markdown."""
+"""The reference: the OpenAPI document as an HTML page and as Markdown."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ nav a { display: block; text-decoration: none }
 
 
 class Row(NamedTuple):
-    """A parameter or member: its name, type, whether it must be there, and its words."""
+    """Parameter or member of an object."""
 
     name: str
     type: str
     note: str
-    words: str
+    description: str
 
 
 class Section(NamedTuple):
-    """One operation, ready to be set in either form."""
+    """One operation, for both formats."""
 
     id: str
     method: str
     path: str
     title: str
-    words: str
+    description: str
     parameters: list[Row]
     body: str
-    answer: str
+    response: str
     statuses: list[tuple[str, str]]
 
 
@@ -57,10 +57,10 @@ def sections(contract: Document) -> Iterator[Section]:
                 method=method.upper(),
                 path=path,
                 title=row["summary"],
-                words=row["description"],
+                description=row["description"],
                 parameters=[_parameter(found) for found in row.get("parameters", ())],
                 body=_content(row.get("requestBody", {})),
-                answer=_content(row["responses"]["200"]),
+                response=_content(row["responses"]["200"]),
                 statuses=[
                     (status, response["description"])
                     for status, response in row["responses"].items()
@@ -69,10 +69,10 @@ def sections(contract: Document) -> Iterator[Section]:
 
 
 def members(schema: Document) -> list[Row]:
-    """The members of an object type."""
+    """Return the members of an object type."""
     required = schema.get("required", ())
     return [
-        Row(name, type_name(member), "" if name in required else "optional", _words(member))
+        Row(name, type_name(member), "" if name in required else "optional", _description(member))
         for name, member in schema.get("properties", {}).items()
     ]
 
@@ -92,7 +92,7 @@ def _parameter(found: Document) -> Row:
     )
 
 
-def _words(schema: Document) -> str:
+def _description(schema: Document) -> str:
     return str(schema.get("description", ""))
 
 
@@ -104,7 +104,7 @@ def _content(holder: Document) -> str:
 
 
 def type_name(schema: Document) -> str:
-    """A schema in a few words: ``array of CookieIn``, ``string or null``."""
+    """Describe a schema briefly: ``array of CookieIn``, ``string or null``."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema and "type" not in schema:
@@ -122,7 +122,7 @@ def type_name(schema: Document) -> str:
 
 
 def html_page(contract: Document) -> bytes:
-    """The reference as one page: no script, no font, nothing from another host."""
+    """Return the reference as one HTML page without scripts and external resources."""
     found = list(sections(contract))
     links = "".join(f'<a href="#{s.id}">{_html_route(s)}</a>' for s in found)
     title = f"{contract['info']['title']} {contract['info']['version']}"
@@ -131,10 +131,10 @@ def html_page(contract: Document) -> bytes:
 <html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
 <body><h1>{escape(title)}</h1>
-<p>{escape(contract["info"]["description"])} The same as a machine reads it:
+<p>{escape(contract["info"]["description"])} The OpenAPI document is
 <a href="/openapi.json">openapi.json</a>.</p>
-<p>Every <code>/v1</code> route but <code>/v1/blobs</code> needs
-<code>Authorization: Bearer &lt;token&gt;</code>. HEAD is answered wherever GET is.
+<p>Every <code>/v1</code> route except <code>/v1/blobs</code> requires
+<code>Authorization: Bearer &lt;token&gt;</code>. Every route with GET also supports HEAD.
 Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>.</p>
 <nav>{links}</nav>
 {"".join(map(_html_section, found))}
@@ -146,14 +146,14 @@ Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>.</p>
 
 def _html_section(s: Section) -> str:
     statuses = "".join(
-        f"<tr><td><code>{code}</code></td><td>{escape(words)}</td></tr>"
-        for code, words in s.statuses
+        f"<tr><td><code>{code}</code></td><td>{escape(description)}</td></tr>"
+        for code, description in s.statuses
     )
     return f"""<h2 id="{s.id}">{_html_route(s)}</h2>
-<p><strong>{escape(s.title)}.</strong> {_html_words(s.words)}</p>
+<p><strong>{escape(s.title)}.</strong> {_html_text(s.description)}</p>
 {_html_rows(s.parameters)}
 {f"<p>Body: {_html_type_link(s.body)}</p>" if s.body else ""}
-<p>Response: {_html_type_link(s.answer)}</p>
+<p>Response: {_html_type_link(s.response)}</p>
 <table>{statuses}</table>
 """
 
@@ -163,9 +163,8 @@ def _html_route(s: Section) -> str:
 
 
 def _html_type(name: str, schema: Document) -> str:
-    return (
-        f'<h3 id="{name}">{name}</h3><p>{escape(_words(schema))}</p>{_html_rows(members(schema))}'
-    )
+    description = escape(_description(schema))
+    return f'<h3 id="{name}">{name}</h3><p>{description}</p>{_html_rows(members(schema))}'
 
 
 def _html_rows(rows: list[Row]) -> str:
@@ -173,14 +172,14 @@ def _html_rows(rows: list[Row]) -> str:
         return ""
     cells = "".join(
         f"<tr><td><code>{escape(row.name)}</code></td><td>{_html_type_link(row.type)}</td>"
-        f'<td class="soft">{escape(row.note)}</td><td>{_html_words(row.words)}</td></tr>'
+        f'<td class="soft">{escape(row.note)}</td><td>{_html_text(row.description)}</td></tr>'
         for row in rows
     )
     return f"<table>{cells}</table>"
 
 
-def _html_words(text: str) -> str:
-    """Backquotes as code, blank lines as breaks."""
+def _html_text(text: str) -> str:
+    """Render backquotes as code and blank lines as breaks."""
     parts = escape(text).replace("\n\n", "<br>").split("`")
     return "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(parts))
 
@@ -196,27 +195,27 @@ def _html_type_link(name: str) -> str:
 
 
 def markdown(contract: Document) -> str:
-    """The reference as it stands in docs/reference.md."""
+    """Return the content of docs/reference.md."""
     lines = [
         "# Reference",
         "",
-        "Drawn from the operation table by `make reference`; a test keeps it true. A running",
-        "service shows the same at `/docs` and, for machines, at `/openapi.json`.",
+        "`make reference` generates this page from the operation table. A running service shows",
+        "the same at `/docs`, and as an OpenAPI document at `/openapi.json`.",
         "",
-        "Every `/v1` route but `/v1/blobs` needs `Authorization: Bearer <token>`. HEAD is answered",
-        "wherever GET is. Dates are `YYYY-MM-DDTHH:MM:SSZ`. Every error has the shape of",
-        "`ErrorBody`.",
+        "Every `/v1` route except `/v1/blobs` requires `Authorization: Bearer <token>`. Every",
+        "route with GET also supports HEAD. Dates are `YYYY-MM-DDTHH:MM:SSZ`. The body of every",
+        "error is an `ErrorBody`.",
         "",
     ]
     for s in sections(contract):
-        lines += [f"## {s.method} {s.path}", "", f"**{s.title}.** {s.words}", ""]
+        lines += [f"## {s.method} {s.path}", "", f"**{s.title}.** {s.description}", ""]
         lines += _markdown_rows("parameter", s.parameters)
         lines += [f"Body: `{s.body}`", ""] if s.body else []
         statuses = ", ".join(code for code, _ in s.statuses)
-        lines += [f"Response: `{s.answer}`. Statuses: {statuses}.", ""]
+        lines += [f"Response: `{s.response}`. Statuses: {statuses}.", ""]
     lines += ["## Types", ""]
     for name, schema in contract["components"]["schemas"].items():
-        lines += [f"### {name}", "", _words(schema), ""]
+        lines += [f"### {name}", "", _description(schema), ""]
         lines += _markdown_rows("member", members(schema))
     return "\n".join(lines).rstrip() + "\n"
 
@@ -225,7 +224,7 @@ def _markdown_rows(what: str, rows: list[Row]) -> list[str]:
     if not rows:
         return []
     table = [f"| {what} | type | | meaning |", "|---|---|---|---|"]
-    table += [f"| `{row.name}` | {row.type} | {row.note} | {row.words} |" for row in rows]
+    table += [f"| `{row.name}` | {row.type} | {row.note} | {row.description} |" for row in rows]
     return [*table, ""]
 
 

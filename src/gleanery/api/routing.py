@@ -1,4 +1,4 @@
-"""From method and path to an operation: a tree of path segments grown from the table."""
+"""Routing: a tree of path segments that leads from method and path to an operation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from urllib.parse import unquote_to_bytes
 from gleanery.api.operations import Operation
 from gleanery.errors import MethodNotAllowed, NotFound
 
-_REMEMBERED_BYTES = 512
+_MAX_CACHED_PATH = 512
 
 
 class Match(NamedTuple):
+    """Operation of a request, with its path parameters."""
+
     operation: Operation
     path: dict[str, str]
 
@@ -24,7 +26,7 @@ class _Node:
         self.parameter: tuple[str, _Node] | None = None
         self.operations: dict[str, Operation] = {}
 
-    def grow(self, segment: str) -> _Node:
+    def child(self, segment: str) -> _Node:
         if not segment.startswith("{"):
             return self.children.setdefault(segment, _Node())
         if self.parameter is None:
@@ -33,42 +35,42 @@ class _Node:
 
 
 class Router:
-    """Works on the path as it was sent, so that an encoded slash stays inside its segment."""
+    """Finds operations by the encoded path, so that an encoded slash stays in its segment."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._root = _Node()
         for operation in operations:
             node = self._root
             for segment in operation.path.split("/"):
-                node = node.grow(segment)
+                node = node.child(segment)
             node.operations[operation.method] = operation
             if operation.method == "GET":
                 node.operations["HEAD"] = operation
-        self._remembered = lru_cache(maxsize=4096)(self._find)
+        self._cached_find = lru_cache(maxsize=4096)(self._find)
 
     def find(self, method: str, raw_path: bytes) -> Match:
-        """The operation of a request, and what the path names: not to be changed."""
-        find = self._remembered if len(raw_path) <= _REMEMBERED_BYTES else self._find
+        """Return the operation and the path parameters, which callers must not change."""
+        find = self._cached_find if len(raw_path) <= _MAX_CACHED_PATH else self._find
         return find(method, raw_path)
 
     def _find(self, method: str, raw_path: bytes) -> Match:
-        node, named = self._root, {}
+        node, parameters = self._root, {}
         for segment in raw_path.decode("latin-1").split("/"):
             child = node.children.get(segment)
             if child is None:
                 if node.parameter is None:
                     raise _no_route()
                 name, child = node.parameter
-                named[name] = _decoded(segment)
+                parameters[name] = _decode(segment)
             node = child
         if not node.operations:
             raise _no_route()
         if method not in node.operations:
             raise MethodNotAllowed(node.operations)
-        return Match(node.operations[method], named)
+        return Match(node.operations[method], parameters)
 
 
-def _decoded(segment: str) -> str:
+def _decode(segment: str) -> str:
     try:
         return unquote_to_bytes(segment).decode("utf-8")
     except UnicodeDecodeError:
@@ -76,4 +78,4 @@ def _decoded(segment: str) -> str:
 
 
 def _no_route() -> NotFound:
-    return NotFound(msg="There is no such route: see /docs")
+    return NotFound(msg="This route does not exist: see /docs")

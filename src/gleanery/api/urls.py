@@ -1,4 +1,4 @@
-"""Addresses of the service's own pages: where a list goes on."""
+"""URLs of the service itself, such as the URL of the next page."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from urllib.parse import quote, urlencode
 from gleanery.api.context import AnyContext
 
 
-def address(base: str, *steps: str, query: Mapping[str, object]) -> str:
-    """The address of a path below the service's own, given step by step, with a query."""
-    path = "/".join(quote(step, safe="") for step in steps)
+def address(base: str, *segments: str, query: Mapping[str, object]) -> str:
+    """Return the URL of a path below ``/v1``, given as segments, with a query."""
+    path = "/".join(quote(segment, safe="") for segment in segments)
     return f"{base}/v1/{path}?{urlencode(query)}"
 
 
 def next_page(
-    context: AnyContext, *steps: str, query: Mapping[str, object]
+    context: AnyContext, *segments: str, query: Mapping[str, object]
 ) -> tuple[tuple[bytes, bytes], ...]:
-    """The header that says where an array goes on, which has no room for it itself."""
-    target = address(context.services.address, *steps, query=query)
+    """Return the Link header with the URL of the next page, for responses that are arrays."""
+    target = address(context.services.address, *segments, query=query)
     return ((b"link", f'<{target}>; rel="next"'.encode("ascii")),)

@@ -1,7 +1,8 @@
-"""The ``gleanery`` command: which room has which of its commands, and how it ends."""
+"""The ``gleanery`` command: its subcommands, and how it starts and ends."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from importlib import import_module
@@ -26,8 +27,8 @@ COMMAND_MODULES = {
 }
 
 
-class _Commands(TyperGroup):
-    """Opens a room when it is asked for: serve need not wait for what draws tables."""
+class _LazyCommands(TyperGroup):
+    """Imports the module of a command on use, so that serve does not wait for table drawing."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMAND_MODULES)
@@ -35,23 +36,23 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMAND_MODULES:
             return None
-        room = import_module(f"gleanery.cli.{COMMAND_MODULES[cmd_name]}")
-        return get_group(room.app).commands[cmd_name]
+        module = import_module(f"gleanery.cli.{COMMAND_MODULES[cmd_name]}")
+        return get_group(module.app).commands[cmd_name]
 
 
 app = typer.Typer(
     name="gleanery",
-    cls=_Commands,
+    cls=_LazyCommands,
     help="A self-hosted data service for web scraping.\n\n"
-    "Every option is also an environment variable, GLEANERY_…, as shown beside it.",
+    "Every option is also an environment variable; the help of a command shows its name.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
-def _tell_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(__version__)
         raise typer.Exit
 
@@ -60,24 +61,38 @@ def _tell_version(wanted: bool) -> None:
 def gleanery(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version),
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
     ] = False,
 ) -> None:
-    """What comes before a command's name."""
+    """Options before the name of a command."""
 
 
 def main() -> None:
-    """The command; what the user must mend is one sentence, not a traceback."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # leave in order, as on Ctrl-C
+    """Run the command. An error that the user can fix is one sentence, not a traceback."""
+    _replace_closed_streams()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # unwind the stack, as Ctrl-C does
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         app()
     except (SettingsError, GleaneryError, OSError) as error:
-        typer.echo(f"gleanery: {_words_of(error)}", err=True)
+        typer.echo(f"gleanery: {_message(error)}", err=True)
         sys.exit(2)
 
 
-def _words_of(error: Exception) -> str:
+def _replace_closed_streams() -> None:
+    """Open the null device for each standard stream that the caller has closed.
+
+    Python sets such a stream to None. The null device also takes its file descriptor, which a
+    database file or a socket would get otherwise.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+
+
+def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)

@@ -7,87 +7,87 @@ from typing import Annotated
 
 import typer
 
-from gleanery.admin import backup
-from gleanery.cli.database import must_exist, with_database
-from gleanery.cli.options import DEFAULT, Blobs, Data, DatabaseUrl, option, secret_key
-from gleanery.cli.terminal import bars, counted
+from gleanery.admin import backup, restore
+from gleanery.admin.backup import Backup
+from gleanery.admin.restore import Restored
+from gleanery.cli.database import require_sqlite_file, with_database
+from gleanery.cli.options import option, settings_options
+from gleanery.cli.terminal import pluralize, progress_bars
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
-from gleanery.storage.maintenance import restore
+from gleanery.storage.maintenance import restore as restored_database
 from gleanery.values import timestamps
 
 app = typer.Typer()
 
 
 @app.command("backup")
+@settings_options("data", "blobs", "database")
 def backup_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup to make.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Backup to create.")],
+    settings: Settings,
     with_key: Annotated[
-        bool, option("with-key", "Put the secret key in, too; then keep the backup secret.")
+        bool, option("with-key", "Include the secret key; then keep the backup secret.")
     ] = False,
-    data: Data = DEFAULT.data,
-    blobs: Blobs = None,
-    database: DatabaseUrl = None,
 ) -> None:
-    """Copy the embedded database and its files into one FILE, while the service runs."""
-    if database is not None:
-        raise SettingsError(
-            "gleanery backup copies the embedded database. For PostgreSQL use pg_dump, or what "
-            "you back it up with; docs/how-to/back-up-and-restore.md says what else to do"
-        )
-    settings = Settings(data=data, blobs=blobs, secret_key=secret_key()).check()
-    must_exist(settings)
-    with bars() as begin:
-        made = backup.make(settings, file, with_key, begin)
-    files = "no files: the bucket keeps them" if made.files is None else counted(made.files, "file")
-    typer.echo(f"{file} holds the database and {files}.")
+    """Copy the SQLite database and its files into FILE while the service runs."""
+    _check_sqlite(settings, "use pg_dump; see docs/how-to/back-up-and-restore.md")
+    require_sqlite_file(settings)
+    with progress_bars() as progress:
+        made = backup.make(settings, file, with_key, progress)
+    _print_contents(str(file), "the database", made)
     if not with_key:
         typer.echo(
-            f"The secret key {made.key} is not in it: without that, cookie and local-storage "
-            "values can't be read again. Keep a copy of it elsewhere."
+            f"It does not contain the secret key {made.key}. Keep a copy of the key elsewhere: "
+            "without it, cookie and local-storage values cannot be decrypted."
         )
-    _tell_of_lost(made.lost)
 
 
 @app.command("restore")
+@settings_options("data", "blobs", "database")
 def restore_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
-    data: Data = DEFAULT.data,
-    blobs: Blobs = None,
-    database: DatabaseUrl = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Backup to restore.")],
+    settings: Settings,
 ) -> None:
-    """Put a backup in place, in a folder without a database. Clients are sent everything again."""
-    if database is not None:
-        raise SettingsError(
-            "gleanery restore is for the embedded database. For PostgreSQL use pg_restore, and "
-            "then gleanery restored"
-        )
-    settings = Settings(data=data, blobs=blobs, secret_key=secret_key()).check()
-    with bars() as begin:
-        done = backup.restore(settings, file, begin)
-    files = "no files" if done.files is None else counted(done.files, "file")
-    typer.echo(f"{data} holds the database with {counted(done.outputs, 'output')}, and {files}.")
-    if not done.has_key:
+    """Restore a backup into a folder without a database. Clients then sync everything again."""
+    _check_sqlite(settings, "use pg_restore, and then gleanery restored")
+    with progress_bars() as progress:
+        restored = restore.restore(settings, file, progress)
+    database = f"the database with {pluralize(restored.outputs, 'output')}"
+    _print_contents(str(settings.data), database, restored)
+    if not restored.has_key:
         typer.echo(
-            f"Put the secret key {done.key} into {settings.key_file}; if it is lost, gleanery keys "
-            "forget removes the values that only it could open."
+            f"Write the secret key {restored.key} to {settings.key_file}. If it is lost, gleanery "
+            "keys forget removes the values that need it."
         )
-    _tell_of_lost(done.lost)
-
-
-def _tell_of_lost(keys: list[str]) -> None:
-    if keys:
-        typer.echo(f"The bytes of these files were lost or damaged before: {' '.join(keys)}")
 
 
 @app.command("restored")
-def restored_command(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None:
-    """Tell a database that something else has restored it; gleanery restore does so by itself.
+@settings_options("data", "database")
+def restored_command(settings: Settings) -> None:
+    """Prepare a database that another tool has restored; gleanery restore does this itself.
 
-    Run it before the service is started: then no client takes new changes for ones it has seen.
+    Run it before the service starts. It makes every client sync again.
     """
-    with bars() as begin:
-        sent = with_database(
-            data, database, lambda db: restore.begin_anew(db, timestamps.now, begin)
+    with progress_bars() as progress:
+        count = with_database(
+            settings,
+            lambda database: restored_database.complete_restore(database, timestamps.now, progress),
         )
-    typer.echo(f"{counted(sent, 'output')} will be sent again.")
+    typer.echo(f"Clients will receive {pluralize(count, 'output')} again.")
+
+
+def _check_sqlite(settings: Settings, advice: str) -> None:
+    if settings.database is not None:
+        raise SettingsError(f"This command is for SQLite only. For PostgreSQL, {advice}")
+    settings.check()
+
+
+def _print_contents(holder: str, database: str, contents: Backup | Restored) -> None:
+    files = "no files (they are in a bucket)"
+    if contents.files is not None:
+        files = pluralize(contents.files, "file")
+    typer.echo(f"{holder} contains {database} and {files}.")
+    if contents.lost:
+        lost = " ".join(contents.lost)
+        typer.echo(f"The blobs of these files were already lost or damaged: {lost}")

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
 from gleanery.admin import demo
-from gleanery.cli.options import DEFAULT, Port, option
+from gleanery.cli.options import option, settings_options
+from gleanery.cli.terminal import progress_bars
+from gleanery.serve import bound, prepare, serve_on
+from gleanery.settings import Settings
 
 app = typer.Typer()
 
 
 @app.command("demo")
+@settings_options("port")
 def demo_command(
+    settings: Settings,
     data: Annotated[
-        Path | None, option("data", "Keep the sample here; without it nothing is kept.")
+        Path | None, option("data", "Folder for the sample; without it the sample is not kept.")
     ] = None,
-    port: Port = DEFAULT.port,
 ) -> None:
-    """Run the service over a generated sample organization and print lines to try."""
-    demo.run(data, port)
+    """Run the service with a sample organization, and print a token and commands to try."""
+    with ExitStack() as stack:
+        if data is None:
+            data = Path(stack.enter_context(TemporaryDirectory(prefix="gleanery-demo-")))
+        _run(Settings(data=data, port=settings.port, log_level="warning").check())
+
+
+def _run(settings: Settings) -> None:
+    listener, settings = bound(settings)
+    is_new = not settings.sqlite_file.exists()
+    asyncio.run(prepare(settings))
+    with progress_bars() as progress:
+        token = asyncio.run(demo.create_token(settings, is_new, progress))
+    typer.echo(demo.introduction(settings.address, token))
+    serve_on(listener, settings)

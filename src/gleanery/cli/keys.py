@@ -1,25 +1,24 @@
-"""``gleanery keys``: list, change and give up the keys that values are encrypted with."""
+"""``gleanery keys``: list, rotate and forget the keys that encrypt session values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
 
 from gleanery.admin import key_rotation
-from gleanery.cli.database import where, with_database
-from gleanery.cli.options import DEFAULT, Data, DatabaseUrl, option
-from gleanery.cli.terminal import bars, show
+from gleanery.cli.database import with_database
+from gleanery.cli.options import option, settings_options
+from gleanery.cli.terminal import print_table, progress_bars
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine
 
 app = typer.Typer()
 keys_app = typer.Typer(
-    help="List, change and give up the keys that cookie and local-storage values are encrypted with.",
+    help="List, rotate and forget the keys that encrypt cookie and local-storage values.",
     no_args_is_help=True,
 )
 app.add_typer(keys_app, name="keys")
@@ -28,55 +27,58 @@ T = TypeVar("T")
 
 
 @keys_app.command("list")
-def list_keys(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None:
-    """List the keys by their fingerprints, with how many values each has encrypted."""
+@settings_options("data", "database")
+def list_keys(settings: Settings) -> None:
+    """List the keys by fingerprint, with the number of values that each has encrypted."""
     table = Table("Key", "Values", "State", box=None)
-    for key in _with_keys(data, database, key_rotation.list_keys):
-        states = ["missing", "at hand"][key.is_at_hand] + (", encrypts" if key.encrypts else "")
-        table.add_row(key.fingerprint, str(key.values), states)
-    show(table)
+    for key in _with_database(settings, key_rotation.list_keys):
+        table.add_row(key.fingerprint, str(key.values), _state(key))
+    print_table(table)
+
+
+def _state(key: key_rotation.ListedKey) -> str:
+    return ("available" if key.is_available else "missing") + (", active" if key.is_active else "")
 
 
 @keys_app.command("rotate")
-def rotate_keys(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None:
-    """Seal every value with a new key, while the service runs; the old one is then not needed.
+@settings_options("data", "database")
+def rotate_keys(settings: Settings) -> None:
+    """Encrypt every value with a new key while the service runs.
 
-    The embedded database's secret.key is changed by this. Where GLEANERY_SECRET_KEY holds the
-    key, put a new one in front of it on every node first, and take the old one away afterwards.
+    With SQLite, this replaces the key in secret.key. If GLEANERY_SECRET_KEY holds the key, first
+    put a new key in front of it on every node, and remove the old key afterwards.
     """
-    with bars() as begin:
-        done = _with_keys(data, database, partial(key_rotation.rotate, begin=begin))
-    typer.echo(
-        f"{done.values} values are encrypted anew; all that opens is under the key {done.key}."
-    )
+    with progress_bars() as progress:
+        done = _with_database(settings, partial(key_rotation.rotate, progress=progress))
+    typer.echo(f"Encrypted {done.values} values again; the active key is {done.key}.")
     if done.broken:
         typer.echo(
-            f"{done.broken} values open with no key at hand and are as they were: gleanery keys "
-            "list shows which keys are missing, gleanery keys forget removes the values"
+            f"{done.broken} values cannot be decrypted with the available keys and are unchanged. "
+            "gleanery keys list shows the missing keys; gleanery keys forget removes the values."
         )
     if not done.is_file:
-        typer.echo("Take the old key out of GLEANERY_SECRET_KEY, on one node after the other.")
+        typer.echo("Remove the old key from GLEANERY_SECRET_KEY, on one node after the other.")
 
 
 @keys_app.command("forget")
+@settings_options("data", "database")
 def forget_keys(
-    yes: Annotated[bool, option("yes", "Don't ask.")] = False,
-    data: Data = DEFAULT.data,
-    database: DatabaseUrl = None,
+    settings: Settings, yes: Annotated[bool, option("yes", "Do not ask.")] = False
 ) -> None:
-    """Give up keys that are lost: remove the values that no key at hand opens."""
-    count = _with_keys(data, database, key_rotation.count_lost)
-    typer.echo(f"{count} cookie and local-storage values open with no key at hand.", err=True)
+    """Remove the values that no available key can decrypt, because their key is lost."""
+    count = _with_database(settings, key_rotation.count_lost)
+    typer.echo(
+        f"{count} cookie and local-storage values cannot be decrypted with the available keys.",
+        err=True,
+    )
     if not yes:
-        typer.confirm("Remove them and go on with the key at hand, or a new one?", abort=True)
-    forgotten = _with_keys(data, database, key_rotation.forget_lost)
-    typer.echo(f"{forgotten} values are removed; everything that is left opens.")
+        typer.confirm("Remove them and continue with the available key or a new one?", abort=True)
+    removed = _with_database(settings, key_rotation.forget_lost)
+    typer.echo(f"Removed {removed} values; all other values can be decrypted.")
 
 
-def _with_keys(
-    data: Path,
-    url: str | None,
-    work: Callable[[Settings, Engine], Coroutine[Any, Any, T]],
+def _with_database(
+    settings: Settings, work: Callable[[Settings, Engine], Coroutine[Any, Any, T]]
 ) -> T:
-    settings = where(data, url).check()
-    return with_database(data, url, lambda database: work(settings, database))
+    settings.check()
+    return with_database(settings, partial(work, settings))

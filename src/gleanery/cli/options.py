@@ -1,36 +1,70 @@
-"""The options that several commands share, each also an environment variable."""
+"""Options of the commands: made from the settings table, each also an environment variable."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
 from typing import Annotated, Any
 
 import typer
 
-from gleanery.settings import Settings
+from gleanery.settings import Setting, Settings, table
 
-DEFAULT = Settings()
+Command = Callable[..., None]
 
 
-def option(name: str, words: str) -> Any:
-    return typer.Option(
-        f"--{name}", envvar=f"GLEANERY_{name.upper().replace('-', '_')}", help=words
+def option(name: str, help_: str) -> Any:
+    """Declare an option that belongs to one command and is not a setting."""
+    variable = f"GLEANERY_{name.upper().replace('-', '_')}"
+    return typer.Option(f"--{name}", envvar=variable, help=help_)
+
+
+def settings_options(*names: str) -> Callable[[Command], Command]:
+    """Give a command an option for each named setting; it receives them as ``settings``."""
+    by_name = {row.name: row for row in table()}
+    rows = [by_name[name] for name in names]
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def run(**values: Any) -> None:
+            chosen = {row.name: values.pop(row.name) for row in rows}
+            command(settings=Settings(**chosen, secret_key=secret_key()), **values)
+
+        run.__signature__ = _signature(command, rows)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def all_settings_options() -> Callable[[Command], Command]:
+    """Give a command an option for every setting that has one."""
+    return settings_options(*(row.name for row in table() if row.has_option))
+
+
+def _signature(command: Command, rows: list[Setting]) -> Any:
+    """Signature that Typer reads: the command's own parameters, then the settings."""
+    own = signature(command, eval_str=True)
+    parameters = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for parameter in own.parameters.values()
+        if parameter.name != "settings"
+    ]
+    return own.replace(parameters=[*parameters, *map(_parameter, rows)])
+
+
+def _parameter(row: Setting) -> Parameter:
+    rule = f" Must be {row.check.rule}." if row.check is not None else ""
+    declaration = typer.Option(row.option, envvar=row.variable, help=row.help + rule)
+    return Parameter(
+        row.name,
+        Parameter.KEYWORD_ONLY,
+        default=row.default,
+        annotation=Annotated[row.type, declaration],
     )
 
 
-Data = Annotated[Path, option("data", "Folder of the embedded database and its secret key.")]
-DatabaseUrl = Annotated[
-    str | None, option("database", "postgresql://… to use PostgreSQL instead of the embedded one.")
-]
-Blobs = Annotated[
-    str | None,
-    option("blobs", "Folder, or s3://bucket/prefix, for files; a folder under --data else."),
-]
-Host = Annotated[str, option("host", "Address to listen on.")]
-Port = Annotated[int, option("port", "Port to listen on; 0 takes a free one.")]
-
-
 def secret_key() -> str | None:
-    """A variable and no flag: a flag would show it to everyone who lists processes."""
+    """Read the key from the environment: an option would show it in the process list."""
     return os.environ.get("GLEANERY_SECRET_KEY") or None

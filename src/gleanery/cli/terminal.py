@@ -1,4 +1,4 @@
-"""What a terminal shows: tables, progress on long work, and how many there are of something."""
+"""Terminal output: tables, progress bars and counts."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gleanery.observability.progress import Begin, Tell
+from gleanery.observability.progress import Advance, StartProgress
+
+_PIPE_WIDTH = 200
 
 
 @contextmanager
-def bars() -> Iterator[Begin]:
-    """Progress on standard error, if a person is looking."""
+def progress_bars() -> Iterator[StartProgress]:
+    """Show progress bars on standard error, if that is a terminal."""
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
 
-        def begin(words: str, total: int) -> Tell:
-            return partial(bars.advance, bars.add_task(words, total=total))
+        def start(description: str, total: int) -> Advance:
+            return partial(bars.advance, bars.add_task(description, total=total))
 
-        yield begin
-
-
-def show(table: Table) -> None:
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+        yield start
 
 
-def counted(number: int, what: str) -> str:
-    """As "1 file", "2 files"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def print_table(table: Table) -> None:
+    Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(table)
+
+
+def pluralize(count: int, noun: str) -> str:
+    """Return a count with its noun, such as "1 file" or "2 files"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

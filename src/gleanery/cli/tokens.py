@@ -1,4 +1,4 @@
-"""``gleanery token``: make, list and revoke the tokens that clients use."""
+"""``gleanery token``: create, list and revoke access tokens."""
 
 from __future__ import annotations
 
@@ -10,90 +10,96 @@ from rich.table import Table
 from rich.text import Text
 
 from gleanery.cli.database import with_database
-from gleanery.cli.options import DEFAULT, Data, DatabaseUrl, option
-from gleanery.cli.terminal import show
+from gleanery.cli.options import option, settings_options
+from gleanery.cli.terminal import print_table
 from gleanery.errors import SettingsError
 from gleanery.security import tokens
+from gleanery.settings import Settings
 from gleanery.storage import organizations
 from gleanery.storage.database import Engine
 from gleanery.values import timestamps
 
 app = typer.Typer()
-token_app = typer.Typer(
-    help="Make, list and revoke the tokens that clients use.", no_args_is_help=True
-)
+token_app = typer.Typer(help="Create, list and revoke access tokens.", no_args_is_help=True)
 app.add_typer(token_app, name="token")
 
 _LIFETIME = re.compile(r"([1-9][0-9]{0,11})([smhd])")
-_LONGEST_LIFE = 100 * 365 * 86400
+_MAX_LIFETIME = 100 * 365 * 86400
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DEFAULT_SCOPES = ",".join(scope for scope in tokens.SCOPES if scope in tokens.DEFAULT_SCOPES)
 
 
 @token_app.command("create")
+@settings_options("data", "database")
 def create_token(
-    organization: Annotated[str, option("organization", "Name; made if it is new.")],
+    organization: Annotated[
+        str, option("organization", "Name of the organization; a new one is created.")
+    ],
+    settings: Settings,
     scopes: Annotated[
-        str, option("scopes", f"Comma-separated, of: {', '.join(tokens.SCOPES)}.")
-    ] = ",".join(scope for scope in tokens.SCOPES if scope in tokens.DEFAULT_SCOPES),
+        str, option("scopes", f"Scopes, separated by commas: {', '.join(tokens.SCOPES)}.")
+    ] = _DEFAULT_SCOPES,
     expires_in: Annotated[
-        str | None, option("expires-in", "Lifetime, such as 12h or 90d; without it, no end.")
+        str | None,
+        option("expires-in", "Lifetime, such as 12h or 90d; without it the token does not expire."),
     ] = None,
-    data: Data = DEFAULT.data,
-    database: DatabaseUrl = None,
 ) -> None:
-    """Print a new token, alone on standard output. It is shown this once and stored nowhere."""
+    """Print a new token, alone on standard output. It is shown once and only its hash is stored."""
     now = timestamps.now()
-    chosen, expires = _scopes(scopes), _expiry(expires_in, now)
+    granted, expires = _parse_scopes(scopes), _expiry(expires_in, now)
     if not organization.strip() or len(organization) > 200 or "\0" in organization:
         raise SettingsError("--organization must be a name of 1 to 200 characters")
 
-    async def work(database: Engine) -> str:
-        return await organizations.create_token(database, organization, chosen, now, expires)
+    async def create(database: Engine) -> str:
+        return await organizations.create_token(database, organization, granted, now, expires)
 
-    typer.echo(with_database(data, database, work, create=True))
+    typer.echo(with_database(settings, create, create=True))
 
 
 @token_app.command("list")
-def list_tokens(data: Data = DEFAULT.data, database: DatabaseUrl = None) -> None:
-    """List all tokens: their numbers and what they allow, never the tokens themselves."""
+@settings_options("data", "database")
+def list_tokens(settings: Settings) -> None:
+    """List all tokens with their ids and scopes; never the tokens themselves."""
     table = Table("ID", "Organization", "Scopes", "Created", "Expires", "State", box=None)
     now = timestamps.now()
-    for token in with_database(data, database, organizations.list_tokens):
-        expired = token.expires is not None and token.expires <= now
+    for token in with_database(settings, organizations.list_tokens):
+        expired = token.expires_at is not None and token.expires_at <= now
         table.add_row(
             str(token.id),
             Text(token.organization),
             ",".join(token.scopes),
-            timestamps.render_moment(token.created),
-            timestamps.render_moment(token.expires) if token.expires is not None else "never",
-            "revoked" if token.revoked else "expired" if expired else "valid",
+            timestamps.render_microseconds(token.created_at),
+            timestamps.render_microseconds(token.expires_at)
+            if token.expires_at is not None
+            else "never",
+            "revoked" if token.revoked_at else "expired" if expired else "valid",
         )
-    show(table)
+    print_table(table)
 
 
 @token_app.command("revoke")
+@settings_options("data", "database")
 def revoke_token(
     token_id: Annotated[
-        int, typer.Argument(metavar="ID", help="As token list shows it.", min=1, max=2**63 - 1)
+        int, typer.Argument(metavar="ID", help="Id in token list.", min=1, max=2**63 - 1)
     ],
-    data: Data = DEFAULT.data,
-    database: DatabaseUrl = None,
+    settings: Settings,
 ) -> None:
-    """Make a token worthless, on every node within seconds."""
+    """Revoke a token. Every node rejects it within seconds."""
     now = timestamps.now()
-    with_database(data, database, lambda db: organizations.revoke_token(db, token_id, now))
+    with_database(settings, lambda database: organizations.revoke_token(database, token_id, now))
     typer.echo(f"Token {token_id} is revoked.")
 
 
-def _scopes(text: str) -> frozenset[str]:
-    chosen = frozenset(part.strip() for part in text.split(",") if part.strip())
-    unknown = sorted(chosen - tokens.SCOPES.keys())
-    if unknown or not chosen:
+def _parse_scopes(text: str) -> frozenset[str]:
+    scopes = frozenset(part.strip() for part in text.split(",") if part.strip())
+    unknown = sorted(scopes - tokens.SCOPES.keys())
+    if unknown or not scopes:
         raise SettingsError(
             f"--scopes must be one or more of {', '.join(tokens.SCOPES)}"
             + (f"; not {', '.join(unknown)}" if unknown else "")
         )
-    return chosen
+    return scopes
 
 
 def _expiry(text: str | None, now: int) -> int | None:
@@ -103,6 +109,6 @@ def _expiry(text: str | None, now: int) -> int | None:
     if match is None:
         raise SettingsError("--expires-in must be a number and s, m, h or d, such as 12h or 90d")
     seconds = int(match[1]) * _UNITS[match[2]]
-    if seconds > _LONGEST_LIFE:
-        raise SettingsError("--expires-in may be 100 years at most; leave it out for no end")
+    if seconds > _MAX_LIFETIME:
+        raise SettingsError("--expires-in must be at most 100 years; omit it for no expiry")
     return now + seconds * timestamps.SECOND

@@ -1,1 +1,1 @@
-"""Wire types: the bodies and queries that clients send, and the responses that they receive."""
+"""Wire types: bodies and queries of requests, and responses."""

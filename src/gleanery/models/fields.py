@@ -1,4 +1,4 @@
-"""The kinds of value that a client may write: how each is checked, and its JSON Schema."""
+"""Types of the values in requests: their validation and their JSON Schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_EXPIRY = -1
 
 
 def as_validation_error(type_: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The check, its ValueError told to the caller as a fault of a stable type."""
+    """Wrap a check, so that its ValueError becomes a validation error of this type."""
 
     def validate(value: Any) -> Any:
         try:
@@ -40,9 +40,9 @@ def _matching(pattern: str, reason: str) -> Callable[[str], str]:
 
 
 def _whole_number(value: str) -> int:
-    """ASCII digits only: Python's int() also takes signs, underscores and other scripts."""
+    """Parse ASCII digits. Python's int() also accepts signs, underscores and other scripts."""
     if not re.fullmatch(r"0|[1-9][0-9]{0,18}", value):
-        raise ValueError("expected a whole number in plain digits, not above 2^63-1")
+        raise ValueError("expected a whole number in digits, at most 2^63-1")
     return int(value)
 
 
@@ -51,7 +51,7 @@ def _integral(value: Any) -> Any:
 
 
 def _expiry(value: Any) -> int | None:
-    """Seconds since 1970 of a date-time or of a number of seconds; None for -1 and for absent."""
+    """Return seconds since 1970 from a date-time or a number; None for no expiry."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -60,7 +60,7 @@ def _expiry(value: Any) -> int | None:
         return timestamps.parse(value) // timestamps.SECOND
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise ValueError("expected an ISO 8601 date-time or whole seconds since 1970")
-    if not _NO_EXPIRY <= value <= timestamps.LAST:
+    if not _NO_EXPIRY <= value <= timestamps.MAX_SECONDS:
         raise ValueError("expected seconds since 1970, or -1 for no expiry")
     return None if value == _NO_EXPIRY else int(value)
 
@@ -76,24 +76,26 @@ def _schema(**extra: Any) -> Any:
     return Field(json_schema_extra=extra)
 
 
-# No NUL: PostgreSQL's text can't hold one.
+# No NUL, which PostgreSQL cannot store in text.
 _TEXT = r"^[^\x00]*$"
-# A line break would end the header that a browser makes of it.
+# No line break, which would end the header that contains the text.
 _HEADER_TEXT = r"^[^\x00\r\n]*$"
-# A group or job is also a path segment: no slash, no control character, not "." or "..".
+# A name is also a path segment: no slash, no control character, not "." or "..".
 _NAME = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/]{1,200}$"
 FILE_ID = r"^[0-9a-f]{32}$"
-check_name = _matching(_NAME, "expected 1 to 200 characters, no slash or control, not . or ..")
+check_name = _matching(
+    _NAME, "expected 1 to 200 characters, without slashes and control characters, not . or .."
+)
 
 Text = Annotated[
     str,
-    AfterValidator(as_validation_error("text", _matching(_TEXT, "may not hold a NUL"))),
+    AfterValidator(as_validation_error("text", _matching(_TEXT, "must not contain NUL"))),
     _schema(pattern=_TEXT),
 ]
 HeaderText = Annotated[
     str,
     AfterValidator(
-        as_validation_error("text", _matching(_HEADER_TEXT, "may not hold NUL, CR or LF"))
+        as_validation_error("text", _matching(_HEADER_TEXT, "must not contain NUL, CR or LF"))
     ),
     _schema(pattern=_HEADER_TEXT),
 ]
@@ -105,7 +107,9 @@ Name = Annotated[
 FileId = Annotated[
     str,
     AfterValidator(
-        as_validation_error("file_id", _matching(FILE_ID, "expected 32 digits and letters a to f"))
+        as_validation_error(
+            "file_id", _matching(FILE_ID, "expected 32 hexadecimal digits in lower case")
+        )
     ),
     _schema(pattern=FILE_ID),
 ]
@@ -115,8 +119,8 @@ Domain = Annotated[
     WithJsonSchema(
         {
             "type": "string",
-            "maxLength": hostnames.LONGEST,
-            "anyOf": [{"pattern": hostnames.DOMAIN}, {"format": "idn-hostname"}],
+            "maxLength": hostnames.MAX_LENGTH,
+            "anyOf": [{"pattern": hostnames.DOMAIN_PATTERN}, {"format": "idn-hostname"}],
         }
     ),
 ]
@@ -127,7 +131,7 @@ Expiry = Annotated[
         {
             "anyOf": [
                 {"type": "string", "format": "date-time"},
-                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": timestamps.LAST},
+                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": timestamps.MAX_SECONDS},
                 {"type": "null"},
             ]
         }
@@ -140,10 +144,10 @@ Moment = Annotated[
         {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
     ),
 ]
-# In JSON 7.0 is an integer as much as 7 is.
+# In JSON, 7.0 is an integer like 7.
 GroupNumber = Annotated[int, Field(ge=0, le=LARGEST_CURSOR), BeforeValidator(_integral)]
 Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(_integral)]
-AskedGroupNumber = Annotated[
+QueryGroupNumber = Annotated[
     int,
     Field(ge=0, le=LARGEST_CURSOR),
     BeforeValidator(as_validation_error("whole_number", _whole_number)),
@@ -152,5 +156,5 @@ WholeNumber = Annotated[int, BeforeValidator(as_validation_error("whole_number",
 Region = Annotated[
     str,
     AfterValidator(as_validation_error("region", _region)),
-    _schema(pattern=countries.REGION_FORM),
+    _schema(pattern=countries.REGION_PATTERN),
 ]

@@ -1,6 +1,6 @@
-"""What clients send: bodies and queries, which give the OpenAPI document their schemas.
+"""Bodies and queries of requests, as strict pydantic models.
 
-They are pydantic models, strict, so that every fault has its place and name.
+The models give each validation error its location and type, and the OpenAPI document its schemas.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from gleanery.models.fields import (
     LARGEST_CURSOR,
     LONGEST_NAME,
-    AskedGroupNumber,
     Days,
     Domain,
     Expiry,
@@ -22,6 +21,7 @@ from gleanery.models.fields import (
     HeaderText,
     Moment,
     Name,
+    QueryGroupNumber,
     Region,
     Text,
     WholeNumber,
@@ -32,7 +32,7 @@ from gleanery.values import countries
 
 
 class Input(BaseModel):
-    """What a client sends: strict types, unknown members ignored."""
+    """Base of all inputs: strict types; unknown members are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, defer_build=True)
 
@@ -41,87 +41,90 @@ class Input(BaseModel):
 
 
 class CookieIn(Input):
-    """A cookie as a client hands it over. Only domain, name and value must be there."""
+    """Cookie to store. Only domain, name and value are required."""
 
-    domain: Domain = Field(description="Host; a leading dot means its subdomains too.")
+    domain: Domain = Field(description="Host. A leading dot includes its subdomains.")
     name: HeaderText
     value: HeaderText
     secure: bool | None = None
     http_only: bool | None = None
     expires: Expiry = Field(
-        default=None, description="Date-time, or epoch seconds; absent or -1: a session cookie."
+        default=None,
+        description="Date-time or epoch seconds. Without it, or with -1, a session cookie.",
     )
     path: HeaderText | None = None
 
 
 class LocalStorageIn(Input):
-    """A local-storage entry as a client hands it over."""
+    """Local-storage entry to store."""
 
     domain: Domain
     key: Text
     value: Text
     group_id: GroupNumber | None = Field(
         default=None,
-        description="The number of the group that it is for; absent or 0: for every group.",
+        description="`id` of the group that uses the entry. Without it, or with 0, every group.",
     )
-    path: Text | None = Field(default=None, description="/ if absent.")
-    expires: Expiry = Field(default=None, description="Date-time, or epoch seconds; absent: never.")
+    path: Text | None = Field(default=None, description="Default: /.")
+    expires: Expiry = Field(
+        default=None, description="Date-time or epoch seconds. Without it, never."
+    )
 
 
 class DomainQuery(Input):
-    """The one filter of the two lists."""
+    """Filter of cookies."""
 
     domain: Domain | None = Field(
-        default=None, description="Keep what a page on this host would see (RFC 6265 domain-match)."
+        default=None,
+        description="Only the records that a page on this host sees (RFC 6265 domain-match).",
     )
 
 
 class LocalStorageQuery(DomainQuery):
-    """The filters of the list of entries."""
+    """Filters of local-storage entries."""
 
-    for_group: AskedGroupNumber | None = Field(
+    for_group: QueryGroupNumber | None = Field(
         default=None,
-        description="Keep what a scraper of the group of this number uses: its own and group 0's.",
+        description="Only the entries that the group with this `id` uses: its own, and those of "
+        "group 0.",
     )
 
 
 class CookieDeletion(Input):
-    """Which cookies to remove."""
+    """Cookies to delete."""
 
-    domain: Domain = Field(description="Exactly this domain, with its leading dot if it has one.")
-    name: HeaderText | None = Field(default=None, description="Only the cookies of this name.")
+    domain: Domain = Field(description="Exact domain, including a leading dot.")
+    name: HeaderText | None = Field(default=None, description="Only the cookies with this name.")
 
 
 class LocalStorageDeletion(Input):
-    """Which entries to remove."""
+    """Local-storage entries to delete."""
 
-    domain: Domain = Field(description="Exactly this domain, with its leading dot if it has one.")
-    key: Text | None = Field(default=None, description="Only the entries of this key.")
+    domain: Domain = Field(description="Exact domain, including a leading dot.")
+    key: Text | None = Field(default=None, description="Only the entries with this key.")
 
 
 # --- reviews ------------------------------------------------------------------------------------
 
 
 class ReviewIn(Input):
-    """A reviewer's word on a job's outputs."""
+    """Review of a job's outputs."""
 
     job_id: Name
     status: ReviewStatus
-    comment: Text | None = Field(default=None, description="Empty if absent.")
+    comment: Text | None = Field(default=None, description="Default: empty.")
 
 
 class ReviewQuery(Input):
-    """The latest reviews, or all that there ever were."""
+    """Choice between the latest reviews and all reviews."""
 
     history: Literal["true", "false"] = Field(
         default="false",
-        description="true: every review, newest first, in pages; the Link header has the next.",
+        description="true: all reviews in pages, newest first. The Link header has the next page.",
     )
-    limit: WholeNumber = Field(
-        default=100, ge=1, le=1000, description="Size of a page of the history."
-    )
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size of the history.")
     cursor: WholeNumber = Field(
-        default=LARGEST_CURSOR, ge=0, le=LARGEST_CURSOR, description="As the Link header has it."
+        default=LARGEST_CURSOR, ge=0, le=LARGEST_CURSOR, description="Cursor from the Link header."
     )
 
 
@@ -130,12 +133,12 @@ class ReviewQuery(Input):
 
 def _member_names(names: list[str]) -> list[str]:
     if len(set(names)) != len(names):
-        raise ValueError("names a member twice")
+        raise ValueError("must not contain a name twice")
     return names
 
 
 class GroupSettings(Input):
-    """What can be set of a group; what is left out is not set any more."""
+    """Settings of a group. A missing setting is reset."""
 
     display_name: Text | None = Field(default=None, max_length=LONGEST_NAME)
     key_fields: (
@@ -145,43 +148,43 @@ class GroupSettings(Input):
         default=None,
         min_length=1,
         max_length=16,
-        description="The members of data that make an output's key, unless it brings a key.",
+        description="Members of data that make the key of an output without `key`.",
         json_schema_extra={"uniqueItems": True},
     )
     schema_: dict[str, Any] | None = Field(
         default=None,
         alias="schema",
-        description="A JSON Schema (2020-12) that the data of every new output must meet.",
+        description="JSON Schema (2020-12) that the data of every stored output must meet.",
     )
     retain_days: Days | None = Field(
         default=None,
-        description="Outputs that no scraper has seen for so long are removed.",
+        description="Days after which an output is deleted that no scraper has sent again.",
     )
 
 
 class GroupsQuery(Input):
-    """A page of the organization's groups."""
+    """Page of the organization's groups."""
 
-    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Size of a page.")
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
     cursor: WholeNumber = Field(
         default=0,
         ge=0,
         le=LARGEST_CURSOR,
-        description="The groups after this `id`; the Link header has the next page.",
+        description="Only the groups after this `id`. The Link header has the next page.",
     )
 
 
 # --- outputs ------------------------------------------------------------------------------------
 
 
-def _some_file(file: FileIn) -> FileIn:
+def _check_file(file: FileIn) -> FileIn:
     if file.id is None and file.source_url is None and file.file_url is None:
-        raise ValueError("names no file: give the id of an uploaded one, or a file_url")
+        raise ValueError("refers to no file: give the id of an uploaded file, or a file_url")
     return file
 
 
 class FileIn(Input):
-    """A file that an output names: one that was uploaded, by its `id`, or one kept elsewhere."""
+    """File of an output: an uploaded file by its `id`, or a file that is stored elsewhere."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -193,7 +196,7 @@ class FileIn(Input):
     )
 
     field: Text = Field(description="Path inside `data`, such as `attachments[0].url`.")
-    id: FileId | None = Field(default=None, description="As `POST /v1/files` answered it.")
+    id: FileId | None = Field(default=None, description="`id` in the response of `POST /v1/files`.")
     source_url: Text | None = None
     file_url: Text | None = None
     file_type: Text | None = None
@@ -201,22 +204,24 @@ class FileIn(Input):
     file_metadata: dict[str, Any] | None = None
 
 
-NamedFile = Annotated[FileIn, AfterValidator(as_validation_error("file", _some_file))]
+CheckedFile = Annotated[FileIn, AfterValidator(as_validation_error("file", _check_file))]
 
 
 class OutputIn(Input):
-    """What a scraper found at one place."""
+    """Scraped output to store."""
 
     job_id: Name
     source_url: Text
     data: dict[str, Any]
-    key: Text | None = Field(default=None, description="What makes it the same output next time.")
+    key: Text | None = Field(
+        default=None, description="Identifies the output when it is scraped again."
+    )
     tags: dict[str, Any] | None = Field(
         default=None,
-        description="country and region in here are what the filters of the same name see.",
+        description="The filters `country` and `region` use the members with these names.",
     )
-    files: Annotated[list[NamedFile], Field(max_length=200)] | None = Field(
-        default=None, description="The files that belong to it."
+    files: Annotated[list[CheckedFile], Field(max_length=200)] | None = Field(
+        default=None, description="Files of the output."
     )
 
     def checked(self) -> Output:
@@ -224,7 +229,7 @@ class OutputIn(Input):
 
 
 class Output(NamedTuple):
-    """The same, known to be in order."""
+    """Validated output."""
 
     job_id: str
     source_url: str
@@ -235,41 +240,39 @@ class Output(NamedTuple):
 
 
 class FileUpload(Input):
-    """Where an uploaded file comes from."""
+    """Source of an uploaded file."""
 
     source_url: Text = Field(
-        default="", max_length=4096, description="Address that the scraper had it from."
+        default="", max_length=4096, description="URL from which the scraper downloaded it."
     )
-    etag: Text = Field(default="", max_length=1024, description="The ETag that came with it.")
-    filename: Text = Field(
-        default="", max_length=255, description="Name under which it is to be saved."
-    )
+    etag: Text = Field(default="", max_length=1024, description="ETag of the download.")
+    filename: Text = Field(default="", max_length=255, description="File name for downloads.")
 
 
 class FileQuery(Input):
-    """Asks for a file by where it comes from."""
+    """Source of the file to find."""
 
-    source_url: Text = Field(description="As it was given with the file.")
-    etag: Text = Field(default="", description="As it was given with the file.")
+    source_url: Text = Field(description="Value from the upload.")
+    etag: Text = Field(default="", description="Value from the upload.")
 
 
 class BlobQuery(Input):
-    """What makes a link valid."""
+    """Signed parts of a link to a file."""
 
-    organization: Text = Field(description="As in the link.")
-    expires: Text = Field(description="As in the link.")
-    signature: Text = Field(description="As in the link.")
+    organization: Text = Field(description="Value from the link.")
+    expires: Text = Field(description="Value from the link.")
+    signature: Text = Field(description="Value from the link.")
 
 
 class ChangeQuery(Input):
-    """From where in the change order, how much, and how long to wait for something new."""
+    """Part of the change order to read, and the time to wait for a change."""
 
     cursor: WholeNumber = Field(
-        default=0, ge=0, le=LARGEST_CURSOR, description="What comes after this position."
+        default=0, ge=0, le=LARGEST_CURSOR, description="Only what comes after this position."
     )
-    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="How many at once.")
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
     wait: WholeNumber = Field(
-        default=0, ge=0, le=60, description="Seconds to wait if there is nothing new yet."
+        default=0, ge=0, le=60, description="Seconds to wait if there is no change yet."
     )
 
 
@@ -277,37 +280,37 @@ class ChangeQuery(Input):
 
 
 class AuditQuery(Input):
-    """From where in the log, and how much."""
+    """Part of the audit log to read."""
 
     cursor: WholeNumber = Field(
         default=0,
         ge=0,
         le=LARGEST_CURSOR,
-        description="What comes after this one; or after a moment, in microseconds since 1970.",
+        description="Only entries after this cursor, or after a time in microseconds since 1970.",
     )
-    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="How many at once.")
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
 
 
 # --- pages of outputs ---------------------------------------------------------------------------
 
 
 class OutputQuery(Input):
-    """Which outputs of a group, and how many at once."""
+    """Filters and paging of outputs."""
 
-    job_id: Text | None = Field(default=None, description="Only this root job's outputs.")
+    job_id: Text | None = Field(default=None, description="Only the outputs of this root job.")
     created_after: Moment | None = Field(
         default=None,
         description="Only outputs created or updated at or after this date or date-time.",
     )
-    url: Text | None = Field(default=None, description="Only outputs of exactly this source_url.")
+    url: Text | None = Field(default=None, description="Only outputs with exactly this source_url.")
     limit: WholeNumber = Field(default=10, ge=1, le=1000, description="Page size.")
     cursor: WholeNumber = Field(
-        default=0, ge=0, le=LARGEST_CURSOR, description="What comes after this position."
+        default=0, ge=0, le=LARGEST_CURSOR, description="Only what comes after this position."
     )
     country: Text | None = Field(
         default=None,
-        max_length=countries.LONGEST_COUNTRY,
-        description="Only outputs of this country: its name, ISO code or everyday alias.",
+        max_length=countries.MAX_COUNTRY_LENGTH,
+        description="Only outputs of this country: name, ISO code or common alias.",
     )
     region: Region | None = Field(
         default=None, description="Only outputs of this ISO 3166-2 region."

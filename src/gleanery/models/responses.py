@@ -1,4 +1,4 @@
-"""What the service answers: typed dictionaries, which give the OpenAPI document their schemas."""
+"""Responses, as typed dictionaries that give the OpenAPI document its schemas."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing_extensions import TypedDict
 
 
 class CookieOut(TypedDict):
-    """A cookie as it is listed."""
+    """Stored cookie."""
 
     name: str
     value: str
-    url: Annotated[str, Field(description="An address at which a browser would send it.")]
+    url: Annotated[str, Field(description="URL at which a browser sends the cookie.")]
     domain: str
     path: str
     expires: Annotated[int, Field(description="Epoch seconds; -1 for a session cookie.")]
@@ -24,22 +24,24 @@ class CookieOut(TypedDict):
 
 
 class LocalStorageOut(TypedDict):
-    """A local-storage entry as it is listed."""
+    """Stored local-storage entry."""
 
     organization_id: int
     domain: str
     key: str
     value: str
-    expires: Annotated[str | None, Field(description="null: never.")]
+    expires: Annotated[str | None, Field(description="null if it never expires.")]
     id: int
-    group_id: Annotated[int, Field(description="0: for every group.")]
+    group_id: Annotated[
+        int, Field(description="`id` of the group that uses it; 0 for every group.")
+    ]
     path: str
     create_date: str
     update_date: str
 
 
-class Tally(TypedDict):
-    """What became of the records of one request."""
+class WriteCounts(TypedDict):
+    """Result of a write: the number of records of each kind."""
 
     created: int
     updated: int
@@ -52,7 +54,7 @@ ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", 
 
 
 class ReviewOut(TypedDict):
-    """A review as it was given."""
+    """Review of a job."""
 
     job_id: str
     review_id: str
@@ -62,7 +64,7 @@ class ReviewOut(TypedDict):
 
 
 class JobOut(TypedDict):
-    """A job of a group, with its counts."""
+    """Job of a group, with its counts."""
 
     job_id: str
     outputs: int
@@ -71,17 +73,20 @@ class JobOut(TypedDict):
 
 
 class GroupOut(TypedDict):
-    """A group with its jobs, counts and settings."""
+    """Group with its jobs, counts and settings."""
 
     group_id: str
-    id: Annotated[int, Field(description="Its number, as local storage names it.")]
+    id: Annotated[
+        int, Field(description="Number of the group; `group_id` of local-storage entries.")
+    ]
     display_name: str | None
     outputs: int
     countries: Annotated[
-        dict[str, int], Field(description="Outputs by ISO code, or by name if unknown.")
+        dict[str, int],
+        Field(description="Number of outputs by ISO code, or by name if the country is unknown."),
     ]
     last_change: str | None
-    cursor: Annotated[int, Field(description="Where the change feed stands.")]
+    cursor: Annotated[int, Field(description="Current end of the change feed.")]
     key_fields: list[str] | None
     schema: dict[str, Any] | None
     retain_days: int | None
@@ -91,25 +96,25 @@ class GroupOut(TypedDict):
 # --- outputs, their files and their changes -------------------------------------------------------
 
 
-class StoredOutput(TypedDict):
-    """What became of one output of the batch."""
+class OutputResult(TypedDict):
+    """Result of one output of a batch."""
 
     id: int
     output_id: str
     change: Literal["created", "updated", "unchanged"]
 
 
-class IngestAnswer(Tally):
-    """The tally of a batch, and its elements one by one in the order they came."""
+class IngestResult(WriteCounts):
+    """Result of a batch: the counts, and one result per output in the order of the batch."""
 
-    results: list[StoredOutput]
+    results: list[OutputResult]
 
 
 class FileOut(TypedDict):
-    """A file that an output carries."""
+    """File of an output."""
 
     id: str
-    field: Annotated[str, Field(description="Where in data it belongs.")]
+    field: Annotated[str, Field(description="Path inside `data`.")]
     url_etag_hash: str
     blob_key: str
     blob_url: str
@@ -122,7 +127,7 @@ class FileOut(TypedDict):
 
 
 class StoredFile(TypedDict):
-    """What became of an uploaded file."""
+    """Uploaded file."""
 
     id: str
     blob_key: str
@@ -133,7 +138,7 @@ class StoredFile(TypedDict):
 
 
 class OutputOut(TypedDict):
-    """An output as clients take it out."""
+    """Stored output."""
 
     source_url: str
     data: dict[str, Any]
@@ -151,21 +156,21 @@ class OutputOut(TypedDict):
 
 
 class PageMetadata(TypedDict):
-    """Where the next page is; both null on the last page, and only there."""
+    """Link to the next page. Both members are null on the last page, and only there."""
 
     next_url: str | None
     next_cursor: int | None
 
 
 class OutputPage(TypedDict):
-    """One page of a group's outputs, in the order in which they last changed."""
+    """Page of a group's outputs, in the order of their last change."""
 
     metadata: PageMetadata
     items: list[OutputOut]
 
 
 class DeletedOutput(TypedDict):
-    """What is left of an output that was removed."""
+    """Identification of a deleted output."""
 
     id: int
     output_id: str
@@ -173,21 +178,21 @@ class DeletedOutput(TypedDict):
 
 
 class ChangeOut(TypedDict):
-    """One change: `create` if the output has not changed since, `update`, or `delete`."""
+    """One change: `create` if the output has not changed since then, `update`, or `delete`."""
 
     change: Literal["create", "update", "delete"]
     output: OutputOut | DeletedOutput
 
 
 class ChangePage(TypedDict):
-    """Some changes, oldest first, and the cursor to go on from, which is always there."""
+    """Changes, oldest first, and the cursor to continue from."""
 
     cursor: int
     changes: list[ChangeOut]
 
 
 class Deleted(TypedDict):
-    """How many records were removed."""
+    """Number of deleted records."""
 
     deleted: int
 
@@ -211,36 +216,38 @@ AuditAction = Literal[
 
 
 class AuditAbout(TypedDict, total=False):
-    """What was touched; which members there are depends on the action."""
+    """Object of an action. Its members depend on the action."""
 
-    records: Annotated[int, Field(description="How many cookies or entries.")]
+    records: Annotated[int, Field(description="Number of cookies or entries.")]
     domains: Annotated[
         list[str],
-        Field(description="Of which domains: of all, if it is absent; the first 20 that were set."),
+        Field(
+            description="Affected domains; all domains if absent. At most 20 for stored records."
+        ),
     ]
-    for_group: Annotated[int, Field(description="The number of the group that was asked for.")]
+    for_group: Annotated[int, Field(description="`id` of the group in the filter.")]
     group_id: str
     job_id: str
     review_id: str
     status: ReviewStatus
-    token_id: Annotated[int, Field(description="The token that was created or revoked.")]
+    token_id: Annotated[int, Field(description="Token that was created or revoked.")]
     scopes: list[str]
-    key: Annotated[str, Field(description="The fingerprint of the new key.")]
+    key: Annotated[str, Field(description="Fingerprint of the new key.")]
 
 
 class AuditEntry(TypedDict):
-    """Who did what. It never holds a value, a cookie's name or an entry's key."""
+    """Entry of the audit log. It never contains a value, a cookie's name or an entry's key."""
 
     id: int
     date: str
-    token_id: Annotated[int | None, Field(description="Who; null: somebody at the command line.")]
-    request_id: Annotated[str | None, Field(description="As the answer had it in X-Request-ID.")]
-    action: Annotated[AuditAction, Field(description="The operation, or the command.")]
+    token_id: Annotated[int | None, Field(description="Actor; null for the command line.")]
+    request_id: Annotated[str | None, Field(description="X-Request-ID of the response.")]
+    action: Annotated[AuditAction, Field(description="Operation or command.")]
     about: AuditAbout
 
 
 class AuditPage(TypedDict):
-    """Some entries, oldest first, and the cursor to go on from, which is always there."""
+    """Entries, oldest first, and the cursor to continue from."""
 
     cursor: int
     entries: list[AuditEntry]

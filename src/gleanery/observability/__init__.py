@@ -1,1 +1,1 @@
-"""Operators' view of the service: logs, metrics and progress of long work."""
+"""Logs, metrics and progress reports for operators."""

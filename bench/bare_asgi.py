@@ -1,4 +1,4 @@
-"""The limit of Python: an ASGI callable that answers with bytes it already has."""
+"""Upper limit of a Python server: an ASGI application that sends a prepared response."""
 
 from __future__ import annotations
 

@@ -1,0 +1,10 @@
+"""The service with one commit per write: the baseline for the measurement of group commit."""
+
+from __future__ import annotations
+
+from gleanery.cli import main
+from gleanery.storage.sqlite import writer
+
+assert writer._TOGETHER > 1  # fails if the constant has a new name: the next line would do nothing
+writer._TOGETHER = 1
+main()

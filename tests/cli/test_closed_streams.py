@@ -1,0 +1,114 @@
+"""Commands whose output nobody reads: they end, and print no traceback."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.support.process import SECONDS, environment, free_port, gleanery_here
+
+SCRIPT = """
+import asyncio, sys
+from pathlib import Path
+from gleanery.settings import Settings
+from gleanery.storage.engines import database_of
+
+async def work():
+    database = database_of(Settings(data=Path(sys.argv[1])))
+    await database.open()
+    while True:
+        print("a line", flush=True)
+
+asyncio.run(work())
+"""
+
+
+def start(*arguments: str, **streams: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, *arguments], env=environment(), **streams)
+
+
+def wait_until_ready(url: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if httpx2.get(f"{url}/readyz").status_code == 200:
+                return
+        except httpx2.TransportError:
+            time.sleep(0.05)
+    raise AssertionError("the service is not ready")
+
+
+def read_one_line_of(process: subprocess.Popen[bytes]) -> None:
+    """Read as ``head -1`` does."""
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("command", [["--help"], ["serve", "--help"], ["token", "list"]])
+def test_a_command_whose_output_is_cut_off_prints_no_traceback(
+    tmp_path: Path, command: list[str]
+) -> None:
+    data = ["--data", str(tmp_path)] if command[0] == "token" else []
+    if data:
+        gleanery_here("token", "create", "--organization", "a", *data)
+    process = start(
+        *("-m", "gleanery", *command, *data), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()  # before the first line
+    assert process.stderr.read() == b""
+    assert process.wait(SECONDS) == 1
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_service_whose_log_is_cut_off_serves_and_stops(tmp_path: Path, workers: str) -> None:
+    port = free_port()
+    options = ("--data", str(tmp_path), "--port", str(port), "--workers", workers)
+    process = start(
+        *("-m", "gleanery", "serve", *options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        read_one_line_of(process)
+        wait_until_ready(f"http://127.0.0.1:{port}")
+        for _ in range(3):
+            assert httpx2.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize("descriptors", [[2], [0, 1, 2]])
+def test_a_service_starts_with_closed_streams(tmp_path: Path, descriptors: list[int]) -> None:
+    port = free_port()
+    closing = " ".join(f"{number}>&-" for number in descriptors)
+    command = f'exec "$0" -m gleanery serve --data "$1" --port {port} {closing}'
+    process = subprocess.Popen(
+        ["sh", "-c", command, sys.executable, str(tmp_path)], env=environment()
+    )
+    try:
+        wait_until_ready(f"http://127.0.0.1:{port}")
+        assert httpx2.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    finally:
+        process.kill()
+
+
+def test_a_script_that_leaves_a_database_open_ends(tmp_path: Path) -> None:
+    process = start(
+        *("-c", SCRIPT, str(tmp_path)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        read_one_line_of(process)
+        assert process.wait(SECONDS) == 1
+    finally:
+        process.kill()

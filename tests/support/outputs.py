@@ -1,0 +1,49 @@
+"""Outputs to store, and a client that follows the change feed of a group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.service import Client
+
+
+def output(number: int, **members: Any) -> dict[str, Any]:
+    """An output to store; the number decides its source URL and its data."""
+    return {
+        "job_id": "job",
+        "source_url": f"https://shop.example/{number}",
+        "data": {"number": number},
+        **members,
+    }
+
+
+def read_changes(client: Client, cursor: int = 0, **query: Any) -> dict[str, Any]:
+    """One page of the change feed."""
+    answer = client.get("/v1/changes/group", params={"cursor": cursor, **query})
+    assert answer.status_code == 200, answer.text
+    page: dict[str, Any] = answer.json()
+    assert page.keys() == {"cursor", "changes"}
+    return page
+
+
+def follow_changes(
+    client: Client, copy: dict[str, Any], cursor: int = 0, limit: int = 2, pages: int = 10_000
+) -> int:
+    """Applies all new changes to the copy and returns the next cursor."""
+    for _ in range(pages):
+        page = read_changes(client, cursor, limit=limit)
+        for change in page["changes"]:
+            found = change["output"]
+            if change["change"] == "delete":
+                copy.pop(found["output_id"], None)
+            else:
+                copy[found["output_id"]] = found
+        if page["cursor"] == cursor:
+            return cursor
+        cursor = page["cursor"]
+    return cursor
+
+
+def stored_outputs(client: Client) -> dict[str, Any]:
+    """All outputs of the group, by their output_id."""
+    return {item["output_id"]: item for item in client.items("group", limit=1000)}

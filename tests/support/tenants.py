@@ -1,0 +1,72 @@
+"""Organizations with one of everything, and the names of their things."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.support.service import Client
+
+Names = dict[str, Any]
+
+
+def unused_names() -> Names:
+    """Names for which no organization has anything."""
+    tag = secrets.token_hex(8)
+    return {
+        "group": f"group-{tag}",
+        "job": f"job-{tag}",
+        "output": secrets.token_hex(16),
+        "file": secrets.token_hex(16),
+        "url": f"https://{tag}.example/2",
+        "domain": f"{tag}.example",
+        "cookie": f"cookie-{tag}",
+        "entry": f"entry-{tag}",
+        "group number": 10**9,
+        "review number": 10**9,
+        "place": 2**51,
+        "source": f"https://{tag}.example/file",
+        "etag": f"etag-{tag}",
+        "organization": 10**9,
+        "signature": secrets.token_hex(16),
+        "key": f"key-{tag}",
+        "request": f"request-{tag}",
+        "content": f"content {tag}".encode(),
+    }
+
+
+def create_one_of_everything(client: Client) -> Names:
+    """Creates one thing of each kind in the organization, and returns their names."""
+    names = unused_names()
+    group, job, domain = names["group"], names["job"], names["domain"]
+    source = {"source_url": names["source"], "etag": names["etag"]}
+    sent = client.post("/v1/files", params=source, content=names["content"])
+    names["file"] = sent.json()["id"]
+    files = [{"field": "a field", "id": names["file"]}]
+    first = {"job_id": job, "source_url": "https://first.example", "data": {}, "files": files}
+    second = first | {"source_url": names["url"], "key": names["key"]}
+    stored = client.post(
+        f"/v1/outputs/{group}",
+        json=[first | {"tags": {"country": "Germany"}}, second],
+        headers={"Idempotency-Key": names["request"]},
+    )
+    names["output"] = stored.json()["results"][1]["output_id"]
+    page = client.get(f"/v1/outputs/{group}", params={"limit": 1}).json()
+    names["place"] = page["metadata"]["next_cursor"]
+    link = parse_qs(urlsplit(page["items"][0]["files"][0]["blob_url"]).query)
+    for part in ("organization", "expires", "signature"):
+        names[part] = link[part][0]
+    for status in ("pending", "approved"):
+        client.post(f"/v1/reviews/{group}", json={"job_id": job, "status": status})
+    asked = {"history": "true", "limit": 1}
+    history = client.get(f"/v1/reviews/{group}", params=asked).headers["link"]
+    names["review number"] = re.findall(r"cursor=(\d+)", history)[0]
+    names["group number"] = client.get(f"/v1/groups/{group}").json()["id"]
+    client.put(f"/v1/groups/{group}-2", json={})  # a group to come after the first in the list
+    cookie = {"domain": domain, "name": names["cookie"], "value": "a value"}
+    client.post("/v1/cookies", json=[cookie])
+    entry = {"domain": domain, "key": names["entry"], "group_id": names["group number"]}
+    client.post("/v1/local-storage", json=[entry | {"value": "a value"}])
+    return names
