@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gleanery.api import openapi, reference
 from gleanery.api.authentication import Authenticator
@@ -31,8 +31,6 @@ from gleanery.values import timestamps
 
 if TYPE_CHECKING:
     from gleanery.api.rate_limits import RateLimiter
-
-Message = MutableMapping[str, Any]
 
 _log = logging.getLogger("gleanery")
 
@@ -132,25 +130,3 @@ class App:
             await self._rate_limiter.close()
         await self._services.schemas.close()
         await self._services.database.close()
-
-    async def __call__(
-        self,
-        scope: Message,
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-    ) -> None:
-        """What the server asks of an ASGI application beside requests: to start and to stop."""
-        if scope["type"] != "lifespan":
-            raise RuntimeError("requests come through the registry")
-        await receive()
-        try:
-            await self.start()
-        except Exception as error:
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            return
-        await send({"type": "lifespan.startup.complete"})
-        try:
-            await receive()
-        finally:  # also when a second Ctrl-C ends the loop without another word
-            await self.stop()
-        await send({"type": "lifespan.shutdown.complete"})
