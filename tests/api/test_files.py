@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -470,7 +469,7 @@ def test_links_that_nobody_can_sign(unsure: Service, credentials: Credentials) -
         pages = [f"/v1/outputs/group?cursor={n}" for n in (1, 2, 3)]
         assert [client.get(page).status_code for page in pages] == [200] * 3
         credentials.are_known = False
-        time.sleep(0.2)  # for so long those of before are taken without asking
+        wait_until(lambda: client.get(pages[0]).status_code == 503)  # the old ones are used first
         assert [client.get(page).status_code for page in pages] == [503] * 3
         credentials.are_known = True
         assert client.get(pages[0]).status_code == 200

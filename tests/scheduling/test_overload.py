@@ -20,7 +20,7 @@ import pytest
 
 from gleanery.api import rate_limits
 from tests.support import raw_http as raw
-from tests.support.process import SECONDS, free_port, gleanery
+from tests.support.process import free_port, gleanery
 from tests.support.raw_http import (
     connect,
     count_received_bytes,
@@ -30,7 +30,7 @@ from tests.support.raw_http import (
 )
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 JSON = "Content-Type: application/json"
 Serving = Callable[..., Service]
@@ -362,14 +362,14 @@ class Redis:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(SECONDS)
+        self._process.wait(TIMEOUT_SECONDS)
 
 
 @pytest.fixture
 def redis(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Redis]:
-    monkeypatch.setattr(rate_limits, "_PATIENCE", 60)  # on a busy machine Redis is slow
+    monkeypatch.setattr(rate_limits, "_REDIS_TIMEOUT", 60)  # on a busy machine Redis is slow
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("redis-server is missing: apt-get install redis-server")
@@ -393,7 +393,7 @@ def test_nodes_count_together_in_redis(serving: Serving, redis: Redis) -> None:
 def test_without_redis_each_worker_counts_by_itself(
     serving: Serving, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_limits, "_PAUSE", 0.1)
+    monkeypatch.setattr(rate_limits, "_RETRY_SECONDS", 0.1)
     service = serving(rate_limit="3/hour", rate_limit_storage=redis.url)
     client, other = service.client(), service.client()
     assert standing(client.get("/v1/cookies"))[0] == 2
@@ -432,7 +432,7 @@ class SilentRedis:
 def test_only_one_request_at_a_time_tries_a_redis_that_does_not_answer(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_limits, "_PAUSE", 0)  # the next request may try again at once
+    monkeypatch.setattr(rate_limits, "_RETRY_SECONDS", 0)  # the next request may try again at once
     redis = SilentRedis()
     limited = {"rate_limit": "1000/hour", "rate_limit_storage": redis.url}
     service = Service(replace(fresh_settings("sqlite", request, tmp_path), **limited))
@@ -444,7 +444,7 @@ def test_only_one_request_at_a_time_tries_a_redis_that_does_not_answer(
         assert ask() == 200
         before = redis.callers()
         assert before
-        monkeypatch.setattr(rate_limits, "_PAUSE", 3600)
+        monkeypatch.setattr(rate_limits, "_RETRY_SECONDS", 3600)
         assert set(crowd.map(lambda _: ask(), range(8))) == {200}
         assert redis.callers() == before + 1
     service.stop()

@@ -20,7 +20,6 @@ from tests.support.databases import execute_sql
 from tests.support.outputs import output
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import (
-    SECONDS,
     Running,
     gleanery,
     gleanery_here,
@@ -33,7 +32,7 @@ from tests.support.process import (
 )
 from tests.support.service import NO_TLS, Client, new_secret_key
 from tests.support.session_state import numbered_cookies, numbered_entries
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 KINDS = ("/v1/cookies", "/v1/local-storage")
 STEP = ("gleanery.storage.maintenance.key_rotation", "_step")  # encrypts 500 values
@@ -248,7 +247,7 @@ def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 3000)
         rotations = [Running("keys", "rotate", *where) for _ in range(3)]
-        assert [rotation.process.wait(SECONDS) for rotation in rotations] == [0, 0, 0]
+        assert [rotation.process.wait(TIMEOUT_SECONDS) for rotation in rotations] == [0, 0, 0]
         for rotation in rotations:
             rotation.stop()
         everything_opens(client, 3000)
