@@ -23,7 +23,6 @@ from tests.support import raw_http as raw
 from tests.support.process import free_port, gleanery
 from tests.support.raw_http import (
     connect,
-    count_received_bytes,
     read_until_close,
     request_head,
     statuses,
@@ -74,7 +73,7 @@ def under_way(service: Service, client: Client, path: str = "/v1/cookies") -> It
 def polling(service: Service, client: Client, cursor: int) -> Iterator[socket.socket]:
     """A long poll that has been begun, though it may not wait yet."""
     with connect(service.url) as connection:
-        poll = f"/v1/changes/group?limit=1000&wait=20&cursor={cursor}"
+        poll = f"/v1/changes/group?limit=1000&wait=60&cursor={cursor}"
         ahead = request_head(client, "GET", "/healthz")
         connection.sendall(ahead + request_head(client, "GET", poll, "Connection: close"))
         assert statuses(connection.recv(4096))[0] == b"200"
@@ -152,7 +151,7 @@ def test_who_only_waits_for_news_takes_no_place(serving: Serving) -> None:
         for _ in range(2):
             waiting.append(polls.enter_context(polling(service, client, cursor)))
             wait_until(lambda: is_let_in(client))  # it has given its place back, and waits
-        third = client.get("/v1/changes/group", params={"cursor": cursor, "wait": 20})
+        third = client.get("/v1/changes/group", params={"cursor": cursor, "wait": 60})
         assert_turned_away(third)  # it would leave too little to others
         client.store("group", {"job_id": "j", "source_url": "u", "data": {"is": "new"}})
         for connection in waiting:
@@ -232,15 +231,6 @@ def test_one_connection_too_many_is_told_so(serving: Serving) -> None:
         assert statuses(received) == [b"503"]
         assert b"\r\nretry-after: 1\r\n" in received
     assert client.get("/healthz").status_code == 200
-
-
-def test_far_too_many_connections_are_cut_off(serving: Serving) -> None:
-    service = serving(max_connections=1)
-    client = service.client()
-    with under_way(service, client), ExitStack() as crowd:
-        connections = [crowd.enter_context(connect(service.url)) for _ in range(105)]
-        told = sum(count_received_bytes(connection) > 0 for connection in connections)
-    assert 100 <= told < 105  # those that were told make room when they have been long enough
 
 
 # --- how often -----------------------------------------------------------------------------------
