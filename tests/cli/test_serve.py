@@ -21,6 +21,7 @@ from tests.support.process import (
     environment,
     free_port,
     gleanery,
+    gleanery_here,
     is_ready,
     write_certificate,
 )
@@ -33,7 +34,7 @@ HERE = "http://127.0.0.1"
 
 def token_in(folder: Path) -> str:
     scopes = "session:read,session:write,outputs:read,outputs:write"
-    made = gleanery(
+    made = gleanery_here(
         "token", "create", "--organization", "a", "--scopes", scopes, "--data", str(folder)
     )
     assert made.returncode == 0, made.stderr
