@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.process import Running, gleanery, gleanery_here
 
+pytestmark = pytest.mark.thorough
+
 
 def pasted(line: str, token: str) -> httpx2.Response:
     """What a shell and curl would do with the line."""

@@ -421,6 +421,7 @@ def test_a_page_whose_next_output_has_the_first_file(scraper: Client) -> None:
 # --- when the store fails -----------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("blob_store", ["s3"], indirect=True, scope="session")
 def test_a_store_that_fails_for_a_while(scraper: Client, bucket: Bucket) -> None:
     bucket.failing = 3
@@ -522,6 +523,7 @@ def test_a_file_that_no_output_names_is_collected(
 # --- size and names -----------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @PROC
 def test_memory_stays_flat_whatever_the_size(
     blob_store: str, bucket_or_none: Bucket | None, request: pytest.FixtureRequest, tmp_path: Path
@@ -530,6 +532,7 @@ def test_memory_stays_flat_whatever_the_size(
     assert memory_growth(settings, blob_store, bucket_or_none, mebibytes=100) < 60 * 2**20
 
 
+@pytest.mark.thorough
 def test_nothing_that_a_client_sends_becomes_a_path(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

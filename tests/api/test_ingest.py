@@ -71,6 +71,7 @@ def test_only_ingest_reads_lines(client: Client) -> None:
     assert client.post("/v1/cookies", content=b"{}\n", headers=LINES).status_code == 415
 
 
+@pytest.mark.thorough
 @PROC
 def test_memory_stays_flat_whatever_the_length(
     request: pytest.FixtureRequest, tmp_path: Path

@@ -17,6 +17,8 @@ from tests.support.process import join_readers_after_writers, served
 from tests.support.service import Client
 from tests.support.settings import fresh_settings
 
+pytestmark = pytest.mark.thorough
+
 WRITERS, READERS, REQUESTS = 8, 4, 15
 
 

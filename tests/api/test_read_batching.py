@@ -19,6 +19,8 @@ from tests.support.raw_http import open_connections
 from tests.support.service import Client
 from tests.support.settings import fresh_settings
 
+pytestmark = pytest.mark.thorough
+
 OUTPUTS = 30
 
 

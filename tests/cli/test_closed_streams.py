@@ -13,6 +13,8 @@ import pytest
 from tests.support.process import environment, free_port, gleanery_here, is_ready
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
+pytestmark = pytest.mark.thorough
+
 SCRIPT = """
 import asyncio, sys
 from pathlib import Path

@@ -44,6 +44,7 @@ def token_in(folder: Path) -> str:
 # --- settings -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -117,6 +118,7 @@ def test_a_port_in_use_is_one_sentence_and_creates_nothing(tmp_path: Path) -> No
 # --- serving ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_tls_and_base_url(tmp_path: Path) -> None:
     cert, key = write_certificate(tmp_path)
     data, port = tmp_path / "data", free_port()
@@ -152,6 +154,7 @@ def test_behind_a_proxy_plain_http_is_allowed(tmp_path: Path) -> None:
         assert "https://data.example" in "".join(running.log)
 
 
+@pytest.mark.thorough
 def test_several_workers_serve_one_database_and_count_together(tmp_path: Path) -> None:
     port = free_port()
     with Running(
@@ -173,6 +176,7 @@ def test_several_workers_serve_one_database_and_count_together(tmp_path: Path) -
     assert serving[0]["workers"] == 2
 
 
+@pytest.mark.thorough
 @PROC
 def test_a_worker_that_is_held_up_for_seconds_is_not_replaced(tmp_path: Path) -> None:
     port = free_port()
@@ -192,6 +196,7 @@ def refuses_connections(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
+@pytest.mark.thorough
 def test_what_is_in_flight_is_finished_on_sigterm(tmp_path: Path) -> None:
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
@@ -215,6 +220,7 @@ def test_what_is_in_flight_is_finished_on_sigterm(tmp_path: Path) -> None:
         assert running.process.wait(TIMEOUT_SECONDS) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_who_interrupts_it_twice_ends_it_all_the_same(tmp_path: Path, workers: str) -> None:
     port = free_port()

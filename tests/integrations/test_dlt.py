@@ -13,6 +13,8 @@ from tests.support.process import gleanery_here
 from tests.support.service import Clock, Service
 from tests.support.waiting import wait_for_next_second
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def quiet_dlt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:

@@ -52,6 +52,7 @@ def process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
         )
 
 
+@pytest.mark.thorough
 def test_one_request_is_begun_before_a_crowd_of_another_organization(process: Served) -> None:
     crowds_token, other_token = process.token.split()
     for token in (crowds_token, other_token):
@@ -65,6 +66,7 @@ def test_one_request_is_begun_before_a_crowd_of_another_organization(process: Se
         assert_soon(crowd, one)
 
 
+@pytest.mark.thorough
 def test_one_has_a_database_connection_before_a_crowd_of_another_organization(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

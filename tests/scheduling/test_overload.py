@@ -159,6 +159,7 @@ def test_who_only_waits_for_news_takes_no_place(serving: Serving) -> None:
     assert is_let_in(client)
 
 
+@pytest.mark.thorough
 def test_who_is_woken_from_waiting_keeps_nobody_out(serving: Serving) -> None:
     """All of them at once, with more than their clients take: others are let in all the same."""
     service = serving(max_requests=2, max_wait_seconds=20)
@@ -302,6 +303,7 @@ def test_without_a_limit_nothing_is_said_of_one(client: Client) -> None:
     assert not {"ratelimit", "ratelimit-policy", "retry-after"} & set(answer.headers)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "word"),
     [

@@ -132,6 +132,7 @@ def everything_opens(client: Client, count: int) -> None:
 # --- rotation -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_key_file_is_changed_under_load_without_an_error(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path / "data")], tmp_path / "data" / "secret.key"
     # The sweep tells each worker that links are to be signed with another key.
@@ -156,6 +157,7 @@ def test_the_key_file_is_changed_under_load_without_an_error(tmp_path: Path) -> 
         everything_opens(client, 1000)
 
 
+@pytest.mark.thorough
 def test_nodes_with_both_keys_change_under_load_without_an_error(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -200,6 +202,7 @@ def reencrypted(data: Path) -> int:
         return int(connection.execute(f"SELECT {counts}", (first,)).get)
 
 
+@pytest.mark.thorough
 def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "data" / "secret.key"
     where = ["--data", str(data)]
@@ -242,6 +245,7 @@ def test_a_change_that_is_killed_while_it_writes_the_file_goes_on(tmp_path: Path
     assert list(listed(where).values()) == [(20, "available, active")]
 
 
+@pytest.mark.thorough
 def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path / "data")], tmp_path / "data" / "secret.key"
     with serving_thread(where) as url, Client(url, new_token(where)) as client:

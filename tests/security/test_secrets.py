@@ -204,6 +204,7 @@ def test_a_damaged_key_file_is_one_clear_sentence(tmp_path: Path, text: bytes) -
         KeyFile(path).read()
 
 
+@pytest.mark.thorough
 def test_the_log_holds_no_value_and_no_token(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

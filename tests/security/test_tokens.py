@@ -203,6 +203,7 @@ def clients_of_each_worker(running: Running, url: str, token: str) -> dict[str, 
     return clients
 
 
+@pytest.mark.thorough
 @PROC
 def test_a_revocation_holds_on_every_worker(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
