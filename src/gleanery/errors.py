@@ -1,4 +1,4 @@
-"""Errors that a client is told, without knowledge of HTTP, and errors of settings."""
+"""Errors that are reported to clients, independent of HTTP, and errors of settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ErrorDetail:
 
 
 class GleaneryError(Exception):
-    """Error that a client is told, with its details."""
+    """Error that is reported to the client, with its details."""
 
     def __init__(self, *details: ErrorDetail) -> None:
         super().__init__("; ".join(detail.msg for detail in details))

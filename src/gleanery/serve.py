@@ -22,11 +22,12 @@ from typing import cast
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from gleanery.api.app import App, build_app, has_key, vault_of
+from gleanery.api.app import App, build_app
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.http.connection import Connection, ServerState
 from gleanery.observability import logs
+from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.engines import database_of, opened
@@ -86,13 +87,14 @@ async def prepare(settings: Settings) -> None:
     open_blobs(settings.blobs_location)
     async with opened(settings) as database:
         await database.migrate()
-        await metadata.refuse_half_restored(database)
-        if await metadata.knows_key(database) and not has_key(settings):
+        await metadata.reject_pending_restore(database)
+        if await metadata.has_key(database) and not settings.has_secret_key:
             raise SettingsError(
                 f"The secret key {settings.key_file} is missing: put it back; if it is lost, "
                 "gleanery keys forget removes the values that need it"
             )
-        await metadata.claim_key(database, vault_of(settings))
+        vault = open_vault(settings.secret_key, settings.key_file)
+        await metadata.claim_key(database, vault)
 
 
 def _check_tls(settings: Settings) -> None:

@@ -248,6 +248,10 @@ class Settings:
         return self.data / "secret.key"
 
     @property
+    def has_secret_key(self) -> bool:
+        return self.secret_key is not None or self.key_file.exists()
+
+    @property
     def blobs_location(self) -> str:
         """URL of the bucket, or path of the folder."""
         return self.blobs or str(self.data / "blobs")

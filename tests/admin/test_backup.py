@@ -364,8 +364,8 @@ def test_a_chore_under_way_is_not_lost(tmp_path: Path) -> None:
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(5)))
     note = """
-INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until, done)
-SELECT 1, groups.id, jobs.id, 'approve', clock, 0 FROM groups, jobs
+INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until_seq, done_seq)
+SELECT 1, groups.id, jobs.id, 'approve', last_seq, 0 FROM groups, jobs
 """
     execute_sql(Settings(data=tmp_path / "data"), note)
     run_successfully("backup", str(tmp_path / "backup.tar"), "--with-key", *where)
@@ -427,15 +427,15 @@ def test_a_database_that_is_half_told_of_its_restore_is_not_served(
         token = new_token(place.where)
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(50)))
-    steps, send = iter(range(3)), mutations.send_some_again
+    steps, send = iter(range(3)), mutations.resend_range
 
     async def send_or_fail(*some: Any) -> int:
         if next(steps, None) is None:
             raise SettingsError("interrupted")
         return await send(*some)
 
-    monkeypatch.setattr(restore_steps, "_AT_ONCE", 10)
-    monkeypatch.setattr(mutations, "send_some_again", send_or_fail)
+    monkeypatch.setattr(restore_steps, "_BATCH_SIZE", 10)
+    monkeypatch.setattr(mutations, "resend_range", send_or_fail)
     assert "interrupted" in gleanery_here("restored", *place.where).stderr
     monkeypatch.undo()
     refused = gleanery("serve", *place.where, "--port", "0", **place.variables)

@@ -89,7 +89,7 @@ def test_an_entry_says_who_when_and_in_which_request(client: Client, service: Se
     [entry] = log(client, made["id"])["entries"]
     assert entry["token_id"] == made["about"]["token_id"]
     assert entry["request_id"] == answer.headers["x-request-id"]
-    assert entry["date"] == timestamps.render_moment(entry["id"])
+    assert entry["date"] == timestamps.render_microseconds(entry["id"])
     assert abs(entry["id"] - timestamps.now()) < 60 * timestamps.SECOND
 
 
@@ -218,7 +218,7 @@ def nobody_can_write(settings: Settings) -> Iterator[None]:
         return
     with asyncio.Runner() as runner:
         holder: Any = runner.run(asyncpg.connect(settings.database))
-        runner.run(holder.execute("BEGIN; LOCK TABLE audit IN EXCLUSIVE MODE"))
+        runner.run(holder.execute("BEGIN; LOCK TABLE audit_log IN EXCLUSIVE MODE"))
         try:
             yield
         finally:
@@ -253,8 +253,8 @@ def test_values_that_can_not_be_noted_do_not_leave(
 # --- only ever added to -------------------------------------------------------------------------
 
 CHANGES = (
-    "UPDATE audit SET action = 'nothing' WHERE organization_id = $1",
-    "DELETE FROM audit WHERE organization_id = $1",
+    "UPDATE audit_log SET action = 'nothing' WHERE organization_id = $1",
+    "DELETE FROM audit_log WHERE organization_id = $1",
 )
 
 
@@ -271,8 +271,8 @@ def test_the_database_refuses_to_change_it(client: Client, service: Service, eng
 
     async def replace(engine: Engine) -> None:
         """Whatever is in the way of a new row goes without a word, unless it is asked for."""
-        first = "organization_id, min(id), token_id, request_id, 'nothing', about FROM audit"
-        sql = f"INSERT OR REPLACE INTO audit SELECT {first} WHERE organization_id = $1"
+        first = "organization_id, min(id), token_id, request_id, 'nothing', about FROM audit_log"
+        sql = f"INSERT OR REPLACE INTO audit_log SELECT {first} WHERE organization_id = $1"
         with pytest.raises(apsw.ConstraintError):
             await engine.for_all_tenants().write(
                 lambda transaction: transaction.fetch(sql, organization_id)
@@ -283,7 +283,7 @@ def test_the_database_refuses_to_change_it(client: Client, service: Service, eng
         on_engine(service.settings, replace)
     assert told(client) == before != []
     if service.settings.database is not None:
-        for sql in (*CHANGES, "TRUNCATE audit"):
+        for sql in (*CHANGES, "TRUNCATE audit_log"):
             with pytest.raises(asyncpg.RaiseError, match="audit log"):
                 asyncio.run(_as_owner(service.settings.database, sql, organization_id))
     assert told(client) == before
@@ -305,14 +305,14 @@ def test_entries_are_forgotten_when_they_are_old(service: Service) -> None:
 
         async def note(transaction: Transaction) -> None:
             """As if all of this had been done long before."""
-            back = "UPDATE audit_clocks SET clock = 0 WHERE organization_id = $1"
+            back = "UPDATE audit_positions SET last_id = 0 WHERE organization_id = $1"
             await transaction.fetch(back, organization_id)
             for moment in [old] * count + [young]:
-                await audit.note(transaction, audit.Actor(7), moment, "get_cookies", {})
+                await audit.append(transaction, audit.Actor(7), moment, "get_cookies", {})
 
         on_engine(service.settings, lambda e: e.for_tenant(organization_id).write(note))
         assert {entry["date"][:10] for entry in log(client)["entries"]} == (
-            {timestamps.render_moment(old)[:10]}
+            {timestamps.render_microseconds(old)[:10]}
         )
         service.sweep(timestamps.now)
         [kept, *rest] = log(client)["entries"]

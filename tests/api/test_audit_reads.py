@@ -21,8 +21,8 @@ from tests.support.settings import fresh_settings
 from tests.support.waiting import wait_until
 
 READERS = 8
-LOCK = "UPDATE audit_clocks SET clock = clock"
-COMMITS = "SELECT count(DISTINCT xmin::text), count(*) FROM audit WHERE action = 'get_cookies'"
+LOCK = "UPDATE audit_positions SET last_id = last_id"
+COMMITS = "SELECT count(DISTINCT xmin::text), count(*) FROM audit_log WHERE action = 'get_cookies'"
 COOKIE = {"domain": "a.com", "name": "n", "value": "v"}
 
 

@@ -398,7 +398,7 @@ def test_created_after_keeps_what_was_created_or_updated_since(timed: Client, cl
     since = timed.items("group")[-1]["update_date"]
     assert numbers(timed, created_after=since) == [3, 11]
     assert numbers(timed, created_after=since, limit=1) == [3, 11]
-    later = timestamps.render_moment(clock() + 5 * timestamps.SECOND)
+    later = timestamps.render_microseconds(clock() + 5 * timestamps.SECOND)
     assert numbers(timed, created_after=later) == []
     assert numbers(timed, created_after="2001-01-01") == [2, 3, 11]
     assert numbers(timed, created_after="0001-01-01T00:00:00.5-23:59") == [2, 3, 11]

@@ -129,6 +129,6 @@ def test_a_disk_that_fails_keeps_nobody_waiting(
 def spoil(file: Path) -> None:
     """Lets the log of what was changed end before what was changed last."""
     database = apsw.Connection(str(file))
-    database.execute("UPDATE outputs SET scraped = scraped + 1")
+    database.execute("UPDATE outputs SET last_scraped_at = last_scraped_at + 1")
     os.truncate(f"{file}-wal", 0)
     database.close()

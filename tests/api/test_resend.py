@@ -135,7 +135,7 @@ def test_what_was_stored_before_bytes_were_known(service: Service, client: Clien
     async def forget() -> None:
         async with opened(service.settings) as database:
             await database.for_all_tenants().write(
-                lambda transaction: transaction.fetch("UPDATE outputs SET sent = $1", b"")
+                lambda transaction: transaction.fetch("UPDATE outputs SET sent_hash = $1", b"")
             )
 
     client.store("group", *batch())
@@ -150,7 +150,9 @@ def test_what_was_changed_by_one_who_knows_no_bytes(service: Service, client: Cl
     async def change() -> None:
         async with opened(service.settings) as database:
             await database.for_all_tenants().write(
-                lambda transaction: transaction.fetch("UPDATE outputs SET content = $1", bytes(32))
+                lambda transaction: transaction.fetch(
+                    "UPDATE outputs SET content_hash = $1", bytes(32)
+                )
             )
 
     client.store("group", *batch())

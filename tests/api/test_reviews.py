@@ -112,7 +112,7 @@ def test_an_approval_moves_the_output_so_that_a_syncing_client_hears_of_it(
     assert approvals(timed, created_after=moved["update_date"]) == {1: True}
     clock.move(seconds=60)
     review(timed, "approved")  # nothing changes, so nothing moves
-    since = timestamps.render_moment(clock() - 30 * timestamps.SECOND)
+    since = timestamps.render_microseconds(clock() - 30 * timestamps.SECOND)
     assert approvals(timed, created_after=since) == {}
 
 

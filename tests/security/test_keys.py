@@ -197,7 +197,8 @@ def reencrypted(data: Path) -> int:
     with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
         kinds = ("cookies", "local_storage")
         counts = " + ".join(
-            f"(SELECT count(*) FROM {kind} WHERE substr(encrypted, 1, 4) = ?1)" for kind in kinds
+            f"(SELECT count(*) FROM {kind} WHERE substr(encrypted_value, 1, 4) = ?1)"
+            for kind in kinds
         )
         return int(connection.execute(f"SELECT {counts}", (first,)).get)
 
@@ -280,7 +281,7 @@ def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
     with serving_process(where) as (url, running), Client(url, new_token(where)) as client:
         fill(client, 3)
         strange = b"\x01\x02\x03\x04" + bytes(40)
-        execute_sql(settings, "UPDATE cookies SET encrypted = $1 WHERE name = 'c1'", strange)
+        execute_sql(settings, "UPDATE cookies SET encrypted_value = $1 WHERE name = 'c1'", strange)
         answer = client.get("/v1/cookies")
         assert answer.status_code == 503
         assert "retry-after" in answer.headers
@@ -295,7 +296,7 @@ def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
         assert "Removed 1 values" in run_successfully("keys", "forget", "--yes", *where)
         assert [one["name"] for one in client.get("/v1/cookies").json()] == ["c0", "c2"]
         # The other way out: to store the value again.
-        execute_sql(settings, "UPDATE cookies SET encrypted = $1 WHERE name = 'c2'", strange)
+        execute_sql(settings, "UPDATE cookies SET encrypted_value = $1 WHERE name = 'c2'", strange)
         assert client.post("/v1/cookies", json=numbered_cookies(range(3))).json() == {
             "created": 1,
             "updated": 1,
@@ -348,7 +349,7 @@ def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
 def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where, look = ["--data", str(tmp_path)], key_rotation._unopenable
+    where, look = ["--data", str(tmp_path)], key_rotation._undecryptable
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 3)
         (tmp_path / "secret.key").unlink()  # the service has it in memory
@@ -358,7 +359,7 @@ def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
                 yield found
             assert client.post("/v1/cookies", json=numbered_cookies(range(5))).status_code == 200
 
-        monkeypatch.setattr(key_rotation, "_unopenable", look_and_store)
+        monkeypatch.setattr(key_rotation, "_undecryptable", look_and_store)
         run_successfully("keys", "forget", "--yes", *where)
         monkeypatch.undo()
         log = client.get("/v1/audit").json()["entries"]

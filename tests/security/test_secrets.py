@@ -101,8 +101,9 @@ def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> 
         async def move(database: Engine) -> bytes:
             async def work(transaction: Transaction) -> None:
                 await transaction.fetch(
-                    "UPDATE cookies SET encrypted = "
-                    "(SELECT encrypted FROM cookies WHERE domain = 'a.com') WHERE domain = 'b.com'"
+                    "UPDATE cookies SET encrypted_value = "
+                    "(SELECT encrypted_value FROM cookies WHERE domain = 'a.com') "
+                    "WHERE domain = 'b.com'"
                 )
 
             await database.for_all_tenants().write(work)
@@ -239,7 +240,7 @@ def test_the_log_holds_no_value_and_no_token(
 
 async def _break_seals(database: Engine) -> bytes:
     async def work(transaction: Transaction) -> None:
-        await transaction.fetch("UPDATE cookies SET name = 'x', identity = encrypted")
+        await transaction.fetch("UPDATE cookies SET name = 'x', identity = encrypted_value")
 
     await database.for_all_tenants().write(work)
     return b""

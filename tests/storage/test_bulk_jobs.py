@@ -95,8 +95,9 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
             assert grant is not None
 
             async def work(transaction: Transaction) -> None:
-                turn = await group_lock.lock(transaction, "group", timestamps.now)
-                await bulk_jobs.note(turn, kind, None if job is None else await turn.find_job(job))
+                locked = await group_lock.lock(transaction, "group", timestamps.now)
+                job_id = None if job is None else await locked.find_job(job)
+                await bulk_jobs.create(locked, kind, job_id)
 
             await database.for_tenant(grant.organization_id).write(work)
 
@@ -135,7 +136,7 @@ def test_a_rejection_reaches_what_moves_meanwhile(client: Client, service: Servi
     client.store("group", output(1), output(2))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
     assert client.token is not None
-    decide(service, client.token, "withdraw")
+    decide(service, client.token, "unapprove")
     client.store("group", output(1, tags={"a": 1}))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "pending"})
     assert [item["is_approved"] for item in client.items("group")] == [False, False]
@@ -151,7 +152,7 @@ def test_a_removal_counts_what_others_have_helped_to_remove(swept: Client) -> No
 def test_a_removal_takes_few_at_once_and_leaves_nothing(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_jobs, "_AT_ONCE", 2)
+    monkeypatch.setattr(bulk_jobs, "_BATCH_SIZE", 2)
     jobs = [f"job-{n}" for n in range(7)]
     for name in ("group", "other"):
         client.store(
@@ -199,7 +200,7 @@ def test_what_is_set_during_a_removal_is_of_the_new_group(client: Client, servic
 
 def test_approving_again_what_is_approved(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step reads no more than it may change."""
-    monkeypatch.setattr(bulk_jobs, "_AT_ONCE", 2)
+    monkeypatch.setattr(bulk_jobs, "_BATCH_SIZE", 2)
     client.store("group", *(output(n) for n in range(7)))
     for status, approved in (("approved", 7), ("approved", 7), ("rejected", 0), ("approved", 7)):
         client.post("/v1/reviews/group", json={"job_id": "job", "status": status})
@@ -218,6 +219,6 @@ def test_a_chore_that_fails_keeps_nothing_else_from_being_done(
         assert client.token is not None
         decide(timed_service, client.token, "approve", job=None)
         clock.move(seconds=2 * DAY)
-        with pytest.raises(ExceptionGroup, match="parts of the sweep"):
+        with pytest.raises(ExceptionGroup, match="tasks of the sweep"):
             timed_service.sweep(clock)
         assert client.items("other") == []

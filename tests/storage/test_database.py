@@ -119,7 +119,7 @@ def test_a_database_of_a_newer_program_is_refused(empty: Settings) -> None:
 
         async def pretend(transaction: Transaction) -> None:
             await transaction.fetch(
-                "INSERT INTO migrations (number, name, applied) VALUES (9999, 'future', 0)"
+                "INSERT INTO migrations (number, name, applied_at) VALUES (9999, 'future', 0)"
             )
 
         await database.write(pretend)

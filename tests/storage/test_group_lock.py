@@ -36,7 +36,7 @@ def test_a_write_that_waited_is_dated_when_it_got_the_lock(
             waiting = pool.submit(client.store, "group", output(2))
             wait_until(lambda: len(writes) > before)
             clock.move(seconds=3600)
-            synced = timestamps.render_moment(clock())
+            synced = timestamps.render_microseconds(clock())
             holder.release()
             waiting.result()
         items = client.items("group", created_after=synced)

@@ -15,20 +15,20 @@ import pytest
 from gleanery.storage import audit, tenancy
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import opened
-from gleanery.storage.outputs import ingest, items, pages
+from gleanery.storage.outputs import apply, pages, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.sqlite import writer
 from tests.support.outputs import output
 from tests.support.service import Service
 from tests.support.settings import fresh_settings
 
-FILTERS = ("job_id", "url", "country", "region")
+FILTERS = ("job_id", "url_hash", "country", "region")
 PAGES = [
     combination
     for size in range(len(FILTERS) + 1)
     for combination in itertools.combinations(FILTERS, size)
 ]
-VALUES = {"job_id": "job", "url": b"x" * 16, "country": "DE", "region": "DE-BY"}
+VALUES = {"job_id": "job", "url_hash": b"x" * 16, "country": "DE", "region": "DE-BY"}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def plan(service: Service, sql: str, *values: Any) -> str:
 
 
 def assert_seeks(found: str) -> None:
-    scanned = set(re.findall("SCAN (.*)", found)) - {"CONSTANT ROW", "leaps"}  # found by leaps
+    scanned = set(re.findall("SCAN (.*)", found)) - {"CONSTANT ROW", "skip_scan"}
     assert not scanned
     assert "TEMP B-TREE" not in found
     assert "Seq Scan" not in found
@@ -83,17 +83,19 @@ def assert_seeks(found: str) -> None:
 @pytest.mark.parametrize("filters", PAGES, ids="+".join)
 def test_a_page_is_a_seek(either: Service, filters: tuple[str, ...]) -> None:
     asked = [VALUES[name] for name in filters]
-    found = plan(either, f"{pages._search(filters)} LIMIT 11", 1, "group", 0, *asked)
+    found = plan(either, f"{pages._statement(filters)} LIMIT 11", 1, "group", 0, *asked)
     assert_seeks(found)
     for name in filters:  # each in its own index, whatever else is asked for
-        of_filter = found.partition(f"outputs_by_{name.removesuffix('_id')}")[2]
+        of_filter = found.partition(f"outputs_by_{name.removesuffix('_id').removesuffix('_hash')}")[
+            2
+        ]
         assert f"{name}=" in of_filter or f"({name} =" in of_filter
         assert "seq>" in of_filter or "seq >" in of_filter
     if not filters:
         assert "seq>" in found or "seq >" in found
     if len(filters) > 1:  # and the item by its place
         of_item = found.rpartition("outputs_in_order")[2]
-        assert "seq=?" in of_item or "(seq = leaps.head)" in of_item
+        assert "seq=?" in of_item or "(seq = skip_scan.low)" in of_item
 
 
 def test_a_page_of_the_audit_log_is_a_seek(either: Service) -> None:
@@ -103,7 +105,7 @@ def test_a_page_of_the_audit_log_is_a_seek(either: Service) -> None:
 
 
 def test_an_output_is_found_by_its_identity(either: Service) -> None:
-    found = plan(either, ingest._KNOWN, 1, b"x" * 16)
+    found = plan(either, apply.FETCH_ROWS, 1, b"x" * 16)
     assert_seeks(found)
     assert "identity=" in found or "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]
 
@@ -111,8 +113,8 @@ def test_an_output_is_found_by_its_identity(either: Service) -> None:
 @pytest.mark.parametrize(
     ("sql", "values"),
     [
-        (items.UPDATE_SEQ, {"$3": "1", "$4": "approved", "$5": "1", "$6": "item"}),
-        (items.UPDATE_LAST_SCRAPED, {"$2": "1", "$3": "item", "$4": "$2"}),
+        (rows.UPDATE_SEQ, {"$3": "1", "$4": "approved", "$5": "1", "$6": "item"}),
+        (rows.UPDATE_LAST_SCRAPED, {"$2": "1", "$3": "item", "$4": "$2"}),
     ],
     ids=["moved", "touched"],
 )
@@ -127,9 +129,9 @@ def test_an_output_is_changed_by_its_identity(
 
 
 MANY = [
-    (ingest._KNOWN, ["int8", "bytea"]),
-    (items.UPDATE_LAST_SCRAPED, ["int8", "int8", "bytea", "bytea"]),
-    (items.UPDATE_SEQ, ["int8", "bytea", "int8", "bool", "int8", "bytea"]),
+    (apply.FETCH_ROWS, ["int8", "bytea"]),
+    (rows.UPDATE_LAST_SCRAPED, ["int8", "int8", "bytea", "bytea"]),
+    (rows.UPDATE_SEQ, ["int8", "bytea", "int8", "bool", "int8", "bytea"]),
 ]
 
 
@@ -143,7 +145,7 @@ def test_many_outputs_are_found_each_by_its_identity(
     found = plan(either, whole, *([] for _ in types))
     assert_seeks(found)
     assert "(identity =" in found.split('"Index Cond"')[1].split("\n")[0]
-    assert sql is ingest._KNOWN or "Tid Scan" in found
+    assert sql is apply.FETCH_ROWS or "Tid Scan" in found
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

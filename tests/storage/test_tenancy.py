@@ -21,13 +21,14 @@ from gleanery import storage
 from gleanery.errors import SettingsError
 from gleanery.serve import prepare
 from gleanery.settings import Settings
-from gleanery.storage import files, migrations, reviews, tenancy
+from gleanery.storage import migrations, reviews, tenancy
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import opened
+from gleanery.storage.files import records as file_records
 from gleanery.storage.groups import catalog
 from gleanery.storage.outputs import pages
 from gleanery.storage.sessions import cookies
-from gleanery.storage.sessions.records import Statements
+from gleanery.storage.sessions.kinds import RecordKind
 from tests.support.postgres_server import PostgresServer
 from tests.support.service import SECRET_KEY, Client, Service
 from tests.support.tenants import Names, create_one_of_everything
@@ -49,22 +50,22 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
 # The sweep reads which organizations have work to do, then works for each of them. A backup holds
 # all organizations.
 OVER_ALL = {
-    "audit._WITH_OLD": "organizations with audit entries to purge",
-    "outputs.changes._GROUPS_WITH_TOMBSTONES": "groups with tombstones to purge",
-    "bulk_jobs.jobs._LEFT_OVER": "bulk jobs that a crash interrupted",
-    "files._UNREFERENCED": "blobs without a file",
-    "files._UNWANTED": "files that no output references",
+    "audit._WITH_OLD_ENTRIES": "organizations with audit entries to purge",
+    "outputs.changes._GROUPS_WITH_EXPIRED_TOMBSTONES": "groups with tombstones to purge",
+    "bulk_jobs.jobs._UNFINISHED": "bulk jobs that a crash interrupted",
+    "files.cleanup._UNREFERENCED_BLOBS": "blobs without a file",
+    "files.cleanup._UNUSED_FILES": "files that no output references",
     "postgres.database._SKIP_IDS": "the sequences of every table, after a restore",
-    "outputs.idempotency._FORGET": "purges old responses, a thousand at a time",
-    "outputs.idempotency._SOME": "tells if there are old responses",
-    "maintenance.retention._EXPIRING": "groups with expired outputs",
+    "outputs.idempotency._DELETE_EXPIRED": "purges old responses, a thousand at a time",
+    "outputs.idempotency._ANY_EXPIRED": "tells if there are old responses",
+    "maintenance.retention._DUE_GROUPS": "groups with expired outputs",
     "maintenance.snapshots._BLOBS": "a backup holds the bytes of all organizations",
 }
 WORKS_FOR_ALL_TENANTS = {
     "audit": 1,
     "outputs.changes": 1,
     "bulk_jobs.jobs": 1,
-    "files": 2,
+    "files.cleanup": 2,
     "outputs.idempotency": 1,
     "maintenance.retention": 1,
 }
@@ -78,7 +79,9 @@ def modules() -> Iterator[tuple[str, ModuleType]]:
 
 def statements() -> dict[str, str]:
     """Every statement in the storage package, and each form of a page's statement."""
-    found = {f"pages {filters}": pages._search(filters) for filters in ((), ("job_id", "url"))}
+    found = {
+        f"pages {filters}": pages._statement(filters) for filters in ((), ("job_id", "url_hash"))
+    }
     for module_name, module in modules():
         if module_name in ("postgres.row_security", "migrations"):
             continue
@@ -90,8 +93,8 @@ def statements() -> dict[str, str]:
 
 
 def _parts(value: Any) -> dict[str, Any]:
-    if isinstance(value, Statements):
-        return value._asdict()
+    if isinstance(value, RecordKind):
+        return value.statements._asdict()
     if isinstance(value, dict):
         return {f"[{key}]": text for key, text in value.items()}
     if isinstance(value, tuple):
@@ -243,9 +246,9 @@ def test_every_table_with_an_organization_is_known_as_one(service: Service, engi
     rows = with_engine(service.settings, lambda e: e.for_all_tenants().read(COLUMNS[engine]))
     tables = {row[0] for row in rows}
     owned = {row[0] for row in rows if row[1] == "organization_id"} - {"tokens"}
-    assert owned == set(tenancy.OWNED), "a new table: one line in tenancy.OWNED"
-    assert tables - owned - {"output_ids"} == set(tenancy.SHARED), (
-        "or in tenancy.SHARED, with a reason"
+    assert owned == set(tenancy.TENANT_TABLES), "a new table: one line in tenancy.TENANT_TABLES"
+    assert tables - owned - {"output_ids"} == set(tenancy.SHARED_TABLES), (
+        "or in tenancy.SHARED_TABLES, with a reason"
     )
 
 
@@ -275,14 +278,14 @@ SELECT relname, relrowsecurity AND relforcerowsecurity AND EXISTS
     (SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polcmd = '*')
 FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
     found = {row[0]: row[1] for row in with_engine(settings, lambda e: e.read(sql))}
-    assert {table for table, behind in found.items() if behind} == set(tenancy.OWNED)
+    assert {table for table, behind in found.items() if behind} == set(tenancy.TENANT_TABLES)
 
 
 def test_without_its_organization_a_statement_shows_nothing_foreign(kept_apart: Any) -> None:
     settings, [one, two] = kept_apart
 
     async def look(engine: Engine) -> None:
-        for table in tenancy.OWNED:
+        for table in tenancy.TENANT_TABLES:
             sql = f"SELECT DISTINCT organization_id FROM {table}"
             everything = {row[0] for row in await engine.for_all_tenants().read(sql)}
             if table not in (
@@ -312,7 +315,7 @@ def test_nothing_foreign_is_changed_removed_or_made(kept_apart: Any) -> None:
 
     async def plant(transaction: Transaction) -> None:
         await transaction.fetch(
-            "INSERT INTO groups (organization_id, name, clock) VALUES ($1, 'planted', 0)", two
+            "INSERT INTO groups (organization_id, name, last_seq) VALUES ($1, 'planted', 0)", two
         )
 
     async def attempt(engine: Engine) -> None:
@@ -354,8 +357,8 @@ FROM pg_roles WHERE rolname = current_user"""
 FORGOTTEN: list[tuple[Any, str, Callable[[Client, Names], Any]]] = [
     (catalog, "_GROUPS", lambda c, foreign: c.get("/v1/groups")),
     (reviews, "_LATEST", lambda c, foreign: c.get(f"/v1/reviews/{foreign['group']}")),
-    (files, "_SHOW", lambda c, foreign: c.get(f"/v1/files/{foreign['file']}")),
-    (cookies, "_STATEMENTS", lambda c, foreign: c.get("/v1/cookies")),
+    (file_records, "_SELECT", lambda c, foreign: c.get(f"/v1/files/{foreign['file']}")),
+    (cookies, "COOKIES", lambda c, foreign: c.get("/v1/cookies")),
 ]
 
 
@@ -374,8 +377,10 @@ def test_a_forgotten_organization_is_not_noticed_by_clients(
         create_one_of_everything(two)
         before = ask(two, foreign)
         kept = getattr(module, name)
-        if isinstance(kept, Statements):
-            monkeypatch.setattr(module, name, kept._replace(list=_forgetful(kept.list)))
+        if isinstance(kept, RecordKind):
+            sql = kept.statements
+            changed = sql._replace(list_all=_forgetful(sql.list_all))
+            monkeypatch.setitem(vars(kept), "statements", changed)
         else:
             monkeypatch.setattr(module, name, _forgetful(kept))
         answer = ask(two, foreign)
@@ -419,8 +424,8 @@ def test_after_a_dump_is_loaded_both_walls_stand(
         assert await engine.security_warning() is None
         found = {table: tuple(has) for table, *has in await engine.read(RIGHTS)}
         assert found == {
-            **{table: (True, True, table != "audit", False) for table in tenancy.OWNED},
-            **dict.fromkeys(tenancy.SHARED, (False, True, True, False)),
+            **{table: (True, True, table != "audit_log", False) for table in tenancy.TENANT_TABLES},
+            **dict.fromkeys(tenancy.SHARED_TABLES, (False, True, True, False)),
         }
         assert await engine.read("SELECT nextval('output_ids')")
         for table in ("groups", "cookies"):
@@ -521,7 +526,7 @@ def test_a_user_who_owns_nothing_serves_what_another_has_made(
 def test_a_user_above_the_wall_is_refused(postgres: PostgresServer, tmp_path: Path) -> None:
     owner = postgres.new_user("BYPASSRLS")
     url = postgres.new_database(owner)
-    with pytest.raises(SettingsError, match="above row-level security"):
+    with pytest.raises(SettingsError, match="bypasses row-level security"):
         asyncio.run(prepare(Settings(data=tmp_path, database=url, secret_key=SECRET_KEY)))
 
 

@@ -138,14 +138,12 @@ class Service:
         async def run() -> None:
             settings = self.settings
             async with opened(settings) as database:
-                await retention.sweep(
-                    database,
-                    open_blobs(settings.blobs_location),
-                    clock,
-                    tombstone_days=settings.tombstone_days,
-                    unreferenced_file_days=settings.unreferenced_file_days,
-                    audit_days=settings.audit_days,
+                keep = retention.RetentionDays(
+                    tombstones=settings.tombstone_days,
+                    unreferenced_files=settings.unreferenced_file_days,
+                    audit_entries=settings.audit_days,
                 )
+                await retention.sweep(database, open_blobs(settings.blobs_location), clock, keep)
 
         asyncio.run(run())
 

@@ -75,7 +75,7 @@ def test_the_canonical_form_does_not_depend_on_the_spelling(value: Any) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_decoded_or_refused(text: bytes) -> None:
-    with contextlib.suppress(json_text.BadJson):
+    with contextlib.suppress(json_text.InvalidJson):
         json_text.encode(json_text.decode(text))
 
 
@@ -96,16 +96,16 @@ def test_numbers_keep_their_value(text: str, value: float) -> None:
 
 
 def test_depth_is_bounded() -> None:
-    deepest = b"[" * json_text.DEEPEST + b"]" * json_text.DEEPEST
+    deepest = b"[" * json_text.MAX_DEPTH + b"]" * json_text.MAX_DEPTH
     json_text.decode(deepest)
-    with pytest.raises(json_text.BadJson):
+    with pytest.raises(json_text.InvalidJson):
         json_text.decode(b"[" + deepest + b"]")
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
-def test_a_fingerprint_knows_where_its_parts_end(parts: list[str]) -> None:
-    joined = hashing.fingerprint("".join(parts), *[""] * (len(parts) - 1)) if parts else b""
-    assert (hashing.fingerprint(*parts) == joined) == ("".join(parts[1:]) == "" and bool(parts))
+def test_a_hash_depends_on_where_each_part_ends(parts: list[str]) -> None:
+    joined = hashing.hash_parts("".join(parts), *[""] * (len(parts) - 1)) if parts else b""
+    assert (hashing.hash_parts(*parts) == joined) == ("".join(parts[1:]) == "" and bool(parts))
 
 
 # --- hosts --------------------------------------------------------------------------------------

@@ -67,9 +67,9 @@ def _copy(settings: Settings, database: Path, with_key: bool, progress: StartPro
 def _copy_database(source: Path, to: Path, progress: StartProgress) -> str:
     """Copy the database, and return the fingerprint of its active key."""
     try:
-        snapshots.take(source, to, progress)
+        snapshots.create(source, to, progress)
         with closing(Snapshot(to)) as copy:
-            return copy.key()
+            return copy.key_fingerprint()
     except apsw.Error as error:
         raise SettingsError(
             f"Cannot copy {source} to {to.absolute().parent}: {type(error).__name__}, {error}. "
@@ -129,7 +129,7 @@ def _add_blobs(
     A blob that becomes unreferenced now stays for days.
     """
     if folder is None:
-        return Backup(None, [], snapshot.key())
+        return Backup(None, [], snapshot.key_fingerprint())
     blobs, lost, forgotten = snapshot.blobs(), list[str](), 0
     if blobs and not (folder.is_dir() and any(folder.iterdir())):
         raise SettingsError(
@@ -143,9 +143,9 @@ def _add_blobs(
                 if archive.add_file(tar, f"blobs/{blob.key}", content) != blob.checksum:
                     lost.append(blob.key)
         except FileNotFoundError:
-            if snapshot.forget_if_unnamed(blob):
+            if snapshot.delete_if_unreferenced(blob):
                 forgotten += 1
             else:
                 lost.append(blob.key)
         advance(1)
-    return Backup(len(blobs) - forgotten - len(lost), lost, snapshot.key())
+    return Backup(len(blobs) - forgotten - len(lost), lost, snapshot.key_fingerprint())

@@ -7,20 +7,22 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from gleanery.api.app import vault_of
 from gleanery.errors import SettingsError
 from gleanery.json_schema.validator import SchemaValidator
-from gleanery.models.batches import of_outputs
+from gleanery.models.batches import from_outputs
 from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
 from gleanery.observability.progress import StartProgress
 from gleanery.security import tokens
+from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata, organizations, reviews
 from gleanery.storage.audit import COMMAND_LINE
 from gleanery.storage.database import Database, Engine
 from gleanery.storage.engines import opened
 from gleanery.storage.outputs import ingest
-from gleanery.storage.sessions import cookies, local_storage
+from gleanery.storage.sessions import records
+from gleanery.storage.sessions.cookies import COOKIES
+from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
 from gleanery.values import timestamps
 
 ORGANIZATION = "Harvest & Co"
@@ -147,7 +149,7 @@ _REVIEWS = [
 async def create_token(settings: Settings, is_new: bool, progress: StartProgress) -> str:
     """Return a token for the sample organization, which is created in a new database."""
     async with opened(settings) as database:
-        if not is_new and not await metadata.is_sample(database):
+        if not is_new and not await metadata.is_demo(database):
             raise SettingsError(
                 f"{settings.data} contains a database that is not a complete sample: give --data "
                 "an empty folder, or omit it"
@@ -157,7 +159,7 @@ async def create_token(settings: Settings, is_new: bool, progress: StartProgress
         )
         if is_new:
             await _store_sample(database, settings, token, progress)
-            await metadata.mark_as_sample(database)
+            await metadata.mark_as_demo(database)
         return token
 
 
@@ -166,24 +168,23 @@ async def _store_sample(
 ) -> None:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    organization_id, vault, now = grant.organization_id, vault_of(settings), timestamps.now()
+    organization_id, now = grant.organization_id, timestamps.now()
+    vault = open_vault(settings.secret_key, settings.key_file)
     database, actor = engine.for_tenant(organization_id), COMMAND_LINE
-    await _store_outputs(database, organization_id, now, progress)
+    await _store_outputs(database, now, progress)
     for group, review in _REVIEWS:
         await reviews.add_review(database, group, review, timestamps.now, actor)
-    await cookies.store_cookies(database, vault, _COOKIES, now, actor)
-    await local_storage.store_entries(database, vault, _ENTRIES, now, actor)
+    await records.store(COOKIES, database, vault, _COOKIES, now, actor)
+    await records.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, actor)
 
 
-async def _store_outputs(
-    database: Database, organization_id: int, now: int, progress: StartProgress
-) -> None:
+async def _store_outputs(database: Database, now: int, progress: StartProgress) -> None:
     schemas = SchemaValidator()  # starts no process, because the sample has no schemas
     batches = list(Sample().batches())
     advance = progress("Creating the sample", len(batches))
     for group, outputs, days_ago in batches:
-        batch, clock = of_outputs(outputs), partial(int, now - days_ago * _DAY)
-        await ingest.store_outputs(database, schemas, organization_id, group, batch, clock)
+        batch, clock = from_outputs(outputs), partial(int, now - days_ago * _DAY)
+        await ingest.store_batch(database, schemas, group, batch, clock)
         advance(1)
 
 

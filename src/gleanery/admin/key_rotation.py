@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gleanery.api.app import has_key, vault_of
 from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
 from gleanery.security.key_files import KeyFile
-from gleanery.security.vault import Vault
+from gleanery.security.vault import Vault, open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.database import Engine
@@ -61,9 +60,9 @@ def _new_key(vault: Vault, file: KeyFile | None) -> Callable[[], str]:
 
 async def _open_vault(settings: Settings, database: Engine) -> Vault:
     """Return the available keys, which include the active one."""
-    if await metadata.knows_key(database) and not has_key(settings):
+    if await metadata.has_key(database) and not settings.has_secret_key:
         raise SettingsError(f"The secret key {settings.key_file} is missing: put it back first")
-    vault = vault_of(settings)
+    vault = open_vault(settings.secret_key, settings.key_file)
     await metadata.claim_key(database, vault)
     return vault
 
@@ -79,7 +78,7 @@ class ListedKey(NamedTuple):
 
 async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
     available = _available_keys(settings).fingerprints
-    active = await metadata.known_key(database)
+    active = await metadata.key_fingerprint(database)
     values = await key_rotation.count_by_key(database)
     keys = dict.fromkeys([*available, *([active] if active else []), *values])
     return [ListedKey(key, values[key], key == active, key in available) for key in keys]
@@ -87,13 +86,16 @@ async def list_keys(settings: Settings, database: Engine) -> list[ListedKey]:
 
 async def count_lost(settings: Settings, database: Engine) -> int:
     """Count the values that no available key can decrypt."""
-    return await key_rotation.count_unopenable(database, _available_keys(settings))
+    return await key_rotation.count_undecryptable(database, _available_keys(settings))
 
 
 async def forget_lost(settings: Settings, database: Engine) -> int:
     """Remove those values. The first available key, or a new one, becomes the active key."""
-    return await key_rotation.forget_unopenable(database, vault_of(settings), timestamps.now())
+    vault = open_vault(settings.secret_key, settings.key_file)
+    return await key_rotation.delete_undecryptable(database, vault, timestamps.now())
 
 
 def _available_keys(settings: Settings) -> Vault:
-    return vault_of(settings) if has_key(settings) else Vault(tuple)
+    if not settings.has_secret_key:
+        return Vault(tuple)
+    return open_vault(settings.secret_key, settings.key_file)

@@ -53,8 +53,9 @@ def restore(settings: Settings, path: Path, progress: StartProgress) -> Restored
             staging.publish()
         finally:
             staging.remove()
-    has_key = settings.secret_key is not None or settings.key_file.exists()
-    return Restored(outputs, manifest["files"], manifest["lost"], manifest["key"], has_key)
+    return Restored(
+        outputs, manifest["files"], manifest["lost"], manifest["key"], settings.has_secret_key
+    )
 
 
 @contextmanager
@@ -216,7 +217,7 @@ def _verify(staging: _StagingArea, manifest: Manifest, progress: StartProgress) 
     """Check the database, and the checksum of every blob that it references."""
     try:
         with closing(Snapshot(staging.database)) as snapshot:
-            fault, blobs = snapshot.fault(), snapshot.blobs()
+            fault, blobs = snapshot.integrity_error(), snapshot.blobs()
     except apsw.Error as error:
         fault, blobs = str(error), []
     if fault is not None:
@@ -235,7 +236,7 @@ async def _finish_database(settings: Settings, progress: StartProgress) -> int:
     """Migrate the restored database and make clients sync again; return the number of outputs."""
     async with opened(settings) as database:
         await database.migrate()
-        outputs = await restored_database.begin_anew(database, timestamps.now, progress)
+        outputs = await restored_database.complete_restore(database, timestamps.now, progress)
     Snapshot(settings.sqlite_file).close()
     return outputs
 

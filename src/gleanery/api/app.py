@@ -20,6 +20,7 @@ from gleanery.api.context import AnyContext, RequestContext, Response, Services
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS, Handler, Operation
 from gleanery.api.routing import Router
+from gleanery.background.sweep import Sweep
 from gleanery.blobs import open_blobs
 from gleanery.errors import GleaneryError, Overloaded, RateLimited, Unavailable
 from gleanery.http.head import Head
@@ -28,13 +29,11 @@ from gleanery.http.request import ClientDisconnected, Header, Request
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
 from gleanery.scheduling.limits import ConcurrencyLimit, RequestScheduler, Slot
-from gleanery.security.key_files import KeyFile, keys_from_text
-from gleanery.security.vault import Vault
+from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.audit import ReadAuditor
 from gleanery.storage.engines import database_of
-from gleanery.storage.maintenance import retention
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:
@@ -63,7 +62,8 @@ def build_app(
     ``clock`` is the time in microseconds; ``metrics_folder`` is shared by several workers.
     """
     contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
-    vault, blobs = vault_of(settings), open_blobs(settings.blobs_location)
+    vault = open_vault(settings.secret_key, settings.key_file)
+    blobs = open_blobs(settings.blobs_location)
     database = database_of(settings)
     work = ConcurrencyLimit(settings.max_requests)
     services = Services(
@@ -99,20 +99,6 @@ def _rate_limiter_of(settings: Settings) -> RateLimiter | None:
     return RateLimiter(settings.rate_limit, settings.rate_limit_storage)
 
 
-def has_key(settings: Settings) -> bool:
-    return settings.secret_key is not None or settings.key_file.exists()
-
-
-def vault_of(settings: Settings) -> Vault:
-    """All keys that are at hand; the file of an embedded database is made if there is none."""
-    if settings.secret_key is not None:
-        return Vault(partial(keys_from_text, settings.secret_key))
-    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = KeyFile(settings.key_file)
-    file.make()
-    return Vault(file.read)
-
-
 class App:
     """All operations behind one registry, from ``start`` to ``stop``."""
 
@@ -132,6 +118,9 @@ class App:
         )
         counts_elsewhere = rate_limiter is not None and settings.rate_limit_storage is not None
         self._reads_at_once = services.database.synchronous_reads and not counts_elsewhere
+        self._sweep = Sweep(
+            services.database, services.blobs, services.vault, settings, services.clock
+        )
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -143,40 +132,22 @@ class App:
         except BaseException:
             await self.stop()
             raise
-        self._chores = [
-            asyncio.create_task(self._sweep()),
-            asyncio.create_task(self.registry.watch_timeouts()),
-        ]
+        self._sweep.start()
+        self._chores = [asyncio.create_task(self.registry.watch_timeouts())]
 
     def stop_waiting(self) -> None:
         """Lets the requests that only wait for something to happen come to their end."""
-        self._services.database.stop_watching()
+        self._services.database.stop_subscriptions()
 
     async def stop(self) -> None:
         for bulk_job in self._chores:
             bulk_job.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
+        await self._sweep.stop()
         if self._rate_limiter is not None:
             await self._rate_limiter.close()
         await self._services.schemas.close()
         await self._services.database.close()
-
-    async def _sweep(self) -> None:
-        s = self._services
-        while True:
-            try:
-                await metadata.follow_key(s.database, s.vault)
-                await retention.sweep(
-                    s.database,
-                    s.blobs,
-                    s.clock,
-                    tombstone_days=s.settings.tombstone_days,
-                    unreferenced_file_days=s.settings.unreferenced_file_days,
-                    audit_days=s.settings.audit_days,
-                )
-            except Exception:
-                _log.exception("sweep failed")
-            await asyncio.sleep(s.settings.sweep_seconds)
 
     async def __call__(
         self,

@@ -196,7 +196,7 @@ def _validator(type_: Any) -> TypeAdapter[Any]:
 def bind_body(type_: Any, text: bytes, max_records: int) -> Any:
     """Return the value of a body. A batch of outputs is validated later, on demand."""
     if type_ == list[OutputIn]:
-        return batches.of_array(text, max_records, partial(_outputs, text, max_records))
+        return batches.from_array(text, max_records, partial(_outputs, text, max_records))
     return bind_strictly(type_, text, max_records)
 
 
@@ -218,7 +218,7 @@ def bind_strictly(type_: Any, text: bytes, max_records: int) -> Any:
                 )
             )
         return _validator(type_).validate_python(value)
-    except json_text.BadJson as error:
+    except json_text.InvalidJson as error:
         raise InvalidRequest(ErrorDetail(("body",), str(error), "json")) from None
     except ValidationError as error:
         raise InvalidRequest(*_error_details(("body",), error)) from None

@@ -16,7 +16,7 @@ from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage.audit import Actor, ReadAuditor
 from gleanery.storage.database import Database, Engine
-from gleanery.storage.files import SIGNATURE
+from gleanery.storage.files.references import SIGNATURE_MARKER
 from gleanery.values import timestamps
 
 Query = TypeVar("Query")
@@ -90,7 +90,7 @@ class RequestContext(Generic[Query, Body]):
     async def with_links(self, text: bytes | memoryview) -> bytes | memoryview:
         """Insert signed links to files into the text of outputs."""
         whole: Any = text.obj if isinstance(text, memoryview) else text  # a view cannot be searched
-        if SIGNATURE not in whole:
+        if SIGNATURE_MARKER not in whole:
             return text
         now = self.services.clock() // timestamps.SECOND
         return await self.services.file_links.put_into(bytes(text), self.organization_id, now)

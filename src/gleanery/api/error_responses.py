@@ -51,7 +51,7 @@ HEADERS = {
 
 
 def response_to(error: errors.GleaneryError) -> Response:
-    """Return the response that tells the client of an error."""
+    """Return the response for an error."""
     return Response(_body(*error.details), STATUS[type(error)], headers=_headers(error))
 
 

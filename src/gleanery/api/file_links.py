@@ -15,8 +15,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from gleanery.blobs import Blobs, S3Blobs
 from gleanery.security.vault import Vault
-from gleanery.storage import files
-from gleanery.storage.files import BLOB_URL, FILE_URL, ID_BYTES, ID_LETTERS, SIGNATURE
+from gleanery.storage.files.records import ID_BYTES
+from gleanery.storage.files.references import (
+    BLOB_URL_MARKER,
+    FILE_URL_MARKER,
+    ID_HEX_DIGITS,
+    SIGNATURE_MARKER,
+    split_at_blob_urls,
+)
 
 _PURPOSE = "file links"
 _MAX_DIGITS = 18
@@ -34,11 +40,11 @@ class FileLinks:
 
     async def put_into(self, text: bytes, organization_id: int, now: int) -> bytes:
         """Replace the placeholders in the text of outputs by links. ``now`` is in seconds."""
-        text = text.replace(FILE_URL, self._file_url)
+        text = text.replace(FILE_URL_MARKER, self._file_url)
         if isinstance(self._blobs, S3Blobs):
             return await self._put_store_links(self._blobs, text)
-        pieces = text.replace(BLOB_URL, self._blob_url).split(SIGNATURE)
-        ids = b"".join([piece[-ID_LETTERS:] for piece in pieces[:-1]])
+        pieces = text.replace(BLOB_URL_MARKER, self._blob_url).split(SIGNATURE_MARKER)
+        ids = b"".join([piece[-ID_HEX_DIGITS:] for piece in pieces[:-1]])
         expires = str(now + self._seconds)
         key = self._vault.key(self._vault.current).derive(_PURPOSE)
         signatures = _signatures(key, bytes.fromhex(ids.decode()), str(organization_id), expires)
@@ -59,7 +65,7 @@ class FileLinks:
         )
 
     async def _put_store_links(self, blobs: S3Blobs, text: bytes) -> bytes:
-        keys, pieces = files.keys_and_rest(text)
+        keys, pieces = split_at_blob_urls(text)
         links = await blobs.sign(keys, self._seconds)
         return _interleave(pieces, [link.encode() for link in links])
 
@@ -70,7 +76,7 @@ def _parse_id(file_id: str) -> bytes | None:
         id_ = bytes.fromhex(file_id)
     except ValueError:
         return None
-    return id_ if len(file_id) == ID_LETTERS and len(id_) == ID_BYTES else None
+    return id_ if len(file_id) == ID_HEX_DIGITS and len(id_) == ID_BYTES else None
 
 
 def _is_number(text: str) -> bool:

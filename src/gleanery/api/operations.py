@@ -43,7 +43,7 @@ class Operation:
     description: str
     scope: str | None = None
     creates_resource: bool = False
-    """Whether the path may name a new record. Otherwise an invalid name is not found (404)."""
+    """True if the path may name a new record. Otherwise an invalid name is not found (404)."""
     query: type[BaseModel] | None = None
     body: Any = None
     """Type of a JSON body; ``bytes`` for a streamed body of any media type."""
@@ -54,9 +54,9 @@ class Operation:
     extra_errors: tuple[int, ...] = ()
     """Error statuses that do not follow from the other fields."""
     always_admit: bool = False
-    """Whether the request is admitted even when the service is overloaded."""
+    """True if the request is admitted even when the service is overloaded."""
     single_read: bool = False
-    """Whether the handler reads the database once and awaits nothing else."""
+    """True if the handler reads the database once and awaits nothing else."""
 
     @property
     def name(self) -> str:

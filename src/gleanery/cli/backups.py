@@ -72,7 +72,7 @@ def restored_command(settings: Settings) -> None:
     with progress_bars() as progress:
         count = with_database(
             settings,
-            lambda database: restored_database.begin_anew(database, timestamps.now, progress),
+            lambda database: restored_database.complete_restore(database, timestamps.now, progress),
         )
     typer.echo(f"Clients will receive {pluralize(count, 'output')} again.")
 

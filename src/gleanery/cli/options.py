@@ -23,7 +23,8 @@ def option(name: str, help_: str) -> Any:
 
 def settings_options(*names: str) -> Callable[[Command], Command]:
     """Give a command an option for each named setting; it receives them as ``settings``."""
-    rows = [row for row in table() if row.name in names]
+    by_name = {row.name: row for row in table()}
+    rows = [by_name[name] for name in names]
 
     def decorate(command: Command) -> Command:
         @wraps(command)
@@ -45,9 +46,12 @@ def all_settings_options() -> Callable[[Command], Command]:
 def _signature(command: Command, rows: list[Setting]) -> Any:
     """Signature that Typer reads: the command's own parameters, then the settings."""
     own = signature(command, eval_str=True)
-    parameters = [one for one in own.parameters.values() if one.name != "settings"]
-    keyword = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters]
-    return own.replace(parameters=[*keyword, *map(_parameter, rows)])
+    parameters = [
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for parameter in own.parameters.values()
+        if parameter.name != "settings"
+    ]
+    return own.replace(parameters=[*parameters, *map(_parameter, rows)])
 
 
 def _parameter(row: Setting) -> Parameter:

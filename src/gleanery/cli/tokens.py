@@ -63,14 +63,16 @@ def list_tokens(settings: Settings) -> None:
     table = Table("ID", "Organization", "Scopes", "Created", "Expires", "State", box=None)
     now = timestamps.now()
     for token in with_database(settings, organizations.list_tokens):
-        expired = token.expires is not None and token.expires <= now
+        expired = token.expires_at is not None and token.expires_at <= now
         table.add_row(
             str(token.id),
             Text(token.organization),
             ",".join(token.scopes),
-            timestamps.render_moment(token.created),
-            timestamps.render_moment(token.expires) if token.expires is not None else "never",
-            "revoked" if token.revoked else "expired" if expired else "valid",
+            timestamps.render_microseconds(token.created_at),
+            timestamps.render_microseconds(token.expires_at)
+            if token.expires_at is not None
+            else "never",
+            "revoked" if token.revoked_at else "expired" if expired else "valid",
         )
     print_table(table)
 

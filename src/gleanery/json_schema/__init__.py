@@ -1,1 +1,1 @@
-"""Validation of data against JSON SchemaValidator, in a separate process with limits."""
+"""Validation of data against JSON Schema, in a separate process with limited resources."""

@@ -1,4 +1,4 @@
-"""Asks the schema process, and starts it anew when a question has ended it."""
+"""The client of the schema process: sends requests, and restarts the process when one ends it."""
 
 from __future__ import annotations
 
@@ -16,51 +16,52 @@ from gleanery.values import json_text
 
 _log = logging.getLogger("gleanery")
 
-_LONGEST_ANSWER = 64 * 1024 * 1024
-_ANSWER_SECONDS = 60.0  # of waiting; how much it may work, the process limits itself
-_LINE_SECONDS = 20.0
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # and no credentials
+_MAX_RESPONSE_BYTES = 64 * 1024 * 1024
+_RESPONSE_SECONDS = 60.0  # wall-clock time; the process limits its own processor time
+_QUEUE_SECONDS = 20.0
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # no credentials
+_NOT_RUNNING = "The schema cannot be checked now; try again"
 
 
 class SchemaViolation(NamedTuple):
-    """Where a value breaks the schema: which value, the way into it, the way into the schema."""
+    """A violation: the index of the value, the path in the value and the path in the schema."""
 
-    place: int
+    value_index: int
     instance_path: list[str]
     schema_path: list[str]
 
 
 class InvalidSchema(Exception):
-    """The text is not a JSON Schema that stands on its own."""
+    """The text is not a self-contained JSON Schema."""
 
 
 class SchemaTooCostly(Exception):
-    """The question has ended a schema process that was given nothing else."""
+    """The request ended a schema process that had served no other request."""
 
 
 class SchemaValidator:
-    """The schema process of this service; it is started when the first question comes."""
+    """The schema process of this service; the first request starts it."""
 
     def __init__(self) -> None:
         self._process: Process | None = None
-        self._answered = 0
-        self._turn = asyncio.Lock()
+        self._served_requests = 0
+        self._lock = asyncio.Lock()
 
     async def violations(self, schema: str, values: Sequence[Any]) -> list[SchemaViolation]:
-        """How the values break the schema. Raises ``InvalidSchema`` or ``SchemaTooCostly``."""
-        question = await asyncio.to_thread(json_text.encode, {"schema": schema, "values": values})
+        """Validates the values. Raises ``InvalidSchema`` or ``SchemaTooCostly``."""
+        request = await asyncio.to_thread(json_text.encode, {"schema": schema, "values": values})
         try:
-            await asyncio.wait_for(self._turn.acquire(), _LINE_SECONDS)
+            await asyncio.wait_for(self._lock.acquire(), _QUEUE_SECONDS)
         except TimeoutError:
-            raise Unavailable("Others' schemas keep this one waiting; try again") from None
+            raise Unavailable("Too many schemas are being checked; try again") from None
         try:
-            answer = await self._ask(question + b"\n")
+            text = await self._send_until_served(request + b"\n")
         finally:
-            self._turn.release()
-        told = await asyncio.to_thread(json.loads, answer)
-        if not told["is_schema"]:
+            self._lock.release()
+        response = await asyncio.to_thread(json.loads, text)
+        if not response["is_schema"]:
             raise InvalidSchema
-        return [SchemaViolation(*violation) for violation in told["violations"]]
+        return [SchemaViolation(*violation) for violation in response["violations"]]
 
     async def close(self) -> None:
         process, self._process = self._process, None
@@ -69,57 +70,59 @@ class SchemaValidator:
                 process.kill()
             await process.wait()
 
-    async def _ask(self, question: bytes) -> bytes:
-        """The answer. A process may end of something else meanwhile; a second one, hardly."""
+    async def _send_until_served(self, request: bytes) -> bytes:
+        """Returns the response. A process that served others before may end for another reason,
+        so the request is sent once more, to a new process.
+        """
         while True:
-            process = await self._running()
-            was_fresh = self._answered == 0
-            answer = await self._answer(process, question)
-            if answer:
-                self._answered += 1
-                return answer
+            process = await self._running_process()
+            was_new = self._served_requests == 0
+            response = await self._send(process, request)
+            if response:
+                self._served_requests += 1
+                return response
             _log.warning("the schema process has ended", extra={"status": process.returncode})
-            if was_fresh:
+            if was_new:
                 raise SchemaTooCostly
 
-    async def _answer(self, process: Process, question: bytes) -> bytes:
-        """One whole line, or nothing; in that case the process is gone."""
+    async def _send(self, process: Process, request: bytes) -> bytes:
+        """Returns one complete line, or nothing if the process has ended."""
         assert process.stdin is not None
         assert process.stdout is not None
-        answer = b""
+        response = b""
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                process.stdin.write(question)
+            async with asyncio.timeout(_RESPONSE_SECONDS):
+                process.stdin.write(request)
                 await process.stdin.drain()
-                answer = await process.stdout.readline()
+                response = await process.stdout.readline()
         except (OSError, ValueError, RuntimeError):
-            pass  # it has ended, which uvloop may say first, or takes too long, or says too much
+            pass  # the process has ended or hangs, or its response is too long
         finally:
-            if not answer.endswith(b"\n"):  # the next question must not get the rest of this answer
+            if not response.endswith(b"\n"):  # the rest must not become the next response
                 await self.close()
-        return answer if answer.endswith(b"\n") else b""
+        return response if response.endswith(b"\n") else b""
 
-    async def _running(self) -> Process:
+    async def _running_process(self) -> Process:
         if self._process is None or self._process.returncode is not None:
-            self._process, self._answered = await _start(), 0
+            self._process, self._served_requests = await _start(), 0
         return self._process
 
 
 async def _start() -> Process:
-    """A new process, which has said that it is ready."""
+    """Starts a process and waits until it is ready."""
     try:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "gleanery.json_schema.process"),
             stdin=PIPE,
             stdout=PIPE,
-            stderr=DEVNULL,  # what it might say could hold values
-            limit=_LONGEST_ANSWER,
+            stderr=DEVNULL,  # its messages could contain values
+            limit=_MAX_RESPONSE_BYTES,
             env={name: text for name, text in os.environ.items() if name.startswith(_ENVIRONMENT)},
         )
     except OSError as error:
-        raise Unavailable("SchemaValidator can't be checked now; try again") from error
+        raise Unavailable(_NOT_RUNNING) from error
     assert process.stdout is not None
     if not await process.stdout.readline():
         _log.error("the schema process does not start", extra={"status": await process.wait()})
-        raise Unavailable("SchemaValidator can't be checked now; try again")
+        raise Unavailable(_NOT_RUNNING)
     return process

@@ -1,7 +1,7 @@
-"""A batch of outputs as it was sent: cut into its texts, each of which is read only if need be.
+"""A batch of outputs as a client sends it: split into texts that are parsed only when needed.
 
-What is sent again and again is mostly what it was last time, byte for byte. To know that, it is
-enough to know which output it is, and to hash its bytes.
+Most outputs of a repeated scrape have the same bytes as last time. To recognise such an output, the
+members that identify it and a hash of its bytes are enough.
 """
 
 from __future__ import annotations
@@ -18,86 +18,90 @@ from gleanery.models.fields import check_name
 from gleanery.models.requests import Output, OutputIn
 from gleanery.values import json_text
 
-_MARK_BYTES = 16
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_RAW_HASH_BYTES = 16
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class Head(msgspec.Struct, gc=False):
-    """What tells which output it is, if the group's rules don't look into its data."""
+class IdentityFields(msgspec.Struct, gc=False):
+    """The members that identify an output, if the group's rules do not use its data."""
 
     job_id: str
     source_url: str
     key: str | None = None
 
 
-_head = msgspec.json.Decoder(Head).decode
-_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_identity = msgspec.json.Decoder(IdentityFields).decode
+_split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
-InFull = Callable[[], Sequence[Output]]
-"""Reads a whole batch in the strict way; raises InvalidRequest with every fault that it has."""
+StrictParser = Callable[[], Sequence[Output]]
+"""Parses the whole batch with the model; raises InvalidRequest with every error of the batch."""
 
 
 class Batch(NamedTuple):
-    """Outputs as a client has sent them."""
+    """The outputs of a request body, or of a part of it."""
 
-    heads: Sequence[Head | Output]
-    marks: Sequence[bytes]
-    """A hash of the bytes of each; empty where there were none."""
-    places: Sequence[int]
-    """Where each stands in what the client sent."""
-    read: Callable[[Sequence[int]], Sequence[Output]]
-    """What those of these numbers say. Raises InvalidRequest with every fault of the batch."""
+    outputs: Sequence[IdentityFields | Output]
+    """Each output, parsed as far as it has been needed."""
+    raw_hashes: Sequence[bytes]
+    """The hash of each output's bytes; empty if the bytes are not known."""
+    positions: Sequence[int]
+    """The position of each output in the request body."""
+    parse: Callable[[Sequence[int]], Sequence[Output]]
+    """Parses the outputs at these indexes. Raises InvalidRequest with every error of the batch."""
 
-    def read_whole(self) -> Batch:
-        """The same, and nothing is left to read."""
-        outputs = self.read(range(len(self.heads)))
-        return self._replace(heads=outputs, read=_chosen(outputs))
-
-
-def of_outputs(outputs: Sequence[Output], places: Sequence[int] | None = None) -> Batch:
-    """A batch of outputs that have been read and checked."""
-    if places is None:
-        places = range(len(outputs))
-    return Batch(outputs, [b""] * len(outputs), places, _chosen(outputs))
+    def parse_all(self) -> Batch:
+        """Returns the same batch with every output parsed."""
+        outputs = self.parse(range(len(self.outputs)))
+        return self._replace(outputs=outputs, parse=_selector(outputs))
 
 
-def of_array(text: bytes, most: int, in_full: InFull) -> Batch:
-    """The elements of a JSON array."""
+def from_outputs(outputs: Sequence[Output], positions: Sequence[int] | None = None) -> Batch:
+    """Makes a batch of outputs that are already parsed and validated."""
+    if positions is None:
+        positions = range(len(outputs))
+    return Batch(outputs, [b""] * len(outputs), positions, _selector(outputs))
+
+
+def from_array(text: bytes, max_records: int, parse_strictly: StrictParser) -> Batch:
+    """Splits a JSON array into a batch with one output per element."""
     try:
-        texts = _elements(text)
-    except _UNREADABLE:
-        return of_outputs(in_full())
-    if len(texts) > most:
-        return of_outputs(in_full())
-    return of_texts(texts, range(len(texts)), json_text.DEEPEST - 1, in_full)
+        texts = _split_array(text)
+    except _DECODE_ERRORS:
+        return from_outputs(parse_strictly())
+    if len(texts) > max_records:
+        return from_outputs(parse_strictly())
+    return from_texts(texts, range(len(texts)), json_text.MAX_DEPTH - 1, parse_strictly)
 
 
-def of_texts(
-    texts: Sequence[bytes | msgspec.Raw], places: Sequence[int], deepest: int, in_full: InFull
+def from_texts(
+    texts: Sequence[bytes | msgspec.Raw],
+    positions: Sequence[int],
+    max_depth: int,
+    parse_strictly: StrictParser,
 ) -> Batch:
-    """One output each; none may be nested deeper."""
+    """Makes a batch with one output per JSON text."""
 
-    def read(numbers: Sequence[int]) -> Sequence[Output]:
+    def parse(indexes: Sequence[int]) -> Sequence[Output]:
         try:
-            wanted = [bytes(texts[number]) for number in numbers]
-            return [_output(record) for record in json_text.decode_each(wanted, deepest)]
-        except (json_text.BadJson, ValidationError):
-            return _chosen(in_full())(numbers)
+            selected = [bytes(texts[index]) for index in indexes]
+            return [_validate(record) for record in json_text.decode_many(selected, max_depth)]
+        except (json_text.InvalidJson, ValidationError):
+            return _selector(parse_strictly())(indexes)
 
     try:
-        heads = [_head(text) for text in texts]
-    except _UNREADABLE:
-        return of_outputs(in_full(), places)
-    marks = [sha256(text).digest()[:_MARK_BYTES] for text in texts]
-    return Batch(heads, marks, places, read)
+        identities = [_decode_identity(text) for text in texts]
+    except _DECODE_ERRORS:
+        return from_outputs(parse_strictly(), positions)
+    raw_hashes = [sha256(text).digest()[:_RAW_HASH_BYTES] for text in texts]
+    return Batch(identities, raw_hashes, positions, parse)
 
 
-def _chosen(outputs: Sequence[Output]) -> Callable[[Sequence[int]], Sequence[Output]]:
-    return lambda numbers: [outputs[number] for number in numbers]
+def _selector(outputs: Sequence[Output]) -> Callable[[Sequence[int]], Sequence[Output]]:
+    return lambda indexes: [outputs[index] for index in indexes]
 
 
-def _output(record: Any) -> Output:
-    """The common form is seen at a glance; what is not of it, the model looks at."""
+def _validate(record: Any) -> Output:
+    """Validates a record; the model, which takes twice as long, only sees uncommon ones."""
     if isinstance(record, dict):
         job_id, source_url, data, key, tags, files = map(record.get, Output._fields)
         if (
@@ -119,9 +123,9 @@ def _is_text(value: Any) -> TypeGuard[str]:
 
 def _is_name(text: str) -> bool:
     try:
-        return bool(_checked_name(text))
+        return bool(_check_name(text))
     except ValueError:
         return False
 
 
-_checked_name = lru_cache(maxsize=1024)(check_name)  # a bad one, of whatever length, is not kept
+_check_name = lru_cache(maxsize=1024)(check_name)  # an invalid name raises, so it is not cached

@@ -60,7 +60,7 @@ def _expiry(value: Any) -> int | None:
         return timestamps.parse(value) // timestamps.SECOND
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise ValueError("expected an ISO 8601 date-time or whole seconds since 1970")
-    if not _NO_EXPIRY <= value <= timestamps.LAST:
+    if not _NO_EXPIRY <= value <= timestamps.MAX_SECONDS:
         raise ValueError("expected seconds since 1970, or -1 for no expiry")
     return None if value == _NO_EXPIRY else int(value)
 
@@ -119,8 +119,8 @@ Domain = Annotated[
     WithJsonSchema(
         {
             "type": "string",
-            "maxLength": hostnames.LONGEST,
-            "anyOf": [{"pattern": hostnames.DOMAIN}, {"format": "idn-hostname"}],
+            "maxLength": hostnames.MAX_LENGTH,
+            "anyOf": [{"pattern": hostnames.DOMAIN_PATTERN}, {"format": "idn-hostname"}],
         }
     ),
 ]
@@ -131,7 +131,7 @@ Expiry = Annotated[
         {
             "anyOf": [
                 {"type": "string", "format": "date-time"},
-                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": timestamps.LAST},
+                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": timestamps.MAX_SECONDS},
                 {"type": "null"},
             ]
         }
@@ -156,5 +156,5 @@ WholeNumber = Annotated[int, BeforeValidator(as_validation_error("whole_number",
 Region = Annotated[
     str,
     AfterValidator(as_validation_error("region", _region)),
-    _schema(pattern=countries.REGION_FORM),
+    _schema(pattern=countries.REGION_PATTERN),
 ]

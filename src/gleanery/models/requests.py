@@ -309,7 +309,7 @@ class OutputQuery(Input):
     )
     country: Text | None = Field(
         default=None,
-        max_length=countries.LONGEST_COUNTRY,
+        max_length=countries.MAX_COUNTRY_LENGTH,
         description="Only outputs of this country: name, ISO code or common alias.",
     )
     region: Region | None = Field(

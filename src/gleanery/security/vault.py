@@ -6,12 +6,14 @@ import contextlib
 import hmac
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gleanery.errors import SettingsError
-from gleanery.security.key_files import FINGERPRINT_BYTES, fingerprint
+from gleanery.security.key_files import FINGERPRINT_BYTES, KeyFile, fingerprint, keys_from_text
 
 _NONCE_BYTES = 12
 
@@ -110,3 +112,13 @@ class Vault:
         """Add the keys that the source holds now; they come before the older ones."""
         found = {key.fingerprint: key for key in map(Key, self._source())}
         self._keys = found | {n: key for n, key in self._keys.items() if n not in found}
+
+
+def open_vault(secret_key: str | None, key_file: Path) -> Vault:
+    """Return a vault with the keys of the variable or of the file, which is created if missing."""
+    if secret_key is not None:
+        return Vault(partial(keys_from_text, secret_key))
+    key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = KeyFile(key_file)
+    file.make()
+    return Vault(file.read)

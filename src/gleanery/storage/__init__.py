@@ -1,1 +1,1 @@
-"""Where records live: one protocol, two engines, one file of queries per resource."""
+"""Storage: one database protocol, two engines, and a package of queries for each resource."""

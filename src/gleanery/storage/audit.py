@@ -1,11 +1,12 @@
-"""The audit log: who read or wrote session values, reviewed, or changed tokens or keys, and when.
+"""The audit log: who read or changed session values, reviewed, or changed tokens or keys, and when.
 
-An entry is added in the transaction of what it tells of, and never changed: the database itself
-refuses that, and to remove one that is younger than 30 days. It holds no value, nor the name of a
-cookie or the key of an entry.
+An entry is appended in the transaction of the action that it records. The database rejects a change
+of an entry, and the deletion of one that is younger than 30 days. An entry contains no value, no
+cookie name and no local-storage key.
 
-The number of an entry is its moment in microseconds, or one more than the number before it. It is
-handed out under a lock, so that the order is that of commit: who follows the log misses nothing.
+The id of an entry is its time in microseconds, or the previous id plus one if that is larger. Ids
+are assigned under a lock, so that they increase in commit order and a client that follows the log
+misses nothing.
 """
 
 from __future__ import annotations
@@ -21,35 +22,37 @@ from gleanery.models.responses import AuditAbout, AuditAction, AuditEntry, Audit
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import timestamps
 
-_NUMBER = """
-INSERT INTO audit_clocks (organization_id, clock) VALUES ($1, $2)
-ON CONFLICT (organization_id) DO UPDATE SET clock = CASE
-    WHEN audit_clocks.clock >= excluded.clock THEN audit_clocks.clock + 1 ELSE excluded.clock END
-RETURNING clock
+# Locks the organization's position until the transaction ends.
+_NEXT_ID = """
+INSERT INTO audit_positions (organization_id, last_id) VALUES ($1, $2)
+ON CONFLICT (organization_id) DO UPDATE SET last_id = CASE
+    WHEN audit_positions.last_id >= excluded.last_id
+    THEN audit_positions.last_id + 1 ELSE excluded.last_id END
+RETURNING last_id
 """
-_ADD = """
-INSERT INTO audit (organization_id, id, token_id, request_id, action, about)
+_APPEND = """
+INSERT INTO audit_log (organization_id, id, token_id, request_id, action, about)
 VALUES ($1, $2, $3, $4, $5, $6)
 """
 _PAGE = """
-SELECT id, token_id, request_id, action, about FROM audit
+SELECT id, token_id, request_id, action, about FROM audit_log
 WHERE organization_id = $1 AND id > $2 ORDER BY id LIMIT $3
 """
-_WITH_OLD = """
-SELECT organization_id FROM audit_clocks
-WHERE EXISTS (SELECT 1 FROM audit WHERE audit.organization_id = audit_clocks.organization_id
-              AND id < $1)
+_WITH_OLD_ENTRIES = """
+SELECT organization_id FROM audit_positions
+WHERE EXISTS (SELECT 1 FROM audit_log
+              WHERE audit_log.organization_id = audit_positions.organization_id AND id < $1)
 """
-_FORGET = """
-DELETE FROM audit WHERE organization_id = $1 AND id < $2 AND id IN (
-    SELECT id FROM audit WHERE organization_id = $1 AND id < $2 ORDER BY id LIMIT $3)
+_PURGE = """
+DELETE FROM audit_log WHERE organization_id = $1 AND id < $2 AND id IN (
+    SELECT id FROM audit_log WHERE organization_id = $1 AND id < $2 ORDER BY id LIMIT $3)
 RETURNING id
 """
-_AT_ONCE = 1000
+_BATCH_SIZE = 1000
 
 
 class Actor(NamedTuple):
-    """Who acts: a token in a request, or else somebody at the command line."""
+    """The cause of an entry: a token in a request, or the command line."""
 
     token_id: int | None = None
     request_id: str | None = None
@@ -59,7 +62,7 @@ COMMAND_LINE = Actor()
 
 
 class Entry(NamedTuple):
-    """What is put on record, but for its number."""
+    """An entry that has no id yet."""
 
     actor: Actor
     now: int
@@ -67,67 +70,71 @@ class Entry(NamedTuple):
     about: AuditAbout
 
 
-async def note(
+async def append(
     transaction: Transaction, actor: Actor, now: int, action: AuditAction, about: AuditAbout
 ) -> None:
-    """Adds an entry. The last thing in a transaction: others of the organization wait for it."""
-    await _add(transaction, [Entry(actor, now, action, about)])
+    """Appends an entry.
+
+    Call it last in a transaction: it locks the organization's log until the commit.
+    """
+    await _append_all(transaction, [Entry(actor, now, action, about)])
 
 
-async def _add(transaction: Transaction, entries: Sequence[Entry]) -> None:
+async def _append_all(transaction: Transaction, entries: Sequence[Entry]) -> None:
     organization_id = transaction.organization_id
-    wanted = [(organization_id, entry.now) for entry in entries]
-    numbers = [row[0] for row in await transaction.fetch_many(_NUMBER, wanted)]
+    times = [(organization_id, entry.now) for entry in entries]
+    ids = [row[0] for row in await transaction.fetch_many(_NEXT_ID, times)]
     rows = [
-        (organization_id, number, *entry.actor, entry.action, json.dumps(entry.about))
-        for number, entry in zip(numbers, entries, strict=True)
+        (organization_id, id_, *entry.actor, entry.action, json.dumps(entry.about))
+        for id_, entry in zip(ids, entries, strict=True)
     ]
-    await transaction.execute_many(_ADD, rows)
+    await transaction.execute_many(_APPEND, rows)
 
 
 class ReadAuditor:
-    """Puts on record what changes nothing, in transactions of its own.
+    """Appends entries for reads, in transactions of its own.
 
-    An organization has one of them under way at a time; who comes meanwhile shares the next, so
-    that many readers wait for two commits at most, and not for one another.
+    An organization has one such transaction at a time. Entries that arrive meanwhile share the next
+    one. So a reader waits for two commits at most, however many readers there are.
     """
 
     def __init__(self) -> None:
-        self._gathering: dict[int, tuple[list[Entry], asyncio.Task[None]]] = {}
-        self._lines: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._pending: dict[int, tuple[list[Entry], asyncio.Task[None]]] = {}
+        self._commit_locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
-    async def note(self, database: Database, entry: Entry) -> None:
-        """Adds an entry; when this returns, it is durable."""
+    async def record(self, database: Database, entry: Entry) -> None:
+        """Appends an entry and returns when it is durable."""
         organization_id = database.organization_id
-        if organization_id not in self._gathering:
+        if organization_id not in self._pending:
             entries: list[Entry] = []
             commit = asyncio.create_task(self._commit(database, entries))
-            self._gathering[organization_id] = entries, commit
-        entries, commit = self._gathering[organization_id]
+            self._pending[organization_id] = entries, commit
+        entries, commit = self._pending[organization_id]
         entries.append(entry)
-        await asyncio.shield(commit)  # which is not only for this one
+        await asyncio.shield(commit)  # others wait for it too, so this request must not cancel it
 
     async def _commit(self, database: Database, entries: Sequence[Entry]) -> None:
         async def work(transaction: Transaction) -> None:
-            await _add(transaction, entries)
+            await _append_all(transaction, entries)
 
         organization_id = database.organization_id
-        async with self._lines.setdefault(organization_id, asyncio.Lock()):
-            del self._gathering[organization_id]  # who comes now is for the next
+        async with self._commit_locks.setdefault(organization_id, asyncio.Lock()):
+            del self._pending[organization_id]  # later entries go into the next transaction
             await database.write(work)
 
 
-async def read_log(database: Database, cursor: int, limit: int) -> AuditPage:
-    """The entries after the cursor, oldest first, and the cursor to go on from."""
+async def read_page(database: Database, cursor: int, limit: int) -> AuditPage:
+    """Returns the entries after the cursor, oldest first, and the cursor to continue from."""
     rows = await database.read(_PAGE, database.organization_id, cursor, limit)
-    return AuditPage(cursor=rows[-1][0] if rows else cursor, entries=[_shown(row) for row in rows])
+    next_cursor = rows[-1][0] if rows else cursor
+    return AuditPage(cursor=next_cursor, entries=[_to_response(row) for row in rows])
 
 
-def _shown(row: Row) -> AuditEntry:
+def _to_response(row: Row) -> AuditEntry:
     id_, token_id, request_id, action, about = row
     return AuditEntry(
         id=id_,
-        date=timestamps.render_moment(id_),
+        date=timestamps.render_microseconds(id_),
         token_id=token_id,
         request_id=request_id,
         action=action,
@@ -135,16 +142,16 @@ def _shown(row: Row) -> AuditEntry:
     )
 
 
-async def forgettable(engine: Engine, before: int) -> list[Callable[[], Awaitable[None]]]:
-    """The logs with entries from before a moment, each to be relieved of them on its own."""
-    found = await engine.for_all_tenants().read(_WITH_OLD, before)
-    return [partial(_forget, engine.for_tenant(row[0]), before) for row in found]
+async def pending_purges(engine: Engine, before: int) -> list[Callable[[], Awaitable[None]]]:
+    """Returns a function for each organization with old entries, which deletes them."""
+    rows = await engine.for_all_tenants().read(_WITH_OLD_ENTRIES, before)
+    return [partial(_purge, engine.for_tenant(row[0]), before) for row in rows]
 
 
-async def _forget(database: Database, before: int) -> None:
+async def _purge(database: Database, before: int) -> None:
     async def work(transaction: Transaction) -> int:
-        gone = await transaction.fetch(_FORGET, transaction.organization_id, before, _AT_ONCE)
-        return len(gone)
+        purged = await transaction.fetch(_PURGE, transaction.organization_id, before, _BATCH_SIZE)
+        return len(purged)
 
-    while await database.write(work) == _AT_ONCE:
+    while await database.write(work) == _BATCH_SIZE:
         pass

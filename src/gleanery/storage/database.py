@@ -1,8 +1,8 @@
-"""The one small door to a database: what every engine offers and every query relies on.
+"""The database protocol: what both engines provide and all queries use.
 
-SQL is written once, in the part of the language that SQLite and PostgreSQL share, with ``$1``
-for parameters. Work inside a transaction is a coroutine function, so that the same lines run
-on an event loop (PostgreSQL) and straight through in a writer thread (SQLite).
+Queries are written once, in the SQL that SQLite and PostgreSQL share, with ``$1`` for parameters.
+The work of a transaction is a coroutine function. PostgreSQL runs it on the event loop; SQLite runs
+it in the writer thread, where it never waits.
 """
 
 from __future__ import annotations
@@ -11,58 +11,63 @@ from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable,
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from gleanery.storage.notifications import Watch
+from gleanery.storage.notifications import Subscription
 
 T = TypeVar("T")
 Row = Sequence[Any]
 BETWEEN_ITEMS = b",\n"
-"""A line for each item: as no item has a line break in its text, this is where one ends."""
+"""Separates the items of a page. No item contains a line break, so a page can be split again."""
 
 
 class Page(NamedTuple):
-    """Items as one JSON text without the brackets, and the place behind which there are more."""
+    """Items as JSON text, without the brackets of the array, and the cursor of the next page."""
 
     items: bytes | memoryview
     next_cursor: int | None
 
 
 class Transaction(Protocol):
-    """Statements that take effect together or not at all."""
+    """Statements that are committed together or not at all."""
 
     @property
     def organization_id(self) -> int:
         """The tenant whose rows the transaction sees."""
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
-        """Runs one statement and gives all its rows."""
+        """Runs one statement and returns its rows."""
 
     async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
-        """Runs one statement once per set of values and gives all rows, in that order."""
+        """Runs one statement for each set of values and returns all rows, in that order."""
 
     async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
-        """The same for a statement without rows, and in any order: no two sets mean one row."""
+        """Runs one statement without result rows for each set of values.
+
+        The order is undefined, so no two sets may change the same row.
+        """
 
     async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
-        """Runs one statement for each key, its last value; gives all rows, in any order."""
+        """Runs one statement for each key and returns all rows, in any order.
+
+        The key is the last parameter of the statement.
+        """
 
     async def run_script(self, sql: str) -> None:
-        """Runs several statements that take no values."""
+        """Runs several statements without parameters."""
 
     async def notify(self, channel: str) -> None:
         """Notifies the channel's subscribers, on every node, when the transaction commits."""
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
-        """Numbers that no output of any organization ever had, rising."""
+        """Issues ascending ids that no output of any organization has had."""
 
     async def skip_ids(self, count: int) -> None:
-        """Leaves out so many numbers, of outputs and of everything else that is numbered."""
+        """Skips this many ids, of outputs and of every other table with generated ids."""
 
 
 class Database(Protocol):
-    """Statements in somebody's name. Every method raises ``Unavailable`` while it can't be used.
+    """A handle with the rows of one tenant. Rows of other tenants are invisible to it.
 
-    Whose work it is has been said before, see ``Engine``; rows of any other organization are not
-    there, whatever a statement asks for.
+    Every method raises ``Unavailable`` while the database cannot be used.
     """
 
     @property
@@ -70,12 +75,13 @@ class Database(Protocol):
         """The tenant whose rows this handle sees."""
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
-        """Runs one reading statement: one snapshot of what is committed."""
+        """Runs one SELECT on a snapshot of the committed data."""
 
-    async def read_page(self, found: str, limit: int, values: Sequence[Any]) -> Page:
-        """The first items that ``found`` gives: a SELECT of seq and item, in order, without LIMIT.
+    async def read_page(self, search: str, limit: int, values: Sequence[Any]) -> Page:
+        """Returns the first items that ``search`` finds.
 
-        It looks for one more than it gives, and so knows where the next page begins.
+        ``search`` is a SELECT of seq and item, in order, without LIMIT. The method reads one item
+        more than it returns, which shows if there is a next page.
         """
 
     async def write(
@@ -92,11 +98,11 @@ class Database(Protocol):
 
 
 class Engine(Database, Protocol):
-    """A whole database. By itself it works for nobody: no organization's rows are there."""
+    """A whole database. Used as a handle, it sees the rows of no tenant."""
 
     @property
     def engine(self) -> str:
-        """The folder of its migrations."""
+        """The name of the engine, which is also the folder of its migrations."""
 
     @property
     def synchronous_reads(self) -> bool:
@@ -110,28 +116,31 @@ class Engine(Database, Protocol):
         """
 
     async def open(self) -> None:
-        """Connects; afterwards reads and writes work, if the schema is there."""
+        """Connects. Afterwards reads and writes work if the schema exists."""
 
     async def close(self) -> None:
-        """Waits for writes under way, then lets go."""
+        """Waits for unfinished writes, then disconnects."""
 
     def for_tenant(self, organization_id: int) -> Database:
-        """The same with the rows of one organization."""
+        """Returns a handle with the rows of one tenant."""
 
     def for_all_tenants(self) -> Database:
-        """The same with all rows: to find out for whom there is work, and for nothing else."""
+        """Returns a handle with all rows; only for finding the tenants that have work to do."""
 
     async def migrate(self) -> None:
-        """Brings the schema to the newest form; safe from several processes at once."""
+        """Applies missing migrations; safe when several processes do it at the same time."""
 
     async def schema_number(self) -> int:
-        """The number of the newest migration applied; 0 in an empty database."""
+        """Returns the number of the newest applied migration; 0 for an empty database."""
 
     async def security_warning(self) -> str | None:
-        """What an operator should mend, so that the organizations are kept apart twice."""
+        """Says what an operator must do to activate row-level security; None if it is active."""
 
-    def watch(self, channel: str) -> AbstractAsyncContextManager[Watch]:
-        """Begins to watch a channel; read after this, then wait, and nothing is missed."""
+    def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
+        """Subscribes to a channel until the context ends.
 
-    def stop_watching(self) -> None:
-        """Ends every watch: the process is about to stop."""
+        A client that reads after this call and then waits misses no change.
+        """
+
+    def stop_subscriptions(self) -> None:
+        """Ends all waits for notifications, because the process is about to stop."""

@@ -1,4 +1,4 @@
-"""Chooses the engine that the settings name, and opens it for a piece of work."""
+"""Creates and opens the database engine that the settings select."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gleanery.storage.sqlite.database import SqliteDatabase
 def database_of(settings: Settings) -> Engine:
     if settings.database is None:
         return SqliteDatabase(settings.sqlite_file)
-    # Only where it is asked for: its driver takes a tenth of the whole start to load.
+    # Imported only when needed: loading the driver takes a tenth of the start time.
     from gleanery.storage.postgres.database import PostgresDatabase
 
     return PostgresDatabase(settings.database, settings.pool_size)
@@ -21,10 +21,10 @@ def database_of(settings: Settings) -> Engine:
 
 @asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Engine]:
-    """The database for as long as the work with it takes."""
-    database = database_of(settings)
-    await database.open()
+    """Opens the engine and closes it when the context ends."""
+    engine = database_of(settings)
+    await engine.open()
     try:
-        yield database
+        yield engine
     finally:
-        await database.close()
+        await engine.close()

@@ -1,4 +1,4 @@
-"""Groups: their names, clocks and counts, and the lock under which a group's records change."""
+"""The lock on a group's row; under it the group's outputs, sequence numbers and counts change."""
 
 from __future__ import annotations
 
@@ -10,40 +10,43 @@ from gleanery.errors import NotFound
 from gleanery.storage.database import Database, Row, Transaction
 
 Clock = Callable[[], int]
-BulkJobKind = Literal["approve", "withdraw", "delete"]
+BulkJobKind = Literal["approve", "unapprove", "delete"]
 
-# All take the lock on the group's row: what is written after them is committed in their order.
-_ENTER_NEW = """
-INSERT INTO groups (organization_id, name, clock) VALUES ($1, $2, 0)
+# Both statements lock the group's row, so transactions on one group commit in the order in which
+# they get the lock.
+_LOCK_OR_CREATE = """
+INSERT INTO groups (organization_id, name, last_seq) VALUES ($1, $2, 0)
 ON CONFLICT (organization_id, name) DO UPDATE SET deleted = FALSE
-RETURNING id, clock, outputs, key_fields, schema
+RETURNING id, last_seq, output_count, key_fields, schema
 """
-_ENTER = """
+_LOCK = """
 UPDATE groups SET name = name WHERE organization_id = $1 AND name = $2 AND NOT deleted
-RETURNING id, clock, outputs, key_fields, schema
+RETURNING id, last_seq, output_count, key_fields, schema
 """
-_KEEP = """
-UPDATE groups SET clock = $3, outputs = outputs + $4 WHERE organization_id = $1 AND id = $2
-"""
-_COUNT_JOB = """
-UPDATE jobs SET outputs = outputs + $3, approved = approved + $4
+_SAVE_GROUP = """
+UPDATE groups SET last_seq = $3, output_count = output_count + $4
 WHERE organization_id = $1 AND id = $2
 """
-_COUNT_COUNTRY = """
-INSERT INTO countries (organization_id, group_id, country, outputs) VALUES ($1, $2, $3, $4)
-ON CONFLICT (organization_id, group_id, country)
-DO UPDATE SET outputs = countries.outputs + excluded.outputs
+_SAVE_JOB = """
+UPDATE jobs SET output_count = output_count + $3, approved_count = approved_count + $4
+WHERE organization_id = $1 AND id = $2
 """
-_JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
-_NEW_JOB = """
+_SAVE_COUNTRY = """
+INSERT INTO country_counts (organization_id, group_id, country, output_count)
+VALUES ($1, $2, $3, $4)
+ON CONFLICT (organization_id, group_id, country)
+DO UPDATE SET output_count = country_counts.output_count + excluded.output_count
+"""
+_FIND_JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
+_CREATE_JOB = """
 INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING id
 """
-_CHORE = """
-SELECT id, job_id, kind, until, done FROM bulk_jobs
+_PENDING_BULK_JOB = """
+SELECT id, job_id, kind, until_seq, done_seq FROM bulk_jobs
 WHERE organization_id = $1 AND group_id = $2 ORDER BY id LIMIT 1
 """
-_EXISTS = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
-_EXISTS_BY_NUMBER = "SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted"
+_FIND_GROUP = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
+_GROUP_EXISTS = "SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted"
 
 
 def channel(organization_id: int, name: str) -> str:
@@ -52,25 +55,26 @@ def channel(organization_id: int, name: str) -> str:
 
 
 class BulkJob(NamedTuple):
-    """Long work on the group: what is to become of the outputs of a job, or of all."""
+    """Work on many outputs of a group; see the package ``bulk_jobs``."""
 
     id: int
     job_id: int | None
+    """None: all jobs of the group."""
     kind: BulkJobKind
-    until: int
-    done: int
+    until_seq: int
+    done_seq: int
 
-    def concerns(self, job_id: int, seq: int) -> bool:
-        """Whether an output at this place in the change order is still to be worked on."""
-        return self.job_id in (None, job_id) and self.done < seq <= self.until
+    def covers(self, job_id: int, seq: int) -> bool:
+        """Tells if the bulk job has yet to process an output of this job and sequence number."""
+        return self.job_id in (None, job_id) and self.done_seq < seq <= self.until_seq
 
 
 class LockedGroup:
-    """A group while this transaction holds its lock; hands out the group's sequence numbers.
+    """A group whose row this transaction has locked; issues the group's sequence numbers.
 
-    A number is the microsecond of the change, or one more than the number before it if the
-    clock has not moved on or has gone back. So the numbers rise in the order of commit, never
-    repeat, not even after a restore, and a moment in time is a place in the order.
+    A sequence number is the time of the change in microseconds, or the previous number plus one if
+    that is larger. So the numbers increase in commit order and never repeat, not even after a
+    restore or when the clock goes back, and a time is also a position in the change order.
     """
 
     def __init__(self, transaction: Transaction, name: str, row: Row, clock: Clock) -> None:
@@ -78,98 +82,104 @@ class LockedGroup:
         self.organization_id = transaction.organization_id
         self.name = name
         self.group_id: int = row[0]
-        self.clock: int = row[1]
-        self.outputs: int = row[2]
+        self.last_seq: int = row[1]
+        self.output_count: int = row[2]
         self.key_fields: str | None = row[3]
         self.schema: str | None = row[4]
-        self.now = clock()  # under the lock: what waited for it must not be dated before it
-        self._began_at = self.clock
+        # Read under the lock: a transaction that waited for it must not be dated before the wait.
+        self.now = clock()
+        self._initial_seq = self.last_seq
         self._output_changes: Counter[int] = Counter()
-        self._approved: Counter[int] = Counter()
-        self._countries: Counter[str] = Counter()
+        self._approved_changes: Counter[int] = Counter()
+        self._country_changes: Counter[str] = Counter()
 
     def next_sequence_number(self) -> int:
-        self.clock = max(self.clock + 1, self.now)
-        return self.clock
+        self.last_seq = max(self.last_seq + 1, self.now)
+        return self.last_seq
 
-    def count(
+    def change_counts(
         self, job_id: int, *, outputs: int = 0, approved: int = 0, country: str | None = None
     ) -> None:
-        """Notes by how much the counts of a job, and of a country, have changed."""
-        self.outputs += outputs
+        """Adds to the counts of the group, a job and a country; ``save_counts`` stores them."""
+        self.output_count += outputs
         self._output_changes[job_id] += outputs
-        self._approved[job_id] += approved
+        self._approved_changes[job_id] += approved
         if country is not None:
-            self._countries[country] += outputs
+            self._country_changes[country] += outputs
 
-    async def bulk_job(self) -> BulkJob | None:
-        """The group's bulk_job under way, if there is one."""
-        rows = await self.transaction.fetch(_CHORE, self.organization_id, self.group_id)
+    async def pending_bulk_job(self) -> BulkJob | None:
+        """Reads the group's unfinished bulk job."""
+        rows = await self.transaction.fetch(_PENDING_BULK_JOB, self.organization_id, self.group_id)
         return BulkJob(*rows[0]) if rows else None
 
     async def find_job(self, name: str) -> int | None:
-        """The number of the job of this name, if the group has one."""
-        rows = await self.transaction.fetch(_JOB, self.organization_id, self.group_id, name)
+        """Returns the id of the job with this name."""
+        rows = await self.transaction.fetch(_FIND_JOB, self.organization_id, self.group_id, name)
         return rows[0][0] if rows else None
 
-    async def job(self, name: str) -> int:
-        """The same; a job that is new comes into being here."""
+    async def find_or_create_job(self, name: str) -> int:
         known = await self.find_job(name)
         if known is not None:
             return known
-        [[made]] = await self.transaction.fetch(_NEW_JOB, self.organization_id, self.group_id, name)
-        return int(made)
+        key = (self.organization_id, self.group_id, name)
+        [[job_id]] = await self.transaction.fetch(_CREATE_JOB, *key)
+        return int(job_id)
 
     async def commit_counts(self) -> None:
-        """Keeps clock and counts, and calls the watchers; the lock goes with the transaction."""
+        """Saves the counts and notifies the group's channel if there were changes.
+
+        The lock ends with the transaction.
+        """
         await self.save_counts()
-        if self.clock != self._began_at:
+        if self.last_seq != self._initial_seq:
             await self.transaction.notify(channel(self.organization_id, self.name))
 
     async def save_counts(self) -> None:
-        of_group = (self.organization_id, self.group_id)
-        await self.transaction.fetch(_KEEP, *of_group, self.clock, self._output_changes.total())
-        jobs = sorted(self._output_changes.keys() | self._approved.keys())
+        """Stores the last sequence number and the changed counts."""
+        group_key = (self.organization_id, self.group_id)
+        outputs, approved = self._output_changes, self._approved_changes
+        await self.transaction.fetch(_SAVE_GROUP, *group_key, self.last_seq, outputs.total())
+        jobs = sorted(outputs.keys() | approved.keys())
         await self.transaction.execute_many(
-            _COUNT_JOB,
+            _SAVE_JOB,
             [
-                (self.organization_id, job, self._output_changes[job], self._approved[job])
+                (self.organization_id, job, outputs[job], approved[job])
                 for job in jobs
-                if self._output_changes[job] or self._approved[job]
+                if outputs[job] or approved[job]
             ],
         )
         await self.transaction.execute_many(
-            _COUNT_COUNTRY,
-            [(*of_group, country, n) for country, n in sorted(self._countries.items()) if n],
+            _SAVE_COUNTRY,
+            [(*group_key, country, n) for country, n in sorted(self._country_changes.items()) if n],
         )
-        for counter in (self._output_changes, self._approved, self._countries):
+        for counter in (outputs, approved, self._country_changes):
             counter.clear()
 
 
 async def lock(transaction: Transaction, name: str, clock: Clock) -> LockedGroup:
-    """The turn of a group that must exist."""
-    rows = await transaction.fetch(_ENTER, transaction.organization_id, name)
+    """Locks an existing group. Raises NotFound if there is none."""
+    rows = await transaction.fetch(_LOCK, transaction.organization_id, name)
     if not rows:
         raise NotFound
     return LockedGroup(transaction, name, rows[0], clock)
 
 
 async def lock_or_create(transaction: Transaction, name: str, clock: Clock) -> LockedGroup:
-    """The turn of a group that comes into being on its first write."""
-    [row] = await transaction.fetch(_ENTER_NEW, transaction.organization_id, name)
+    """Locks a group, which is created first if it does not exist."""
+    [row] = await transaction.fetch(_LOCK_OR_CREATE, transaction.organization_id, name)
     return LockedGroup(transaction, name, row, clock)
 
 
 Lock = Callable[[Transaction, str, Clock], Awaitable[LockedGroup]]
 
 
-async def must_exist(database: Database, name: str) -> int:
-    """The number of the group."""
-    rows = await database.read(_EXISTS, database.organization_id, name)
+async def require_group(database: Database, name: str) -> int:
+    """Returns the id of the group. Raises NotFound if there is none."""
+    rows = await database.read(_FIND_GROUP, database.organization_id, name)
     if not rows:
         raise NotFound
     return int(rows[0][0])
 
 
-async def exists_by_number(database: Database, group_id: int) -> bool:
-    return bool(await database.read(_EXISTS_BY_NUMBER, database.organization_id, group_id))
+async def group_exists(database: Database, group_id: int) -> bool:
+    return bool(await database.read(_GROUP_EXISTS, database.organization_id, group_id))

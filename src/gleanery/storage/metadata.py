@@ -1,4 +1,4 @@
-"""What a database knows of itself beside its records: its key, a restore, if it is a sample."""
+"""Facts that a database stores about itself: its encryption key, restores, and demo data."""
 
 from __future__ import annotations
 
@@ -6,34 +6,35 @@ from gleanery.errors import SettingsError
 from gleanery.security.vault import Vault
 from gleanery.storage.database import Database, Transaction
 
-_NOTE = "INSERT INTO metadata (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
+_ADD = "INSERT INTO metadata (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
 _READ = "SELECT value FROM metadata WHERE name = $1"
 _SET = """
 INSERT INTO metadata (name, value) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
-_FORGET = "DELETE FROM metadata WHERE name = $1"
-_KEY = "secret key"
-_HALF_RESTORED = "half restored"
-_SAMPLE = "sample"
-RESTORED = "(SELECT value FROM metadata WHERE name = 'restored')"
-"""In SQL: the moment of the last restore, as text; null if there was none."""
+_DELETE = "DELETE FROM metadata WHERE name = $1"
+KEY_FINGERPRINT = "key_fingerprint"
+_RESTORE_TIME = "restore_time"
+_RESTORE_PENDING = "restore_pending"
+_DEMO = "demo"
+RESTORE_TIME = f"(SELECT value FROM metadata WHERE name = '{_RESTORE_TIME}')"
+"""SQL expression: the time of the last restore, as text; null if there was none."""
 
 
-async def knows_key(database: Database) -> bool:
-    """Whether values of this database may already be encrypted."""
-    return await known_key(database) is not None
+async def has_key(database: Database) -> bool:
+    """Tells if the database has an encryption key, so that it may hold encrypted values."""
+    return await key_fingerprint(database) is not None
 
 
-async def known_key(database: Database) -> str | None:
-    """The fingerprint of the key that encrypts, if there is one yet."""
-    return await _read(database, _KEY)
+async def key_fingerprint(database: Database) -> str | None:
+    """Returns the fingerprint of the key that encrypts; None before the first start."""
+    return await _read(database, KEY_FINGERPRINT)
 
 
 async def claim_key(database: Database, vault: Vault) -> None:
-    """Notes the first key on first use; afterwards a service without the noted one can't start."""
-    if not await knows_key(database):
-        await _note(database, _KEY, vault.fingerprints[0])
+    """Stores the fingerprint of the first key on first use; later checks that the vault has it."""
+    if not await has_key(database):
+        await _add(database, KEY_FINGERPRINT, vault.fingerprints[0])
     if not await follow_key(database, vault):
         raise SettingsError(
             "The secret key is not the one this database's values are encrypted with: "
@@ -43,8 +44,8 @@ async def claim_key(database: Database, vault: Vault) -> None:
 
 
 async def follow_key(database: Database, vault: Vault) -> bool:
-    """Tells the vault which key encrypts now; False if it does not have that one."""
-    fingerprint = await known_key(database)
+    """Makes the database's key the vault's current key; returns False if the vault lacks it."""
+    fingerprint = await key_fingerprint(database)
     if fingerprint is None or not vault.knows(fingerprint):
         return False
     vault.current = fingerprint
@@ -52,40 +53,42 @@ async def follow_key(database: Database, vault: Vault) -> bool:
 
 
 async def encryption_key(transaction: Transaction) -> str:
-    """The fingerprint of the key that encrypts, for as long as this transaction holds its locks."""
-    [[fingerprint]] = await transaction.fetch(_READ, _KEY)
+    """Returns the fingerprint of the key that encrypts, valid while the transaction has locks."""
+    [[fingerprint]] = await transaction.fetch(_READ, KEY_FINGERPRINT)
     return str(fingerprint)
 
 
-async def use_key(transaction: Transaction, fingerprint: str) -> None:
-    """From now on this key encrypts, on every node."""
-    await transaction.fetch(_SET, _KEY, fingerprint)
+async def set_encryption_key(transaction: Transaction, fingerprint: str) -> None:
+    """Selects the key that encrypts from now on, on every node."""
+    await transaction.fetch(_SET, KEY_FINGERPRINT, fingerprint)
 
 
-async def note_restore(transaction: Transaction, moment: int) -> None:
-    """Whatever was given out until this moment may be of what is lost."""
-    await transaction.fetch(_SET, "restored", str(moment))
-    await transaction.fetch(_SET, _HALF_RESTORED, str(moment))
+async def begin_restore(transaction: Transaction, restore_time: int) -> None:
+    """Stores the time of a restore, and that it is pending. Earlier cursors are invalid."""
+    await transaction.fetch(_SET, _RESTORE_TIME, str(restore_time))
+    await transaction.fetch(_SET, _RESTORE_PENDING, str(restore_time))
 
 
-async def end_restore(transaction: Transaction) -> None:
-    """All that has to be done after a restore is done."""
-    await transaction.fetch(_FORGET, _HALF_RESTORED)
+async def finish_restore(transaction: Transaction) -> None:
+    await transaction.fetch(_DELETE, _RESTORE_PENDING)
 
 
-async def refuse_half_restored(database: Database) -> None:
-    """A client that syncs by dates would never hear of what was not sent again."""
-    if await _read(database, _HALF_RESTORED) is not None:
+async def reject_pending_restore(database: Database) -> None:
+    """Raises SettingsError if a restore was interrupted.
+
+    A client that syncs by dates would miss the outputs that have no new sequence number yet.
+    """
+    if await _read(database, _RESTORE_PENDING) is not None:
         raise SettingsError("gleanery restored was interrupted: run it again, to its end")
 
 
-async def is_sample(database: Database) -> bool:
-    """Whether the database holds the sample of ``gleanery demo`` and nothing else."""
-    return await _read(database, _SAMPLE) is not None
+async def is_demo(database: Database) -> bool:
+    """Tells if the database holds only the data of ``gleanery demo``."""
+    return await _read(database, _DEMO) is not None
 
 
-async def mark_as_sample(database: Database) -> None:
-    await _note(database, _SAMPLE, "whole")
+async def mark_as_demo(database: Database) -> None:
+    await _add(database, _DEMO, "complete")
 
 
 async def _read(database: Database, name: str) -> str | None:
@@ -93,8 +96,8 @@ async def _read(database: Database, name: str) -> str | None:
     return rows[0][0] if rows else None
 
 
-async def _note(database: Database, name: str, value: str) -> None:
+async def _add(database: Database, name: str, value: str) -> None:
     async def work(transaction: Transaction) -> None:
-        await transaction.fetch(_NOTE, name, value)
+        await transaction.fetch(_ADD, name, value)
 
     await database.write(work)

@@ -1,4 +1,4 @@
-"""Who waits for news of a line, and how they are woken: the part that both engines share."""
+"""Subscriptions to notification channels in this process; both engines use them."""
 
 from __future__ import annotations
 
@@ -7,71 +7,71 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Watch:
-    """Hears of what is committed after the watch began."""
+class Subscription:
+    """Receives the notifications of one channel from the moment it was added."""
 
     def __init__(self) -> None:
-        self._news = asyncio.Event()
-        self._is_over = False
+        self._notified = asyncio.Event()
+        self._is_stopped = False
 
     async def wait(self, seconds: float) -> bool:
-        """True as soon as something may have been announced; False if nothing will be heard."""
-        if not self._is_over:
+        """Waits for a notification. Returns False after a timeout, or if it was stopped."""
+        if not self._is_stopped:
             try:
-                await asyncio.wait_for(self._news.wait(), seconds)
+                await asyncio.wait_for(self._notified.wait(), seconds)
             except TimeoutError:
                 return False
-            self._news.clear()
-        return not self._is_over
+            self._notified.clear()
+        return not self._is_stopped
 
-    def wake(self) -> None:
-        self._news.set()
+    def notify(self) -> None:
+        self._notified.set()
 
     def stop(self) -> None:
-        """Ends the wait: the one who waits is wanted elsewhere."""
-        self._is_over = True
-        self._news.set()
+        """Ends the current wait and all later ones."""
+        self._is_stopped = True
+        self._notified.set()
 
 
-class Watches:
-    """All watches of a process, by the line they watch."""
+class Subscriptions:
+    """All subscriptions of a process, by channel."""
 
     def __init__(self) -> None:
-        self._of_line: dict[str, set[Watch]] = {}
-        self._is_over = False
+        self._by_channel: dict[str, set[Subscription]] = {}
+        self._is_stopped = False
 
     def __bool__(self) -> bool:
-        return bool(self._of_line)
+        return bool(self._by_channel)
 
     @contextmanager
-    def adding(self, line: str, watch: Watch) -> Iterator[Watch]:
-        """The watch is one of these for as long as the context lasts."""
-        self._of_line.setdefault(line, set()).add(watch)
-        if self._is_over:
-            watch.stop()
+    def add(self, channel: str, subscription: Subscription) -> Iterator[Subscription]:
+        """Registers the subscription until the context ends."""
+        self._by_channel.setdefault(channel, set()).add(subscription)
+        if self._is_stopped:
+            subscription.stop()
         try:
-            yield watch
+            yield subscription
         finally:
-            self._of_line[line].discard(watch)
-            if not self._of_line[line]:
-                del self._of_line[line]
+            self._by_channel[channel].discard(subscription)
+            if not self._by_channel[channel]:
+                del self._by_channel[channel]
 
-    def lines(self) -> list[str]:
-        return list(self._of_line)
+    def channels(self) -> list[str]:
+        return list(self._by_channel)
 
-    def wake(self, line: str) -> None:
-        for watch in self._of_line.get(line, ()):
-            watch.wake()
+    def notify(self, channel: str) -> None:
+        for subscription in self._by_channel.get(channel, ()):
+            subscription.notify()
 
-    def wake_all(self) -> None:
-        for line in self._of_line:
-            self.wake(line)
+    def notify_all(self) -> None:
+        for channel in self._by_channel:
+            self.notify(channel)
 
     def stop(self) -> None:
-        """Ends every wait, also those that would begin after this."""
-        if self._is_over:
+        """Stops all subscriptions, and those that are added later."""
+        if self._is_stopped:
             return
-        self._is_over = True
-        for watches in self._of_line.values():
-            for watch in watches:
-                watch.stop()
+        self._is_stopped = True
+        for subscriptions in self._by_channel.values():
+            for subscription in subscriptions:
+                subscription.stop()

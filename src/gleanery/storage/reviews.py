@@ -1,4 +1,4 @@
-"""Reviews: an append-only history per job, and what the newest means for its outputs."""
+"""Reviews: an append-only history per job, and the effect of a review on the job's outputs."""
 
 from __future__ import annotations
 
@@ -8,105 +8,96 @@ from gleanery.errors import NotFound
 from gleanery.models.requests import ReviewIn
 from gleanery.models.responses import AuditAbout, ReviewOut, ReviewStatus
 from gleanery.storage import audit, group_lock
-from gleanery.storage.bulk_jobs import jobs
+from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database
+from gleanery.storage.group_lock import LockedGroup
 from gleanery.values import timestamps
 
 _APPEND = """
-INSERT INTO reviews (organization_id, group_id, job_id, review_id, status, comment, created)
+INSERT INTO reviews (organization_id, group_id, job_id, review_id, status, comment, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 RETURNING id
 """
-_NOTE_LATEST = "UPDATE jobs SET latest_review = $3 WHERE organization_id = $1 AND id = $2"
+_SET_LATEST = "UPDATE jobs SET latest_review_id = $3 WHERE organization_id = $1 AND id = $2"
 _LATEST = """
-SELECT jobs.name, review_id, created, status, comment
+SELECT jobs.name, review_id, created_at, status, comment
 FROM jobs JOIN reviews
-    ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review
+    ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
 WHERE jobs.organization_id = $1
     AND jobs.group_id = (SELECT id FROM groups WHERE organization_id = $1 AND name = $2)
-    AND latest_review IS NOT NULL
-ORDER BY latest_review DESC
+    AND latest_review_id IS NOT NULL
+ORDER BY latest_review_id DESC
 """
 _HISTORY = """
-SELECT jobs.name, review_id, created, status, comment, reviews.id
+SELECT jobs.name, review_id, created_at, status, comment, reviews.id
 FROM reviews JOIN jobs ON jobs.organization_id = reviews.organization_id AND jobs.id = job_id
 WHERE reviews.organization_id = $1
     AND reviews.group_id = (SELECT id FROM groups WHERE organization_id = $1 AND name = $2)
     AND reviews.id < $3
 ORDER BY reviews.id DESC LIMIT $4
 """
-# What a status says of the job's outputs; a status not listed says nothing.
-_MEANS: dict[str, group_lock.BulkJobKind] = {
+# The bulk job that a status starts. Other statuses leave the outputs as they are.
+_BULK_JOB_OF_STATUS: dict[str, group_lock.BulkJobKind] = {
     "approved": "approve",
-    "changes_requested": "withdraw",
-    "rejected": "withdraw",
+    "changes_requested": "unapprove",
+    "rejected": "unapprove",
 }
 
 
 async def latest_reviews(database: Database, group: str) -> list[ReviewOut]:
-    """The newest review of each reviewed job, the newest of them first."""
+    """Returns the newest review of each reviewed job, newest first."""
     rows = await database.read(_LATEST, database.organization_id, group)
     if not rows:
-        await group_lock.must_exist(database, group)
-    return [shown(*row) for row in rows]
+        await group_lock.require_group(database, group)
+    return [to_response(*row) for row in rows]
 
 
 async def review_history(
     database: Database, group: str, before: int, limit: int
 ) -> tuple[list[ReviewOut], int | None]:
-    """Every review of the group, the newest first, and where the next page starts."""
+    """Returns a page of the group's reviews, newest first, and the cursor of the next page."""
     rows = await database.read(_HISTORY, database.organization_id, group, before, limit + 1)
     if not rows:
-        await group_lock.must_exist(database, group)
-    more = rows[limit - 1][5] if len(rows) > limit else None
-    return [shown(*row[:5]) for row in rows[:limit]], more
+        await group_lock.require_group(database, group)
+    next_cursor = rows[limit - 1][5] if len(rows) > limit else None
+    return [to_response(*row[:5]) for row in rows[:limit]], next_cursor
 
 
 async def add_review(
-    database: Database,
-    group: str,
-    review: ReviewIn,
-    clock: group_lock.Clock,
-    actor: audit.Actor,
+    database: Database, group: str, review: ReviewIn, clock: group_lock.Clock, actor: audit.Actor
 ) -> ReviewOut:
-    """Appends the review and carries out what it says of the outputs as they are at its moment."""
-    return await jobs.decide_and_carry_out(
+    """Appends the review and applies its status to the outputs that the job has at that time."""
+    return await bulk_jobs.run_with_bulk_job(
         database, group, clock, lambda locked: _append(locked, review, actor)
     )
 
 
-async def _append(
-    locked: group_lock.LockedGroup, review: ReviewIn, actor: audit.Actor
-) -> ReviewOut:
+async def _append(locked: LockedGroup, review: ReviewIn, actor: audit.Actor) -> ReviewOut:
     job_id = await locked.find_job(review.job_id)
     if job_id is None:
         raise NotFound(("body", "job_id"), "This group has no such job")
     review_id, status, comment = uuid.uuid4().hex, review.status, review.comment or ""
-    [[number]] = await locked.transaction.fetch(
-        _APPEND,
-        locked.organization_id,
-        locked.group_id,
-        job_id,
-        review_id,
-        status,
-        comment,
-        locked.now,
+    job_key = (locked.organization_id, locked.group_id, job_id)
+    [[row_id]] = await locked.transaction.fetch(
+        _APPEND, *job_key, review_id, status, comment, locked.now
     )
-    await locked.transaction.fetch(_NOTE_LATEST, locked.organization_id, job_id, number)
-    if status in _MEANS:
-        await jobs.note(locked, _MEANS[status], job_id)
+    await locked.transaction.fetch(_SET_LATEST, locked.organization_id, job_id, row_id)
+    if status in _BULK_JOB_OF_STATUS:
+        await bulk_jobs.create(locked, _BULK_JOB_OF_STATUS[status], job_id)
     about = AuditAbout(
         group_id=locked.name, job_id=review.job_id, review_id=review_id, status=status
     )
-    await audit.note(locked.transaction, actor, locked.now, "add_review", about)
-    return shown(review.job_id, review_id, locked.now, status, comment)
+    await audit.append(locked.transaction, actor, locked.now, "add_review", about)
+    return to_response(review.job_id, review_id, locked.now, status, comment)
 
 
-def shown(job: str, review_id: str, created: int, status: ReviewStatus, comment: str) -> ReviewOut:
+def to_response(
+    job: str, review_id: str, created_at: int, status: ReviewStatus, comment: str
+) -> ReviewOut:
     return ReviewOut(
         job_id=job,
         review_id=review_id,
-        review_date=timestamps.render_moment(created),
+        review_date=timestamps.render_microseconds(created_at),
         status=status,
         comment=comment,
     )

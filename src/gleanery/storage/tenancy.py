@@ -1,8 +1,22 @@
-"""The second wall between organizations: whose rows there are, and whether a statement says so.
+"""The second layer of tenant isolation: tenant tables, and a checker for SQL statements.
 
-The first wall is that every statement names the organization it works for. If one forgets to,
-PostgreSQL still shows it no other rows (see ``row_security``). SQLite knows no such thing: there
-the statement is read before it runs for the first time, and refused.
+The first layer is that every statement filters by the organization's id. If a statement lacks the
+filter, row-level security in PostgreSQL still hides the rows of other tenants; see
+``postgres.row_security``. SQLite has no such feature. There ``check`` examines each statement
+before its first run and rejects a statement that lacks a filter.
+
+The method of the checker:
+
+1. It splits the statement into tokens. The tokens in a pair of parentheses become a nested tuple.
+2. It finds the queries of the statement: each branch of a UNION, and each SELECT in parentheses.
+3. For each query it lists the tables, and the equalities of ``organization_id`` in WHERE and ON. An
+   equality counts only if it is joined to the other conditions by AND.
+4. A table is filtered if its ``organization_id`` is equal to a parameter, or to the
+   ``organization_id`` of a filtered table of the same query or of an enclosing one.
+5. An INSERT must set ``organization_id``. Its ON CONFLICT clause must name ``organization_id``, so
+   that it can only meet a row of the same tenant.
+
+The checker knows the part of SQL that this project uses. It rejects a statement if it is not sure.
 """
 
 from __future__ import annotations
@@ -13,77 +27,82 @@ from itertools import pairwise
 
 ALL_TENANTS = -1
 NO_TENANT = 0
-ANY_TENANT = 1  # and above: some organization's number
+ANY_TENANT = 1
+"""Stands for every organization's id in the checker; real ids start at 1."""
 
-OWNED = (
-    "audit",
-    "audit_clocks",
+TENANT_TABLES = (
+    "audit_log",
+    "audit_positions",
     "blobs",
     "bulk_jobs",
     "cookies",
-    "countries",
+    "country_counts",
     "files",
     "groups",
+    "idempotency_keys",
     "jobs",
     "local_storage",
     "unreferenced_blobs",
     "outputs",
-    "requests",
     "reviews",
     "tombstones",
 )
-# What says whose a request is, has to be read before that is known; the rest is nobody's.
-SHARED = ("metadata", "migrations", "organizations", "tokens")
-_SHARED = frozenset((*SHARED, "output_ids", "sqlite_schema", "sqlite_sequence"))
+# Tokens and organizations are read before the tenant of a request is known. The other tables hold
+# no rows of tenants.
+SHARED_TABLES = ("metadata", "migrations", "organizations", "tokens")
+_UNCHECKED_TABLES = frozenset((*SHARED_TABLES, "output_ids", "sqlite_schema", "sqlite_sequence"))
 
 _LITERAL, _COMMENT = r"'(?:[^']|'')*'", r"--[^\n]*|/\*.*?\*/"
 _TOKEN = re.compile(rf"{_LITERAL}|{_COMMENT}|[\w.$]+|[^\s\w]", re.DOTALL)
 _CONDITION = {"WHERE", "ON"}
+# HAVING ends the conditions: it filters groups of rows, not rows.
 _CLAUSE = {"FROM", "JOIN", "SET", "VALUES", "ORDER", "GROUP", "LIMIT", "RETURNING", "SELECT"}
-_CLAUSE |= {"HAVING"}  # which is asked of groups of rows, whosever they are
+_CLAUSE |= {"HAVING"}
 _BEFORE_TABLE = {"FROM", "JOIN", "INTO", "UPDATE"}
 _OUTER = {"LEFT", "RIGHT", "FULL"}
 _NO_ALIAS = _CONDITION | _CLAUSE | _OUTER | {"INNER", "CROSS", "OUTER", "DO"}
-_BETWEEN = {"UNION", "EXCEPT", "INTERSECT", ";"}
+_QUERY_SEPARATORS = {"UNION", "EXCEPT", "INTERSECT", ";"}
 _KEYWORDS = _NO_ALIAS | _BEFORE_TABLE | {"AS", "OR", "NOT", "CONFLICT"}
 _COLUMN = "organization_id"
-_EQUATION = re.compile(rf"((?:\w+\.)?{_COLUMN}) = (\$\d+|(?:\w+\.)?{_COLUMN})")
+_EQUALITY = re.compile(rf"((?:\w+\.)?{_COLUMN}) = (\$\d+|(?:\w+\.)?{_COLUMN})")
 _RANGE = re.compile(r"\bbetween (.+?) and\b")
-_BETWEEN_CONDITIONS = re.compile(r" ?\b(?:WHERE|ON|and)\b ?")
+_CONDITION_SEPARATOR = re.compile(r" ?\b(?:WHERE|ON|and)\b ?")
 
-_WITH = re.compile(r"\bWITH RECURSIVE (\w+)", re.IGNORECASE)
+_RECURSIVE_QUERY = re.compile(r"\bWITH RECURSIVE (\w+)", re.IGNORECASE)
 
-Tree = tuple["str | Tree", ...]
+Tokens = tuple["str | Tokens", ...]
 
 
 class MissingTenantFilter(RuntimeError):
-    """A statement that would touch rows of organizations for which it does not work."""
+    """A statement could touch rows of other tenants."""
 
 
-def check(sql: str, whose: int) -> None:
-    """Raises unless the statement keeps to the rows of the one it works for.
+def check(sql: str, tenant: int) -> None:
+    """Raises MissingTenantFilter unless the statement only touches rows of the tenant.
 
-    ``whose`` is ALL_TENANTS, NO_TENANT, or ANY_TENANT: for one organization, whichever it is.
+    ``tenant`` is ANY_TENANT for a handle with one tenant, NO_TENANT or ALL_TENANTS.
     """
-    if whose == ALL_TENANTS:
+    if tenant == ALL_TENANTS:
         return
-    scopes = list(_scopes(_tree(sql)))
-    tables = {table for scope in scopes for table in scope.tables.values()}
-    bare = {table for scope in scopes for table in scope.bare()} if whose else tables
-    bare -= _SHARED | _made(sql)
-    if bare:
-        names = ", ".join(sorted(bare))
-        raise MissingTenantFilter(f"a statement does not say whose rows of {names} it means: {sql}")
+    queries = list(_queries(_parse(sql)))
+    if tenant == NO_TENANT:
+        rejected = {table for query in queries for table in query.tables.values()}
+    else:
+        rejected = {table for query in queries for table in query.unfiltered_tables()}
+    rejected -= _UNCHECKED_TABLES | _recursive_names(sql)
+    if rejected:
+        tables = ", ".join(sorted(rejected))
+        raise MissingTenantFilter(f"no filter by {_COLUMN} for {tables} in: {sql}")
 
 
-def _made(sql: str) -> set[str]:
-    """What the statement makes for itself, out of what it has found."""
-    return {name.lower() for name in _WITH.findall(sql)} - set(OWNED)
+def _recursive_names(sql: str) -> set[str]:
+    """Returns the names that WITH RECURSIVE defines; the queries that fill them are checked."""
+    return {name.lower() for name in _RECURSIVE_QUERY.findall(sql)} - set(TENANT_TABLES)
 
 
-def _tree(sql: str) -> Tree:
-    """The statement's words, what is in parentheses as a tuple of its own."""
-    open_lists: list[list[str | Tree]] = [[]]
+def _parse(sql: str) -> Tokens:
+    """Splits a statement into normalized tokens, with a nested tuple for each parenthesis."""
+    open_lists: list[list[str | Tokens]] = [[]]
     for token in _TOKEN.findall(sql):
         if token.startswith(("--", "/*")):
             continue
@@ -93,130 +112,132 @@ def _tree(sql: str) -> Tree:
             closed = tuple(open_lists.pop())
             open_lists[-1].append(closed)
         else:
-            open_lists[-1].append("''" if token.startswith("'") else _folded(token))
+            open_lists[-1].append("''" if token.startswith("'") else _normalize(token))
     return tuple(open_lists[0])
 
 
-def _folded(word: str) -> str:
-    """Keywords in capitals, names in small letters; whatever ends a SELECT as UNION."""
-    upper = word.upper()
-    if upper in _BETWEEN:
+def _normalize(token: str) -> str:
+    """Writes keywords in capitals and other words in lower case; separators become UNION."""
+    upper = token.upper()
+    if upper in _QUERY_SEPARATORS:
         return "UNION"
-    return upper if upper in _KEYWORDS else word.lower()
+    return upper if upper in _KEYWORDS else token.lower()
 
 
-class _Scope:
-    """One SELECT, UPDATE, INSERT or DELETE: its tables, and which are held to an organization."""
+def _queries(tokens: Tokens, outer_tables: frozenset[str] = frozenset()) -> Iterator[_Query]:
+    """Yields the query, each branch of a UNION, and each query in parentheses."""
+    if "UNION" in tokens:
+        end = tokens.index("UNION")
+        yield from _queries(tokens[:end], outer_tables)
+        yield from _queries(tokens[end + 1 :], outer_tables)
+        return
+    if "INTO" in tokens and "SELECT" in tokens:  # INSERT INTO … SELECT … ON CONFLICT …
+        start = tokens.index("SELECT")
+        end = tokens.index("CONFLICT") - 1 if "CONFLICT" in tokens else len(tokens)
+        yield from _queries(tokens[:start] + tokens[end:], outer_tables)
+        yield from _queries(tokens[start:end], outer_tables)
+        return
+    query = _Query(tokens, outer_tables)
+    yield query
+    for token in tokens:
+        if isinstance(token, tuple):
+            yield from _queries(token, outer_tables | frozenset(query.tables))
 
-    def __init__(self, words: Tree, outside: frozenset[str]) -> None:
-        self.words = words
-        self.outside = outside
-        self.tables = dict(self._named_tables())
-        self.is_insert = "INTO" in words
 
-    def bare(self) -> Iterator[str]:
-        """The tables of which rows of any organization are meant."""
-        held = set() if "CONFLICT" in self.words else self._held()
+class _Query:
+    """One SELECT, UPDATE, INSERT or DELETE: its tables, and which of them are filtered."""
+
+    def __init__(self, tokens: Tokens, outer_tables: frozenset[str]) -> None:
+        self.tokens = tokens
+        self.outer_tables = outer_tables
+        self.tables = dict(self._find_tables())
+        """The tables by their alias."""
+        self.is_insert = "INTO" in tokens
+
+    def unfiltered_tables(self) -> Iterator[str]:
+        filtered = set() if "CONFLICT" in self.tokens else self._filtered_aliases()
         for alias, table in self.tables.items():
-            if not (self._insert_names_it(table) if self.is_insert else alias in held):
+            is_safe = self._insert_sets_tenant(table) if self.is_insert else alias in filtered
+            if not is_safe:
                 yield table
 
-    def _named_tables(self) -> Iterator[tuple[str, str]]:
-        """Each table with the name that it goes by; not what a SELECT in parentheses gives."""
-        expected = in_from = False
-        for place, word in enumerate(self.words):
-            if word in _BEFORE_TABLE:
-                expected = in_from = True
-            elif word in _NO_ALIAS:
-                expected = in_from = False
-            elif in_from and word == ",":
-                expected = True
-            elif expected:
-                expected = False
-                if isinstance(word, str):
-                    yield self._alias(place) or word, word
-                elif "SELECT" not in word:
-                    yield "()", "()"  # a table in parentheses, which nobody needs
+    def _find_tables(self) -> Iterator[tuple[str, str]]:
+        """Yields each table with its alias, but not the result of a SELECT in parentheses."""
+        is_expected = in_from = False
+        for index, token in enumerate(self.tokens):
+            if token in _BEFORE_TABLE:
+                is_expected = in_from = True
+            elif token in _NO_ALIAS:
+                is_expected = in_from = False
+            elif in_from and token == ",":
+                is_expected = True
+            elif is_expected:
+                is_expected = False
+                if isinstance(token, str):
+                    yield self._alias(index) or token, token
+                elif "SELECT" not in token:
+                    yield "()", "()"  # a join in parentheses: not supported, so it is rejected
 
-    def _alias(self, place: int) -> str | None:
-        for word in self.words[place + 1 :]:
-            if word != "AS":
-                is_name = isinstance(word, str) and word.isidentifier() and word not in _NO_ALIAS
-                return str(word) if is_name else None
+    def _alias(self, table_index: int) -> str | None:
+        for token in self.tokens[table_index + 1 :]:
+            if token != "AS":
+                is_name = isinstance(token, str) and token.isidentifier()
+                return str(token) if is_name and token not in _NO_ALIAS else None
         return None
 
-    def _insert_names_it(self, table: str) -> bool:
-        """Whether the inserted row has an organization, and only its own can be in its way."""
-        pairs = list(pairwise(self.words))
-        lists: list[str | Tree] = [word for before, word in pairs if before == "CONFLICT"]
-        lists += [word for before, word in pairs if before == table and isinstance(word, tuple)]
-        names_it = bool(lists) and all(isinstance(w, tuple) and _COLUMN in w for w in lists)
-        return names_it and "replace" not in self.words  # of whatever row is in the way
+    def _insert_sets_tenant(self, table: str) -> bool:
+        """Tells if an INSERT sets the tenant, and can only conflict with a row of that tenant."""
+        pairs = list(pairwise(self.tokens))
+        lists: list[str | Tokens] = [token for before, token in pairs if before == "CONFLICT"]
+        lists += [token for before, token in pairs if before == table and isinstance(token, tuple)]
+        names_column = bool(lists) and all(isinstance(t, tuple) and _COLUMN in t for t in lists)
+        return names_column and "replace" not in self.tokens  # REPLACE deletes any conflicting row
 
-    def _held(self) -> set[str]:
-        """The tables of which only rows of one organization are meant."""
-        equal = list(self._equations())
-        held = {left for left, right in equal if right is None} | self.outside - self.tables.keys()
-        for _ in equal:  # each time round, what is equal to one that is held
-            held |= {a for a, b in equal if b in held} | {b for a, b in equal if b and a in held}
-        return held
+    def _filtered_aliases(self) -> set[str]:
+        equalities = list(self._equalities())
+        filtered = {left for left, right in equalities if right is None}
+        filtered |= self.outer_tables - self.tables.keys()
+        for _ in equalities:  # each pass follows the equalities one step further
+            filtered |= {left for left, right in equalities if right in filtered}
+            filtered |= {right for left, right in equalities if right and left in filtered}
+        return filtered
 
-    def _equations(self) -> Iterator[tuple[str, str | None]]:
-        """Which table's organization is given ($1), or is that of another table."""
-        # What is said ON an outer join keeps no row of the tables before it out.
-        is_outer = not _OUTER.isdisjoint(self.words)
-        if is_outer and len(self.tables) > 2:
+    def _equalities(self) -> Iterator[tuple[str, str | None]]:
+        """Yields pairs of aliases with equal tenants; None stands for a parameter."""
+        # The ON clause of an outer join does not filter the rows of the left table.
+        is_outer_join = not _OUTER.isdisjoint(self.tokens)
+        if is_outer_join and len(self.tables) > 2:
             return
-        for left, right in self._whole_equations(_CONDITION):
+        for left, right in self._certain_equalities(_CONDITION):
             if not right.startswith("$"):
-                yield self._owner(left), self._owner(right)
-        for left, right in self._whole_equations({"WHERE"} if is_outer else _CONDITION):
+                yield self._alias_of(left), self._alias_of(right)
+        for left, right in self._certain_equalities({"WHERE"} if is_outer_join else _CONDITION):
             if right.startswith("$"):
-                yield self._owner(left), None
+                yield self._alias_of(left), None
 
-    def _whole_equations(self, after: set[str]) -> Iterator[tuple[str, str]]:
-        """Those that must hold whatever else does: each a condition of its own, and no OR."""
-        conditions = self._conditions(after)
+    def _certain_equalities(self, keywords: set[str]) -> Iterator[tuple[str, str]]:
+        """Yields the equalities that hold for every row: whole conditions, joined by AND only."""
+        conditions = self._conditions(keywords)
         if " OR " in conditions:
             return
-        for condition in _BETWEEN_CONDITIONS.split(_RANGE.sub(r"between \1", conditions)):
-            if equation := _EQUATION.fullmatch(condition):
-                yield equation[1], equation[2]
+        for condition in _CONDITION_SEPARATOR.split(_RANGE.sub(r"between \1", conditions)):
+            if equality := _EQUALITY.fullmatch(condition):
+                yield equality[1], equality[2]
 
-    def _conditions(self, after: set[str]) -> str:
-        """The words of the conditions after these keywords, without what is in parentheses."""
-        found = []
-        inside = False
-        for word, following in pairwise((*self.words, "")):
-            if word in _CONDITION:
-                inside = word in after and following != "CONFLICT"
-            elif word in _CLAUSE:
-                inside = False
-            if inside:
-                found.append(word if isinstance(word, str) else "()")
-        return " ".join(found)
+    def _conditions(self, keywords: set[str]) -> str:
+        """Joins the tokens of the conditions after these keywords; parentheses become ``()``."""
+        tokens = []
+        is_inside = False
+        for token, next_token in pairwise((*self.tokens, "")):
+            if token in _CONDITION:
+                is_inside = token in keywords and next_token != "CONFLICT"
+            elif token in _CLAUSE:
+                is_inside = False
+            if is_inside:
+                tokens.append(token if isinstance(token, str) else "()")
+        return " ".join(tokens)
 
-    def _owner(self, column: str) -> str:
-        """The table of which this is the organization."""
+    def _alias_of(self, column: str) -> str:
+        """Returns the alias of the table that the column belongs to; empty if it is unclear."""
         alias, _, _ = column.rpartition(".")
         return alias or (next(iter(self.tables)) if len(self.tables) == 1 else "")
-
-
-def _scopes(words: Tree, outside: frozenset[str] = frozenset()) -> Iterator[_Scope]:
-    """The statement, each branch of a UNION, and every SELECT in parentheses."""
-    if "UNION" in words:
-        end = words.index("UNION")
-        yield from _scopes(words[:end], outside)
-        yield from _scopes(words[end + 1 :], outside)
-        return
-    if "INTO" in words and "SELECT" in words:
-        start = words.index("SELECT")
-        end = words.index("CONFLICT") - 1 if "CONFLICT" in words else len(words)
-        yield from _scopes(words[:start] + words[end:], outside)
-        yield from _scopes(words[start:end], outside)
-        return
-    scope = _Scope(words, outside)
-    yield scope
-    for inner in words:
-        if isinstance(inner, tuple):
-            yield from _scopes(inner, outside | frozenset(scope.tables))

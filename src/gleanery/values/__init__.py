@@ -1,1 +1,1 @@
-"""Plain value types without I/O: timestamps, host names, countries, JSON text and hashes."""
+"""Value types without I/O: timestamps, host names, countries, media types, JSON text and hashes."""

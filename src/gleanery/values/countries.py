@@ -1,4 +1,4 @@
-"""Countries and regions: the spellings people use, brought to one key that can be compared."""
+"""Countries and regions: maps the spellings that people use to one comparable key."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 import unicodedata
 from functools import cache, lru_cache
 
-REGION_FORM = r"^[A-Za-z]{2}-[A-Za-z0-9]{1,3}$"
-"""ISO 3166-2: a country's two letters, a hyphen, one to three letters or digits."""
+REGION_PATTERN = r"^[A-Za-z]{2}-[A-Za-z0-9]{1,3}$"
+"""An ISO 3166-2 code: two letters for the country, a hyphen, one to three letters or digits."""
 
-LONGEST_COUNTRY = 100
-_LONGEST_REGION = len("XX-XXX")
+MAX_COUNTRY_LENGTH = 100
+_MAX_REGION_LENGTH = len("XX-XXX")
 
-_REGION = re.compile(REGION_FORM.removeprefix("^").removesuffix("$"), re.ASCII)
+_REGION = re.compile(REGION_PATTERN.removeprefix("^").removesuffix("$"), re.ASCII)
 
-# Everyday names that ISO 3166-1 does not list; what it lists is read from pycountry.
+# Common names that are not in ISO 3166-1. The names of the standard come from pycountry.
 _ALIASES = {
     "AE": ["UAE", "Emirates"],
     "BA": ["Bosnia"],
@@ -57,23 +57,23 @@ _ALIASES = {
 
 
 def country_key(name: str) -> str | None:
-    """The ISO code of a country under any of its names; an unknown name stands for itself.
+    """Returns the ISO code of a country, or the case-folded name if the country is unknown.
 
-    None for what could never be asked for: an empty, overlong or NUL-bearing name.
+    Returns None for a name that no filter can match: empty, too long, or with a NUL character.
     """
-    return _country_key(name) if len(name) <= LONGEST_COUNTRY else None
+    return _country_key(name) if len(name) <= MAX_COUNTRY_LENGTH else None
 
 
-@lru_cache(maxsize=4096)  # of short names only
+@lru_cache(maxsize=4096)  # the length check above bounds its memory
 def _country_key(name: str) -> str | None:
     if not name or "\0" in name:
         return None
-    return _codes().get(_folded(name)) or name.casefold()
+    return _codes_by_name().get(_normalize(name)) or name.casefold()
 
 
 def region_key(code: str) -> str | None:
-    """The code in upper case; None if it is not of the form of ISO 3166-2."""
-    return _region_key(code) if len(code) <= _LONGEST_REGION else None
+    """Returns the code in upper case, or None if it is not an ISO 3166-2 code."""
+    return _region_key(code) if len(code) <= _MAX_REGION_LENGTH else None
 
 
 @lru_cache(maxsize=4096)
@@ -82,20 +82,20 @@ def _region_key(code: str) -> str | None:
 
 
 @cache
-def _codes() -> dict[str, str]:
-    import pycountry  # here, because a service that meets no country starts the sooner without
+def _codes_by_name() -> dict[str, str]:
+    import pycountry  # imported on first use: it would slow down the start of the service
 
     codes: dict[str, str] = {}
     for country in pycountry.countries:
         names = [country.alpha_2, country.alpha_3, country.name]
         names += [getattr(country, kind, "") for kind in ("common_name", "official_name")]
         names += _ALIASES.get(country.alpha_2, [])
-        codes.update({_folded(name): country.alpha_2 for name in names if name})
+        codes.update({_normalize(name): country.alpha_2 for name in names if name})
     return codes
 
 
-def _folded(name: str) -> str:
-    """Without case, accents, punctuation, a leading article and needless space."""
+def _normalize(name: str) -> str:
+    """Removes case, accents, punctuation, a leading article and extra spaces."""
     bare = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
     bare = bare.casefold().replace("&", " and ").replace("’", "'").replace(".", "")
     words = bare.replace("-", " ").split()

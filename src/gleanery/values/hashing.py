@@ -1,19 +1,19 @@
-"""Hashes that stand for records: short, of fixed length, and unambiguous about their parts."""
+"""Hashes of records: of fixed length, and unambiguous about where each part ends."""
 
 from __future__ import annotations
 
 from hashlib import sha256
 from struct import Struct
 
-_length = Struct(">Q").pack
+_pack_length = Struct(">Q").pack
 
 
-def fingerprint(*parts: str | bytes | int) -> bytes:
-    """SHA-256 over the parts, each with its length, so that no two divisions look alike."""
+def hash_parts(*parts: str | bytes | int) -> bytes:
+    """Returns the SHA-256 of the length-prefixed parts: ("ab", "c") and ("a", "bc") differ."""
     return sha256(b"".join(map(length_prefixed, parts))).digest()
 
 
 def length_prefixed(part: str | bytes | int) -> bytes:
-    """A part with its length: what fingerprints have in common is length_prefixed once, and joined."""
+    """Encodes a part after its length. Callers encode a prefix that many hashes share only once."""
     text = part if isinstance(part, bytes) else str(part).encode()
-    return _length(len(text)) + text
+    return _pack_length(len(text)) + text

@@ -1,4 +1,4 @@
-"""Host names: the one form in which a cookie's or an entry's domain is kept, and who sees it."""
+"""Host names: the normalized form in which domains of cookies and entries are stored."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import re
 import idna
 
 _LABEL = "[A-Za-z0-9_-]{1,63}"
-DOMAIN = rf"^\.?({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])$"
-"""A host name in ASCII or an IPv6 address in brackets, perhaps with a leading dot."""
+DOMAIN_PATTERN = rf"^\.?({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])$"
+"""An ASCII host name or an IPv6 address in brackets, optionally with a leading dot."""
 
-LONGEST = 254
+MAX_LENGTH = 254
 
-_FORM = re.compile(DOMAIN.removesuffix("$") + r"\Z")
+_DOMAIN = re.compile(DOMAIN_PATTERN.removesuffix("$") + r"\Z")
 
 
 def normalize(domain: str) -> str:
-    """Lower case, IDN in its ASCII form, a leading dot kept.
+    """Converts a domain to lower case and an IDN to ASCII; keeps a leading dot.
 
-    Raises ValueError with a sentence for the caller.
+    Raises ValueError with a message for the client.
     """
     if not domain.isascii():
         dot = "." if domain.startswith(".") else ""
         domain = dot + _to_ascii(domain.removeprefix("."))
-    if len(domain) > LONGEST or not _FORM.match(domain):
+    if len(domain) > MAX_LENGTH or not _DOMAIN.match(domain):
         raise ValueError("expected a host name, without scheme, port or path")
     return domain.lower()
 
 
 def _to_ascii(host: str) -> str:
-    """Label by label: one in ASCII may hold what IDNA does not know, such as an underscore."""
+    """Encodes label by label, because IDNA rejects ASCII labels with an underscore."""
     try:
         labels = idna.uts46_remap(host, std3_rules=False, transitional=False).split(".")
         return ".".join(
@@ -41,7 +41,7 @@ def _to_ascii(host: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """An IP address has no parent domains."""
+    """Tells if the host is an IP address, which has no parent domains."""
     try:
         ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:

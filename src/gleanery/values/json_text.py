@@ -1,4 +1,4 @@
-"""JSON as text: read strictly and without losing digits, written compactly, hashed canonically."""
+"""JSON text: strict parsing that loses no digits, compact writing and canonical hashes."""
 
 from __future__ import annotations
 
@@ -12,87 +12,117 @@ from typing import Any
 
 import orjson
 
-DEEPEST = 100
-"""How many arrays and objects may stand inside each other."""
+MAX_DEPTH = 100
+"""The number of arrays and objects that may be nested in each other."""
 
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
-_TOO_DEEP = f"nested deeper than {DEEPEST} levels"
-_EXACT_INTEGERS = 2**53  # below this every integer is a double
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+_EXACT_INTEGERS = 2**53  # a double represents every integer below this
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-_INTEGRAL = re.compile(rb"\.0(?![0-9])")
-# What every number looks like once its digits are zeros; below 16 a double holds all of them.
-_AS_ZEROS = bytes.maketrans(b"123456789.", b"0" * 10)
-_MANY_DIGITS = b"0" * 16
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_NO_BRACKETS_OR_NUL = _NO_BRACKETS.replace(b"\0", b"")
+_INTEGRAL_FLOAT = re.compile(rb"\.0(?![0-9])")
+# Maps every digit and the decimal point to 0, so that one substring search finds long numbers.
+# A double represents every number of at most 15 digits.
+_DIGITS_TO_ZEROS = bytes.maketrans(b"123456789.", b"0" * 10)
+_LONG_NUMBER = b"0" * 16
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_ALL_BUT_BRACKETS_AND_NUL = _ALL_BUT_BRACKETS.replace(b"\0", b"")
 
 
-class BadJson(ValueError):
-    """The text is not JSON that can be kept and given back; says why in one sentence."""
+class InvalidJson(ValueError):
+    """The text is not JSON, or not JSON that can be stored and returned; the message says why."""
 
 
-def decode(text: bytes, deepest: int = DEEPEST) -> Any:
-    """The value of a UTF-8 JSON text. Integers of any spelling keep every digit."""
-    value = _decoded(text, may_lose_digits=_has_long_numbers(text))
-    if len(text.translate(None, _NO_BRACKETS)) > 2 * deepest:
-        _refuse_deep_nesting(value, deepest)
+# --- parsing ------------------------------------------------------------------------------------
+
+
+def decode(text: bytes, max_depth: int = MAX_DEPTH) -> Any:
+    """Parses UTF-8 JSON. An integer keeps every digit, however it is written."""
+    value = _decode(text, may_lose_digits=_has_long_number(text))
+    if len(text.translate(None, _ALL_BUT_BRACKETS)) > 2 * max_depth:
+        _check_depth(value, max_depth)
     return value
 
 
-def decode_each(texts: Sequence[bytes], deepest: int = DEEPEST) -> list[Any]:
-    """The same of many texts: what each is looked through for, is looked for in all at once."""
-    joined = b"\0".join(texts)  # which is no part of any JSON
-    may_lose_digits = _has_long_numbers(joined)
-    values = [_decoded(text, may_lose_digits) for text in texts]
-    brackets = joined.translate(None, _NO_BRACKETS_OR_NUL).split(b"\0")
-    for value, brackets_of_it in zip(values, brackets, strict=bool(texts)):
-        if len(brackets_of_it) > 2 * deepest:
-            _refuse_deep_nesting(value, deepest)
+def decode_many(texts: Sequence[bytes], max_depth: int = MAX_DEPTH) -> list[Any]:
+    """Parses several texts; searches them together, because one long search is faster than many."""
+    joined = b"\0".join(texts)  # no JSON text contains a NUL byte
+    may_lose_digits = _has_long_number(joined)
+    values = [_decode(text, may_lose_digits) for text in texts]
+    brackets = joined.translate(None, _ALL_BUT_BRACKETS_AND_NUL).split(b"\0")
+    for value, brackets_of_value in zip(values, brackets, strict=bool(texts)):
+        if len(brackets_of_value) > 2 * max_depth:
+            _check_depth(value, max_depth)
     return values
 
 
-def _has_long_numbers(text: bytes) -> bool:
-    return _MANY_DIGITS in text.translate(_AS_ZEROS)
+def _has_long_number(text: bytes) -> bool:
+    return _LONG_NUMBER in text.translate(_DIGITS_TO_ZEROS)
 
 
-def _decoded(text: bytes, may_lose_digits: bool) -> Any:
-    """By the fast way, if it can't lose a digit; what that refuses, the exact way explains."""
+def _decode(text: bytes, may_lose_digits: bool) -> Any:
+    """Uses the fast parser if it cannot lose a digit; the exact parser explains its errors."""
     if not may_lose_digits:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
             pass
-    return _decoded_exactly(text)
+    return _decode_exactly(text)
 
 
-def _decoded_exactly(text: bytes) -> Any:
+def _decode_exactly(text: bytes) -> Any:
     try:
         characters = text.decode("utf-8")
-        value = json.loads(characters, parse_float=_number, parse_constant=_refuse_constant)
+        value = json.loads(characters, parse_float=_parse_number, parse_constant=_reject_constant)
     except UnicodeDecodeError:
-        raise BadJson("not valid UTF-8") from None
+        raise InvalidJson("not valid UTF-8") from None
     except json.JSONDecodeError as error:
-        raise BadJson(f"not valid JSON at character {error.pos}") from None
+        raise InvalidJson(f"not valid JSON at character {error.pos}") from None
     except RecursionError:
-        raise BadJson(_TOO_DEEP) from None
-    except BadJson:
+        raise InvalidJson(_TOO_DEEP) from None
+    except InvalidJson:
         raise
-    except ValueError:  # the interpreter's limit on the digits of an integer
-        raise BadJson("a number with too many digits") from None
+    except ValueError:  # Python limits the number of digits of an integer
+        raise InvalidJson("a number with too many digits") from None
     if _SURROGATE_ESCAPE.search(characters):
-        _refuse_lone_surrogates(value)
+        _reject_lone_surrogates(value)
     return value
 
 
-def _refuse_deep_nesting(value: Any, deepest: int) -> None:
-    """For what has as many brackets as could be too many."""
-    if _is_deeper([value], deepest):
-        raise BadJson(_TOO_DEEP)
+def _parse_number(text: str) -> int | float:
+    """Returns a double, or an exact integer if the double is a different integer."""
+    double = float(text)
+    if math.isinf(double):
+        raise InvalidJson("a number beyond the range of a double")
+    if abs(double) < _EXACT_INTEGERS:
+        return double
+    exact = Decimal(text)
+    if Decimal(repr(double)) == exact:
+        return double
+    return int(exact) if exact == exact.to_integral_value() else double
 
 
-def _is_deeper(level: list[Any], deepest: int) -> bool:
-    """Goes down level by level, so that it can't itself go too deep."""
-    for _ in range(deepest):
+def _reject_constant(name: str) -> Any:
+    raise InvalidJson("NaN and Infinity are not JSON")
+
+
+def _reject_lone_surrogates(value: Any) -> None:
+    try:
+        encode(value)
+    except UnicodeEncodeError:
+        raise InvalidJson("a lone surrogate, which UTF-8 cannot encode") from None
+    except RecursionError:  # json.dumps uses a little more stack than json.loads
+        raise InvalidJson(_TOO_DEEP) from None
+
+
+def _check_depth(value: Any, max_depth: int) -> None:
+    """Rejects deep nesting; called only if the text has enough brackets for it."""
+    if _is_deeper([value], max_depth):
+        raise InvalidJson(_TOO_DEEP)
+
+
+def _is_deeper(level: list[Any], max_depth: int) -> bool:
+    """Descends level by level instead of by recursion, which could exhaust the stack."""
+    for _ in range(max_depth):
         level = [
             inner
             for outer in level
@@ -104,59 +134,41 @@ def _is_deeper(level: list[Any], deepest: int) -> bool:
     return True
 
 
-def _number(spelled: str) -> int | float:
-    """A double, or the exact integer where the double would be another integer."""
-    double = float(spelled)
-    if math.isinf(double):
-        raise BadJson("a number beyond the range of a double")
-    if abs(double) < _EXACT_INTEGERS:
-        return double
-    exact = Decimal(spelled)
-    if Decimal(repr(double)) == exact:
-        return double
-    return int(exact) if exact == exact.to_integral_value() else double
-
-
-def _refuse_constant(name: str) -> Any:
-    raise BadJson("NaN and Infinity are not JSON")
-
-
-def _refuse_lone_surrogates(value: Any) -> None:
-    try:
-        encode(value)
-    except UnicodeEncodeError:
-        raise BadJson("a lone surrogate, which no UTF-8 text can hold") from None
-    except RecursionError:  # to write goes a little deeper than to read
-        raise BadJson(_TOO_DEEP) from None
+# --- writing ------------------------------------------------------------------------------------
 
 
 def encode(value: Any) -> bytes:
-    """Compact UTF-8 JSON, members in the order they came in."""
+    """Writes compact UTF-8 JSON; members keep their order."""
     try:
         return orjson.dumps(value)
-    except TypeError:  # an integer beyond 64 bits, or a lone surrogate, which this refuses too
+    except TypeError:  # an integer beyond 64 bits, or a lone surrogate, which json rejects too
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
 def canonical(value: Any) -> bytes:
-    """The one text of all JSON texts that mean the same.
+    """Writes the canonical text, which is the same for all JSON texts with the same meaning.
 
-    Members sorted by code point; no white space; strings with the fewest escapes. A number below
-    2^53 of integral value as its digits, any other that a double holds as the shortest decimal of
-    that double, and an integer that no double holds as its digits.
+    Members are sorted by code point. There is no white space, and strings have the fewest escapes.
+    A number below 2^53 without a fraction is written as an integer. Any other number that a double
+    represents is written as the shortest decimal of that double. Other integers keep their digits.
     """
     if isinstance(value, str):
         return encode(value)
     try:
         text = orjson.dumps(value, option=_CANONICAL)
-    except TypeError:  # an integer that a double may spell in another way
-        return _sorted(_plain_numbers(value))
-    if _INTEGRAL.search(text):  # or a text that looks like one
-        return _sorted(_plain_numbers(value))
+    except TypeError:  # an integer of more than 53 bits
+        return _encode_sorted(_normalize_numbers(value))
+    if _INTEGRAL_FLOAT.search(text):  # a float such as 1.0, or a string that contains one
+        return _encode_sorted(_normalize_numbers(value))
     return text
 
 
-def _sorted(value: Any) -> bytes:
+def canonical_hash(value: Any) -> bytes:
+    """Returns the SHA-256 of the canonical text."""
+    return hashlib.sha256(canonical(value)).digest()
+
+
+def _encode_sorted(value: Any) -> bytes:
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
@@ -165,27 +177,22 @@ def _sorted(value: Any) -> bytes:
         )
 
 
-def _plain_numbers(value: Any) -> Any:
+def _normalize_numbers(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _plain_numbers(member) for name, member in value.items()}
+        return {name: _normalize_numbers(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_plain_numbers(element) for element in value]
+        return [_normalize_numbers(element) for element in value]
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_INTEGERS:
         return int(value)
     if isinstance(value, int) and abs(value) >= _EXACT_INTEGERS:
-        return _double_of(value)
+        return _as_double(value)
     return value
 
 
-def _double_of(integer: int) -> int | float:
-    """The double whose shortest decimal is this integer, or the integer if there is none."""
+def _as_double(integer: int) -> int | float:
+    """Returns the double whose shortest decimal is this integer, or the integer if none is."""
     try:
         double = float(integer)
     except OverflowError:
         return integer
     return double if Decimal(repr(double)) == integer else integer
-
-
-def canonical_hash(value: Any) -> bytes:
-    """SHA-256 of the canonical text."""
-    return hashlib.sha256(canonical(value)).digest()

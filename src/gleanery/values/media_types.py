@@ -1,47 +1,48 @@
-"""What kind of bytes a file holds: by the bytes themselves, else by what was said of them."""
+"""Media types: detects the type of a file from its first bytes and its declared type."""
 
 from __future__ import annotations
 
 import re
 
 HEAD_BYTES = 4096
-"""How much of a file's beginning is enough to tell."""
+"""The number of bytes at the start of a file that detection needs."""
 
 UNKNOWN = "application/octet-stream"
-_FORM = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}")
-_BY_DEFAULT = "application/x-www-form-urlencoded"  # what curl says unless it is told otherwise
-_SURE = 0.3  # three bytes that are always the same; two may be the first letters of a table
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}")
+_CURL_DEFAULT = "application/x-www-form-urlencoded"  # what curl sends if no type is given
+_MIN_CONFIDENCE = 0.3  # a match of three bytes; a match of two may be the start of a CSV file
 _ZIP = "application/zip"
-_CONTAINERS = (b"PK", b"\xd0\xcf\x11\xe0")  # of many kinds of document
-_BY_WORDS = re.compile(r"text/|.*[/+](json|xml)$|application/mbox")
+_CONTAINERS = (b"PK", b"\xd0\xcf\x11\xe0")  # ZIP and OLE: formats of many document types
+_TEXT_TYPE = re.compile(r"text/|.*[/+](json|xml)$|application/mbox")
 
 
 def media_type(head: bytes, declared: str) -> str:
-    """The type of a file with this beginning, which a Content-Type header declared.
+    """Returns the media type of a file from its first bytes and its Content-Type header.
 
-    Text can't be told by its beginning, nor what is inside an archive: there the declared counts.
+    The declared type wins for text and for containers: the first bytes do not identify those.
     """
-    said = declared.partition(";")[0].strip().lower()
-    said = said if _FORM.fullmatch(said) and said != _BY_DEFAULT else UNKNOWN
-    told = _told_by(head)
-    if not told or said in told:
-        return said
-    is_open = head.startswith(_CONTAINERS) or _BY_WORDS.match(told[0])
-    if is_open and said != UNKNOWN:
-        return said
-    return _ZIP if head.startswith(b"PK") else told[0]
+    declared = declared.partition(";")[0].strip().lower()
+    if not _MEDIA_TYPE.fullmatch(declared) or declared == _CURL_DEFAULT:
+        declared = UNKNOWN
+    detected = _detect(head)
+    if not detected or declared in detected:
+        return declared
+    is_ambiguous = head.startswith(_CONTAINERS) or _TEXT_TYPE.match(detected[0])
+    if is_ambiguous and declared != UNKNOWN:
+        return declared
+    return _ZIP if head.startswith(b"PK") else detected[0]
 
 
-def _told_by(head: bytes) -> list[str]:
-    """The types that begin like this, as far as that is sure, the likeliest first."""
-    import puremagic  # with the first file: its table takes a tenth of the whole start to load
+def _detect(head: bytes) -> list[str]:
+    """Returns the types with the highest confidence, or none if the confidence is too low."""
+    import puremagic  # imported on first use: its table takes a tenth of the start to load
 
     try:
         matches = puremagic.magic_string(head)
     except (puremagic.PureError, ValueError):
         return []
-    most = max((match.confidence for match in matches), default=0.0)
-    if most < _SURE:
+    confidence = max((match.confidence for match in matches), default=0.0)
+    if confidence < _MIN_CONFIDENCE:
         return []
-    types = [match.mime_type.strip() for match in matches if match.confidence == most]
-    return [one for one in types if _FORM.fullmatch(one) and one != UNKNOWN]
+    types = [match.mime_type.strip() for match in matches if match.confidence == confidence]
+    return [name for name in types if _MEDIA_TYPE.fullmatch(name) and name != UNKNOWN]

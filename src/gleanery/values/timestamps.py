@@ -1,6 +1,6 @@
-"""Points in time: read from the forms the contract takes, written in the one form it gives.
+"""Timestamps: parses the forms that the contract accepts and renders the one form that it returns.
 
-Inside the service an instant is an integer: microseconds since 1970 for what happens in the
+Inside the service a timestamp is an integer count since 1970: microseconds for events in the
 service, seconds for the expiry of a cookie or of a local-storage entry.
 """
 
@@ -12,39 +12,41 @@ from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 
 SECOND = 1_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST = -62_135_596_800  # 0001-01-01T00:00:00Z
-LAST = 253_402_300_799  # 9999-12-31T23:59:59Z
+"""One second in microseconds."""
 
-_FORM = re.compile(
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MIN_SECONDS = -62_135_596_800  # 0001-01-01T00:00:00Z
+MAX_SECONDS = 253_402_300_799  # 9999-12-31T23:59:59Z
+
+_ISO_8601 = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)"
     r"(?:[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d{1,18}))?(?:([Zz])|([+-])(\d\d):?(\d\d))?)?",
     re.ASCII,
 )
-_LOST_PLUS = re.compile(r"[Tt][\d:.]+ \d\d:?\d\d\Z", re.ASCII)
+_PLUS_DECODED_AS_SPACE = re.compile(r"[Tt][\d:.]+ \d\d:?\d\d\Z", re.ASCII)
 
 
 def now() -> int:
-    """The wall clock in microseconds."""
+    """Returns the time of the wall clock in microseconds."""
     return time.time_ns() // 1000
 
 
 def parse(text: str) -> int:
-    """Microseconds of an ISO 8601 date or date-time; no zone means UTC.
+    """Parses an ISO 8601 date or date-time into microseconds; without an offset it is UTC.
 
-    Raises ValueError with a sentence for the caller that does not repeat the text.
+    Raises ValueError with a message for the client that does not contain the text.
     """
-    match = _FORM.fullmatch(text)
+    match = _ISO_8601.fullmatch(text)
     if match is None:
-        if _LOST_PLUS.search(text):
-            raise ValueError("a + in the offset must be written %2B in a URL")
+        if _PLUS_DECODED_AS_SPACE.search(text):
+            raise ValueError("encode the + of the offset as %2B in a URL")
         raise ValueError("expected YYYY-MM-DD or YYYY-MM-DDTHH:MM:SSZ")
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
     try:
         whole = datetime(year, month, day, hour, minute, second, tzinfo=_zone(match))
     except ValueError:
-        raise ValueError("no such day or time in the calendar") from None
-    seconds = min(max((whole - _EPOCH) // timedelta(seconds=1), _FIRST), LAST)
+        raise ValueError("this date or time does not exist") from None
+    seconds = min(max((whole - _EPOCH) // timedelta(seconds=1), _MIN_SECONDS), MAX_SECONDS)
     return seconds * SECOND + int((match[7] or "")[:6].ljust(6, "0"))
 
 
@@ -53,17 +55,17 @@ def _zone(match: re.Match[str]) -> timezone:
         return UTC
     hours, minutes = int(match[10]), int(match[11])
     if hours > 23 or minutes > 59:
-        raise ValueError("no such offset")
+        raise ValueError("this offset does not exist")
     offset = timedelta(hours=hours, minutes=minutes)
     return timezone(offset if match[9] == "+" else -offset)
 
 
 @lru_cache(maxsize=4096)
 def render(seconds: int) -> str:
-    """``YYYY-MM-DDTHH:MM:SSZ`` of a count of seconds since 1970."""
+    """Renders seconds since 1970 as ``YYYY-MM-DDTHH:MM:SSZ``."""
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
 
 
-def render_moment(microseconds: int) -> str:
-    """The same of a count of microseconds."""
+def render_microseconds(microseconds: int) -> str:
+    """Renders microseconds since 1970, without the fraction of the second."""
     return render(microseconds // SECOND)

@@ -1,4 +1,4 @@
-"""The audit log over HTTP."""
+"""The handler of the audit log."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from gleanery.values.json_text import encode
 
 
 async def get_audit(context: RequestContext[AuditQuery, None]) -> Response:
-    page = await audit.read_log(context.database, context.cursor, context.query.limit)
+    page = await audit.read_page(context.database, context.cursor, context.query.limit)
     return Response(encode(page))

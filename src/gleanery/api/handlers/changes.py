@@ -1,4 +1,4 @@
-"""The change feed over HTTP, with its long poll."""
+"""The handler of the change feed, with long polling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from gleanery.api.context import RequestContext, Response
 from gleanery.models.requests import ChangeQuery
 from gleanery.storage import group_lock
-from gleanery.storage.notifications import Watch
+from gleanery.storage.notifications import Subscription
 from gleanery.storage.outputs import changes
 
 
@@ -23,12 +23,13 @@ async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
 
 
 async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
+    """Waits until there are changes, the time is over, or the client has disconnected."""
     seconds = min(context.query.wait, context.services.settings.max_wait_seconds)
     deadline = time.monotonic() + seconds
     channel = group_lock.channel(context.organization_id, context.path["group_id"])
     async with (
-        context.services.database.watch(channel) as watch,
-        _stopped_when_gone(context, watch),
+        context.services.database.subscribe(channel) as subscription,
+        _stop_on_disconnect(context, subscription),
     ):
         while True:
             feed = await _read(context)
@@ -36,36 +37,34 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
             if feed.changes or left <= 0:
                 return feed
             with context.slot.parked_in(context.services.waits):
-                has_news = await watch.wait(left)
-            if not has_news:
+                was_notified = await subscription.wait(left)
+            if not was_notified:
                 return feed
             await context.services.scheduler.turn(context.slot)
 
 
 @asynccontextmanager
-async def _stopped_when_gone(
-    context: RequestContext[ChangeQuery, None], watch: Watch
+async def _stop_on_disconnect(
+    context: RequestContext[ChangeQuery, None], subscription: Subscription
 ) -> AsyncIterator[None]:
-    """Nobody waits for the sake of a client that has gone."""
+    """Ends the wait when the client disconnects."""
 
-    async def look_out() -> None:
+    async def stop() -> None:
         await context.request.gone()
-        watch.stop()
+        subscription.stop()
 
-    lookout = asyncio.create_task(look_out())
+    task = asyncio.create_task(stop())
     try:
         yield
     finally:
-        lookout.cancel()
+        task.cancel()
 
 
 async def _read(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
-    s, query = context.services, context.query
     return await changes.read_feed(
         context.database,
-        context.organization_id,
         context.path["group_id"],
         context.cursor,
-        query.limit,
-        s.clock(),
+        context.query.limit,
+        context.services.clock(),
     )

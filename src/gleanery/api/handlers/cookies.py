@@ -1,37 +1,21 @@
-"""The cookie operations."""
+"""The handlers of cookies."""
 
 from __future__ import annotations
 
 from gleanery.api.context import RequestContext, Response
+from gleanery.api.handlers import session_records
 from gleanery.models.requests import CookieDeletion, CookieIn, DomainQuery
 from gleanery.storage.sessions import cookies
-from gleanery.values.json_text import encode
+from gleanery.storage.sessions.records import Filter
 
 
 async def set_cookies(context: RequestContext[None, list[CookieIn]]) -> Response:
-    s = context.services
-    tally = await cookies.store_cookies(
-        context.database, s.vault, context.body, s.clock(), context.actor
-    )
-    return Response(encode(tally))
+    return await session_records.store(context, cookies.COOKIES)
 
 
 async def get_cookies(context: RequestContext[DomainQuery, None]) -> Response:
-    s = context.services
-    listed = await cookies.list_cookies(
-        context.database,
-        s.vault,
-        s.read_auditor,
-        context.query.domain,
-        s.clock(),
-        context.actor,
-    )
-    return Response(encode(listed))
+    return await session_records.read(context, cookies.COOKIES, Filter(context.query.domain))
 
 
 async def delete_cookies(context: RequestContext[CookieDeletion, None]) -> Response:
-    query, now = context.query, context.services.clock()
-    deleted = await cookies.delete_cookies(
-        context.database, query.domain, query.name, now, context.actor
-    )
-    return Response(b'{"deleted":%d}' % deleted)
+    return await session_records.delete(context, cookies.COOKIES, context.query.name)

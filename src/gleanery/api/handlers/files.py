@@ -1,4 +1,4 @@
-"""The file operations."""
+"""The handlers of files: upload, lookup, and download with ranges."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from gleanery.blobs import BlobNotFound
 from gleanery.errors import InvalidSignature, NotFound
 from gleanery.http import ranges
 from gleanery.models.requests import BlobQuery, FileQuery, FileUpload
-from gleanery.storage import files
 from gleanery.storage.database import Database
+from gleanery.storage.files import cleanup, records, uploads
 from gleanery.values import media_types, timestamps
 from gleanery.values.json_text import encode
 
 _log = logging.getLogger("gleanery")
-_FILE_POLICY = b"default-src 'none'; sandbox"  # if a browser should show it all the same
+_FILE_POLICY = b"default-src 'none'; sandbox"  # in case a browser displays the file
 
 
 class _Upload:
-    """The body on its way to the store: length_prefixed as it passes."""
+    """Hashes and counts the bytes of a body while they go to the store."""
 
     def __init__(self, body: AsyncIterator[bytes]) -> None:
         self._body = body
-        self._held: list[bytes] = []
+        self._head_chunks: list[bytes] = []
         self._hash = hashlib.sha256()
         self.size = 0
 
     async def head(self) -> bytes:
-        """The beginning, which is kept for ``chunks``."""
+        """Reads the first bytes, which ``chunks`` repeats."""
         size = 0
         async for chunk in self._body:
-            self._held.append(chunk)
+            self._head_chunks.append(chunk)
             size += len(chunk)
             if size >= media_types.HEAD_BYTES:
                 break
-        return b"".join(self._held)[: media_types.HEAD_BYTES]
+        return b"".join(self._head_chunks)[: media_types.HEAD_BYTES]
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        for chunk in self._held:
-            yield self._measured(chunk)
-        self._held = []
+        for chunk in self._head_chunks:
+            yield self._count(chunk)
+        self._head_chunks = []
         async for chunk in self._body:
-            yield self._measured(chunk)
+            yield self._count(chunk)
 
-    def _measured(self, chunk: bytes) -> bytes:
+    def _count(self, chunk: bytes) -> bytes:
         self._hash.update(chunk)
         self.size += len(chunk)
         return chunk
@@ -64,40 +64,40 @@ async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) 
     upload = _Upload(context.body)
     declared = context.request.headers.get(b"content-type", b"").decode("latin-1")
     file_type = await asyncio.to_thread(media_types.media_type, await upload.head(), declared)
-    key = await files.begin_upload(context.database, s.clock())
+    key = await uploads.begin(context.database, s.clock())
     file = None
     try:
         await s.blobs.put(key, file_type, upload.chunks())
-        known = files.Upload(
+        received = uploads.Upload(
             upload.checksum, upload.size, file_type, query.source_url, query.etag, query.filename
         )
-        file = await files.keep(context.database, key, known, s.clock())
-        if file.key != key and not await s.blobs.exists(file.key):  # lost, as by an old backup
+        file = await uploads.finish(context.database, key, received, s.clock())
+        # The blob can be missing after a restore from an old backup.
+        if file.key != key and not await s.blobs.exists(file.key):
             await s.blobs.copy(key, file.key)
     finally:
-        if file is None or file.key != key:  # it failed, or the same bytes were here before
-            await asyncio.shield(_remove(s, context.database, key))
-    return Response(encode(file.shown()))
+        if file is None or file.key != key:  # the upload failed, or its bytes were known
+            await asyncio.shield(_delete_blob(s, context.database, key))
+    return Response(encode(file.to_response()))
 
 
-async def _remove(services: Services, database: Database, key: str) -> None:
-    """What fails here the sweep does later: it is no concern of the client's."""
+async def _delete_blob(services: Services, database: Database, key: str) -> None:
+    """Deletes the blob of an upload. If this fails, the sweep does it later."""
     try:
-        await files.remove_unreferenced(database, services.blobs, key)
+        await cleanup.delete_unreferenced_blob(database, services.blobs, key)
     except Exception:
-        _log.exception("an upload is left to the sweep")
+        _log.exception("a blob could not be deleted; the sweep will delete it")
 
 
 async def find_file(context: RequestContext[FileQuery, None]) -> Response:
-    file = await files.find_by_source(
-        context.database, context.query.source_url, context.query.etag
-    )
-    return Response(encode(file.shown()))
+    query = context.query
+    file = await records.find_by_source(context.database, query.source_url, query.etag)
+    return Response(encode(file.to_response()))
 
 
 async def get_file(context: RequestContext[None, None]) -> Response:
-    file = await files.find(context.database, context.path["id"])
-    return await _bytes_of(context, file)
+    file = await records.find(context.database, context.path["id"])
+    return await _send_file(context, file)
 
 
 async def get_blob(context: RequestContext[BlobQuery, None]) -> Response:
@@ -105,15 +105,15 @@ async def get_blob(context: RequestContext[BlobQuery, None]) -> Response:
     parts = (context.path["id"], query.organization, query.expires, query.signature)
     if not s.file_links.is_valid(*parts, now=s.clock() // timestamps.SECOND):
         raise InvalidSignature
-    organization_id = int(query.organization)  # which the link has proved
+    organization_id = int(query.organization)  # the signature proves it
     context.slot.assign_tenant(organization_id)
     database = s.database.for_tenant(organization_id)
-    file = await files.find(database, context.path["id"])
-    return await _bytes_of(context, file)
+    file = await records.find(database, context.path["id"])
+    return await _send_file(context, file)
 
 
-async def _bytes_of(
-    context: RequestContext[BlobQuery, None] | RequestContext[None, None], file: files.File
+async def _send_file(
+    context: RequestContext[BlobQuery, None] | RequestContext[None, None], file: records.File
 ) -> Response:
     etag = b'"%s"' % file.checksum.hex().encode()
     headers = [
@@ -143,11 +143,11 @@ async def _bytes_of(
 
 
 async def _first(pieces: AsyncIterator[bytes]) -> bytes:
-    """What the store has to say against it, it says here, before the answer begins."""
+    """Reads the first piece, so that an error of the store is found before the response starts."""
     try:
         return await anext(pieces, b"")
     except BlobNotFound as lost:
-        _log.error("the store of files has lost a blob", extra={"key": str(lost)})
+        _log.error("a blob is missing in the store", extra={"key": str(lost)})
         raise NotFound from None
 
 

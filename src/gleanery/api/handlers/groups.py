@@ -1,4 +1,4 @@
-"""The group operations."""
+"""The handlers of groups and their jobs."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ from gleanery.values.json_text import encode
 
 
 async def get_groups(context: RequestContext[GroupsQuery, None]) -> Response:
-    query = context.query
-    page, more = await catalog.list_groups(context.database, context.cursor, query.limit)
-    body = encode(page)
-    if more is None:
+    limit = context.query.limit
+    groups, next_cursor = await catalog.list_groups(context.database, context.cursor, limit)
+    body = encode(groups)
+    if next_cursor is None:
         return Response(body)
-    follows = {"limit": query.limit, "cursor": more}
-    return Response(body, headers=urls.next_page(context, "groups", query=follows))
+    query = {"limit": limit, "cursor": next_cursor}
+    return Response(body, headers=urls.next_page(context, "groups", query=query))
 
 
 async def get_group(context: RequestContext[None, None]) -> Response:
-    group = await catalog.show_group(context.database, context.path["group_id"])
+    group = await catalog.read_group(context.database, context.path["group_id"])
     return Response(encode(group))
 
 
 async def set_group(context: RequestContext[None, GroupSettings]) -> Response:
-    s = context.services
+    services, group_id = context.services, context.path["group_id"]
     group = await catalog.set_group(
-        context.database, s.schemas, context.path["group_id"], context.body, s.clock
+        context.database, services.schemas, group_id, context.body, services.clock
     )
     return Response(encode(group))
 
 
 async def delete_group(context: RequestContext[None, None]) -> Response:
-    s = context.services
-    deleted = await catalog.delete_group(context.database, context.path["group_id"], s.clock)
+    group_id, clock = context.path["group_id"], context.services.clock
+    deleted = await catalog.delete_group(context.database, group_id, clock)
     return Response(b'{"deleted":%d}' % deleted)
 
 
 async def delete_job(context: RequestContext[None, None]) -> Response:
-    s, path = context.services, context.path
-    deleted = await catalog.delete_job(context.database, path["group_id"], path["job_id"], s.clock)
+    group_id, job_id = context.path["group_id"], context.path["job_id"]
+    clock = context.services.clock
+    deleted = await catalog.delete_job(context.database, group_id, job_id, clock)
     return Response(b'{"deleted":%d}' % deleted)

@@ -1,38 +1,22 @@
-"""The local-storage operations."""
+"""The handlers of local storage."""
 
 from __future__ import annotations
 
 from gleanery.api.context import RequestContext, Response
+from gleanery.api.handlers import session_records
 from gleanery.models.requests import LocalStorageDeletion, LocalStorageIn, LocalStorageQuery
 from gleanery.storage.sessions import local_storage
-from gleanery.values.json_text import encode
+from gleanery.storage.sessions.records import Filter
 
 
 async def set_local_storage(context: RequestContext[None, list[LocalStorageIn]]) -> Response:
-    s = context.services
-    tally = await local_storage.store_entries(
-        context.database, s.vault, context.body, s.clock(), context.actor
-    )
-    return Response(encode(tally))
+    return await session_records.store(context, local_storage.LOCAL_STORAGE)
 
 
 async def get_local_storage(context: RequestContext[LocalStorageQuery, None]) -> Response:
-    s, query = context.services, context.query
-    listed = await local_storage.list_entries(
-        context.database,
-        s.vault,
-        s.read_auditor,
-        query.domain,
-        query.for_group,
-        s.clock(),
-        context.actor,
-    )
-    return Response(encode(listed))
+    filter_ = Filter(context.query.domain, context.query.for_group)
+    return await session_records.read(context, local_storage.LOCAL_STORAGE, filter_)
 
 
 async def delete_local_storage(context: RequestContext[LocalStorageDeletion, None]) -> Response:
-    query, now = context.query, context.services.clock()
-    deleted = await local_storage.delete_entries(
-        context.database, query.domain, query.key, now, context.actor
-    )
-    return Response(b'{"deleted":%d}' % deleted)
+    return await session_records.delete(context, local_storage.LOCAL_STORAGE, context.query.key)

@@ -1,37 +1,34 @@
-"""The output operations."""
+"""The handlers of outputs: pages, batches as JSON arrays or NDJSON, deletion."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import lru_cache, partial
 
 from gleanery.api import urls
 from gleanery.api.binding import bind_strictly
-from gleanery.api.context import RequestContext, Response
+from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
 from gleanery.models import batches
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output, OutputIn, OutputQuery
+from gleanery.models.responses import IngestResult
 from gleanery.storage.outputs import ingest, mutations, pages
 from gleanery.values import json_text
-from gleanery.values.json_text import encode
 
-_LINES_AT_ONCE = 1000
-_BYTES_AT_ONCE = 1024 * 1024
+_MAX_BATCH_LINES = 1000
+_MAX_BATCH_BYTES = 1024 * 1024
 
 
 async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     group = context.path["group_id"]
-    page = await pages.read_page(
-        context.database, context.organization_id, group, context.query, context.cursor
-    )
+    page = await pages.read_page(context.database, group, context.query, context.cursor)
     start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
     if page.next_cursor is not None:
         start = b'{"metadata":{"next_url":"%s%d","next_cursor":%d},"items":[' % (
-            _next_url(context.services.address, group, context.repeated),
+            _next_url_prefix(context.services.address, group, context.repeated),
             page.next_cursor,
             page.next_cursor,
         )
@@ -39,91 +36,94 @@ async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
 
 
 @lru_cache(maxsize=64)  # of values of any length
-def _next_url(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> bytes:
-    """What ``next_url`` has before the cursor, as it stands inside a JSON string."""
+def _next_url_prefix(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> bytes:
+    """Returns ``next_url`` up to the cursor, escaped for a JSON string."""
     query = dict(repeated) | {"cursor": ""}
     return json_text.encode(urls.address(base, "outputs", group, query=query))[1:-1]
 
 
 async def delete_output(context: RequestContext[None, None]) -> Response:
-    s = context.services
-    deleted = await mutations.delete_output(
-        context.database,
-        context.organization_id,
-        context.path["group_id"],
-        context.path["output_id"],
-        s.clock,
-    )
+    group, output_id = context.path["group_id"], context.path["output_id"]
+    clock = context.services.clock
+    deleted = await mutations.delete_output(context.database, group, output_id, clock)
     return Response(b'{"deleted":%d}' % deleted)
 
 
+# --- storing ------------------------------------------------------------------------------------
+
+
 async def store_outputs(context: RequestContext[None, Batch]) -> Response:
-    s = context.services
-    answer = await ingest.store_outputs(
-        context.database,
-        s.schemas,
-        context.organization_id,
-        context.path["group_id"],
-        context.body,
-        s.clock,
-        idempotency_key=context.idempotency_key,
-    )
-    return Response(encode(answer))
+    """Stores a JSON array as one batch."""
+    return Response(json_text.encode(await _store_batch(context, context.body)))
 
 
 async def store_lines(context: RequestContext[None, AsyncIterator[bytes]]) -> Response:
-    """Stores a thousand lines, or a megabyte, at a time: memory stays flat whatever the length.
+    """Stores NDJSON as many batches, so that a body of any length needs little memory.
 
-    Whatever goes wrong on the way, the answer says from which line on nothing is stored.
+    An error names the first line that is not stored.
     """
-    tally, batch, first, size, count = Counter[str](), [], 0, 0, 0
+    counts = {"created": 0, "updated": 0, "unchanged": 0, "lines": 0}
     try:
-        async for line in context.body:
-            batch.append(line)
-            size, count = size + len(line), count + 1
-            if len(batch) == _LINES_AT_ONCE or size > _BYTES_AT_ONCE:
-                tally += await _store_lines(context, batch, first)
-                batch, first, size = [], count, 0
-        tally += await _store_lines(context, batch, first)
+        async for lines in _chunks(context.body):
+            batch = await asyncio.to_thread(_bind_lines, lines, counts["lines"])
+            stored = await _store_batch(context, batch)
+            counts["created"] += stored["created"]
+            counts["updated"] += stored["updated"]
+            counts["unchanged"] += stored["unchanged"]
+            counts["lines"] += len(lines)
     except GleaneryError as error:
-        reached = f"Nothing is stored from line {first} on, counted from 0; all before it is"
-        error.details = (*error.details, ErrorDetail(("body", str(first)), reached, "stopped"))
+        error.details = (*error.details, _first_unstored(counts["lines"]))
         raise
-    counts = {name: tally[name] for name in ("created", "updated", "unchanged")}
-    return Response(json_text.encode(counts | {"lines": count}))
+    return Response(json_text.encode(counts))
 
 
-async def _store_lines(
-    context: RequestContext[None, AsyncIterator[bytes]], batch: list[bytes], first: int
-) -> Counter[str]:
-    s = context.services
-    answer = await ingest.store_outputs(
+async def _store_batch(context: AnyContext, batch: Batch) -> IngestResult:
+    return await ingest.store_batch(
         context.database,
-        s.schemas,
-        context.organization_id,
+        context.services.schemas,
         context.path["group_id"],
-        await asyncio.to_thread(_bind_lines, batch, first),
-        s.clock,
-        idempotency_key=context.idempotency_key,
+        batch,
+        context.services.clock,
+        context.idempotency_key,
     )
-    return Counter(result["change"] for result in answer["results"])
 
 
-def _bind_lines(lines: list[bytes], first: int) -> Batch:
-    numbered = {place: line for place, line in enumerate(lines, first) if line.strip()}
-    in_full = partial(_bind_strictly, numbered)
-    return batches.of_texts([*numbered.values()], [*numbered], json_text.DEEPEST, in_full)
+async def _chunks(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Groups lines into chunks, one for each batch."""
+    chunk: list[bytes] = []
+    size = 0
+    async for line in lines:
+        chunk.append(line)
+        size += len(line)
+        if len(chunk) == _MAX_BATCH_LINES or size > _MAX_BATCH_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
-def _bind_strictly(lines: dict[int, bytes]) -> list[Output]:
-    """The outputs, or every detail of every line."""
-    bound: list[Output] = []
+def _bind_lines(lines: list[bytes], first_position: int) -> Batch:
+    """Makes a batch of the lines that are not blank."""
+    numbered = {n: line for n, line in enumerate(lines, first_position) if line.strip()}
+    parse_strictly = partial(_parse_strictly, numbered)
+    texts, positions = [*numbered.values()], [*numbered]
+    return batches.from_texts(texts, positions, json_text.MAX_DEPTH, parse_strictly)
+
+
+def _parse_strictly(lines: dict[int, bytes]) -> list[Output]:
+    """Parses the lines with the model. Raises InvalidRequest with every error of every line."""
+    outputs: list[Output] = []
     details: list[ErrorDetail] = []
-    for place, line in lines.items():
+    for position, line in lines.items():
         try:
-            bound.append(bind_strictly(OutputIn, line, 1).checked())
+            outputs.append(bind_strictly(OutputIn, line, 1).checked())
         except InvalidRequest as error:
-            details += [replace(f, loc=("body", str(place), *f.loc[1:])) for f in error.details]
+            details += [replace(d, loc=("body", str(position), *d.loc[1:])) for d in error.details]
     if details:
         raise InvalidRequest(*details)
-    return bound
+    return outputs
+
+
+def _first_unstored(line: int) -> ErrorDetail:
+    msg = f"The lines before line {line} are stored, the others are not; lines count from 0"
+    return ErrorDetail(("body", str(line)), msg, "stopped")

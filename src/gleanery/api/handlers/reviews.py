@@ -1,4 +1,4 @@
-"""The review operations."""
+"""The handlers of reviews."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from gleanery.values.json_text import encode
 
 async def get_latest_reviews(context: RequestContext[ReviewQuery, None]) -> Response:
     if context.query.history == "true":
-        return await _history(context)
+        return await _get_history(context)
     latest = await reviews.latest_reviews(context.database, context.path["group_id"])
     return Response(encode(latest))
 
 
-async def _history(context: RequestContext[ReviewQuery, None]) -> Response:
-    group, query = context.path["group_id"], context.query
-    page, more = await reviews.review_history(context.database, group, context.cursor, query.limit)
+async def _get_history(context: RequestContext[ReviewQuery, None]) -> Response:
+    group, limit = context.path["group_id"], context.query.limit
+    page, next_cursor = await reviews.review_history(context.database, group, context.cursor, limit)
     body = encode(page)
-    if more is None:
+    if next_cursor is None:
         return Response(body)
-    follows = {"history": "true", "limit": query.limit, "cursor": more}
-    return Response(body, headers=urls.next_page(context, "reviews", group, query=follows))
+    query = {"history": "true", "limit": limit, "cursor": next_cursor}
+    return Response(body, headers=urls.next_page(context, "reviews", group, query=query))
 
 
 async def add_review(context: RequestContext[None, ReviewIn]) -> Response:
-    s = context.services
-    review = await reviews.add_review(
-        context.database, context.path["group_id"], context.body, s.clock, context.actor
-    )
+    group, clock = context.path["group_id"], context.services.clock
+    review = await reviews.add_review(context.database, group, context.body, clock, context.actor)
     return Response(encode(review))

@@ -1,4 +1,4 @@
-"""What the service tells of itself, to anyone: is it well, what does it count, what can it do."""
+"""The handlers that describe the service: health, metrics, API description and reference page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def healthz(context: AnyContext) -> Response:
 async def readyz(context: AnyContext) -> Response:
     database = context.services.database
     if await database.schema_number() != migrations.newest(database.engine):
-        raise Unavailable("The database's schema is not this program's: run gleanery migrate")
+        raise Unavailable("The database schema does not match this program: run gleanery migrate")
     return Response(b'{"status":"ready"}')
 
 

@@ -1,1 +1,1 @@
-"""Long work on a group, done in short transactions that survive a crash."""
+"""Bulk jobs: work on many outputs of a group, done in short transactions that survive a crash."""

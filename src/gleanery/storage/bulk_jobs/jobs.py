@@ -1,9 +1,9 @@
-"""Long work on a group, such as approving a million outputs: in short steps that survive a crash.
+"""Creates and runs bulk jobs, such as the approval of a million outputs.
 
-A bulk_job is noted in the transaction that decides on it, with the place in the change order up to
-which it reaches: what comes later is not its business, and an output that is stored again before
-the bulk_job has come to it is worked on first. Each step is a transaction of its own, so
-that others get their turns in between. A group has one bulk_job at a time.
+A bulk job is stored in the transaction that decides on it. It covers the outputs up to the group's
+last sequence number at that time; later outputs are not affected. A request that stores a covered
+output again first applies the bulk job to that output. Each step is a transaction of its own, so
+that other writers of the group can run between two steps. A group has one bulk job at a time.
 """
 
 from __future__ import annotations
@@ -17,110 +17,115 @@ from gleanery.errors import NotFound
 from gleanery.storage import group_lock
 from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Engine, Transaction
+from gleanery.storage.group_lock import BulkJob, BulkJobKind, LockedGroup
 from gleanery.storage.outputs import mutations
 
 T = TypeVar("T")
 _log = logging.getLogger("gleanery")
 
-_NOTE = """
-INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until, done)
+_CREATE = """
+INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until_seq, done_seq)
 VALUES ($1, $2, $3, $4, $5, 0)
 """
-_PROGRESS = "UPDATE bulk_jobs SET done = $3 WHERE organization_id = $1 AND id = $2"
+_SAVE_PROGRESS = "UPDATE bulk_jobs SET done_seq = $3 WHERE organization_id = $1 AND id = $2"
 _FINISH = "DELETE FROM bulk_jobs WHERE organization_id = $1 AND id = $2"
-_LEFT_OVER = """
+_UNFINISHED = """
 SELECT bulk_jobs.organization_id, groups.name, bulk_jobs.id FROM bulk_jobs
 JOIN groups ON groups.organization_id = bulk_jobs.organization_id AND groups.id = bulk_jobs.group_id
 ORDER BY bulk_jobs.id
 """
-_AT_ONCE = 1000
+_BATCH_SIZE = 1000
 
 
-async def note(
-    locked: group_lock.LockedGroup, kind: group_lock.BulkJobKind, job_id: int | None
-) -> None:
-    """Decides on a bulk_job for all that the job, or the whole group, holds at this moment."""
-    await locked.transaction.fetch(
-        _NOTE, locked.organization_id, locked.group_id, job_id, kind, locked.clock
-    )
+async def create(locked: LockedGroup, kind: BulkJobKind, job_id: int | None) -> None:
+    """Creates a bulk job for all current outputs of the job, or of the whole group."""
+    group_key = (locked.organization_id, locked.group_id)
+    await locked.transaction.fetch(_CREATE, *group_key, job_id, kind, locked.last_seq)
 
 
-async def decide_and_carry_out(
+async def run_with_bulk_job(
     database: Database,
     group: str,
     clock: group_lock.Clock,
-    decide: Callable[[group_lock.LockedGroup], Awaitable[T]],
+    action: Callable[[LockedGroup], Awaitable[T]],
     lock: group_lock.Lock = group_lock.lock,
 ) -> T:
-    """Lets ``decide`` note a bulk_job as soon as no other is under way, and carries it out.
+    """Runs ``action`` under the group's lock, then the bulk job that it created, if any.
 
-    Once it is decided, it is done sooner or later: if this fails on the way, the sweep goes on.
+    An unfinished bulk job of the group runs first. If the new bulk job fails after ``action`` was
+    committed, the sweep continues it later. ``action`` must not return None.
     """
 
-    async def work(transaction: Transaction) -> tuple[group_lock.BulkJob | None, T | None]:
+    async def work(transaction: Transaction) -> tuple[BulkJob | None, T | None]:
         locked = await lock(transaction, group, clock)
-        under_way = await locked.bulk_job()
-        if under_way is not None:
-            return under_way, None
-        decided = await decide(locked)
+        pending = await locked.pending_bulk_job()
+        if pending is not None:
+            return pending, None
+        result = await action(locked)
         await locked.commit_counts()
-        return await locked.bulk_job(), decided
+        return await locked.pending_bulk_job(), result
 
     while True:
-        bulk_job, decided = await database.write(work, queue_key=group)
+        bulk_job, result = await database.write(work, queue_key=group)
         try:
             if bulk_job is not None:
-                await _carry_out(database, group, clock, bulk_job.id)
+                await _run(database, group, clock, bulk_job.id)
         except Exception:
-            if decided is None:
+            if result is None:
                 raise
-            _log.exception("a bulk_job is left to the sweep")
-        if decided is not None:
-            return decided
+            _log.exception("a bulk job failed; the sweep will continue it")
+        if result is not None:
+            return result
 
 
-async def left_over(engine: Engine, clock: group_lock.Clock) -> list[Callable[[], Awaitable[None]]]:
-    """What a crash has interrupted, each to be carried out on its own."""
+async def unfinished(
+    engine: Engine, clock: group_lock.Clock
+) -> list[Callable[[], Awaitable[None]]]:
+    """Lists the bulk jobs that a crash has interrupted, each as a function that runs it."""
     return [
-        partial(_carry_out, engine.for_tenant(organization_id), group, clock, chore_id)
-        for organization_id, group, chore_id in await engine.for_all_tenants().read(_LEFT_OVER)
+        partial(_run, engine.for_tenant(organization_id), group, clock, bulk_job_id)
+        for organization_id, group, bulk_job_id in await engine.for_all_tenants().read(_UNFINISHED)
     ]
 
 
-async def _carry_out(
-    database: Database, group: str, clock: group_lock.Clock, chore_id: int
-) -> None:
-    """Takes steps until this bulk_job is done, by whomever."""
+async def _run(database: Database, group: str, clock: group_lock.Clock, bulk_job_id: int) -> None:
+    """Runs steps until the bulk job is finished, by this process or by another."""
 
     async def step(transaction: Transaction) -> bool:
         try:
             locked = await group_lock.lock(transaction, group, clock)
-        except NotFound:  # the bulk_job was to remove it
+        except NotFound:  # the bulk job deleted the group
             return False
-        bulk_job = await locked.bulk_job()
-        if bulk_job is None or bulk_job.id != chore_id:
+        bulk_job = await locked.pending_bulk_job()
+        if bulk_job is None or bulk_job.id != bulk_job_id:
             return False
-        last = await _take_step(locked, bulk_job)
-        if last:
+        is_finished = await _run_step(locked, bulk_job)
+        if is_finished:
             await transaction.fetch(_FINISH, locked.organization_id, bulk_job.id)
         await locked.commit_counts()
-        return not last
+        return not is_finished
 
     while await database.write(step, queue_key=group):
         pass
 
 
-async def _take_step(locked: group_lock.LockedGroup, bulk_job: group_lock.BulkJob) -> bool:
-    """Works on the next of the bulk_job's outputs; tells whether nothing is left to do."""
-    span = mutations.Span(bulk_job.done, bulk_job.until, _AT_ONCE)
-    if bulk_job.kind == "delete":
-        places = await mutations.delete_some(locked, bulk_job.job_id, span)
-    else:
-        assert bulk_job.job_id is not None, "only a job is approved"
-        places = await mutations.approve_some(
-            locked, bulk_job.job_id, bulk_job.kind == "approve", span
-        )
-    if len(places) == _AT_ONCE:
-        await locked.transaction.fetch(_PROGRESS, locked.organization_id, bulk_job.id, places[-1])
+async def _run_step(locked: LockedGroup, bulk_job: BulkJob) -> bool:
+    """Processes the next outputs of the bulk job. Returns True if it is finished."""
+    seqs = await _process_batch(locked, bulk_job)
+    if len(seqs) == _BATCH_SIZE:
+        bulk_job_key = (locked.organization_id, bulk_job.id)
+        await locked.transaction.fetch(_SAVE_PROGRESS, *bulk_job_key, seqs[-1])
         return False
-    return bulk_job.kind != "delete" or await removal.forget(locked, bulk_job.job_id, _AT_ONCE)
+    if bulk_job.kind == "delete":
+        return await removal.delete_dependents(locked, bulk_job.job_id, _BATCH_SIZE)
+    return True
+
+
+async def _process_batch(locked: LockedGroup, bulk_job: BulkJob) -> list[int]:
+    """Applies the bulk job to a batch of outputs; returns their former sequence numbers."""
+    span = mutations.SeqRange(bulk_job.done_seq, bulk_job.until_seq, _BATCH_SIZE)
+    if bulk_job.kind == "delete":
+        return await mutations.delete_range(locked, bulk_job.job_id, span)
+    assert bulk_job.job_id is not None, "an approval covers one job"
+    approved = bulk_job.kind == "approve"
+    return await mutations.approve_range(locked, bulk_job.job_id, approved, span)

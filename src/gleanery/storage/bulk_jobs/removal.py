@@ -1,13 +1,13 @@
-"""What a removed job or group leaves behind when its outputs are gone: taken away in steps.
+"""Deletes the reviews, jobs and counts of a deleted job or group, after its outputs, in steps.
 
-Rows are found first and then removed by their keys, one by one: a plan for both at once that was
-made while a table was small would be kept while it grows. No review comes into being during a
-removal, because a review waits for the group's bulk_job to end.
+Each step first finds rows and then deletes them by their keys. The database could keep a plan for
+both at once that it made while the table was small, and that is slow when the table is large. No
+review is added during a removal, because a new review waits for the group's bulk job.
 """
 
 from __future__ import annotations
 
-from gleanery.storage import group_lock
+from gleanery.storage.group_lock import LockedGroup
 
 _REVIEWS_OF_GROUP = """
 SELECT job_id, id FROM reviews WHERE organization_id = $1 AND group_id = $2 LIMIT $3
@@ -16,75 +16,78 @@ _REVIEWS_OF_JOB = """
 SELECT job_id, id FROM reviews
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $4 LIMIT $3
 """
-_NO_LATEST = """
-UPDATE jobs SET latest_review = NULL WHERE organization_id = $1 AND id = $2 AND latest_review = $3
+_UNSET_LATEST_REVIEW = """
+UPDATE jobs SET latest_review_id = NULL
+WHERE organization_id = $1 AND id = $2 AND latest_review_id = $3
 """
 _DELETE_REVIEW = "DELETE FROM reviews WHERE organization_id = $1 AND id = $2"
 _EMPTY_JOBS = """
-SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND outputs = 0 LIMIT $3
+SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND output_count = 0 LIMIT $3
 """
-_DELETE_JOB = "DELETE FROM jobs WHERE organization_id = $1 AND id = $2 AND outputs = 0"
-_NO_COUNTRIES = """
-SELECT country FROM countries WHERE organization_id = $1 AND group_id = $2 AND outputs = 0 LIMIT $3
+_DELETE_JOB = "DELETE FROM jobs WHERE organization_id = $1 AND id = $2 AND output_count = 0"
+_EMPTY_COUNTRIES = """
+SELECT country FROM country_counts
+WHERE organization_id = $1 AND group_id = $2 AND output_count = 0 LIMIT $3
 """
 _DELETE_COUNTRY = """
-DELETE FROM countries WHERE organization_id = $1 AND group_id = $2 AND country = $3
+DELETE FROM country_counts WHERE organization_id = $1 AND group_id = $2 AND country = $3
 """
-_CLEAR = """
+_CLEAR_SETTINGS = """
 UPDATE groups SET display_name = NULL, key_fields = NULL, schema = NULL, retain_days = NULL
 WHERE organization_id = $1 AND id = $2
 """
 _DELETE_GROUP = """
-UPDATE groups SET deleted = TRUE WHERE organization_id = $1 AND id = $2 AND outputs = 0
+UPDATE groups SET deleted = TRUE WHERE organization_id = $1 AND id = $2 AND output_count = 0
 """
 
 
-async def clear_settings(locked: group_lock.LockedGroup) -> None:
-    """What is stored from now on goes into a new group under the old name."""
-    await locked.transaction.fetch(_CLEAR, locked.organization_id, locked.group_id)
+async def clear_settings(locked: LockedGroup) -> None:
+    """Removes the settings; outputs stored from now on form a new group with the same name."""
+    await locked.transaction.fetch(_CLEAR_SETTINGS, locked.organization_id, locked.group_id)
 
 
-async def forget(locked: group_lock.LockedGroup, job_id: int | None, limit: int) -> bool:
-    """Takes away at most ``limit`` of each kind; tells whether that was all."""
+async def delete_dependents(locked: LockedGroup, job_id: int | None, limit: int) -> bool:
+    """Deletes at most ``limit`` rows of each table. Returns True if nothing is left to delete.
+
+    A ``job_id`` of None deletes the whole group.
+    """
     await locked.save_counts()
     if job_id is None:
-        return await _forget_group(locked, limit)
-    if not await _forget_reviews(locked, _REVIEWS_OF_JOB, limit, job_id):
+        return await _delete_group(locked, limit)
+    if not await _delete_reviews(locked, _REVIEWS_OF_JOB, limit, job_id):
         return False
     await locked.transaction.fetch(_DELETE_JOB, locked.organization_id, job_id)
-    return await _forget_countries(locked, limit)
+    return await _delete_countries(locked, limit)
 
 
-async def _forget_group(locked: group_lock.LockedGroup, limit: int) -> bool:
-    of_group = (locked.organization_id, locked.group_id)
-    if not await _forget_reviews(locked, _REVIEWS_OF_GROUP, limit):
+async def _delete_group(locked: LockedGroup, limit: int) -> bool:
+    group_key = (locked.organization_id, locked.group_id)
+    if not await _delete_reviews(locked, _REVIEWS_OF_GROUP, limit):
         return False
-    jobs = await locked.transaction.fetch(_EMPTY_JOBS, *of_group, limit)
+    jobs = await locked.transaction.fetch(_EMPTY_JOBS, *group_key, limit)
     await locked.transaction.execute_many(
         _DELETE_JOB, [(locked.organization_id, *row) for row in jobs]
     )
-    if len(jobs) == limit or not await _forget_countries(locked, limit):
+    if len(jobs) == limit or not await _delete_countries(locked, limit):
         return False
-    await locked.transaction.fetch(_DELETE_GROUP, *of_group)
+    await locked.transaction.fetch(_DELETE_GROUP, *group_key)
     return True
 
 
-async def _forget_reviews(
-    locked: group_lock.LockedGroup, found_by: str, limit: int, *job_id: int
-) -> bool:
-    rows = await locked.transaction.fetch(
-        found_by, locked.organization_id, locked.group_id, limit, *job_id
-    )
-    of_organization = [(locked.organization_id, *row) for row in rows]
-    await locked.transaction.execute_many(_NO_LATEST, of_organization)
+async def _delete_reviews(locked: LockedGroup, search: str, limit: int, *job_id: int) -> bool:
+    group_key = (locked.organization_id, locked.group_id)
+    rows = await locked.transaction.fetch(search, *group_key, limit, *job_id)
     await locked.transaction.execute_many(
-        _DELETE_REVIEW, [(organization_id, id_) for organization_id, _, id_ in of_organization]
+        _UNSET_LATEST_REVIEW, [(locked.organization_id, *row) for row in rows]
+    )
+    await locked.transaction.execute_many(
+        _DELETE_REVIEW, [(locked.organization_id, review_id) for _, review_id in rows]
     )
     return len(rows) < limit
 
 
-async def _forget_countries(locked: group_lock.LockedGroup, limit: int) -> bool:
-    of_group = (locked.organization_id, locked.group_id)
-    rows = await locked.transaction.fetch(_NO_COUNTRIES, *of_group, limit)
-    await locked.transaction.execute_many(_DELETE_COUNTRY, [(*of_group, *row) for row in rows])
+async def _delete_countries(locked: LockedGroup, limit: int) -> bool:
+    group_key = (locked.organization_id, locked.group_id)
+    rows = await locked.transaction.fetch(_EMPTY_COUNTRIES, *group_key, limit)
+    await locked.transaction.execute_many(_DELETE_COUNTRY, [(*group_key, *row) for row in rows])
     return len(rows) < limit

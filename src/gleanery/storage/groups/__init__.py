@@ -1,1 +1,1 @@
-"""Groups as clients see them: settings, jobs and counts."""
+"""Groups: the list of groups with their settings, jobs and counts."""

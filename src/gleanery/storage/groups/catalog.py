@@ -1,4 +1,4 @@
-"""Groups as people see them: what they hold, what is set of them, what was said of their jobs."""
+"""The list of groups: their settings, jobs and counts, and the deletion of groups and jobs."""
 
 from __future__ import annotations
 
@@ -11,159 +11,164 @@ from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupOut, JobOut
 from gleanery.storage import group_lock, reviews
-from gleanery.storage.bulk_jobs import jobs, removal
+from gleanery.storage.bulk_jobs import jobs as bulk_jobs
+from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Row
+from gleanery.storage.group_lock import Clock, LockedGroup
 from gleanery.storage.outputs import rules
 from gleanery.values import json_text, timestamps
 
 _GROUPS = """
-SELECT id, name, display_name, outputs, clock, key_fields, schema, retain_days FROM groups
+SELECT id, name, display_name, output_count, last_seq, key_fields, schema, retain_days FROM groups
 WHERE organization_id = $1 AND NOT deleted
 """
 _JOBS = """
-SELECT jobs.group_id, name, outputs, approved, review_id, created, status, comment
+SELECT jobs.group_id, name, output_count, approved_count, review_id, created_at, status, comment
 FROM jobs LEFT JOIN reviews
-    ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review
+    ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
 WHERE jobs.organization_id = $1
 """
 _COUNTRIES = """
-SELECT group_id, country, outputs FROM countries WHERE organization_id = $1 AND outputs > 0
+SELECT group_id, country, output_count FROM country_counts
+WHERE organization_id = $1 AND output_count > 0
 """
-_BY_AGE = "ORDER BY jobs.id"
-_BY_NAME = "ORDER BY country"
-_SET = """
+_JOB_ORDER = "ORDER BY jobs.id"
+_COUNTRY_ORDER = "ORDER BY country"
+_SAVE_SETTINGS = """
 UPDATE groups
-SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry = 0
+SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry_at = 0
 WHERE organization_id = $1 AND id = $2
 """
-_JOB = """
-SELECT id, outputs FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3
+_FIND_JOB = """
+SELECT id, output_count FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3
 """
+
+
+# --- reading ------------------------------------------------------------------------------------
 
 
 async def list_groups(
     database: Database, after: int, limit: int
 ) -> tuple[list[GroupOut], int | None]:
-    """Groups in the order in which they came into being, and where the next page starts."""
+    """Returns a page of groups in the order of their creation, and the cursor of the next page."""
     organization_id = database.organization_id
-    found = await database.read(
+    rows = await database.read(
         f"{_GROUPS} AND id > $2 ORDER BY id LIMIT $3", organization_id, after, limit + 1
     )
-    page = found[:limit]
+    page = rows[:limit]
     if not page:
         return [], None
-    of_page = (organization_id, page[0][0], page[-1][0])
-    jobs = await database.read(f"{_JOBS} AND jobs.group_id BETWEEN $2 AND $3 {_BY_AGE}", *of_page)
-    countries = await database.read(
-        f"{_COUNTRIES} AND group_id BETWEEN $2 AND $3 {_BY_NAME}", *of_page
+    ids = (organization_id, page[0][0], page[-1][0])
+    jobs = _by_group(
+        await database.read(f"{_JOBS} AND jobs.group_id BETWEEN $2 AND $3 {_JOB_ORDER}", *ids)
     )
-    jobs_of, countries_of = _by_group(jobs), _by_group(countries)
-    groups_shown = [_shown(row, jobs_of[row[0]], countries_of[row[0]]) for row in page]
-    return groups_shown, page[-1][0] if len(found) > limit else None
+    countries = _by_group(
+        await database.read(f"{_COUNTRIES} AND group_id BETWEEN $2 AND $3 {_COUNTRY_ORDER}", *ids)
+    )
+    groups = [_to_response(row, jobs[row[0]], countries[row[0]]) for row in page]
+    return groups, page[-1][0] if len(rows) > limit else None
 
 
 def _by_group(rows: Iterable[Row]) -> defaultdict[int, list[Row]]:
-    found: defaultdict[int, list[Row]] = defaultdict(list)
+    """Arranges rows by their first column, the id of a group."""
+    by_group: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
-        found[row[0]].append(row)
-    return found
+        by_group[row[0]].append(row)
+    return by_group
 
 
-async def show_group(database: Database, group: str) -> GroupOut:
+async def read_group(database: Database, group: str) -> GroupOut:
     organization_id = database.organization_id
     rows = await database.read(f"{_GROUPS} AND name = $2", organization_id, group)
     if not rows:
         raise NotFound
-    of_group = (organization_id, rows[0][0])
-    jobs = await database.read(f"{_JOBS} AND jobs.group_id = $2 {_BY_AGE}", *of_group)
-    countries = await database.read(f"{_COUNTRIES} AND group_id = $2 {_BY_NAME}", *of_group)
-    return _shown(rows[0], jobs, countries)
+    key = (organization_id, rows[0][0])
+    jobs = await database.read(f"{_JOBS} AND jobs.group_id = $2 {_JOB_ORDER}", *key)
+    countries = await database.read(f"{_COUNTRIES} AND group_id = $2 {_COUNTRY_ORDER}", *key)
+    return _to_response(rows[0], jobs, countries)
 
 
-def _shown(row: Row, jobs: Iterable[Row], countries: Iterable[Row]) -> GroupOut:
-    id_, name, display_name, outputs, clock, key_fields, schema, retain_days = row
+def _to_response(row: Row, jobs: Iterable[Row], countries: Iterable[Row]) -> GroupOut:
+    id_, name, display_name, output_count, last_seq, key_fields, schema, retain_days = row
     return GroupOut(
         group_id=name,
         id=id_,
         display_name=display_name,
-        outputs=outputs,
+        outputs=output_count,
         countries={country: count for _, country, count in countries},
-        last_change=timestamps.render_moment(clock) if clock else None,
-        cursor=clock,
+        last_change=timestamps.render_microseconds(last_seq) if last_seq else None,
+        cursor=last_seq,
         key_fields=None if key_fields is None else json_text.decode(key_fields.encode()),
         schema=None if schema is None else json_text.decode(schema.encode()),
         retain_days=retain_days,
-        jobs=[_job(job) for job in jobs],
+        jobs=[_job_to_response(job) for job in jobs],
     )
 
 
-def _job(row: Row) -> JobOut:
-    _, name, outputs, approved, review_id, created, status, comment = row
-    review = None if review_id is None else reviews.shown(name, review_id, created, status, comment)
-    return JobOut(job_id=name, outputs=outputs, approved=approved, latest_review=review)
+def _job_to_response(row: Row) -> JobOut:
+    _, name, output_count, approved_count, review_id, *review = row
+    latest = None if review_id is None else reviews.to_response(name, review_id, *review)
+    return JobOut(job_id=name, outputs=output_count, approved=approved_count, latest_review=latest)
+
+
+# --- settings -----------------------------------------------------------------------------------
 
 
 async def set_group(
     database: Database,
-    schemas: SchemaValidator,
+    validator: SchemaValidator,
     group: str,
     settings: GroupSettings,
-    clock: group_lock.Clock,
+    clock: Clock,
 ) -> GroupOut:
-    """Sets what is given and unsets what is not; the group comes into being if it is new."""
-    key_fields = None if settings.key_fields is None else _text(settings.key_fields)
-    schema = None if settings.schema_ is None else _text(settings.schema_)
-    await rules.check_schema(schemas, schema)
+    """Replaces the settings of a group, which is created if it does not exist."""
+    key_fields = None if settings.key_fields is None else _encode(settings.key_fields)
+    schema = None if settings.schema_ is None else _encode(settings.schema_)
+    await rules.check_schema(validator, schema)
+    values = (settings.display_name, key_fields, schema, settings.retain_days)
 
-    async def decide(locked: group_lock.LockedGroup) -> bool:
-        await locked.transaction.fetch(
-            _SET,
-            locked.organization_id,
-            locked.group_id,
-            settings.display_name,
-            key_fields,
-            schema,
-            settings.retain_days,
-        )
+    async def save(locked: LockedGroup) -> bool:
+        group_key = (locked.organization_id, locked.group_id)
+        await locked.transaction.fetch(_SAVE_SETTINGS, *group_key, *values)
         return True
 
-    # As a bulk_job is decided on: in the middle of a removal, it would be lost with the old group.
-    await jobs.decide_and_carry_out(database, group, clock, decide, group_lock.lock_or_create)
-    return await show_group(database, group)
+    # Waits for a bulk job: the end of a removal would delete settings that are saved before it.
+    await bulk_jobs.run_with_bulk_job(database, group, clock, save, group_lock.lock_or_create)
+    return await read_group(database, group)
 
 
-def _text(value: object) -> str:
-    """ASCII, so that a NUL inside stays an escape, which PostgreSQL can hold."""
+def _encode(value: object) -> str:
+    """Encodes as ASCII, so that NUL stays an escape; PostgreSQL cannot store NUL in text."""
     return json.dumps(value)
 
 
-# --- removing -----------------------------------------------------------------------------------
+# --- deletion -----------------------------------------------------------------------------------
 
 
-async def delete_job(database: Database, group: str, job: str, clock: group_lock.Clock) -> int:
-    """Removes a job: its outputs one by one through the change order, then its reviews.
+async def delete_job(database: Database, group: str, job: str, clock: Clock) -> int:
+    """Deletes a job with its reviews; each of its outputs leaves a tombstone.
 
-    Tells how many outputs it held.
+    Returns the number of outputs that it had.
     """
 
-    async def decide(locked: group_lock.LockedGroup) -> int:
-        of_group = (locked.organization_id, locked.group_id)
-        found = await locked.transaction.fetch(_JOB, *of_group, job)
-        if not found:
+    async def decide(locked: LockedGroup) -> int:
+        group_key = (locked.organization_id, locked.group_id)
+        rows = await locked.transaction.fetch(_FIND_JOB, *group_key, job)
+        if not rows:
             raise NotFound
-        [[job_id, outputs]] = found
-        await jobs.note(locked, "delete", job_id)
-        return int(outputs)
+        [[job_id, output_count]] = rows
+        await bulk_jobs.create(locked, "delete", job_id)
+        return int(output_count)
 
-    return await jobs.decide_and_carry_out(database, group, clock, decide)
+    return await bulk_jobs.run_with_bulk_job(database, group, clock, decide)
 
 
-async def delete_group(database: Database, group: str, clock: group_lock.Clock) -> int:
-    """Removes a group likewise; its change feed stays, so that clients hear of it."""
+async def delete_group(database: Database, group: str, clock: Clock) -> int:
+    """Deletes a group in the same way. Its change feed stays, so that clients see the deletions."""
 
-    async def decide(locked: group_lock.LockedGroup) -> int:
+    async def decide(locked: LockedGroup) -> int:
         await removal.clear_settings(locked)
-        await jobs.note(locked, "delete", None)
-        return locked.outputs
+        await bulk_jobs.create(locked, "delete", None)
+        return locked.output_count
 
-    return await jobs.decide_and_carry_out(database, group, clock, decide)
+    return await bulk_jobs.run_with_bulk_job(database, group, clock, decide)

@@ -1,9 +1,9 @@
-"""A change of the secret key: every encrypted value, in short steps, from the keys before to the new.
+"""Key rotation: re-encrypts every session value with a new secret key, in short transactions.
 
-The database says which key encrypts, and every writer asks it after it has got its organization's
-locked. So once the new key is noted and each organization has had a locked, nobody encrypts with an old
-one; what is still encrypted with one is then found and encrypted anew. All of it may be repeated, be
-interrupted, or be done twice at once.
+The database stores which key encrypts. A writer reads it after it has locked its organization's
+session state. Rotation first stores the new key and then locks each organization's session state
+once. After that, no writer uses an old key, and the values under old keys are found and
+re-encrypted. Rotation can be repeated, interrupted, or run twice at the same time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import Advance
@@ -21,83 +21,88 @@ from gleanery.security.key_files import FINGERPRINT_BYTES
 from gleanery.security.vault import DecryptionFailed, Vault
 from gleanery.storage import audit, metadata, organizations
 from gleanery.storage.database import Database, Engine, Row, Transaction
-from gleanery.storage.sessions import cookies, local_storage, records
+from gleanery.storage.sessions.cookies import COOKIES
+from gleanery.storage.sessions.kinds import RecordKind
+from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
+from gleanery.storage.sessions.records import QUEUE_KEY, lock_session_state
 
-_KINDS = ("cookies", "local_storage")
-_IDENTITY_OF: dict[str, Callable[..., bytes]] = {
-    "cookies": cookies.identity_of,
-    "local_storage": local_storage.identity_of,
-}
-_NAMED_BY = {"cookies": "domain, path, name", "local_storage": "group_id, domain, path, key"}
-_MARK = f"substr(encrypted, 1, {FINGERPRINT_BYTES})"
-_COUNT = {
-    kind: f"SELECT {_MARK}, count(*) FROM {kind} WHERE organization_id = $1 GROUP BY 1"
-    for kind in _KINDS
-}
-_NEXT = {
-    kind: f"""
-SELECT id, encrypted, {_NAMED_BY[kind]} FROM {kind}
-WHERE organization_id = $1 AND id > $2 AND {_MARK} <> $3 ORDER BY id LIMIT $4
-"""
-    for kind in _KINDS
-}
-_ONE = {
-    kind: f"SELECT id, identity, encrypted FROM {kind} WHERE organization_id = $1 AND id = $2"
-    for kind in _KINDS
-}
-_RESEAL = {
-    kind: f"UPDATE {kind} SET encrypted = $3 WHERE organization_id = $1 AND id = $2"
-    for kind in _KINDS
-}
-_REMOVE = {
-    kind: f"DELETE FROM {kind} WHERE organization_id = $1 AND id = $2 AND encrypted = $3 RETURNING id"
-    for kind in _KINDS
-}
-_AT_ONCE = 500
-_ANY = b""  # no key has this fingerprint
+_KINDS: tuple[RecordKind[Any, Any], ...] = (COOKIES, LOCAL_STORAGE)
+_KEY_OF_VALUE = f"substr(encrypted_value, 1, {FINGERPRINT_BYTES})"
 
 
-class _Some(NamedTuple):
-    """Some of an organization's records of one kind: id, encrypted value and names of each."""
+def _for_each_kind(sql: str) -> dict[str, str]:
+    """Returns the statement for each table of session records."""
+    return {
+        kind.table: sql.format(table=kind.table, identity=", ".join(kind.identity_columns))
+        for kind in _KINDS
+    }
 
-    organization_id: int
-    kind: str
+
+_COUNT_BY_KEY = _for_each_kind(
+    f"SELECT {_KEY_OF_VALUE}, count(*) FROM {{table}} WHERE organization_id = $1 GROUP BY 1"
+)
+_NEXT = _for_each_kind(f"""
+SELECT id, encrypted_value, {{identity}} FROM {{table}}
+WHERE organization_id = $1 AND id > $2 AND {_KEY_OF_VALUE} <> $3 ORDER BY id LIMIT $4
+""")
+_FIND = _for_each_kind(
+    "SELECT id, identity, encrypted_value FROM {table} WHERE organization_id = $1 AND id = $2"
+)
+_UPDATE = _for_each_kind(
+    "UPDATE {table} SET encrypted_value = $3 WHERE organization_id = $1 AND id = $2"
+)
+_DELETE = _for_each_kind("""
+DELETE FROM {table} WHERE organization_id = $1 AND id = $2 AND encrypted_value = $3 RETURNING id
+""")
+_BATCH_SIZE = 500
+_NO_KEY = b""  # the fingerprint of no key
+
+
+class _Batch(NamedTuple):
+    """Records of one kind and organization: id, encrypted value and identity columns of each."""
+
+    database: Database
+    kind: RecordKind[Any, Any]
     rows: Sequence[Row]
 
 
+async def _tenants(engine: Engine) -> list[Database]:
+    return [engine.for_tenant(id_) for id_ in await organizations.all_ids(engine)]
+
+
 async def count_by_key(engine: Engine) -> Counter[str]:
-    """How many values are encrypted with each key, by the keys' fingerprints."""
-    found = Counter[str]()
-    for organization_id in await organizations.every_id(engine):
+    """Counts the values under each key, by the key's fingerprint."""
+    counts = Counter[str]()
+    for database in await _tenants(engine):
         for kind in _KINDS:
-            rows = await engine.for_tenant(organization_id).read(_COUNT[kind], organization_id)
-            for mark, count in rows:
-                found[bytes(mark).hex()] += count
-    return found
+            sql = _COUNT_BY_KEY[kind.table]
+            for fingerprint, count in await database.read(sql, database.organization_id):
+                counts[bytes(fingerprint).hex()] += count
+    return counts
 
 
 async def begin(database: Database, choose: Callable[[], str]) -> str:
-    """Makes the chosen key the one that encrypts, and gives its fingerprint.
+    """Stores the chosen key as the one that encrypts, and returns its fingerprint.
 
-    On SQLite, ``choose`` runs while no other process can write: it may change the file of keys.
+    On SQLite, ``choose`` runs while no other process can write, so it may change the key file.
     """
 
     async def work(transaction: Transaction) -> str:
         fingerprint = choose()
-        await metadata.use_key(transaction, fingerprint)
+        await metadata.set_encryption_key(transaction, fingerprint)
         return fingerprint
 
     return await database.write(work)
 
 
 async def end(database: Database, fingerprint: str, keep_only: Callable[[str], None]) -> bool:
-    """Drops the keys before, unless yet another change has begun; tells whether it did."""
+    """Drops the other keys, unless another rotation has begun. Returns True if it did."""
 
     async def work(transaction: Transaction) -> bool:
-        is_last = await metadata.encryption_key(transaction) == fingerprint
-        if is_last:
+        is_current = await metadata.encryption_key(transaction) == fingerprint
+        if is_current:
             keep_only(fingerprint)
-        return is_last
+        return is_current
 
     return await database.write(work)
 
@@ -105,101 +110,104 @@ async def end(database: Database, fingerprint: str, keep_only: Callable[[str], N
 async def reencrypt(
     engine: Engine, vault: Vault, fingerprint: str, advance: Advance, now: int
 ) -> int:
-    """Seals anew what is not encrypted with this key; gives how many values no key opens."""
-    broken = 0
-    for organization_id in await organizations.every_id(engine):
-        database = engine.for_tenant(organization_id)
-        await _let_writers_end(database, vault, now)
-        async for some in _records(database, bytes.fromhex(fingerprint)):
+    """Re-encrypts the values under other keys; returns how many no key can decrypt."""
+    failed = 0
+    for database in await _tenants(engine):
+        await _wait_for_writers(database, vault, now)
+        async for batch in _batches(database, bytes.fromhex(fingerprint)):
             started = time.monotonic()
-            broken += await database.write(partial(_step, vault, some), queue_key=records.QUEUE_KEY)
-            advance(len(some.rows))
-            await asyncio.sleep(time.monotonic() - started)  # as long again for others
-    return broken
+            failed += await database.write(partial(_reencrypt, vault, batch), queue_key=QUEUE_KEY)
+            advance(len(batch.rows))
+            await asyncio.sleep(time.monotonic() - started)  # leaves half of the time to clients
+    return failed
 
 
-async def _let_writers_end(database: Database, vault: Vault, now: int) -> None:
+async def _wait_for_writers(database: Database, vault: Vault, now: int) -> None:
+    """Waits until no writer of the organization uses an old key; audits the rotation."""
+
     async def work(transaction: Transaction) -> None:
-        key = await records.take_turn(transaction, vault)
+        key = await lock_session_state(transaction, vault)
         about = AuditAbout(key=key.fingerprint)
-        await audit.note(transaction, audit.COMMAND_LINE, now, "rotate_keys", about)
+        await audit.append(transaction, audit.COMMAND_LINE, now, "rotate_keys", about)
 
-    await database.write(work, queue_key=records.QUEUE_KEY)
+    await database.write(work, queue_key=QUEUE_KEY)
 
 
-async def _records(database: Database, not_under: bytes) -> AsyncIterator[_Some]:
-    """All that are not encrypted with the key of this fingerprint, some at a time."""
-    organization_id = database.organization_id
+async def _batches(database: Database, except_key: bytes) -> AsyncIterator[_Batch]:
+    """Yields all records that are not encrypted with the key of this fingerprint."""
     for kind in _KINDS:
-        after = 0
-        while rows := await database.read(_NEXT[kind], organization_id, after, not_under, _AT_ONCE):
-            after = rows[-1][0]
-            yield _Some(organization_id, kind, rows)
+        sql, last_id = _NEXT[kind.table], 0
+        organization_id = database.organization_id
+        while rows := await database.read(sql, organization_id, last_id, except_key, _BATCH_SIZE):
+            last_id = rows[-1][0]
+            yield _Batch(database, kind, rows)
 
 
-async def _step(vault: Vault, some: _Some, transaction: Transaction) -> int:
-    """Reads the records once more, under the lock, and encrypts them anew; gives how many can't be."""
-    key = await records.take_turn(transaction, vault)
-    now = await transaction.fetch_many(
-        _ONE[some.kind], [(some.organization_id, row[0]) for row in some.rows]
-    )
-    reencrypted, broken = [], 0
-    for id_, identity, encrypted in now:
+async def _reencrypt(vault: Vault, batch: _Batch, transaction: Transaction) -> int:
+    """Reads the records again under the lock and re-encrypts them; returns how many failed."""
+    organization_id, table = transaction.organization_id, batch.kind.table
+    key = await lock_session_state(transaction, vault)
+    ids = [(organization_id, row[0]) for row in batch.rows]
+    updates, failed = [], 0
+    for id_, identity, encrypted_value in await transaction.fetch_many(_FIND[table], ids):
         try:
-            value = vault.decrypt(encrypted, identity)
+            value = vault.decrypt(encrypted_value, identity)
         except DecryptionFailed:
-            broken += 1
+            failed += 1
         else:
-            reencrypted.append((some.organization_id, id_, key.encrypt(value, identity)))
-    await transaction.execute_many(_RESEAL[some.kind], reencrypted)
-    return broken
+            updates.append((organization_id, id_, key.encrypt(value, identity)))
+    await transaction.execute_many(_UPDATE[table], updates)
+    return failed
 
 
-# --- keys that are lost -------------------------------------------------------------------------
+# --- lost keys ----------------------------------------------------------------------------------
 
 
-async def count_unopenable(engine: Engine, vault: Vault) -> int:
-    return sum([len(some.rows) async for some in _unopenable(engine, vault)])
+async def count_undecryptable(engine: Engine, vault: Vault) -> int:
+    """Counts the values that no available key can decrypt."""
+    return sum([len(batch.rows) async for batch in _undecryptable(engine, vault)])
 
 
-async def forget_unopenable(engine: Engine, vault: Vault, now: int) -> int:
-    """Removes the values that no key at hand opens; gives how many.
+async def delete_undecryptable(engine: Engine, vault: Vault, now: int) -> int:
+    """Deletes the values that no available key can decrypt; returns how many.
 
-    Another process may still have a lost key; it must not encrypt with it meanwhile.
+    Another process may still have a lost key. It must not encrypt with that key meanwhile.
     """
     if not await metadata.follow_key(engine, vault):
         await begin(engine, lambda: vault.fingerprints[0])
-        for organization_id in await organizations.every_id(engine):
-            await _let_writers_end(engine.for_tenant(organization_id), vault, now)
-    forgotten = 0
-    async for some in _unopenable(engine, vault):
-        database = engine.for_tenant(some.organization_id)
-        forgotten += await database.write(partial(_remove, some, now), queue_key=records.QUEUE_KEY)
-    return forgotten
+        for database in await _tenants(engine):
+            await _wait_for_writers(database, vault, now)
+    deleted = 0
+    async for batch in _undecryptable(engine, vault):
+        deleted += await batch.database.write(partial(_delete, batch, now), queue_key=QUEUE_KEY)
+    return deleted
 
 
-async def _unopenable(engine: Engine, vault: Vault) -> AsyncIterator[_Some]:
-    for organization_id in await organizations.every_id(engine):
-        async for some in _records(engine.for_tenant(organization_id), _ANY):
-            yield some._replace(rows=[row for row in some.rows if not _opens(vault, some, row)])
+async def _undecryptable(engine: Engine, vault: Vault) -> AsyncIterator[_Batch]:
+    for database in await _tenants(engine):
+        async for batch in _batches(database, _NO_KEY):
+            rows = [row for row in batch.rows if not _can_decrypt(vault, batch, row)]
+            yield batch._replace(rows=rows)
 
 
-def _opens(vault: Vault, some: _Some, row: Row) -> bool:
-    """As it does when it is read: a record that was turned into another does not, either."""
-    _, encrypted, *named_by = row
+def _can_decrypt(vault: Vault, batch: _Batch, row: Row) -> bool:
+    """Decrypts as a read does: with the identity that follows from the record's columns."""
+    _, encrypted_value, *identity_values = row
+    identity = batch.kind.identity(batch.database.organization_id, *identity_values)
     try:
-        vault.decrypt(encrypted, _IDENTITY_OF[some.kind](some.organization_id, *named_by))
+        vault.decrypt(encrypted_value, identity)
     except DecryptionFailed:
         return False
     return True
 
 
-async def _remove(some: _Some, now: int, transaction: Transaction) -> int:
-    """Only what is still what it was: another node may have stored a new value."""
-    removed = await transaction.fetch_many(
-        _REMOVE[some.kind], [(some.organization_id, row[0], row[1]) for row in some.rows]
+async def _delete(batch: _Batch, now: int, transaction: Transaction) -> int:
+    """Deletes records whose value is unchanged; another node may have stored a new value."""
+    organization_id = transaction.organization_id
+    deleted = await transaction.fetch_many(
+        _DELETE[batch.kind.table], [(organization_id, row[0], row[1]) for row in batch.rows]
     )
-    if removed:
-        about = AuditAbout(records=len(removed))
-        await audit.note(transaction, audit.COMMAND_LINE, now, "forget_keys", about)
-    return len(removed)
+    if deleted:
+        about = AuditAbout(records=len(deleted))
+        await audit.append(transaction, audit.COMMAND_LINE, now, "forget_keys", about)
+    return len(deleted)

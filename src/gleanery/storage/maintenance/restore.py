@@ -1,9 +1,9 @@
-"""What a database does once after it was restored, so that no client takes old news for new.
+"""The work after a restore from a backup, so that clients do not mistake old data for new.
 
-What came after the backup is lost, but clients have seen it: its cursors, its dates, its ids. So
-cursors of the feed from before this moment are refused, ids go on far ahead of any that can have
-been given out, and every output takes a new place in the change order, behind all dates that a
-client may hold: whoever syncs is sent everything as it now is.
+The changes after the backup are lost, but clients have seen their cursors, dates and ids. So
+cursors from before the restore are rejected. New ids start far above all ids that were issued. Each
+output gets a new sequence number, later than any date that a client may hold, so that each client
+receives the restored state.
 """
 
 from __future__ import annotations
@@ -13,82 +13,94 @@ from functools import partial
 from gleanery.models.responses import AuditAbout
 from gleanery.observability.progress import StartProgress
 from gleanery.storage import audit, group_lock, metadata, organizations
-from gleanery.storage.bulk_jobs import jobs
+from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Transaction
 from gleanery.storage.outputs import mutations
 from gleanery.values import timestamps
 
-_MADE = "SELECT min(applied) FROM migrations"
-_LAST_CHANGE = "SELECT coalesce(max(clock), 0) FROM groups WHERE organization_id = $1"
+_CREATED_AT = "SELECT min(applied_at) FROM migrations"
+_LAST_CHANGE = "SELECT coalesce(max(last_seq), 0) FROM groups WHERE organization_id = $1"
 _GROUPS = """
-SELECT name, outputs FROM groups
-WHERE organization_id = $1 AND NOT deleted ORDER BY id
+SELECT name, output_count FROM groups WHERE organization_id = $1 AND NOT deleted ORDER BY id
 """
-_MOVE_CLOCKS = "UPDATE groups SET clock = $2 WHERE organization_id = $1 AND clock < $2"
-_FORGET_DELETIONS = "DELETE FROM tombstones WHERE organization_id = $1"  # nobody may ask for them
-_AT_ONCE = 1000
-_LEAST_SKIPPED = 3600 * timestamps.SECOND
+_RAISE_LAST_SEQ = """
+UPDATE groups SET last_seq = $2 WHERE organization_id = $1 AND last_seq < $2
+"""
+# No valid cursor is older than the restore, so no client needs the tombstones.
+_DELETE_TOMBSTONES = "DELETE FROM tombstones WHERE organization_id = $1"
+_BATCH_SIZE = 1000
+_MIN_SKIPPED_IDS = 3600 * timestamps.SECOND
 
 
-async def begin_anew(engine: Engine, clock: group_lock.Clock, progress: StartProgress) -> int:
-    """Does all of it, in short steps; if it is interrupted, it is to be done again before serving.
+async def complete_restore(engine: Engine, clock: group_lock.Clock, progress: StartProgress) -> int:
+    """Does all the work, in short transactions; returns the number of outputs that were resent.
 
-    Gives the number of outputs that are sent again.
+    If it is interrupted, it must be run again before the service starts.
     """
-    tenants = [engine.for_tenant(id_) for id_ in await organizations.every_id(engine)]
-    [[made]] = await engine.read(_MADE)
-    last_change = max([made, *[await _last_change(database) for database in tenants]])
-    for work in await jobs.left_over(engine, clock):  # they go by the places of outputs
-        await work()
-    moment = await engine.write(partial(_refuse_cursors, last_change, clock))
+    tenants = [engine.for_tenant(id_) for id_ in await organizations.all_ids(engine)]
+    last_change = await _last_change(engine, tenants)
+    for run in await bulk_jobs.unfinished(engine, clock):  # they refer to old sequence numbers
+        await run()
+    restore_time = await engine.write(partial(_begin_restore, last_change, clock))
     for database in tenants:
-        await database.write(partial(_move_on, moment))
-    found = [
-        (database, *row)
-        for database in tenants
-        for row in await database.read(_GROUPS, database.organization_id)
-    ]
-    advance, sent = progress("Sending outputs again", sum(row[2] for row in found)), 0
-    for database, name, _ in found:
-        step = partial(_send_some_again, name, moment, clock)
-        while count := await database.write(step, queue_key=name):
-            sent += count
-            advance(count)
-    await engine.write(metadata.end_restore)
-    return sent
+        await database.write(partial(_move_groups, restore_time))
+    resent = await _resend_outputs(tenants, restore_time, clock, progress)
+    await engine.write(metadata.finish_restore)
+    return resent
 
 
-async def _last_change(database: Database) -> int:
-    [[last_change]] = await database.read(_LAST_CHANGE, database.organization_id)
+async def _last_change(engine: Engine, tenants: list[Database]) -> int:
+    [[last_change]] = await engine.read(_CREATED_AT)
+    for database in tenants:
+        [[last_seq]] = await database.read(_LAST_CHANGE, database.organization_id)
+        last_change = max(last_change, last_seq)
     return int(last_change)
 
 
-async def _refuse_cursors(
+async def _begin_restore(
     last_change: int, clock: group_lock.Clock, transaction: Transaction
 ) -> int:
-    """Notes the moment before which every cursor is refused, and leaves out ids.
+    """Skips ids and returns the restore time, before which all cursors are rejected.
 
-    No more than one id can have been given out in a microsecond.
+    At most one id can have been issued in a microsecond.
     """
     now = clock()
-    moment = max(now, last_change + 1)
-    await transaction.skip_ids(max(now - last_change, _LEAST_SKIPPED))
-    await metadata.note_restore(transaction, moment)
-    return moment
+    restore_time = max(now, last_change + 1)
+    await transaction.skip_ids(max(now - last_change, _MIN_SKIPPED_IDS))
+    await metadata.begin_restore(transaction, restore_time)
+    return restore_time
 
 
-async def _move_on(moment: int, transaction: Transaction) -> None:
+async def _move_groups(restore_time: int, transaction: Transaction) -> None:
+    """Moves the change order of all groups of an organization to the restore time."""
     organization_id = transaction.organization_id
-    await transaction.fetch(_FORGET_DELETIONS, organization_id)
-    await transaction.fetch(_MOVE_CLOCKS, organization_id, moment)
+    await transaction.fetch(_DELETE_TOMBSTONES, organization_id)
+    await transaction.fetch(_RAISE_LAST_SEQ, organization_id, restore_time)
     about = AuditAbout()
-    await audit.note(transaction, audit.COMMAND_LINE, moment, "restore", about)
+    await audit.append(transaction, audit.COMMAND_LINE, restore_time, "restore", about)
 
 
-async def _send_some_again(
-    name: str, until: int, clock: group_lock.Clock, transaction: Transaction
+async def _resend_outputs(
+    tenants: list[Database], restore_time: int, clock: group_lock.Clock, progress: StartProgress
+) -> int:
+    groups = [
+        (database, name, output_count)
+        for database in tenants
+        for name, output_count in await database.read(_GROUPS, database.organization_id)
+    ]
+    advance, resent = progress("Sending outputs again", sum(group[2] for group in groups)), 0
+    for database, name, _ in groups:
+        step = partial(_resend_batch, name, restore_time, clock)
+        while count := await database.write(step, queue_key=name):
+            resent += count
+            advance(count)
+    return resent
+
+
+async def _resend_batch(
+    name: str, until_seq: int, clock: group_lock.Clock, transaction: Transaction
 ) -> int:
     locked = await group_lock.lock(transaction, name, clock)
-    count = await mutations.send_some_again(locked, mutations.Span(0, until, _AT_ONCE))
+    count = await mutations.resend_range(locked, mutations.SeqRange(0, until_seq, _BATCH_SIZE))
     await locked.commit_counts()
     return count

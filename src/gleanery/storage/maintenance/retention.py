@@ -1,107 +1,134 @@
-"""What time does to records: they expire, are forgotten, and bulk_jobs go on."""
+"""One round of the sweep: deletes expired data and continues interrupted bulk jobs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
-from gleanery.storage import audit, files, group_lock
-from gleanery.storage.bulk_jobs import jobs
-from gleanery.storage.database import Database, Engine, Transaction
+from gleanery.storage import audit, group_lock
+from gleanery.storage.bulk_jobs import jobs as bulk_jobs
+from gleanery.storage.database import Database, Engine, Row, Transaction
+from gleanery.storage.files import cleanup
+from gleanery.storage.group_lock import Clock
 from gleanery.storage.outputs import changes, idempotency, mutations
 from gleanery.values import timestamps
 
-_EXPIRING = """
+_DUE_GROUPS = """
 SELECT organization_id, name, id, retain_days FROM groups
-WHERE retain_days IS NOT NULL AND NOT deleted AND next_expiry <= $1
+WHERE retain_days IS NOT NULL AND NOT deleted AND next_expiry_at <= $1
 """
-_SCRAPED = """
-SELECT identity, seq, scraped FROM outputs
+_SCRAPE_TIMES = """
+SELECT identity, seq, last_scraped_at FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
 """
-_STILL_EXPIRES = """
+_SAME_RETENTION = """
 SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND retain_days = $3
 """
-_STILL_OLD = """
-SELECT identity FROM outputs WHERE organization_id = $1 AND identity = $2 AND scraped < $3
+_STILL_EXPIRED = """
+SELECT identity FROM outputs
+WHERE organization_id = $1 AND identity = $2 AND last_scraped_at < $3
 """
-_LOOK_AGAIN = """
-UPDATE groups SET next_expiry = $4 WHERE organization_id = $1 AND id = $2 AND retain_days = $3
+_SET_NEXT_EXPIRY = """
+UPDATE groups SET next_expiry_at = $4
+WHERE organization_id = $1 AND id = $2 AND retain_days = $3
 """
-_AT_ONCE = 1000
+_BATCH_SIZE = 1000
 _HOUR = 3600 * timestamps.SECOND
 _DAY = 24 * _HOUR
 
+Task = Callable[[], Awaitable[None]]
 
-async def sweep(
-    engine: Engine,
-    blobs: Blobs,
-    clock: group_lock.Clock,
-    *,
-    tombstone_days: int,
-    unreferenced_file_days: int,
-    audit_days: int,
-) -> None:
-    """One round of all of it, in short steps; safe from several processes at once.
 
-    What fails keeps nothing else from being done; all failures are raised at the end.
+class RetentionDays(NamedTuple):
+    """How long data is kept that nothing needs any more, in days."""
+
+    tombstones: int
+    unreferenced_files: int
+    audit_entries: int
+
+
+async def sweep(engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays) -> None:
+    """Runs one round, in short transactions; safe when several processes do it at the same time.
+
+    A failed task does not stop the others. All failures are raised together at the end.
     """
-    now = clock()
-    works: list[Callable[[], Awaitable[None]]] = [
-        *await jobs.left_over(engine, clock),
-        partial(idempotency.forget, engine, now - _DAY),
-        *await changes.forgettable(engine, now - tombstone_days * _DAY),
-        *await audit.forgettable(engine, now - audit_days * _DAY),
-    ]
-    for organization_id, name, group_id, days in await engine.for_all_tenants().read(
-        _EXPIRING, now
-    ):
-        database = engine.for_tenant(organization_id)
-        works.append(partial(_expire, database, name, group_id, days, clock))
-    works.append(partial(files.collect, engine, blobs, now - unreferenced_file_days * _DAY, now))
     failures = []
-    for work in works:
+    for task in await _tasks(engine, blobs, clock, keep):
         try:
-            await work()
+            await task()
         except NotFound:
-            pass  # the group was removed in the meantime
+            pass  # the group was deleted meanwhile
         except Exception as failure:
             failures.append(failure)
     if failures:
-        raise ExceptionGroup("parts of the sweep", failures)
+        raise ExceptionGroup("tasks of the sweep failed", failures)
 
 
-async def _expire(
-    database: Database, name: str, group_id: int, days: int, clock: group_lock.Clock
-) -> None:
-    """Removes the outputs that no scraper has seen for so many days."""
-    organization_id, now = database.organization_id, clock()
-    before = now - days * _DAY
-    of_group = (organization_id, group_id)
-    oldest, after = now, 0
-    while rows := await database.read(_SCRAPED, *of_group, after, _AT_ONCE):
-        after = rows[-1][1]
-        await asyncio.sleep(0)  # SQLite reads in the event loop: let others have a turn
-        old = [(organization_id, row[0], before) for row in rows if row[2] < before]
-        oldest = min([oldest, *(row[2] for row in rows if row[2] >= before)])
+async def _tasks(engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays) -> list[Task]:
+    now = clock()
+    unused_since = now - keep.unreferenced_files * _DAY
+    return [
+        *await bulk_jobs.unfinished(engine, clock),
+        partial(idempotency.delete_expired, engine, now - _DAY),
+        *await changes.pending_purges(engine, now - keep.tombstones * _DAY),
+        *await audit.pending_purges(engine, now - keep.audit_entries * _DAY),
+        *await _expirations(engine, clock, now),
+        partial(cleanup.delete_unused, engine, blobs, unused_since, now),
+    ]
 
-        async def remove(transaction: Transaction, old: list[tuple[int, bytes, int]] = old) -> None:
-            locked = await group_lock.lock(transaction, name, clock)
-            if not await transaction.fetch(_STILL_EXPIRES, *of_group, days):
-                raise NotFound  # what was set has changed meanwhile
-            still_old = await transaction.fetch_many(_STILL_OLD, old)
-            await mutations.delete(locked, [row[0] for row in still_old])
-            await locked.commit_counts()
 
-        if old:
-            await database.write(remove, queue_key=name)
+async def _expirations(engine: Engine, clock: Clock, now: int) -> list[Task]:
+    """Returns a task for each group whose outputs may have expired."""
+    return [
+        _Expiration(engine.for_tenant(organization_id), name, group_id, days, clock).run
+        for organization_id, name, group_id, days in await engine.for_all_tenants().read(
+            _DUE_GROUPS, now
+        )
+    ]
 
-    async def look_again(transaction: Transaction) -> None:
-        # A scrape only ever makes an output younger, so nothing expires before the oldest does.
-        moment = max(oldest + days * _DAY, now + _HOUR)
-        await transaction.fetch(_LOOK_AGAIN, *of_group, days, moment)
 
-    await database.write(look_again, queue_key=name)
+class _Expiration(NamedTuple):
+    """Deletes the outputs of a group that no scraper has sent for some days."""
+
+    database: Database
+    group: str
+    group_id: int
+    days: int
+    clock: Clock
+
+    async def run(self) -> None:
+        now = self.clock()
+        before = now - self.days * _DAY
+        key = (self.database.organization_id, self.group_id)
+        oldest_kept, last_seq = now, 0
+        while rows := await self.database.read(_SCRAPE_TIMES, *key, last_seq, _BATCH_SIZE):
+            last_seq = rows[-1][1]
+            await asyncio.sleep(0)  # SQLite reads in the event loop: let other requests run
+            expired = [row for row in rows if row[2] < before]
+            oldest_kept = min([oldest_kept, *(row[2] for row in rows if row[2] >= before)])
+            if expired:
+                delete = partial(self._delete, expired, before)
+                await self.database.write(delete, queue_key=self.group)
+        # A scrape only makes an output younger, so no output expires before the oldest one.
+        next_expiry_at = max(oldest_kept + self.days * _DAY, now + _HOUR)
+        save = partial(self._set_next_expiry, next_expiry_at)
+        await self.database.write(save, queue_key=self.group)
+
+    async def _delete(self, expired: Sequence[Row], before: int, transaction: Transaction) -> None:
+        locked = await group_lock.lock(transaction, self.group, self.clock)
+        organization_id = locked.organization_id
+        if not await transaction.fetch(_SAME_RETENTION, organization_id, self.group_id, self.days):
+            raise NotFound  # the group's retention was changed meanwhile
+        still_expired = await transaction.fetch_many(
+            _STILL_EXPIRED, [(organization_id, row[0], before) for row in expired]
+        )
+        await mutations.delete(locked, [row[0] for row in still_expired])
+        await locked.commit_counts()
+
+    async def _set_next_expiry(self, next_expiry_at: int, transaction: Transaction) -> None:
+        key = (transaction.organization_id, self.group_id, self.days)
+        await transaction.fetch(_SET_NEXT_EXPIRY, *key, next_expiry_at)

@@ -1,4 +1,4 @@
-"""A copy of the embedded database as it is at one moment: for backups, outside of any service."""
+"""Snapshots: copies of a SQLite database as it is at one moment, for backups."""
 
 from __future__ import annotations
 
@@ -9,83 +9,86 @@ from typing import Any, NamedTuple
 import apsw
 
 from gleanery.observability.progress import StartProgress
+from gleanery.storage.metadata import KEY_FINGERPRINT
 from gleanery.storage.sqlite.writer import dialect
 from gleanery.storage.tenancy import ANY_TENANT
 
 _BLOBS = "SELECT organization_id, checksum, key FROM blobs ORDER BY key"
-_KEY = "SELECT value FROM metadata WHERE name = 'secret key'"
-_FORGET_UNNAMED = "DELETE FROM files WHERE organization_id = $1 AND checksum = $2 AND named = 0"
-_LEFT = "SELECT count(*) FROM files WHERE organization_id = $1 AND checksum = $2"
-_COUNT = "UPDATE blobs SET files = $3 WHERE organization_id = $1 AND checksum = $2"
-_FORGET_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2"
-_PAGES_AT_ONCE = 256
+_KEY = f"SELECT value FROM metadata WHERE name = '{KEY_FINGERPRINT}'"
+_DELETE_UNREFERENCED_FILES = """
+DELETE FROM files WHERE organization_id = $1 AND checksum = $2 AND reference_count = 0
+"""
+_COUNT_FILES = "SELECT count(*) FROM files WHERE organization_id = $1 AND checksum = $2"
+_SET_FILE_COUNT = "UPDATE blobs SET file_count = $3 WHERE organization_id = $1 AND checksum = $2"
+_DELETE_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2"
+_PAGES_PER_STEP = 256
 _BUSY_MS = 10_000
 
 
-class NamedBlob(NamedTuple):
-    """A blob that the database names, and the checksum that its bytes must have."""
+class BlobRecord(NamedTuple):
+    """A blob that the database refers to, and the checksum of its bytes."""
 
     organization_id: int
     checksum: bytes
     key: str
 
 
-def take(source: Path, to: Path, progress: StartProgress) -> None:
-    """Copies what is committed now, page by page.
+def create(source: Path, target: Path, progress: StartProgress) -> None:
+    """Copies the committed data page by page.
 
-    Writers go on: all that they notice is a log that can't be shortened meanwhile.
+    Writers continue meanwhile; only the write-ahead log cannot shrink.
     """
     with (
         closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as reader,
-        closing(apsw.Connection(str(to))) as copy,
+        closing(apsw.Connection(str(target))) as copy,
     ):
-        reader.set_busy_timeout(_BUSY_MS)  # of a service that starts or ends just now
+        reader.set_busy_timeout(_BUSY_MS)  # for a service that starts or stops at this moment
         reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # from here on, no change
+        # The first read fixes the state that the copy gets.
+        reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         copy.pragma("synchronous", "OFF")
         advance = progress("Copying the database", reader.pragma("page_count"))
         with copy.backup("main", reader, "main") as pending:
-            while not pending.step(_PAGES_AT_ONCE):
-                advance(_PAGES_AT_ONCE)
+            while not pending.step(_PAGES_PER_STEP):
+                advance(_PAGES_PER_STEP)
         reader.execute("COMMIT")
         copy.pragma("journal_mode", "delete")
 
 
 class Snapshot:
-    """A copied database that nobody serves."""
+    """A copied database that no service uses."""
 
     def __init__(self, path: Path) -> None:
         self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
 
     def close(self) -> None:
-        """All of it is in the one file then."""
+        """Closes it, with all data in one file."""
         self._connection.pragma("journal_mode", "delete")
         self._connection.close()
 
-    def fault(self) -> str | None:
-        """What is wrong with it, if anything."""
-        told = self._connection.execute("PRAGMA integrity_check(1)").get
-        return None if told == "ok" else str(told)
+    def integrity_error(self) -> str | None:
+        """Returns the first error that SQLite's integrity check finds."""
+        result = self._connection.execute("PRAGMA integrity_check(1)").get
+        return None if result == "ok" else str(result)
 
-    def key(self) -> str:
-        """The fingerprint of the key that encrypts."""
+    def key_fingerprint(self) -> str:
+        """Returns the fingerprint of the key that encrypts; empty if there is none."""
         return str(self._connection.execute(_KEY).get or "")
 
-    def blobs(self) -> list[NamedBlob]:
+    def blobs(self) -> list[BlobRecord]:
         rows: list[Any] = self._connection.execute(_BLOBS).fetchall()
-        return [NamedBlob(*row) for row in rows]
+        return [BlobRecord(*row) for row in rows]
 
-    def forget_if_unnamed(self, blob: NamedBlob) -> bool:
-        """Forgets a blob, unless outputs name files that have it; tells whether it did."""
-        of_blob = (blob.organization_id, blob.checksum)
-        self._run(_FORGET_UNNAMED, of_blob)
-        left = self._run(_LEFT, of_blob).get
-        if left:
-            self._run(_COUNT, (*of_blob, left))
+    def delete_if_unreferenced(self, blob: BlobRecord) -> bool:
+        """Deletes a blob's record unless outputs reference its files. Returns True if deleted."""
+        key = (blob.organization_id, blob.checksum)
+        self._execute(_DELETE_UNREFERENCED_FILES, key)
+        file_count = self._execute(_COUNT_FILES, key).get
+        if file_count:
+            self._execute(_SET_FILE_COUNT, (*key, file_count))
         else:
-            self._run(_FORGET_BLOB, of_blob)
-        return not left
+            self._execute(_DELETE_BLOB, key)
+        return not file_count
 
-    def _run(self, sql: str, values: tuple[Any, ...]) -> apsw.Cursor:
-        """One statement on the rows of one organization."""
+    def _execute(self, sql: str, values: tuple[Any, ...]) -> apsw.Cursor:
         return self._connection.execute(dialect(sql, ANY_TENANT), values)

@@ -1,4 +1,4 @@
-"""The schema's history: numbered SQL files per engine, applied in order, each once."""
+"""Migrations: numbered SQL files per engine, applied in order, each once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gleanery.values import timestamps
 
 NEWEST_APPLIED = "SELECT coalesce(max(number), 0) FROM migrations"
 
-_BOOKKEEPING = """
+_CREATE_TABLE = """
 CREATE TABLE IF NOT EXISTS migrations (
-    number  INTEGER PRIMARY KEY,
-    name    TEXT NOT NULL,
-    applied BIGINT NOT NULL
+    number     INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL,
+    applied_at BIGINT NOT NULL
 )
 """
-_NOTE = "INSERT INTO migrations (number, name, applied) VALUES ($1, $2, $3)"
+_RECORD = "INSERT INTO migrations (number, name, applied_at) VALUES ($1, $2, $3)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Migration:
 
 @cache
 def known(engine: str) -> tuple[Migration, ...]:
-    """All migrations of an engine, by number; ``0001_start.sql`` is number 1."""
+    """Returns all migrations of an engine by number; ``0001_initial.sql`` is number 1."""
     found = []
     for file in files(__package__).joinpath(engine).iterdir():
         if file.name.endswith(".sql"):
@@ -44,7 +44,8 @@ def newest(engine: str) -> int:
     return known(engine)[-1].number
 
 
-def refuse_newer(engine: str, applied: int) -> None:
+def reject_newer(engine: str, applied: int) -> None:
+    """Raises SettingsError if the schema is newer than this program."""
     if applied > newest(engine):
         raise SettingsError(
             f"The database was written by a newer Gleanery (its schema is number {applied}, "
@@ -53,10 +54,11 @@ def refuse_newer(engine: str, applied: int) -> None:
 
 
 async def apply(engine: str, transaction: Transaction) -> None:
-    """Applies what is missing. The caller sees to it that nobody else does at the same time."""
-    await transaction.run_script(_BOOKKEEPING)
+    """Applies missing migrations. The caller excludes other processes that do the same."""
+    await transaction.run_script(_CREATE_TABLE)
     [[applied]] = await transaction.fetch(NEWEST_APPLIED)
-    refuse_newer(engine, applied)
+    reject_newer(engine, applied)
     for migration in known(engine)[applied:]:
         await transaction.run_script(migration.sql)
-        await transaction.fetch(_NOTE, migration.number, migration.name, timestamps.now())
+        row = (migration.number, migration.name, timestamps.now())
+        await transaction.fetch(_RECORD, *row)

@@ -1,9 +1,9 @@
 """The change feed: creations, updates and deletions of a group, in the order of commit.
 
-Deletions are forgotten after a while. A cursor from before the oldest one that is still known
-could hide a gap, so it is refused; so is one from before a restore, whose holder may have seen
-what is lost. A client that starts from nothing must pass through such
-places too, with all the old outputs; its cursors say so, and on which day it started.
+Tombstones are purged after some time. A cursor from before the last purge could hide a deletion, so
+it is rejected. So is a cursor from before a restore, because its client may have seen data that was
+lost. A client that starts at 0 also passes such sequence numbers while it catches up with the old
+outputs. Its cursors say that it is catching up, and on which day it started.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
 
 _GROUP = f"""
-SELECT id, purged, clock, {metadata.RESTORED} FROM groups WHERE organization_id = $1 AND name = $2
+SELECT id, purged_seq, last_seq, {metadata.RESTORE_TIME} FROM groups
+WHERE organization_id = $1 AND name = $2
 """
-_FEED = """
-SELECT seq, created, item, id, identity, job FROM (
+_CHANGES = """
+SELECT seq, created_seq, item, id, identity, job_name FROM (
     SELECT * FROM (
-        SELECT seq, created, item, id, identity, NULL AS job FROM outputs
+        SELECT seq, created_seq, item, id, identity, NULL AS job_name FROM outputs
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
-        ORDER BY seq LIMIT $5) AS living
+        ORDER BY seq LIMIT $5) AS stored
     UNION ALL
     SELECT * FROM (
-        SELECT seq, 0 AS created, CAST(NULL AS BYTEA) AS item, id, identity, job
+        SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
         FROM tombstones
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
-        ORDER BY seq LIMIT $5) AS dead
-) AS feed ORDER BY seq LIMIT $5
+        ORDER BY seq LIMIT $5) AS deleted
+) AS changes ORDER BY seq LIMIT $5
 """
-_GROUPS_WITH_TOMBSTONES = """
+_GROUPS_WITH_EXPIRED_TOMBSTONES = """
 SELECT organization_id, name, id FROM groups
 WHERE EXISTS (SELECT 1 FROM tombstones WHERE tombstones.organization_id = groups.organization_id
               AND tombstones.group_id = groups.id AND seq <= $1)
@@ -45,17 +46,17 @@ DELETE FROM tombstones WHERE organization_id = $1 AND group_id = $2 AND seq <= $
     ORDER BY seq LIMIT $4)
 RETURNING seq
 """
-_NOTE_PURGE = """
-UPDATE groups SET purged = $3 WHERE organization_id = $1 AND id = $2 AND purged < $3
+_SET_PURGED = """
+UPDATE groups SET purged_seq = $3 WHERE organization_id = $1 AND id = $2 AND purged_seq < $3
 """
-_LAST = 2**63 - 1
-_AT_ONCE = 1000
+_MAX_SEQ = 2**63 - 1
+_CHUNK = 1000
 
 
 # --- cursors ------------------------------------------------------------------------------------
 
-_CATCHING_UP = 2**52  # and above; plain positions stay below until the year 2112
-_START_DAYS = 2**11  # the day is kept modulo this: a client that rests for 5.6 years fools it
+_CATCHING_UP = 2**52  # the smallest cursor of a client that catches up; a timestamp until 2112
+_START_DAYS = 2**11  # the start day is stored modulo this: 5.6 years
 _MILLISECONDS = 2**41
 _DAY = 86_400 * timestamps.SECOND
 _EPOCH = 1_577_836_800 * timestamps.SECOND  # 2020-01-01
@@ -63,13 +64,14 @@ _EPOCH = 1_577_836_800 * timestamps.SECOND  # 2020-01-01
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the change order; while catching up, also when the client started."""
+    """A position in the change order; while a client catches up, also the time it started."""
 
     seq: int
     started: int | None = None
 
     @classmethod
     def of(cls, cursor: int, now: int) -> Position:
+        """Decodes a cursor. A start day is decoded wrongly if the client paused for 5.6 years."""
         if cursor < _CATCHING_UP:
             return cls(cursor)
         day, milliseconds = divmod(cursor - _CATCHING_UP, _MILLISECONDS)
@@ -79,7 +81,7 @@ class Position:
 
     @property
     def cursor(self) -> int:
-        """The number that stands for this place; it fits a double exactly."""
+        """The position as a number that a double represents exactly."""
         if self.started is None:
             return self.seq
         day = (self.started - _EPOCH) // _DAY % _START_DAYS
@@ -92,50 +94,43 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Changes as JSON text, joined by commas, and the cursor to go on from."""
+    """Changes as JSON text, joined by commas, and the next cursor."""
 
     changes: bytes
     cursor: int
     is_ahead: bool = False
-    """The cursor was never given out, so that there is nothing to wait for."""
+    """The cursor is greater than any that was returned, so there is nothing to wait for."""
 
 
-async def read_feed(
-    database: Database,
-    organization_id: int,
-    group: str,
-    cursor: int,
-    limit: int,
-    now: int,
-) -> Feed:
-    """The changes after the cursor, oldest first. An output created and changed comes once."""
-    group_id, purged, clock, restored = await _group(database, organization_id, group)
-    position = _admitted(Position.of(cursor, now), purged, restored, now)
-    of_group = (organization_id, group_id)
-    found = list(await database.read(_FEED, *of_group, position.seq, _LAST, limit))
-    # Deletions may have been forgotten since: what is known must be asked for after the reading.
-    _, purged, _, restored = await _group(database, organization_id, group)
-    _admitted(position, purged, restored, now)
-    if not found:
+async def read_feed(database: Database, group: str, cursor: int, limit: int, now: int) -> Feed:
+    """Reads the changes after the cursor, oldest first. An output appears once, as it is now."""
+    group_id, purged, clock, restored = await _read_group(database, group)
+    position = _check(Position.of(cursor, now), purged, restored, now)
+    group_key = (database.organization_id, group_id)
+    rows = list(await database.read(_CHANGES, *group_key, position.seq, _MAX_SEQ, limit))
+    # A purge may have run since the first check, so the position is checked again after the read.
+    _, purged, _, restored = await _read_group(database, group)
+    _check(position, purged, restored, now)
+    if not rows:
         return Feed(b"", cursor, is_ahead=position.seq > clock)
-    reached = Position(found[-1][0])
-    if position.started is not None and reached.seq < purged:
-        # Such a cursor is exact to the millisecond, so a page ends with the last of one.
-        reached = Position(reached.seq, position.started)
-        end = Position.of(reached.cursor, now).seq
-        found += await database.read(_FEED, *of_group, found[-1][0], end, _AT_ONCE)
-    return Feed(b",".join([_rendered(row) for row in found]), reached.cursor)
+    end = Position(rows[-1][0])
+    if position.started is not None and end.seq < purged:
+        # Such a cursor has a resolution of a millisecond: the page ends with a whole millisecond.
+        end = Position(end.seq, position.started)
+        until = Position.of(end.cursor, now).seq
+        rows += await database.read(_CHANGES, *group_key, rows[-1][0], until, _CHUNK)
+    return Feed(b",".join([_render(row) for row in rows]), end.cursor)
 
 
-async def _group(database: Database, organization_id: int, group: str) -> Row:
-    rows = await database.read(_GROUP, organization_id, group)
+async def _read_group(database: Database, group: str) -> Row:
+    rows = await database.read(_GROUP, database.organization_id, group)
     if not rows:
         raise NotFound
     return rows[0]
 
 
-def _admitted(position: Position, purged: int, restored: str | None, now: int) -> Position:
-    """The position, if every deletion that its holder must still hear of is known."""
+def _check(position: Position, purged: int, restored: str | None, now: int) -> Position:
+    """Returns the position. Raises CursorExpired if its client could miss a deletion."""
     if restored is not None and 0 < position.seq < int(restored):
         raise CursorExpired
     if position.started is None and position.seq == 0 and purged > 0:
@@ -145,41 +140,39 @@ def _admitted(position: Position, purged: int, restored: str | None, now: int) -
     return position
 
 
-def _rendered(row: Row) -> bytes:
-    seq, created, item, id_, identity, job = row
+def _render(row: Row) -> bytes:
+    seq, created_seq, item, id_, identity, job = row
     if item is None:
         return b'{"change":"delete","output":{"id":%d,"output_id":"%s","root_job_id":%s}}' % (
             id_,
             identity.hex().encode(),
             json_text.encode(job),
         )
-    change = b"create" if seq == created else b"update"
+    change = b"create" if seq == created_seq else b"update"
     return b'{"change":"%s","output":%s}' % (change, item)
 
 
-# --- forgetting ---------------------------------------------------------------------------------
+# --- purging ------------------------------------------------------------------------------------
 
 
-async def forgettable(engine: Engine, before: int) -> list[Callable[[], Awaitable[None]]]:
-    """The groups with deletions from before a moment, each to be purged of them on its own."""
-    found = await engine.for_all_tenants().read(_GROUPS_WITH_TOMBSTONES, before)
+async def pending_purges(engine: Engine, before: int) -> list[Callable[[], Awaitable[None]]]:
+    """Returns one task per group that has tombstones from before this time: it deletes them."""
+    found = await engine.for_all_tenants().read(_GROUPS_WITH_EXPIRED_TOMBSTONES, before)
     return [
-        partial(_purge, engine.for_tenant(organization_id), organization_id, name, group_id, before)
+        partial(_purge, engine.for_tenant(organization_id), name, group_id, before)
         for organization_id, name, group_id in found
     ]
 
 
-async def _purge(
-    database: Database, organization_id: int, name: str, group_id: int, before: int
-) -> None:
-    """Forgets deletions; cursors from before them are refused from then on."""
+async def _purge(database: Database, group: str, group_id: int, before: int) -> None:
+    """Deletes tombstones; from then on, cursors from before them are rejected."""
 
-    async def work(transaction: Transaction) -> int:
-        of_group = (organization_id, group_id)
-        gone = await transaction.fetch(_PURGE, *of_group, before, _AT_ONCE)
-        if gone:
-            await transaction.fetch(_NOTE_PURGE, *of_group, max(row[0] for row in gone))
-        return len(gone)
+    async def purge_some(transaction: Transaction) -> int:
+        group_key = (transaction.organization_id, group_id)
+        purged = await transaction.fetch(_PURGE, *group_key, before, _CHUNK)
+        if purged:
+            await transaction.fetch(_SET_PURGED, *group_key, max(row[0] for row in purged))
+        return len(purged)
 
-    while await database.write(work, queue_key=name) == _AT_ONCE:
+    while await database.write(purge_some, queue_key=group) == _CHUNK:
         pass

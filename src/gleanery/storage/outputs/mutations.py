@@ -1,4 +1,4 @@
-"""Outputs that are stored: moved in the group's change order by an approval, or removed."""
+"""Changes of stored outputs without a new value: approval, resending and deletion."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.storage import files, group_lock
-from gleanery.storage.database import Database, Row, Transaction
-from gleanery.storage.outputs.items import UPDATE_SEQ, mutable_suffix
+from gleanery.storage.database import Database, Transaction
+from gleanery.storage.files.references import change_reference_counts, split_ids
+from gleanery.storage.group_lock import Clock, LockedGroup, lock
+from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
 
-_OF_JOB = """
-SELECT identity, seq, scraped, approved FROM outputs
+_JOB_RANGE = """
+SELECT identity, seq, last_scraped_at, approved FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
 ORDER BY seq LIMIT $6
 """
-_OF_GROUP = """
-SELECT identity, seq, scraped, approved FROM outputs
+_GROUP_RANGE = """
+SELECT identity, seq, last_scraped_at, approved FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
 ORDER BY seq LIMIT $5
 """
@@ -25,104 +26,103 @@ _DELETE = """
 DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND group_id = $3
 RETURNING identity, id, job_id, approved, country, file_ids
 """
-_TOMBSTONE = """
-INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job)
+_INSERT_TOMBSTONE = """
+INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
 
 
-def _moved(
-    locked: group_lock.LockedGroup, identity: bytes, seq: int, approved: bool, scraped: int
-) -> Row:
-    moving = mutable_suffix(seq, scraped, approved)
-    return (locked.organization_id, identity, seq, approved, scraped, moving)
-
-
-class Span(NamedTuple):
-    """Outputs after a place in the change order, up to another, at most so many."""
+class SeqRange(NamedTuple):
+    """A range of sequence numbers, and the maximum number of outputs to take from it."""
 
     after: int
     until: int
     limit: int
 
 
-async def approve_some(
-    locked: group_lock.LockedGroup, job_id: int, approved: bool, span: Span
+async def approve_range(
+    locked: LockedGroup, job_id: int, approved: bool, seq_range: SeqRange
 ) -> list[int]:
-    """Approves the job's next outputs, or takes the approval back.
+    """Approves outputs of the job, or withdraws their approval.
 
-    Each output whose approval changes moves in the change order; told are the places of all that
-    were looked at.
+    An output whose approval changes gets a new sequence number. Returns the old sequence numbers of
+    all outputs in the range.
     """
-    of_job = (locked.organization_id, locked.group_id, job_id)
-    rows = await locked.transaction.fetch(_OF_JOB, *of_job, *span)
-    moved = [
-        _moved(locked, identity, locked.next_sequence_number(), approved, scraped)
-        for identity, _, scraped, was_approved in rows
+    rows = await locked.transaction.fetch(
+        _JOB_RANGE, locked.organization_id, locked.group_id, job_id, *seq_range
+    )
+    changed = [
+        seq_update(locked, identity, locked.next_sequence_number(), approved, last_scraped_at)
+        for identity, _, last_scraped_at, was_approved in rows
         if bool(was_approved) != approved
     ]
-    await locked.transaction.execute_many(UPDATE_SEQ, moved)
-    locked.count(job_id, approved=len(moved) if approved else -len(moved))
+    await locked.transaction.execute_many(UPDATE_SEQ, changed)
+    locked.change_counts(job_id, approved=len(changed) if approved else -len(changed))
     return [row[1] for row in rows]
 
 
-async def send_some_again(locked: group_lock.LockedGroup, span: Span) -> int:
-    """Gives the group's next outputs new places in the change order; tells how many there were."""
-    rows = await locked.transaction.fetch(_OF_GROUP, locked.organization_id, locked.group_id, *span)
+async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
+    """Gives outputs of the group new sequence numbers, so that clients read them again.
+
+    Returns the number of outputs.
+    """
+    rows = await locked.transaction.fetch(
+        _GROUP_RANGE, locked.organization_id, locked.group_id, *seq_range
+    )
     await locked.transaction.execute_many(
         UPDATE_SEQ,
         [
-            _moved(locked, identity, locked.next_sequence_number(), bool(approved), scraped)
-            for identity, _, scraped, approved in rows
+            seq_update(
+                locked, identity, locked.next_sequence_number(), bool(approved), last_scraped_at
+            )
+            for identity, _, last_scraped_at, approved in rows
         ],
     )
     return len(rows)
 
 
-async def delete_some(locked: group_lock.LockedGroup, job_id: int | None, span: Span) -> list[int]:
-    """Removes the next outputs of the job, or of the group; told are the places they left."""
-    of_group = (locked.organization_id, locked.group_id)
+async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRange) -> list[int]:
+    """Deletes outputs of the job, or of the whole group. Returns their sequence numbers."""
+    group_key = (locked.organization_id, locked.group_id)
     if job_id is None:
-        rows = await locked.transaction.fetch(_OF_GROUP, *of_group, *span)
+        rows = await locked.transaction.fetch(_GROUP_RANGE, *group_key, *seq_range)
     else:
-        rows = await locked.transaction.fetch(_OF_JOB, *of_group, job_id, *span)
+        rows = await locked.transaction.fetch(_JOB_RANGE, *group_key, job_id, *seq_range)
     await delete(locked, [row[0] for row in rows])
     return [row[1] for row in rows]
 
 
-async def delete(locked: group_lock.LockedGroup, identities: Iterable[bytes]) -> int:
-    """Removes outputs of the group; the change order keeps a tombstone of each."""
-    gone = await locked.transaction.fetch_many(
+async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
+    """Deletes outputs of the group, and stores a tombstone of each. Returns how many existed."""
+    deleted = await locked.transaction.fetch_many(
         _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
     )
     tombstones = []
-    dropped = Counter[bytes]()
-    for identity, id_, job_id, approved, country, file_ids in gone:
-        dropped.subtract(files.named_in(file_ids))
-        locked.count(job_id, outputs=-1, approved=-int(approved), country=country)
+    references = Counter[bytes]()
+    for identity, id_, job_id, approved, country, file_ids in deleted:
+        references.subtract(split_ids(file_ids))
+        locked.change_counts(job_id, outputs=-1, approved=-int(approved), country=country)
         seq = locked.next_sequence_number()
         tombstones.append((locked.organization_id, locked.group_id, seq, id_, identity, job_id))
-    await locked.transaction.execute_many(_TOMBSTONE, tombstones)
-    if dropped:
-        await files.name(locked, dropped)
-    return len(gone)
+    await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
+    if references:
+        await change_reference_counts(locked, references)
+    return len(deleted)
 
 
-async def delete_output(
-    database: Database, organization_id: int, group: str, output_id: str, clock: group_lock.Clock
-) -> int:
-    """Removes one output."""
+async def delete_output(database: Database, group: str, output_id: str, clock: Clock) -> int:
+    """Deletes one output. Raises NotFound if the group has no such output."""
     try:
         identity = bytes.fromhex(output_id)
     except ValueError:
         raise NotFound from None
 
     async def work(transaction: Transaction) -> int:
-        locked = await group_lock.lock(transaction, group, clock)
-        gone = await delete(locked, [identity])
-        if not gone:
+        locked = await lock(transaction, group, clock)
+        deleted = await delete(locked, [identity])
+        if not deleted:
             raise NotFound
         await locked.commit_counts()
-        return gone
+        return deleted
 
     return await database.write(work, queue_key=group)

@@ -1,4 +1,4 @@
-"""A page of outputs: stored texts in the change order, found by seeks and joined as they are."""
+"""A page of outputs: finds stored items by index seeks, in the change order, and joins them."""
 
 from __future__ import annotations
 
@@ -8,82 +8,86 @@ from functools import lru_cache
 from gleanery.models.requests import OutputQuery
 from gleanery.storage import group_lock
 from gleanery.storage.database import Database, Page
-from gleanery.storage.outputs.preparation import url_key
+from gleanery.storage.outputs.hashes import url_hash
 from gleanery.values import countries
 
-_GROUP = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"
-_OF_GROUP = f"outputs.organization_id = $1 AND outputs.group_id = {_GROUP}"
-_WANTED = {
+_GROUP_ID = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"
+_IN_GROUP = f"outputs.organization_id = $1 AND outputs.group_id = {_GROUP_ID}"
+_FILTER_VALUES = {
     "job_id": f"""(SELECT id FROM jobs
-        WHERE organization_id = $1 AND group_id = {_GROUP} AND name = ${{}})""",
-    "url": "${}",
+        WHERE organization_id = $1 AND group_id = {_GROUP_ID} AND name = ${{}})""",
+    "url_hash": "${}",
     "country": "${}",
     "region": "${}",
 }
 
 
-@lru_cache(maxsize=64)
-def _search(filters: tuple[str, ...]) -> str:
-    """The statement that finds a page: each filter is a seek in an index of its own."""
-    conditions = [
-        f"{name} = {_WANTED[name].format(number)}" for number, name in enumerate(filters, 4)
-    ]
-    if len(conditions) > 1:
-        return intersect_indexes(conditions)
-    of_group = " AND ".join((_OF_GROUP, *conditions))
-    return f"SELECT seq, item FROM outputs WHERE {of_group} AND seq > $3 ORDER BY seq"
-
-
-def intersect_indexes(conditions: Sequence[str]) -> str:
-    """Finds what meets several conditions, by leaps: from a place of the first to the next of the
-    second at or behind it, and so on; where all agree, there is one. However common one of them
-    is, this takes no more leaps than the rarest has places. The items are in the order in which
-    they are found: there is no join that a planner could turn around.
-    """
-    first = _next(conditions[0], ">", "{}")
-    last = first
-    for condition in conditions[1:]:
-        last = _next(condition, ">=", last)
-    reached = "CASE WHEN head = tail THEN head ELSE tail - 1 END"
-    return f"""
-WITH RECURSIVE leaps (head, tail) AS (
-    SELECT {first.format("$3")}, {last.format("$3")}
-    UNION ALL
-    SELECT {first.format(reached)}, {last.format(reached)} FROM leaps WHERE tail IS NOT NULL)
-SELECT head AS seq, (SELECT item FROM outputs WHERE {_OF_GROUP} AND seq = head) AS item
-FROM leaps WHERE head = tail
-"""
-
-
-def _next(condition: str, compared: str, place: str) -> str:
-    return f"""(SELECT seq FROM outputs WHERE {_OF_GROUP} AND {condition}
-        AND seq {compared} {place} ORDER BY seq LIMIT 1)"""
-
-
-async def read_page(
-    database: Database, organization_id: int, group: str, query: OutputQuery, cursor: int
-) -> Page:
-    """The outputs after the cursor, oldest change first. One statement, so one snapshot."""
-    search, values = _filtered(query.job_id, query.url, query.country, query.region)
+async def read_page(database: Database, group: str, query: OutputQuery, cursor: int) -> Page:
+    """Reads the outputs after the cursor, oldest change first, in one statement: one snapshot."""
+    statement, values = _filter(query.job_id, query.url, query.country, query.region)
     after = cursor
-    if query.created_after is not None:  # a moment is a place in the change order
+    if query.created_after is not None:  # a sequence number is a timestamp in microseconds
         after = max(after, query.created_after - 1)
-    page = await database.read_page(search, query.limit, (organization_id, group, after, *values))
+    page = await database.read_page(
+        statement, query.limit, (database.organization_id, group, after, *values)
+    )
     if not page.items:
-        await group_lock.must_exist(database, group)
+        await group_lock.require_group(database, group)
     return page
 
 
 @lru_cache(maxsize=64)  # of values of any length
-def _filtered(
+def _filter(
     job_id: str | None, url: str | None, country: str | None, region: str | None
 ) -> tuple[str, tuple[str | bytes, ...]]:
-    """The search for these filters, and what they look for."""
+    """Returns the statement for these filters, and the values of its filter parameters."""
     filters = {
         "job_id": job_id,
-        "url": None if url is None else url_key(url),
+        "url_hash": None if url is None else url_hash(url),
         "country": None if country is None else countries.country_key(country) or "",
         "region": region,
     }
-    asked = {name: value for name, value in filters.items() if value is not None}
-    return _search(tuple(asked)), tuple(asked.values())
+    given = {column: value for column, value in filters.items() if value is not None}
+    return _statement(tuple(given)), tuple(given.values())
+
+
+@lru_cache(maxsize=64)
+def _statement(columns: tuple[str, ...]) -> str:
+    """Returns the statement that finds a page; each filter uses the index of its column."""
+    conditions = [
+        f"{column} = {_FILTER_VALUES[column].format(number)}"
+        for number, column in enumerate(columns, 4)
+    ]
+    if len(conditions) > 1:
+        return intersect_indexes(conditions)
+    where = " AND ".join((_IN_GROUP, *conditions))
+    return f"SELECT seq, item FROM outputs WHERE {where} AND seq > $3 ORDER BY seq"
+
+
+def intersect_indexes(conditions: Sequence[str]) -> str:
+    """Returns a skip-scan join: it finds the rows that meet several conditions, each by its index.
+
+    A step takes the next sequence number of the first index (``low``). From there it seeks the next
+    number of the second index, and so on (``high``). If both are equal, the row meets every
+    condition. If not, the next step skips to ``high``. There are at most as many steps as the
+    rarest condition has rows. The item is a subquery, because a planner could reverse a join.
+    """
+    low = _seek(conditions[0], ">", "{}")
+    high = low
+    for condition in conditions[1:]:
+        high = _seek(condition, ">=", high)
+    after = "CASE WHEN low = high THEN low ELSE high - 1 END"
+    return f"""
+WITH RECURSIVE skip_scan (low, high) AS (
+    SELECT {low.format("$3")}, {high.format("$3")}
+    UNION ALL
+    SELECT {low.format(after)}, {high.format(after)} FROM skip_scan WHERE high IS NOT NULL)
+SELECT low AS seq, (SELECT item FROM outputs WHERE {_IN_GROUP} AND seq = low) AS item
+FROM skip_scan WHERE low = high
+"""
+
+
+def _seek(condition: str, comparison: str, seq: str) -> str:
+    """Returns the subquery for the next sequence number of an index."""
+    return f"""(SELECT seq FROM outputs WHERE {_IN_GROUP} AND {condition}
+        AND seq {comparison} {seq} ORDER BY seq LIMIT 1)"""

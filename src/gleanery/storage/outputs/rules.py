@@ -1,10 +1,9 @@
-"""What a group demands of an output: the members that make its key, the schema of its data."""
+"""The rules of a group: the key fields of its outputs and the JSON Schema of their data."""
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gleanery.errors import ErrorDetail, InvalidRequest
@@ -14,101 +13,89 @@ from gleanery.json_schema.validator import (
     SchemaValidator,
     SchemaViolation,
 )
-from gleanery.models.batches import Batch, Head
-from gleanery.models.requests import Output
+from gleanery.models.batches import Batch
 from gleanery.storage.database import Database
-from gleanery.values import json_text
 
-_RULES = """
+_SELECT = """
 SELECT key_fields, schema FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted
 """
-
-
-_NO_SCHEMA = "expected a JSON Schema (2020-12) of at most 64 KiB, without references to elsewhere"
-_TOO_COSTLY = (
-    "holding this data against the group's schema takes too much time or memory: make the schema "
-    "simpler, above all where it refers to itself, or send fewer or less deeply nested outputs"
+_INVALID_SCHEMA = (
+    "expected a JSON Schema (2020-12) of at most 64 KiB, without references to other documents"
 )
-_TOO_COSTLY_ALONE = "this schema takes too much time or memory: make it simpler"
-_OUTDATED = "the group's schema is not one that this version can read: set it anew"
-_LONGEST_SCHEMA = 64 * 1024
-_AT_ONCE = 1000  # outputs held against the schema before another group has its turn
+_VALIDATION_TOO_COSTLY = (
+    "validating this data against the group's schema takes too much time or memory: make the "
+    "schema simpler, above all where it refers to itself, or send fewer or less nested outputs"
+)
+_SCHEMA_TOO_COSTLY = "this schema takes too much time or memory: make it simpler"
+_UNREADABLE_SCHEMA = "this version cannot read the group's schema: set the schema again"
+_MAX_SCHEMA_LENGTH = 64 * 1024
+_CHUNK = 1000  # outputs that are validated before another group gets its turn
 
 
 class Rules(NamedTuple):
-    """As they stand in the database; a new group has none."""
+    """The rules as they are stored; a new group has none."""
 
     key_fields: str | None = None
     schema: str | None = None
 
-    def key_hash(self, output: Head | Output) -> bytes:
-        """The key is ``key``, else the group's key fields if all are there, else ``source_url``."""
-        if output.key is not None:
-            return json_text.canonical_hash(output.key)
-        if self.key_fields is not None:
-            assert isinstance(output, Output)
-            names = _names(self.key_fields)
-            if all(name in output.data for name in names):
-                return json_text.canonical_hash([output.data[name] for name in names])
-        return json_text.canonical_hash(output.source_url)
 
-    @property
-    def look_into_data(self) -> bool:
-        """Whether an output's head tells too little."""
-        return self != Rules()
+async def check_batch(
+    database: Database, schemas: SchemaValidator, group: str, batch: Batch
+) -> tuple[Rules, Batch]:
+    """Reads the group's rules and validates the batch against its schema.
 
-    async def check(self, schemas: SchemaValidator, batch: Batch) -> None:
-        """Raises InvalidRequest with what in the batch breaks the schema. Values are not repeated."""
-        if self.schema is None:
-            return
-        details: list[ErrorDetail] = []
-        for start in range(0, len(batch.heads), _AT_ONCE):
-            some = range(start, min(start + _AT_ONCE, len(batch.heads)))
-            values = [output.data for output in batch.read(some)]
-            for violation in await self._broken(schemas, values):
-                place = str(batch.places[start + violation.place])
-                where = "/".join(violation.schema_path)
-                details.append(
-                    ErrorDetail(
-                        ("body", place, "data", *violation.instance_path),
-                        f"does not meet the group's schema at {where}",
-                        "schema",
-                    )
-                )
-        if details:
-            raise InvalidRequest(*details)
-
-    async def _broken(
-        self, schemas: SchemaValidator, values: Sequence[Any]
-    ) -> list[SchemaViolation]:
-        assert self.schema is not None
-        try:
-            return await schemas.violations(self.schema, values)
-        except SchemaTooCostly:
-            raise InvalidRequest(ErrorDetail(("body",), _TOO_COSTLY, "schema")) from None
-        except InvalidSchema:
-            raise InvalidRequest(ErrorDetail(("body",), _OUTDATED, "schema")) from None
+    The returned batch is parsed completely if the rules use the data of outputs.
+    """
+    rows = await database.read(_SELECT, database.organization_id, group)
+    rules = Rules(*rows[0]) if rows else Rules()
+    if rules != Rules():
+        batch = await asyncio.to_thread(batch.parse_all)
+    if rules.schema is not None:
+        await _validate(rules.schema, schemas, batch)
+    return rules, batch
 
 
-async def rules_of(database: Database, organization_id: int, group: str) -> Rules:
-    rows = await database.read(_RULES, organization_id, group)
-    return Rules(*rows[0]) if rows else Rules()
+async def _validate(schema: str, schemas: SchemaValidator, batch: Batch) -> None:
+    """Raises InvalidRequest with every violation of the schema, without the values."""
+    details: list[ErrorDetail] = []
+    for start in range(0, len(batch.outputs), _CHUNK):
+        indexes = range(start, min(start + _CHUNK, len(batch.outputs)))
+        values = [output.data for output in batch.parse(indexes)]
+        for violation in await _violations(schema, schemas, values):
+            details.append(_detail(batch.positions[start + violation.value_index], violation))
+    if details:
+        raise InvalidRequest(*details)
+
+
+async def _violations(
+    schema: str, schemas: SchemaValidator, values: Sequence[Any]
+) -> list[SchemaViolation]:
+    try:
+        return await schemas.violations(schema, values)
+    except SchemaTooCostly:
+        raise InvalidRequest(_schema_error(("body",), _VALIDATION_TOO_COSTLY)) from None
+    except InvalidSchema:
+        raise InvalidRequest(_schema_error(("body",), _UNREADABLE_SCHEMA)) from None
+
+
+def _detail(position: int, violation: SchemaViolation) -> ErrorDetail:
+    loc = ("body", str(position), "data", *violation.instance_path)
+    return _schema_error(loc, f"violates the group's schema at {'/'.join(violation.schema_path)}")
+
+
+def _schema_error(loc: tuple[str, ...], msg: str) -> ErrorDetail:
+    return ErrorDetail(loc, msg, "schema")
 
 
 async def check_schema(schemas: SchemaValidator, schema: str | None) -> None:
-    """Raises InvalidRequest if this is not a JSON Schema that stands on its own."""
+    """Raises InvalidRequest if this is not a self-contained JSON Schema."""
     if schema is None:
         return
     try:
-        if len(schema) > _LONGEST_SCHEMA:
+        if len(schema) > _MAX_SCHEMA_LENGTH:
             raise InvalidSchema
         await schemas.violations(schema, [])
     except InvalidSchema:
-        raise InvalidRequest(ErrorDetail(("body", "schema"), _NO_SCHEMA, "schema")) from None
+        raise InvalidRequest(_schema_error(("body", "schema"), _INVALID_SCHEMA)) from None
     except SchemaTooCostly:
-        raise InvalidRequest(ErrorDetail(("body", "schema"), _TOO_COSTLY_ALONE, "schema")) from None
-
-
-@lru_cache(maxsize=256)
-def _names(key_fields: str) -> tuple[str, ...]:
-    return tuple(json.loads(key_fields))
+        raise InvalidRequest(_schema_error(("body", "schema"), _SCHEMA_TOO_COSTLY)) from None

@@ -28,11 +28,15 @@ from gleanery.errors import SettingsError, Unavailable
 from gleanery.scheduling.fair_queue import FairQueue
 from gleanery.storage import migrations
 from gleanery.storage.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
-from gleanery.storage.notifications import Watch
+from gleanery.storage.notifications import Subscription
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.array_statements import over_arrays
-from gleanery.storage.postgres.errors import AWAY, LEAVING, passes
-from gleanery.storage.postgres.listener import CHANNEL, Listener
+from gleanery.storage.postgres.errors import (
+    CONNECTION_ERRORS,
+    SERVER_DISCONNECTING,
+    is_temporary,
+)
+from gleanery.storage.postgres.listener import POSTGRES_CHANNEL, Listener
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT
 
 T = TypeVar("T")
@@ -55,7 +59,7 @@ SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off;
 SET plan_cache_mode = force_generic_plan
 """
 _MIGRATING = f"""
-SET LOCAL ROLE NONE; {row_security.WORKS_FOR_ALL_TENANTS};
+SET LOCAL ROLE NONE; {row_security.SET_ALL_TENANTS};
 SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
 """
 _SKIP_IDS = """
@@ -67,7 +71,7 @@ _PATIENCE = f"SET lock_timeout = '{_LOCK_SECONDS}s'"
 
 async def _set_up(connection: Any) -> None:
     await connection.execute(f"{_SEEK}; {_PATIENCE}")
-    await row_security.take_role(connection)
+    await row_security.set_role(connection)
 
 
 async def _leave_as_is(connection: Any) -> None:
@@ -198,7 +202,7 @@ class PostgresDatabase:
             raise SettingsError(
                 "--database is not a valid URL: percent-encode special characters in the password"
             ) from None
-        except AWAY as error:
+        except CONNECTION_ERRORS as error:
             raise SettingsError(f"Can't reach the PostgreSQL database: {error}") from None
 
     async def close(self) -> None:
@@ -218,7 +222,7 @@ class PostgresDatabase:
             await transaction.run_script(_MIGRATING)
             await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
             await migrations.apply(self.engine, transaction)
-            await row_security.raise_walls(transaction)
+            await row_security.enable(transaction)
 
         await self.write(apply_alone)
         assert self._pool is not None
@@ -228,15 +232,15 @@ class PostgresDatabase:
 
     async def _is_of_another_user(self) -> bool:
         """Whether somebody else made the tables, and has left it to this user to serve them."""
-        rows = await self.read(row_security.OF_ANOTHER_USER)
+        rows = await self.read(row_security.OWNED_BY_ANOTHER_USER)
         return bool(rows and rows[0][0])
 
     async def _refuse_old_schema(self) -> None:
         try:
             applied = await self.schema_number()
         except asyncpg.InsufficientPrivilegeError:
-            raise SettingsError(row_security.NO_RIGHTS) from None
-        migrations.refuse_newer(self.engine, applied)
+            raise SettingsError(row_security.NO_PRIVILEGES) from None
+        migrations.reject_newer(self.engine, applied)
         if applied < migrations.newest(self.engine):
             raise SettingsError(
                 "The tables are of an older form, and another user's: run gleanery migrate with "
@@ -292,12 +296,12 @@ class PostgresDatabase:
             return await work(_PostgresTransaction(connection, organization_id, self._whole))
 
     @asynccontextmanager
-    async def watch(self, channel: str) -> AsyncIterator[Watch]:
-        async with self._listener.watch(channel) as watch:
-            yield watch
+    async def subscribe(self, channel: str) -> AsyncIterator[Subscription]:
+        async with self._listener.subscribe(channel) as subscription:
+            yield subscription
 
-    def stop_watching(self) -> None:
-        self._listener.watches.stop()
+    def stop_subscriptions(self) -> None:
+        self._listener.subscriptions.stop()
 
     def _queue_lock(
         self, organization_id: int, queue_key: Hashable
@@ -321,15 +325,15 @@ class PostgresDatabase:
                     await connection.work_for(organization_id)
                     yield connection
                     is_well = True
-                except LEAVING:
+                except SERVER_DISCONNECTING:
                     connection.terminate()
                     raise
                 finally:
                     await self._give_back(connection, is_well)
             finally:
                 self._turns.give_back()
-        except AWAY as error:
-            if not passes(error):
+        except CONNECTION_ERRORS as error:
+            if not is_temporary(error):
                 raise
             raise Unavailable from error
 
@@ -429,7 +433,7 @@ class _PostgresTransaction:
         await self._connection.execute(sql, timeout=_NO_LIMIT)
 
     async def notify(self, channel: str) -> None:
-        await self._connection.execute("SELECT pg_notify($1, $2)", CHANNEL, channel)
+        await self._connection.execute("SELECT pg_notify($1, $2)", POSTGRES_CHANNEL, channel)
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
         rows = await self.fetch("SELECT nextval('output_ids') FROM generate_series(1, $1)", count)

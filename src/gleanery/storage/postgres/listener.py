@@ -1,4 +1,4 @@
-"""What every node announces through PostgreSQL, heard on one connection for all who watch."""
+"""Receives the notifications of all nodes through one PostgreSQL connection."""
 
 from __future__ import annotations
 
@@ -10,54 +10,57 @@ from typing import Any
 import asyncpg
 
 from gleanery.errors import Unavailable
-from gleanery.storage.notifications import Watch, Watches
+from gleanery.storage.notifications import Subscription, Subscriptions
 from gleanery.storage.postgres import row_security
-from gleanery.storage.postgres.errors import AWAY
+from gleanery.storage.postgres.errors import CONNECTION_ERRORS
 
-CHANNEL = "gleanery"
-_PATIENCE = 5.0  # seconds, for the server to answer
+POSTGRES_CHANNEL = "gleanery"
+"""The PostgreSQL channel that carries all notifications; their payloads are our channel names."""
+_TIMEOUT_SECONDS = 5.0
 
 
 class Listener:
-    """One connection that hears what every node announces, and wakes this process's watchers."""
+    """One connection that listens for all nodes' notifications and notifies the subscriptions."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: Any = None
-        self._opening = asyncio.Lock()
-        self.watches = Watches()
+        self._connect_lock = asyncio.Lock()
+        self.subscriptions = Subscriptions()
 
     @asynccontextmanager
-    async def watch(self, line: str) -> AsyncIterator[Watch]:
-        with self.watches.adding(line, _PostgresWatch(self)) as watch:
-            await self.listen()
-            yield watch
+    async def subscribe(self, channel: str) -> AsyncIterator[Subscription]:
+        with self.subscriptions.add(channel, _PostgresSubscription(self)) as subscription:
+            await self.connect()
+            yield subscription
 
-    async def listen(self) -> None:
-        """Sees to it that the connection stands; one that was lost is made anew."""
-        async with self._opening:
+    async def connect(self) -> None:
+        """Connects, unless there is an open connection."""
+        async with self._connect_lock:
             if self._connection is not None and not self._connection.is_closed():
                 return
             try:
                 connection: Any = await asyncpg.connect(
-                    self._url, timeout=_PATIENCE, command_timeout=_PATIENCE
+                    self._url, timeout=_TIMEOUT_SECONDS, command_timeout=_TIMEOUT_SECONDS
                 )
                 self._connection = connection
-                await row_security.take_role(connection)
-                await connection.add_listener(CHANNEL, self._heard)
-                connection.add_termination_listener(self._lost)
-            except AWAY as error:
-                self._drop()
+                await row_security.set_role(connection)
+                await connection.add_listener(POSTGRES_CHANNEL, self._on_notification)
+                connection.add_termination_listener(self._on_termination)
+            except CONNECTION_ERRORS as error:
+                self._terminate()
                 raise Unavailable from error
 
-    def _heard(self, connection: Any, pid: int, channel: str, line: str) -> None:
-        self.watches.wake(line)
+    def _on_notification(
+        self, connection: Any, pid: int, postgres_channel: str, channel: str
+    ) -> None:
+        self.subscriptions.notify(channel)
 
-    def _lost(self, connection: Any) -> None:
-        """Something may have been announced that nobody heard: let everyone look."""
-        self.watches.wake_all()
+    def _on_termination(self, connection: Any) -> None:
+        """Notifies all subscriptions, because notifications may have been lost."""
+        self.subscriptions.notify_all()
 
-    def _drop(self) -> None:
+    def _terminate(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
@@ -68,13 +71,13 @@ class Listener:
             await connection.close()
 
 
-class _PostgresWatch(Watch):
-    """Sees to it, before it waits, that somebody is listening."""
+class _PostgresSubscription(Subscription):
+    """Reconnects the listener, if needed, before it waits."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__()
         self._listener = listener
 
     async def wait(self, seconds: float) -> bool:
-        await self._listener.listen()
+        await self._listener.connect()
         return await super().wait(seconds)

@@ -1,1 +1,4 @@
-"""Session state in the database: cookies and local storage, with encrypted values."""
+"""Session state: cookies and local-storage entries, whose values are encrypted.
+
+``records`` stores, reads and deletes records of any kind. A kind is described by a ``RecordKind``.
+"""

@@ -1,4 +1,4 @@
-"""Local-storage entries: one per organization, group, domain, path and key; the value encrypted."""
+"""Local-storage entries: one per organization, group, domain, path and key."""
 
 from __future__ import annotations
 
@@ -6,121 +6,67 @@ from collections.abc import Sequence
 
 from gleanery.errors import NotFound
 from gleanery.models.requests import LocalStorageIn
-from gleanery.models.responses import AuditAbout, LocalStorageOut, WriteCounts
-from gleanery.security.vault import Vault
-from gleanery.storage import audit, group_lock
-from gleanery.storage.database import Database
-from gleanery.storage.sessions import records
+from gleanery.models.responses import LocalStorageOut
+from gleanery.storage import group_lock
+from gleanery.storage.database import Database, Row
+from gleanery.storage.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
+from gleanery.storage.sessions.records import ALL_GROUPS
 from gleanery.values import timestamps
-from gleanery.values.hashing import fingerprint
-
-_LIST = """
-SELECT identity, encrypted, group_id, domain, key, path, expires, id, created, updated
-FROM local_storage WHERE organization_id = $1
-"""
-# Local storage belongs to one host; a leading dot says that subdomains see it too.
-_SEEN = f"AND (host = $2 OR domain <> host AND {records.IS_PARENT_HOST})"
-_STATEMENTS = records.Statements(
-    get="get_local_storage",
-    set="set_local_storage",
-    remove="delete_local_storage",
-    known="""
-SELECT identity, encrypted, group_id, domain, host, key, path, expires
-FROM local_storage WHERE organization_id = $1 AND identity = $2
-""",
-    store="""
-INSERT INTO local_storage
-    (organization_id, identity, encrypted, created, updated, group_id, domain, host, key, path,
-     expires)
-VALUES ($1, $2, $3, $4, $4, $5, $6, $7, $8, $9, $10)
-ON CONFLICT (organization_id, identity) DO UPDATE SET
-    encrypted = excluded.encrypted, updated = excluded.updated, expires = excluded.expires
-""",
-    list=f"{_LIST} ORDER BY id",
-    list_seen=f"{_LIST} {_SEEN} ORDER BY id",
-    delete="""
-DELETE FROM local_storage
-WHERE organization_id = $1 AND domain = $2 AND (CAST($3 AS TEXT) IS NULL OR key = $3)
-RETURNING id
-""",
-)
-_EVERY_GROUP = 0
+from gleanery.values.hashing import hash_parts
 
 
-async def store_entries(
-    database: Database,
-    vault: Vault,
-    entries: Sequence[LocalStorageIn],
-    now: int,
-    actor: audit.Actor,
-) -> WriteCounts:
-    """Stores the array whole or not at all; an entry for a group needs that group to exist."""
-    for number, entry in enumerate(entries):
-        if entry.group_id and not await group_lock.exists_by_number(database, entry.group_id):
-            raise NotFound(("body", str(number), "group_id"), "There is no group of this number")
-    prepared = [_prepare(database.organization_id, entry) for entry in entries]
-    return await records.store(database, vault, _STATEMENTS, prepared, now, actor)
+def _identity(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:
+    return hash_parts("local storage", organization_id, group_id, domain, path, key)
 
 
-def _prepare(organization_id: int, entry: LocalStorageIn) -> records.PreparedRecord:
+def _prepare(organization_id: int, entry: LocalStorageIn) -> PreparedRecord:
+    domain, key = entry.domain, entry.key
     path = "/" if entry.path is None else entry.path
-    host, group_id = entry.domain.removeprefix("."), entry.group_id or _EVERY_GROUP
-    columns = (group_id, entry.domain, host, entry.key, path, entry.expires)
-    identity = identity_of(organization_id, group_id, entry.domain, path, entry.key)
-    return records.PreparedRecord(identity, entry.domain, columns, entry.value)
+    group_id = entry.group_id or ALL_GROUPS
+    columns = (group_id, domain, domain.removeprefix("."), key, path, entry.expires)
+    identity = _identity(organization_id, group_id, domain, path, key)
+    return PreparedRecord(identity, domain, columns, entry.value)
 
 
-def identity_of(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:
-    return fingerprint("local storage", organization_id, group_id, domain, path, key)
+def _to_response(organization_id: int, value: str, row: Row) -> LocalStorageOut:
+    _, _, group_id, domain, _, key, path, expires, id_, created_at, updated_at = row
+    return LocalStorageOut(
+        organization_id=organization_id,
+        domain=domain,
+        key=key,
+        value=value,
+        expires=None if expires is None else timestamps.render(expires),
+        id=id_,
+        group_id=group_id,
+        path=path,
+        create_date=timestamps.render_microseconds(created_at),
+        update_date=timestamps.render_microseconds(updated_at),
+    )
 
 
-async def list_entries(
-    database: Database,
-    vault: Vault,
-    read_auditor: audit.ReadAuditor,
-    domain: str | None,
-    for_group: int | None,
-    now: int,
-    actor: audit.Actor,
-) -> list[LocalStorageOut]:
-    """In the order of their first insertion, the expired ones too; the reading is on record."""
-    organization_id = database.organization_id
-    rows = await records.rows_of(database, _STATEMENTS, domain)
-    if for_group is not None:
-        rows = [row for row in rows if row[2] in (_EVERY_GROUP, for_group)]
-    listed = [
-        LocalStorageOut(
-            organization_id=organization_id,
-            domain=of,
-            key=key,
-            value=records.decrypted(
-                vault, encrypted, identity_of(organization_id, group_id, of, path, key)
-            ),
-            expires=None if expires is None else timestamps.render(expires),
-            id=id_,
-            group_id=group_id,
-            path=path,
-            create_date=timestamps.render_moment(created),
-            update_date=timestamps.render_moment(updated),
-        )
-        async for (
-            _, encrypted, group_id, of, key, path, expires, id_, created, updated,
-        ) in records.in_turns(rows)
-    ]  # fmt: skip
-    about = AuditAbout(records=len(listed)) | records.about_domain(domain)
-    if for_group is not None:
-        about["for_group"] = for_group
-    entry = audit.Entry(actor, now, _STATEMENTS.get, about)
-    await read_auditor.note(database, entry)
-    return listed
+async def _check_groups(database: Database, entries: Sequence[LocalStorageIn]) -> None:
+    """Raises NotFound for an entry of a group that does not exist."""
+    for position, entry in enumerate(entries):
+        if entry.group_id and not await group_lock.group_exists(database, entry.group_id):
+            loc = ("body", str(position), "group_id")
+            raise NotFound(loc, "There is no group with this number")
 
 
-async def delete_entries(
-    database: Database,
-    domain: str,
-    key: str | None,
-    now: int,
-    actor: audit.Actor,
-) -> int:
-    """Removes those of exactly this domain, or only those of this key there."""
-    return await records.delete(database, _STATEMENTS, domain, key, now, actor)
+LOCAL_STORAGE = RecordKind[LocalStorageIn, LocalStorageOut](
+    table="local_storage",
+    columns=("group_id", "domain", "host", "key", "path", "expires"),
+    identity_columns=("group_id", "domain", "path", "key"),
+    name_column="key",
+    replaced_columns=("expires",),
+    # Local storage belongs to one host. A leading dot makes it visible to subdomains.
+    visible_if=f"host = $2 OR domain <> host AND {HOST_IS_PARENT}",
+    identity=_identity,
+    prepare=_prepare,
+    to_response=_to_response,
+    read_action="get_local_storage",
+    store_action="set_local_storage",
+    delete_action="delete_local_storage",
+    extra_columns=("id", "created_at", "updated_at"),
+    has_created_at=True,
+    check=_check_groups,
+)

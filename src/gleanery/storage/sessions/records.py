@@ -1,124 +1,114 @@
-"""What cookies and local storage share: identity, sealing, and storing an array whole."""
+"""Stores, reads and deletes session records of any kind; encrypts and decrypts their values."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import NamedTuple
 
 from gleanery.errors import Unavailable
-from gleanery.models.responses import AuditAbout, AuditAction, WriteCounts
+from gleanery.models.responses import AuditAbout, WriteCounts
 from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault
 from gleanery.storage import audit, metadata
 from gleanery.storage.database import Database, Row, Transaction
+from gleanery.storage.sessions.kinds import In, Out, PreparedRecord, RecordKind
 from gleanery.values.hostnames import is_address
 
 _log = logging.getLogger("gleanery")
 
-# RFC 6265 domain-match: host is a parent domain of $2; $3 says whether $2 can have parents.
-IS_PARENT_HOST = "$3 AND substr($2, length($2) - length(host)) = '.' || host"
-
-_TAKE_TURN = "UPDATE organizations SET session_revision = session_revision + 1 WHERE id = $1"
-_NO_KEY = "Values are encrypted with a secret key that this service does not have"
-_WHAT_TO_DO = "gleanery keys list shows which key is missing, gleanery keys forget gives it up"
 QUEUE_KEY = ("session state",)
-"""Unlike the name of any group."""
-_RECORDS_PER_TURN = 500
-_DOMAINS_NOTED = 20
+"""Key of the writers' queue; a tuple, so that it differs from every group's name."""
+ALL_GROUPS = 0
+"""The ``group_id`` of a record that applies to every group."""
+_LOCK = "UPDATE organizations SET session_revision = session_revision + 1 WHERE id = $1"
+_KEY_MISSING = "Values are encrypted with a secret key that this service does not have"
+_KEY_MISSING_HELP = "gleanery keys list shows the missing key; gleanery keys forget gives it up"
+_RECORDS_PER_PAUSE = 500
+_MAX_AUDITED_DOMAINS = 20
 
 
-class PreparedRecord(NamedTuple):
-    """A record about to be stored."""
-
-    identity: bytes
-    """A fingerprint of what makes it the same record; the value is encrypted for just this one."""
-    domain: str
-    columns: tuple[Any, ...]
-    """All that, beside the value, makes it another version of the record."""
-    value: str
+# --- writing ------------------------------------------------------------------------------------
 
 
-class Statements(NamedTuple):
-    """The SQL of one kind of record, and what the audit log calls the work on it."""
+async def lock_session_state(transaction: Transaction, vault: Vault) -> Key:
+    """Locks the organization's session state until the commit; returns the key that encrypts.
 
-    get: AuditAction
-    set: AuditAction
-    remove: AuditAction
-    known: str
-    """Identity, encrypted value and columns of a record ($1 organization, $2 identity)."""
-    store: str
-    """Inserts or replaces: $1 organization, $2 identity, $3 encrypted, $4 now, then the columns."""
-    list: str
-    """All of an organization's records ($1), in the order of their first insertion."""
-    list_seen: str
-    """Those of them that a page on host $2 sees; $3 is whether that host can have parents."""
-    delete: str
-    """Removes those of domain $2 and, unless it is null, of name or key $3; gives their ids."""
+    The key is read after the wait for the lock. A key rotation takes this lock once it has selected
+    the new key, so after that no writer uses the old key.
+    """
+    await _lock(transaction)
+    try:
+        return vault.key(await metadata.encryption_key(transaction))
+    except UnknownKey as error:
+        raise _key_missing(error) from None
+
+
+async def _lock(transaction: Transaction) -> None:
+    await transaction.fetch(_LOCK, transaction.organization_id)
 
 
 async def store(
+    kind: RecordKind[In, Out],
     database: Database,
     vault: Vault,
-    statements: Statements,
-    records: Iterable[PreparedRecord],
+    inputs: Sequence[In],
     now: int,
     actor: audit.Actor,
 ) -> WriteCounts:
-    """Stores the records whole or not at all. Of two with one identity the last wins."""
-    organization_id = database.organization_id
-    wanted = {record.identity: record for record in records}
+    """Stores an array completely or not at all. Of two records with one identity, the last wins."""
+    if kind.check is not None:
+        await kind.check(database, inputs)
+    prepared = [kind.prepare(database.organization_id, one) for one in inputs]
+    records = {record.identity: record for record in prepared}
 
     async def work(transaction: Transaction) -> WriteCounts:
-        key = await take_turn(transaction, vault)
-        rows = await transaction.fetch_many(
-            statements.known, [(organization_id, identity) for identity in wanted]
-        )
-        known = {bytes(row[0]): row for row in rows}
+        key = await lock_session_state(transaction, vault)
+        stored = await _find(kind, transaction, records)
         changed = [
             record
-            for record in wanted.values()
-            if not _is_unchanged(vault, record, known.get(record.identity))
+            for record in records.values()
+            if not _is_unchanged(vault, record, stored.get(record.identity))
         ]
-        await transaction.execute_many(
-            statements.store,
-            [
-                (organization_id, d.identity, key.encrypt(d.value, d.identity), now, *d.columns)
-                for d in changed
-            ],
-        )
-        about = AuditAbout(records=len(wanted), domains=_domains(wanted.values()))
-        await audit.note(transaction, actor, now, statements.set, about)
-        created = len(wanted) - len(known)
+        await _write(kind, transaction, key, changed, now)
+        about = AuditAbout(records=len(records), domains=_domains(records.values()))
+        await audit.append(transaction, actor, now, kind.store_action, about)
+        created = len(records) - len(stored)
         return WriteCounts(
             created=created,
             updated=len(changed) - created,
-            unchanged=len(wanted) - len(changed),
+            unchanged=len(records) - len(changed),
         )
 
     return await database.write(work, queue_key=QUEUE_KEY)
 
 
-def _domains(records: Iterable[PreparedRecord]) -> list[str]:
-    return list(dict.fromkeys(record.domain for record in records))[:_DOMAINS_NOTED]
+async def _find(
+    kind: RecordKind[In, Out], transaction: Transaction, identities: Iterable[bytes]
+) -> dict[bytes, Row]:
+    organization_id = transaction.organization_id
+    rows = await transaction.fetch_many(
+        kind.statements.find, [(organization_id, identity) for identity in identities]
+    )
+    return {bytes(row[0]): row for row in rows}
 
 
-async def take_turn(transaction: Transaction, vault: Vault) -> Key:
-    """Waits for others who write the organization's session state; gives the key to encrypt with.
-
-    It is asked for after the wait: once a change of keys has had its locked, nobody encrypts with the
-    old one any more.
-    """
-    await transaction.fetch(_TAKE_TURN, transaction.organization_id)
-    try:
-        return vault.key(await metadata.encryption_key(transaction))
-    except UnknownKey as error:
-        raise _no_key(error) from None
-
-
-def _no_key(error: UnknownKey) -> Unavailable:
-    _log.error("a secret key is missing", extra={"key": error.fingerprint, "help": _WHAT_TO_DO})
-    return Unavailable(_NO_KEY)
+async def _write(
+    kind: RecordKind[In, Out],
+    transaction: Transaction,
+    key: Key,
+    records: Iterable[PreparedRecord],
+    now: int,
+) -> None:
+    organization_id = transaction.organization_id
+    await transaction.execute_many(
+        kind.statements.store,
+        [
+            (organization_id, r.identity, key.encrypt(r.value, r.identity), now, *r.columns)
+            for r in records
+        ],
+    )
 
 
 def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row | None) -> bool:
@@ -130,60 +120,120 @@ def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row | None) -> bool
         return False
 
 
+def _domains(records: Iterable[PreparedRecord]) -> list[str]:
+    return list(dict.fromkeys(record.domain for record in records))[:_MAX_AUDITED_DOMAINS]
+
+
 async def delete(
+    kind: RecordKind[In, Out],
     database: Database,
-    statements: Statements,
     domain: str,
     name: str | None,
     now: int,
     actor: audit.Actor,
 ) -> int:
-    """How many records were removed."""
-    organization_id = database.organization_id
+    """Deletes the records of exactly this domain, or only those with this name.
+
+    Returns the number of deleted records.
+    """
 
     async def work(transaction: Transaction) -> int:
-        await transaction.fetch(_TAKE_TURN, organization_id)
-        gone = await transaction.fetch(statements.delete, organization_id, domain, name)
-        about = AuditAbout(records=len(gone), domains=[domain])
-        await audit.note(transaction, actor, now, statements.remove, about)
-        return len(gone)
+        await _lock(transaction)
+        key = (transaction.organization_id, domain, name)
+        deleted = await transaction.fetch(kind.statements.delete, *key)
+        about = AuditAbout(records=len(deleted), domains=[domain])
+        await audit.append(transaction, actor, now, kind.delete_action, about)
+        return len(deleted)
 
     return await database.write(work, queue_key=QUEUE_KEY)
 
 
-def decrypted(vault: Vault, encrypted: bytes, identity: bytes) -> str:
-    """The value; a record that does not open is named, so that an operator can find it.
+# --- reading ------------------------------------------------------------------------------------
 
-    The identity is that of the record as it reads now, not what stands beside the value: who can
-    write to the database, but has no key, must not turn it into another's, or another domain's.
+
+class Filter(NamedTuple):
+    """The records that a client asks for; by default all."""
+
+    domain: str | None = None
+    """Only records that are visible to a page on this domain's host."""
+    for_group: int | None = None
+    """Only records of this group, and those that apply to every group."""
+
+
+async def read(
+    kind: RecordKind[In, Out],
+    database: Database,
+    vault: Vault,
+    read_auditor: audit.ReadAuditor,
+    filter_: Filter,
+    now: int,
+    actor: audit.Actor,
+) -> list[Out]:
+    """Returns records in the order of first insertion, including expired ones; audits the read."""
+    organization_id = database.organization_id
+    rows = await _read_rows(kind, database, filter_)
+    identity_values = itemgetter(*[2 + kind.columns.index(c) for c in kind.identity_columns])
+    records = []
+    async for row in _with_pauses(rows):
+        identity = kind.identity(organization_id, *identity_values(row))
+        value = _decrypt(vault, row[1], identity)
+        records.append(kind.to_response(organization_id, value, row))
+    about = _audit_details(len(records), filter_)
+    await read_auditor.record(database, audit.Entry(actor, now, kind.read_action, about))
+    return records
+
+
+async def _read_rows(
+    kind: RecordKind[In, Out], database: Database, filter_: Filter
+) -> Sequence[Row]:
+    organization_id, statements = database.organization_id, kind.statements
+    if filter_.domain is None:
+        rows = await database.read(statements.list_all, organization_id)
+    else:
+        host = filter_.domain.removeprefix(".")
+        has_parents = not is_address(host)
+        rows = await database.read(statements.list_visible, organization_id, host, has_parents)
+    if filter_.for_group is None:
+        return rows
+    group_id = 2 + kind.columns.index("group_id")
+    return [row for row in rows if row[group_id] in (ALL_GROUPS, filter_.for_group)]
+
+
+async def _with_pauses(rows: Iterable[Row]) -> AsyncIterator[Row]:
+    """Yields the rows and gives the event loop to other requests now and then."""
+    for count, row in enumerate(rows, 1):
+        yield row
+        if count % _RECORDS_PER_PAUSE == 0:
+            await asyncio.sleep(0)
+
+
+def _decrypt(vault: Vault, encrypted_value: bytes, identity: bytes) -> str:
+    """Decrypts a value. The error names the record, so that an operator can find it.
+
+    The identity is computed from the record's current columns, not read from the table. So an
+    attacker who can write to the database but has no key cannot move a value to another domain.
     """
     try:
-        return vault.decrypt(encrypted, identity)
+        return vault.decrypt(encrypted_value, identity)
     except UnknownKey as error:
-        raise _no_key(error) from None
+        raise _key_missing(error) from None
     except DecryptionFailed:
         raise DecryptionFailed(
-            f"the record with identity {identity.hex()} is damaged, or was another: it must be "
-            "stored again, or removed, with DELETE or with gleanery keys forget"
+            f"the record with identity {identity.hex()} is damaged or was changed: store it "
+            "again, or delete it with DELETE or gleanery keys forget"
         ) from None
 
 
-async def rows_of(database: Database, statements: Statements, domain: str | None) -> Sequence[Row]:
-    """All rows of the organization, or those a page on the domain's host would see."""
-    organization_id = database.organization_id
-    if domain is None:
-        return await database.read(statements.list, organization_id)
-    host = domain.removeprefix(".")
-    return await database.read(statements.list_seen, organization_id, host, not is_address(host))
+def _key_missing(error: UnknownKey) -> Unavailable:
+    extra = {"key": error.fingerprint, "help": _KEY_MISSING_HELP}
+    _log.error("a secret key is missing", extra=extra)
+    return Unavailable(_KEY_MISSING)
 
 
-def about_domain(domain: str | None) -> AuditAbout:
-    return AuditAbout() if domain is None else AuditAbout(domains=[domain])
-
-
-async def in_turns(rows: Iterable[Row]) -> AsyncIterator[Row]:
-    """The rows, with a pause now and then in which other requests are served."""
-    for count, row in enumerate(rows, 1):
-        yield row
-        if count % _RECORDS_PER_TURN == 0:
-            await asyncio.sleep(0)
+def _audit_details(count: int, filter_: Filter) -> AuditAbout:
+    about = AuditAbout(records=count)
+    if filter_.domain is not None:
+        about["domains"] = [filter_.domain]
+    if filter_.for_group is not None:
+        about["for_group"] = filter_.for_group
+    return about

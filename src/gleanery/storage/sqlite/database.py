@@ -21,7 +21,7 @@ from gleanery.errors import SettingsError, Unavailable
 from gleanery.scheduling.deferred_reads import DeferredRead
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
-from gleanery.storage.notifications import Watch, Watches
+from gleanery.storage.notifications import Subscription, Subscriptions
 from gleanery.storage.sqlite.writer import BUSY, Request, Writer, dialect
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ _BUSY_MS = 10_000  # how long another process's writer may keep ours waiting
 _SMALL_PAGE = 100  # items; to read a large one takes so long that nothing is gained by company
 _LOOK_SECONDS = 0.03  # how often a watcher looks whether something was committed
 
-_GROUP_CLOCK = "SELECT clock, deleted FROM groups WHERE organization_id = $1 AND name = $2"
+_LAST_CHANGE = "SELECT last_seq, deleted FROM groups WHERE organization_id = $1 AND name = $2"
 
 
 @lru_cache(maxsize=128)
@@ -97,7 +97,7 @@ class SqliteDatabase:
         self._path = path
         self._writer: Writer | None = None
         self._folder: int | None = None  # held for as long as the database is used
-        self._watches = Watches()
+        self._subscriptions = Subscriptions()
         self._seen: dict[str, Any] = {}  # the clocks of the groups that are watched
         self._lookout: asyncio.Task[None] | None = None
         self._readings: list[DeferredRead[Sequence[Row]]] | None = None
@@ -205,18 +205,18 @@ class SqliteDatabase:
             raise Unavailable from error
 
     @asynccontextmanager
-    async def watch(self, line: str) -> AsyncIterator[Watch]:
-        with self._watches.adding(line, Watch()) as watch:
+    async def subscribe(self, channel: str) -> AsyncIterator[Subscription]:
+        with self._subscriptions.add(channel, Subscription()) as subscription:
             try:
-                self._seen.setdefault(line, self._clock(line))
+                self._seen.setdefault(channel, self._last_change(channel))
             except BUSY as error:
                 raise Unavailable from error
             if self._lookout is None:
                 self._lookout = asyncio.create_task(self._look_out())
-            yield watch
+            yield subscription
 
-    def stop_watching(self) -> None:
-        self._watches.stop()
+    def stop_subscriptions(self) -> None:
+        self._subscriptions.stop()
 
     async def _look_out(self) -> None:
         """Looks for all who wait, every moment, whether the clock of a group has moved.
@@ -225,30 +225,30 @@ class SqliteDatabase:
         process changes.
         """
         version = None
-        while self._watches:
+        while self._subscriptions:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
                 was, version = version, self._reader.pragma("data_version")
                 if version != was:
-                    self._wake_the_concerned()
+                    self._notify_changed()
             except apsw.Error:
-                self._watches.wake_all()  # let them find out for themselves
+                self._subscriptions.notify_all()  # let them find out for themselves
         self._lookout = None
 
-    def _wake_the_concerned(self) -> None:
-        lines = self._watches.lines()
-        for line in self._seen.keys() - lines:
-            del self._seen[line]
-        for line in lines:
-            clock = self._clock(line)
-            if self._seen.get(line) != clock:
-                self._seen[line] = clock
-                self._watches.wake(line)
+    def _notify_changed(self) -> None:
+        channels = self._subscriptions.channels()
+        for channel in self._seen.keys() - channels:
+            del self._seen[channel]
+        for channel in channels:
+            last_change = self._last_change(channel)
+            if self._seen.get(channel) != last_change:
+                self._seen[channel] = last_change
+                self._subscriptions.notify(channel)
 
-    def _clock(self, line: str) -> Any:
-        organization_id, _, group = line.partition("/")
-        clock = dialect(_GROUP_CLOCK, tenancy.ANY_TENANT)
-        return self._reader.execute(clock, (int(organization_id), group)).fetchall()
+    def _last_change(self, channel: str) -> Any:
+        organization_id, _, group = channel.partition("/")
+        sql = dialect(_LAST_CHANGE, tenancy.ANY_TENANT)
+        return self._reader.execute(sql, (int(organization_id), group)).fetchall()
 
     async def write_for(
         self, organization_id: int, work: Callable[[Transaction], Awaitable[T]]

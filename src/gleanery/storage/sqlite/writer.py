@@ -25,8 +25,9 @@ from gleanery.storage.database import Row, Transaction
 T = TypeVar("T")
 
 _TOGETHER = 128  # requests committed at once, at most
+_NEW_OUTPUT_IDS = "UPDATE output_ids SET last_id = last_id + $1 RETURNING last_id"
 _SKIP_IDS = (
-    "UPDATE output_ids SET last = last + $1",
+    "UPDATE output_ids SET last_id = last_id + $1",
     "UPDATE sqlite_sequence SET seq = seq + $1",
     """
 INSERT INTO sqlite_sequence (name, seq) SELECT name, $1 FROM sqlite_schema
@@ -92,7 +93,7 @@ class _SqliteTransaction:
         """Nothing to do: a watcher sees that the file has changed."""
 
     async def new_output_ids(self, count: int) -> Sequence[int]:
-        [[last]] = await self.fetch("UPDATE output_ids SET last = last + $1 RETURNING last", count)
+        [[last]] = await self.fetch(_NEW_OUTPUT_IDS, count)
         return range(last - count + 1, last + 1)
 
     async def skip_ids(self, count: int) -> None:

@@ -1,0 +1,62 @@
+"""The sweep: runs retention again and again while the service runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from gleanery.blobs import Blobs
+from gleanery.security.vault import Vault
+from gleanery.settings import Settings
+from gleanery.storage import metadata
+from gleanery.storage.database import Engine
+from gleanery.storage.maintenance import retention
+
+_log = logging.getLogger("gleanery")
+
+
+class Sweep:
+    """A task that runs one round every ``sweep_seconds``, from ``start`` to ``stop``."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        blobs: Blobs,
+        vault: Vault,
+        settings: Settings,
+        clock: Callable[[], int],
+    ) -> None:
+        self._engine = engine
+        self._blobs = blobs
+        self._vault = vault
+        self._seconds = settings.sweep_seconds
+        self._keep = retention.RetentionDays(
+            tombstones=settings.tombstone_days,
+            unreferenced_files=settings.unreferenced_file_days,
+            audit_entries=settings.audit_days,
+        )
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Cancels the current round. Its transactions are complete or rolled back."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def run_once(self) -> None:
+        """Runs one round; also finds out if a key rotation has selected another key."""
+        await metadata.follow_key(self._engine, self._vault)
+        await retention.sweep(self._engine, self._blobs, self._clock, self._keep)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.run_once()
+            except Exception:
+                _log.exception("sweep failed")
+            await asyncio.sleep(self._seconds)

@@ -1,0 +1,75 @@
+"""File records: their columns, their identity, and how they are found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gleanery.errors import NotFound
+from gleanery.models.fields import FILE_ID
+from gleanery.models.responses import StoredFile
+from gleanery.storage.database import Database, Row
+from gleanery.values.hashing import hash_parts
+
+ID_BYTES = 16
+COLUMNS = "id, checksum, size, file_type, url_etag_hash, source_url, filename, created_at"
+BLOB_KEY = """
+(SELECT key FROM blobs WHERE blobs.organization_id = files.organization_id
+    AND blobs.checksum = files.checksum) AS key
+"""
+_SELECT = f"SELECT {COLUMNS}, {BLOB_KEY} FROM files WHERE organization_id = $1"
+
+
+class File(NamedTuple):
+    """A row of the table ``files``, and the key of its blob."""
+
+    id: bytes
+    checksum: bytes
+    size: int
+    file_type: str
+    url_etag_hash: bytes
+    source_url: str
+    filename: str
+    created_at: int
+    key: str
+
+    def to_response(self) -> StoredFile:
+        return StoredFile(
+            id=self.id.hex(),
+            blob_key=self.key,
+            file_checksum=self.checksum.hex(),
+            file_type=self.file_type,
+            url_etag_hash=self.url_etag_hash.hex(),
+            size=self.size,
+        )
+
+
+def url_etag_hash(source_url: str, etag: str) -> bytes:
+    return hash_parts(source_url, etag)
+
+
+def file_id(organization_id: int, source: bytes, checksum: bytes) -> bytes:
+    """Returns the id of the file with these bytes from this source (a ``url_etag_hash``)."""
+    return hash_parts(organization_id, source, checksum)[:ID_BYTES]
+
+
+async def find(database: Database, id_: str) -> File:
+    """Finds a file by its hexadecimal id. Raises NotFound."""
+    if not re.fullmatch(FILE_ID, id_):
+        raise NotFound
+    by_id = f"{_SELECT} AND id = $2"
+    return _only(await database.read(by_id, database.organization_id, bytes.fromhex(id_)))
+
+
+async def find_by_source(database: Database, source_url: str, etag: str) -> File:
+    """Finds the file that was last uploaded from this URL with this ETag. Raises NotFound."""
+    newest = f"{_SELECT} AND url_etag_hash = $2 ORDER BY uploaded_at DESC LIMIT 1"
+    source = url_etag_hash(source_url, etag)
+    return _only(await database.read(newest, database.organization_id, source))
+
+
+def _only(rows: Sequence[Row]) -> File:
+    if not rows:
+        raise NotFound
+    return File(*rows[0])

@@ -1,0 +1,149 @@
+"""References from outputs to files: their counts, and the files in the stored text of an output.
+
+A stored text contains no links, because a link depends on the service's address and expires. It
+contains markers instead: bytes that no JSON text contains. A ``blob_url`` is BLOB_URL_MARKER, the
+file's id and SIGNATURE_MARKER; a ``file_url`` is FILE_URL_MARKER and the file's id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from gleanery.models.requests import FileIn
+from gleanery.models.responses import FileOut
+from gleanery.storage.files.records import BLOB_KEY, COLUMNS, ID_BYTES, File, url_etag_hash
+from gleanery.storage.group_lock import LockedGroup
+from gleanery.values import json_text, timestamps
+from gleanery.values.hashing import hash_parts
+
+SIGNATURE_MARKER, BLOB_URL_MARKER, FILE_URL_MARKER = b"\x01", b"\x02", b"\x03"
+ID_HEX_DIGITS = 2 * ID_BYTES
+
+_CHANGE_REFERENCE_COUNT = f"""
+UPDATE files SET reference_count = reference_count + $3, used_at = $4
+WHERE organization_id = $1 AND id = $2
+RETURNING {COLUMNS}, {BLOB_KEY}
+"""
+_BLOB_KEY_AND_URL = re.compile(
+    rb'"blob_key":"([^"]*)","blob_url":"%b[0-9a-f]{32}%b"' % (BLOB_URL_MARKER, SIGNATURE_MARKER)
+)
+_RESERVED_METADATA = ("size", "filename")
+
+
+async def change_reference_counts(
+    locked: LockedGroup, changes: Counter[bytes]
+) -> dict[bytes, File]:
+    """Adds to the reference counts of files; returns the files that exist, by id."""
+    rows = await locked.transaction.fetch_many(
+        _CHANGE_REFERENCE_COUNT,
+        [(locked.organization_id, id_, changes[id_], locked.now) for id_ in sorted(changes)],
+    )
+    return {row[0]: File(*row) for row in rows}
+
+
+def split_ids(file_ids: bytes) -> list[bytes]:
+    """Splits the concatenated ids of an output's files."""
+    return [file_ids[n : n + ID_BYTES] for n in range(0, len(file_ids), ID_BYTES)]
+
+
+def split_at_blob_urls(text: bytes) -> tuple[list[str], list[bytes]]:
+    """Returns the blob keys in the text of outputs, and the pieces of text around each blob_url."""
+    pieces = _BLOB_KEY_AND_URL.split(text)
+    keys = pieces[1::2]
+    starts = [b'"blob_key":"%b","blob_url":"' % key for key in keys]
+    around = [pieces[0], *[b'"' + piece for piece in pieces[2::2]]]
+    texts = [piece + start for piece, start in zip(around, (*starts, b""), strict=True)]
+    return [key.decode() for key in keys], texts
+
+
+# --- the text of an output's files ---------------------------------------------------------------
+
+
+class FileReference(NamedTuple):
+    """A reference of an output to a file, encoded as far as possible without the database."""
+
+    id: bytes | None
+    """None for an external file, whose bytes the client keeps elsewhere."""
+    field: bytes
+    """The path inside ``data``, as JSON text."""
+    metadata: bytes
+    """The client's members of ``file_metadata`` as JSON text, without the braces."""
+    render_external: Callable[[int], bytes] | None
+    """Renders an external file; the argument is the time of the reference."""
+
+
+def encode_reference(file: FileIn) -> FileReference:
+    if file.id is None:
+        return FileReference(None, b"", b"", partial(_render_external, file))
+    given = file.file_metadata or {}
+    metadata = {name: value for name, value in given.items() if name not in _RESERVED_METADATA}
+    encoded = json_text.encode(metadata)[1:-1]
+    return FileReference(bytes.fromhex(file.id), json_text.encode(file.field), encoded, None)
+
+
+class FileRenderer:
+    """Renders the files of a batch of outputs; encodes the fixed parts of each file once."""
+
+    def __init__(self, files: dict[bytes, File], now: int) -> None:
+        self._files, self._now = files, now
+        self._encoded: dict[bytes, tuple[bytes, bytes]] = {}
+
+    def render(self, references: Sequence[FileReference]) -> tuple[bytes, bytes]:
+        """Returns the JSON text of an output's files, with markers, and their concatenated ids.
+
+        External files have no id there.
+        """
+        text = b",".join([self._render_one(reference) for reference in references])
+        return text, b"".join([one.id for one in references if one.id is not None])
+
+    def _render_one(self, reference: FileReference) -> bytes:
+        if reference.id is None:
+            assert reference.render_external is not None
+            return reference.render_external(self._now)
+        if reference.id not in self._encoded:
+            self._encoded[reference.id] = _encode_file(self._files[reference.id])
+        start, end = self._encoded[reference.id]
+        metadata = b"," + reference.metadata if reference.metadata else b""
+        return b"".join((start, reference.field, end, metadata, b"}}"))
+
+
+def _encode_file(file: File) -> tuple[bytes, bytes]:
+    """Returns the text before the client's field, and from there to the client's metadata."""
+    id_ = file.id.hex()
+    start = b'{"id":"%b","field":' % id_.encode()
+    end = (
+        f',"url_etag_hash":"{file.url_etag_hash.hex()}","blob_key":"{file.key}",'
+        f'"blob_url":"\x02{id_}\x01","source_url":'
+    ).encode()
+    end += json_text.encode(file.source_url)
+    created = timestamps.render_microseconds(file.created_at)
+    end += (
+        f',"create_date":"{created}","file_url":"\x03{id_}",'
+        f'"file_type":"{file.file_type}","file_checksum":"{file.checksum.hex()}",'
+        f'"file_metadata":{{"size":{file.size},"filename":'
+    ).encode()
+    return start, end + json_text.encode(file.filename)
+
+
+def _render_external(file: FileIn, now: int) -> bytes:
+    """Renders a file whose bytes the client keeps elsewhere."""
+    source_url, file_url = file.source_url or "", file.file_url or file.source_url or ""
+    return json_text.encode(
+        FileOut(
+            id=hash_parts(file.field, source_url, file_url)[:ID_BYTES].hex(),
+            field=file.field,
+            url_etag_hash=url_etag_hash(source_url, "").hex(),
+            blob_key="",
+            blob_url="",
+            source_url=source_url,
+            create_date=timestamps.render_microseconds(now),
+            file_url=file_url,
+            file_type=file.file_type or "",
+            file_checksum=file.file_checksum or "",
+            file_metadata=file.file_metadata or {},
+        )
+    )

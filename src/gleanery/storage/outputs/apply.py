@@ -1,0 +1,200 @@
+"""Applying a prepared batch under the group's lock: decides which outputs are new or changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal
+
+from gleanery.models.responses import IngestResult, OutputResult
+from gleanery.storage.database import Transaction
+from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
+from gleanery.storage.outputs import mutations, rows
+from gleanery.storage.outputs.file_references import reference_files
+from gleanery.storage.outputs.hashes import has_same_bytes
+from gleanery.storage.outputs.idempotency import IdempotentRequest
+from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput, UnparsedOutput
+from gleanery.storage.outputs.rows import OutputRow
+
+# The statement does not name the group, although an identity belongs to one group. Without
+# statistics a planner could choose an index that begins with the group, and scan it.
+FETCH_ROWS = """
+SELECT identity, sent_hash, id, content_hash, seq, approved, created_seq, job_id, country, file_ids
+FROM outputs WHERE organization_id = $1 AND identity = $2
+"""
+
+RowsByIdentity = dict[bytes, OutputRow]
+
+
+class RulesChanged(Exception):
+    """The group's rules are not those under which the batch was prepared."""
+
+
+class UnparsedChanged(Exception):
+    """Outputs that were not parsed are new or changed, so that they must be parsed."""
+
+    def __init__(self, indexes: Sequence[int]) -> None:
+        self.indexes = indexes
+
+
+async def apply_batch(
+    transaction: Transaction,
+    *,
+    group: str,
+    batch: PreparedBatch,
+    request: IdempotentRequest | None,
+    clock: Clock,
+) -> IngestResult:
+    """Locks the group and stores what has changed. Raises RulesChanged or UnparsedChanged."""
+    locked = await lock_or_create(transaction, group, clock)
+    if request is not None:
+        response = await request.fetch_response(transaction)
+        if response is not None:  # a concurrent repetition of the request was faster
+            return response
+    if (locked.key_fields, locked.schema) != batch.rules:
+        raise RulesChanged
+    response = _summarize(await _apply(locked, batch.outputs))
+    if request is not None:
+        await request.save_response(transaction, response, locked.now)
+    await locked.commit_counts()
+    return response
+
+
+async def _apply(
+    locked: LockedGroup, outputs: Sequence[UnparsedOutput | PreparedOutput]
+) -> list[OutputResult]:
+    stored = await _fetch_rows(locked, {output.identity for output in outputs})
+    await _apply_pending_job(locked, stored)
+    _check_unparsed(stored, outputs)
+    changed = [
+        output
+        for output in outputs
+        if isinstance(output, PreparedOutput) and _differs(stored.get(output.identity), output)
+    ]
+    new = {output.identity for output in changed} - stored.keys()
+    new_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
+    job_names = dict.fromkeys(output.job for output in changed)
+    jobs = {name: await locked.find_or_create_job(name) for name in job_names}
+    results = [_apply_output(locked, stored, output, jobs, new_ids) for output in outputs]
+    _count_new(locked, stored.values())
+    await reference_files(locked, stored.values(), changed)
+    await rows.write(locked, stored.values())
+    return results
+
+
+async def _fetch_rows(locked: LockedGroup, identities: Collection[bytes]) -> RowsByIdentity:
+    found = await locked.transaction.fetch_by_keys(identities, FETCH_ROWS, locked.organization_id)
+    return {row[0]: OutputRow(*row) for row in found}
+
+
+async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> None:
+    """Applies an unfinished bulk job to these outputs first, because they may move behind it."""
+    bulk_job = await locked.pending_bulk_job()
+    if bulk_job is None:
+        return
+    pending = [row for row in stored.values() if bulk_job.covers(row.job_id, row.seq)]
+    if bulk_job.kind == "delete":
+        await mutations.delete(locked, [row.identity for row in pending])
+        for row in pending:
+            del stored[row.identity]
+        return
+    approved = bulk_job.kind == "approve"
+    for row in pending:
+        if row.approved != approved:
+            row.approved, row.seq = approved, locked.next_sequence_number()
+            row.seq_changed = True
+            locked.change_counts(row.job_id, approved=1 if approved else -1)
+
+
+def _check_unparsed(
+    stored: RowsByIdentity, outputs: Sequence[UnparsedOutput | PreparedOutput]
+) -> None:
+    """Raises UnparsedChanged unless every unparsed output is stored with the same bytes."""
+    changed = [
+        index
+        for index, output in enumerate(outputs)
+        if isinstance(output, UnparsedOutput) and not _is_stored(stored, output)
+    ]
+    if changed:
+        raise UnparsedChanged(changed)
+
+
+def _is_stored(stored: RowsByIdentity, output: UnparsedOutput) -> bool:
+    row = stored.get(output.identity)
+    return row is not None and has_same_bytes(output.raw_hash, row.sent_hash, row.content_hash)
+
+
+def _differs(row: OutputRow | None, output: PreparedOutput) -> bool:
+    """Tells if a client can see a difference."""
+    return row is None or row.content_hash != output.content_hash
+
+
+def _apply_output(
+    locked: LockedGroup,
+    stored: RowsByIdentity,
+    output: UnparsedOutput | PreparedOutput,
+    jobs: dict[str, int],
+    new_ids: Iterator[int],
+) -> OutputResult:
+    """Changes the row of one output, or adds one, and reports the kind of change."""
+    row = stored.get(output.identity)
+    if row is None:
+        assert isinstance(output, PreparedOutput)
+        row = _new_row(output, jobs[output.job], next(new_ids), locked.next_sequence_number())
+        stored[output.identity] = row
+        return _result(row, "created")
+    if isinstance(output, UnparsedOutput):
+        return _result(row, "unchanged")
+    if row.sent_hash != output.sent_hash:
+        row.sent_hash, row.sent_hash_changed = output.sent_hash, True
+    if not _differs(row, output):
+        return _result(row, "unchanged")
+    _update_row(locked, row, output)
+    return _result(row, "updated")
+
+
+def _new_row(output: PreparedOutput, job_id: int, id_: int, seq: int) -> OutputRow:
+    return OutputRow(
+        output.identity,
+        output.sent_hash,
+        id_,
+        output.content_hash,
+        seq,
+        False,
+        seq,
+        job_id,
+        output.country,
+        is_new=True,
+        new_value=output,
+    )
+
+
+def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> None:
+    if row.approved and not output.has_same_value(row.content_hash):
+        row.approved = False  # a new value needs a new approval
+        locked.change_counts(row.job_id, approved=-1)
+    if row.country != output.country and not row.is_new:
+        locked.change_counts(row.job_id, outputs=-1, country=row.country)
+        locked.change_counts(row.job_id, outputs=1, country=output.country)
+    row.country, row.content_hash, row.new_value = output.country, output.content_hash, output
+    row.seq = locked.next_sequence_number()
+
+
+def _count_new(locked: LockedGroup, stored: Collection[OutputRow]) -> None:
+    new = Counter((row.job_id, row.country) for row in stored if row.is_new)
+    for (job_id, country), count in new.items():
+        locked.change_counts(job_id, outputs=count, country=country)
+
+
+def _result(row: OutputRow, change: Literal["created", "updated", "unchanged"]) -> OutputResult:
+    return {"id": row.id, "output_id": row.identity.hex(), "change": change}
+
+
+def _summarize(results: list[OutputResult]) -> IngestResult:
+    counts = Counter(result["change"] for result in results)
+    return IngestResult(
+        created=counts["created"],
+        updated=counts["updated"],
+        unchanged=counts["unchanged"],
+        results=results,
+    )

@@ -1,0 +1,50 @@
+"""The files that outputs reference: checks that they exist and counts the references."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from gleanery.errors import ErrorDetail, ReferenceNotFound
+from gleanery.storage.files import references
+from gleanery.storage.group_lock import LockedGroup
+from gleanery.storage.outputs.preparation import PreparedOutput
+from gleanery.storage.outputs.rows import OutputRow
+
+_FILE_NOT_FOUND = "Your organization has no file with this id"
+
+
+async def reference_files(
+    locked: LockedGroup, stored: Collection[OutputRow], changed: Sequence[PreparedOutput]
+) -> None:
+    """Renders the files that the new values reference, and updates the files' reference counts."""
+    requested = {file.id for output in changed for file in output.files if file.id is not None}
+    affected = [
+        (row, row.new_value)
+        for row in stored
+        if row.new_value is not None and (row.new_value.files or row.file_ids)
+    ]
+    if not affected and not requested:
+        return
+    count_changes = Counter(dict.fromkeys(requested, 0))
+    for row, value in affected:
+        count_changes.update(file.id for file in value.files if file.id is not None)
+        count_changes.subtract(references.split_ids(row.file_ids))
+    found = await references.change_reference_counts(locked, count_changes) if count_changes else {}
+    _check_existence(changed, found)
+    renderer = references.FileRenderer(found, locked.now)
+    for row, value in affected:
+        row.files_json, row.file_ids = renderer.render(value.files)
+
+
+def _check_existence(changed: Sequence[PreparedOutput], found: Collection[bytes]) -> None:
+    missing = [
+        ErrorDetail(
+            ("body", str(output.position), "files", str(index), "id"), _FILE_NOT_FOUND, "not_found"
+        )
+        for output in changed
+        for index, file in enumerate(output.files)
+        if file.id is not None and file.id not in found
+    ]
+    if missing:
+        raise ReferenceNotFound(*missing)

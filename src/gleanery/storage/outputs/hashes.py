@@ -1,0 +1,67 @@
+"""The hashes of an output: they identify it, find it and detect changes."""
+
+from __future__ import annotations
+
+import json
+from binascii import hexlify
+from functools import lru_cache
+from hashlib import sha256
+
+from gleanery.models.batches import IdentityFields
+from gleanery.models.requests import Output
+from gleanery.values import json_text
+from gleanery.values.hashing import hash_parts, length_prefixed
+
+HASH_BYTES = 16
+_KEY_HASH_LENGTH = length_prefixed(bytes(64))[:-64]  # the prefix of a key hash in hexadecimal
+
+
+def sent_hash(raw_hash: bytes, content_hash: bytes) -> bytes:
+    """Hashes the bytes of an output together with its content; empty if the bytes are unknown.
+
+    It includes the content, so that it becomes invalid if only the stored content hash changes.
+    """
+    return sha256(raw_hash + content_hash).digest()[:HASH_BYTES] if raw_hash else b""
+
+
+def has_same_bytes(raw_hash: bytes, stored_sent_hash: bytes, stored_content_hash: bytes) -> bool:
+    """Tells if the stored output was last sent in the bytes with this hash."""
+    return bool(raw_hash) and stored_sent_hash == sent_hash(raw_hash, stored_content_hash)
+
+
+def url_hash(source_url: str) -> bytes:
+    return hash_parts(source_url)[:HASH_BYTES]
+
+
+class IdentityHasher:
+    """Computes the identities of the outputs of a group, which are hashes of group, job and key."""
+
+    def __init__(self, organization_id: int, group: str, key_fields: str | None) -> None:
+        self._key_fields = None if key_fields is None else _decode_names(key_fields)
+        self._group_prefix = length_prefixed(organization_id) + length_prefixed(group)
+        self._job_prefixes: dict[str, bytes] = {}
+
+    def key_hash(self, output: IdentityFields | Output) -> bytes:
+        """Hashes ``key``, else the key fields if ``data`` has all of them, else ``source_url``."""
+        if output.key is not None:
+            return json_text.canonical_hash(output.key)
+        if self._key_fields is not None:
+            assert isinstance(output, Output)
+            if all(name in output.data for name in self._key_fields):
+                return json_text.canonical_hash([output.data[name] for name in self._key_fields])
+        return json_text.canonical_hash(output.source_url)
+
+    def identity(self, job: str, key_hash: bytes) -> bytes:
+        prefix = self._job_prefixes.get(job) or self._add_prefix(job)
+        return sha256(prefix + hexlify(key_hash)).digest()[:HASH_BYTES]
+
+    def _add_prefix(self, job: str) -> bytes:
+        """Encodes the parts that the outputs of a job share, once per job."""
+        prefix = self._group_prefix + length_prefixed(job) + _KEY_HASH_LENGTH
+        self._job_prefixes[job] = prefix
+        return prefix
+
+
+@lru_cache(maxsize=256)
+def _decode_names(key_fields: str) -> tuple[str, ...]:
+    return tuple(json.loads(key_fields))

@@ -1,0 +1,115 @@
+"""The rows of the table outputs: writes the changes of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from gleanery.storage.database import Row
+from gleanery.storage.group_lock import LockedGroup
+from gleanery.storage.outputs import items
+from gleanery.storage.outputs.preparation import PreparedOutput
+from gleanery.values import timestamps
+
+_INSERT = """
+INSERT INTO outputs
+    (organization_id, identity, seq, approved, last_scraped_at, item,
+     sent_hash, content_hash, url_hash, country, region, file_ids,
+     id, group_id, job_id, created_seq)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+"""
+_UPDATE = """
+UPDATE outputs SET
+    seq = $3, approved = $4, last_scraped_at = $5, item = $6, sent_hash = $7,
+    content_hash = $8, url_hash = $9, country = $10, region = $11, file_ids = $12
+WHERE organization_id = $1 AND identity = $2
+"""
+_UPDATE_SENT_HASH = "UPDATE outputs SET sent_hash = $3 WHERE organization_id = $1 AND identity = $2"
+UPDATE_SEQ = f"""
+UPDATE outputs SET seq = $3, approved = $4, last_scraped_at = $5, item = CAST(
+    substr(item, 1, length(item) - {items.length_from(b',"update_date"')}) || $6 AS BYTEA)
+WHERE organization_id = $1 AND identity = $2
+"""
+# It sets no indexed column, not even to the same value, so that no index is written.
+UPDATE_LAST_SCRAPED = f"""
+UPDATE outputs SET last_scraped_at = $2, item = CAST(
+    substr(item, 1, length(item) - {items.length_from(b',"last_scraped_date"')}) || $3
+    || substr(item, 1 + length(item) - {items.length_from(b',"is_approved"')}) AS BYTEA)
+WHERE organization_id = $1 AND identity = $4
+"""
+
+
+@dataclass(slots=True)
+class OutputRow:
+    """The row of one output while its batch is applied: as it is stored, then as it will be."""
+
+    identity: bytes
+    sent_hash: bytes
+    id: int
+    content_hash: bytes
+    seq: int
+    approved: bool
+    created_seq: int
+    job_id: int
+    country: str | None
+    file_ids: bytes = b""
+    files_json: bytes = b""
+    is_new: bool = False
+    seq_changed: bool = False
+    sent_hash_changed: bool = False
+    new_value: PreparedOutput | None = None
+
+
+async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
+    """Writes the rows of a batch; of an unchanged output only the date of the last scrape."""
+    inserts, updates, seq_updates, sent_hash_updates, unchanged = [], [], [], [], []
+    organization_id, now = locked.organization_id, locked.now
+    for row in rows:
+        if row.new_value is not None:
+            values = _values(row, row.new_value, organization_id, now)
+            if row.is_new:
+                inserts.append((*values, row.id, locked.group_id, row.job_id, row.created_seq))
+            else:
+                updates.append(values)
+        elif row.seq_changed:
+            seq_updates.append(seq_update(locked, row.identity, row.seq, row.approved, now))
+        else:
+            unchanged.append(row.identity)
+            if row.sent_hash_changed:
+                sent_hash_updates.append((organization_id, row.identity, row.sent_hash))
+    execute_many = locked.transaction.execute_many
+    await execute_many(_INSERT, inserts)
+    await execute_many(_UPDATE, updates)
+    await execute_many(UPDATE_SEQ, seq_updates)
+    await execute_many(_UPDATE_SENT_HASH, sent_hash_updates)
+    date = items.last_scraped_member(now // timestamps.SECOND)
+    await locked.transaction.fetch_by_keys(
+        unchanged, UPDATE_LAST_SCRAPED, organization_id, now, date
+    )
+
+
+def seq_update(
+    locked: LockedGroup, identity: bytes, seq: int, approved: bool, last_scraped_at: int
+) -> Row:
+    """Returns the values of ``UPDATE_SEQ`` for one output."""
+    suffix = items.mutable_suffix(seq, last_scraped_at, approved)
+    return (locked.organization_id, identity, seq, approved, last_scraped_at, suffix)
+
+
+def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: int) -> Row:
+    """Returns the values that an insert and an update have in common."""
+    suffix = items.mutable_suffix(row.seq, now, row.approved)
+    return (
+        organization_id,
+        row.identity,
+        row.seq,
+        row.approved,
+        now,
+        items.render(value, row.id, row.created_seq, row.files_json, suffix),
+        row.sent_hash,
+        row.content_hash,
+        value.url_hash,
+        row.country,
+        value.region,
+        row.file_ids,
+    )
