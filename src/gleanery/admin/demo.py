@@ -168,9 +168,8 @@ async def _store_sample(
 ) -> None:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    organization_id, now = grant.organization_id, timestamps.now()
-    vault = open_vault(settings.secret_key, settings.key_file)
-    database, actor = engine.for_tenant(organization_id), COMMAND_LINE
+    now, vault = timestamps.now(), open_vault(settings.secret_key, settings.key_file)
+    database, actor = engine.for_tenant(grant.organization_id), COMMAND_LINE
     await _store_outputs(database, now, progress)
     for group, review in _REVIEWS:
         await reviews.add_review(database, group, review, timestamps.now, actor)
