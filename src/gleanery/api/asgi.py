@@ -17,6 +17,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+_MAX_QUEUED_BYTES = 64 * 1024  # of a response; a small one is sent in one message
 _MAX_UNREAD_BYTES = 64 * 1024  # of a body that is not worth reading to its end
 
 
@@ -41,6 +42,7 @@ class AsgiRequest:
         self._receive = receive
         self._send = send
         self._messages: list[Message] = []
+        self._queued_bytes = 0
         self._body_ended = False
         self._is_disconnected = False
 
@@ -78,13 +80,14 @@ class AsgiRequest:
 
     def send(self, piece: bytes) -> None:
         self._messages.append({"type": "http.response.body", "body": piece, "more_body": True})
+        self._queued_bytes += len(piece)
 
     @property
     def is_behind(self) -> bool:
-        return bool(self._messages)
+        return self._queued_bytes > _MAX_QUEUED_BYTES
 
     async def drain(self) -> None:
-        messages, self._messages = self._messages, []
+        messages, self._messages, self._queued_bytes = self._messages, [], 0
         for message in messages:
             await self._send(message)
 
