@@ -235,6 +235,7 @@ def test_an_error_of_the_application_closes_the_connection() -> None:
                 client.send(head("GET", path) + head("GET", "/echo"))
                 assert client.receive_all() == b""
         wait_until(lambda: not server.state.connections)
+        assert not server.saw("admit /echo")
         assert "admit fails" in str([context.get("exception") for context in server.errors])
 
 

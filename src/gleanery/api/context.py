@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gleanery.api.file_links import FileLinks
+from gleanery.api.file_links import FileLinks, needs_links
 from gleanery.blobs import Blobs
 from gleanery.http import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
@@ -54,6 +54,8 @@ class Services:
         self, text: bytes | memoryview, organization_id: int
     ) -> bytes | memoryview | None:
         """Inserts the links of files into the text of outputs; None if the store must sign them."""
+        if not needs_links(text):
+            return text
         now = self.clock() // timestamps.SECOND
         return self.file_links.insert_own(text, organization_id, now)
 
@@ -96,6 +98,8 @@ class RequestContext(Generic[Query, Body]):
 
     async def with_links(self, text: bytes | memoryview) -> bytes | memoryview:
         """The text of outputs with links to their files that work for the caller."""
+        if not needs_links(text):
+            return text
         now = self.services.clock() // timestamps.SECOND
         return await self.services.file_links.insert(text, self.organization_id, now)
 
@@ -112,6 +116,12 @@ class Response(NamedTuple):
     length: int | None = None
     """Of all bytes, where they are not just these."""
     rest: AsyncGenerator[bytes] | None = None
+
+    @property
+    def total_length(self) -> int:
+        if self.length is not None:
+            return self.length
+        return len(self.body) + sum(map(len, self.more))
 
 
 AnyContext = RequestContext[Any, Any]

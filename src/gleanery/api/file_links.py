@@ -23,6 +23,12 @@ _PURPOSE = "file links"
 _MOST_DIGITS = 18
 
 
+def needs_links(text: bytes | memoryview) -> bool:
+    """Tells if there are marks for links in the text of outputs."""
+    searchable: Any = text.obj if isinstance(text, memoryview) else text  # a view has no search
+    return SIGNATURE in searchable
+
+
 class FileLinks:
     """Puts links into the stored text of outputs, and knows its own again."""
 
@@ -33,9 +39,7 @@ class FileLinks:
         self._blobs = blobs
         self._seconds = seconds
 
-    async def insert(
-        self, text: bytes | memoryview, organization_id: int, now: int
-    ) -> bytes | memoryview:
+    async def insert(self, text: bytes | memoryview, organization_id: int, now: int) -> bytes:
         """Returns the text of outputs with links where they are marked. ``now`` is in seconds."""
         own = self.insert_own(text, organization_id, now)
         if own is None:
@@ -43,13 +47,8 @@ class FileLinks:
             return await self._from_store(self._blobs, self._with_file_urls(text))
         return own
 
-    def insert_own(
-        self, text: bytes | memoryview, organization_id: int, now: int
-    ) -> bytes | memoryview | None:
+    def insert_own(self, text: bytes | memoryview, organization_id: int, now: int) -> bytes | None:
         """Does the same in a plain call; returns None if the store must sign the links."""
-        searchable: Any = text.obj if isinstance(text, memoryview) else text
-        if SIGNATURE not in searchable:
-            return text
         if isinstance(self._blobs, S3Blobs):
             return None
         pieces = self._with_file_urls(text).replace(BLOB_URL, self._blob_url).split(SIGNATURE)

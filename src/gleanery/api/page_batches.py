@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gleanery.api.authentication import Authenticator
 from gleanery.api.context import Services
@@ -22,7 +22,7 @@ from gleanery.api.repeats import BoundRequest
 from gleanery.api.request_state import RequestState
 from gleanery.api.sending import respond
 from gleanery.http import ClientDisconnected, Header, Request
-from gleanery.observability import telemetry
+from gleanery.observability.telemetry import request_id_of
 from gleanery.security.tokens import Grant
 from gleanery.storage.database import Page, PageRead, PageReader
 from gleanery.storage.outputs import pages
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("gleanery")
 
 _MAX_ITEMS = 100  # reading a larger page takes so long that a batch gains nothing
-
-
-class _Entry(NamedTuple):
-    request: Request
-    bound: BoundRequest
-    grant: Grant
-    read: PageRead
 
 
 class PageBatches:
@@ -72,30 +65,33 @@ class PageBatches:
             return
         started = time.perf_counter()
         waiting, self._waiting = self._waiting, []
-        entries = [entry for entry in map(self._prepare, waiting) if entry is not None]
-        read = self._reader.read_pages([entry.read for entry in entries])
-        for entry, page in zip(entries, read, strict=True):
-            self._answer(entry, page, started)
+        batch: list[tuple[Request, Grant]] = []
+        for request in waiting:
+            grant = self._grant(request.state)
+            if grant is None:
+                request.start()
+            else:
+                batch.append((request, grant))
+        read = self._reader.read_pages([_page_read(request.state) for request, _ in batch])
+        for (request, grant), page in zip(batch, read, strict=True):
+            self._answer(request, grant, page, started)
 
-    def _prepare(self, request: Request) -> _Entry | None:
-        """Finds what the request may read; starts it on the usual path if that is not certain."""
-        state: RequestState = request.state
-        bound = state.bound
-        if bound is not None:
-            grant = self._authenticator.cached_grant(state.caller, bound.operation.scope)
-            if grant is not None and grant.organization_id == state.organization_id:
-                group, query = bound.path["group_id"], bound.query.query
-                read = pages.page_read(grant.organization_id, group, query, state.cursor)
-                return _Entry(request, bound, grant, read)
-        request.start()
-        return None
+    def _grant(self, state: RequestState) -> Grant | None:
+        """Returns the grant of the request's token, if that is known without asking."""
+        assert state.bound is not None
+        scope = state.bound.operation.scope
+        grant = self._authenticator.cached_grant(state.caller, scope)
+        if grant is None or grant.organization_id != state.organization_id:
+            return None
+        return grant
 
-    def _answer(self, entry: _Entry, page: Page | Exception, started: float) -> None:
-        request = entry.request
+    def _answer(
+        self, request: Request, grant: Grant, page: Page | Exception, started: float
+    ) -> None:
         state: RequestState = request.state
         try:
             if isinstance(page, Page) and page.items:  # an empty page may be of an unknown group
-                self._respond(entry, page, started)
+                self._respond(request, grant, page, started)
         except ClientDisconnected:
             state.is_answered = True
         except Exception:
@@ -106,24 +102,22 @@ class PageBatches:
         else:
             request.start()
 
-    def _respond(self, entry: _Entry, page: Page, started: float) -> None:
+    def _respond(self, request: Request, grant: Grant, page: Page, started: float) -> None:
         """Sends the page, unless its links must be signed elsewhere or the rate limit is reached."""
-        request, bound, grant, _ = entry
-        services = self._services
+        services, state = self._services, request.state
         items = services.insert_own_links(page.items, grant.organization_id)
         if items is None or (rate_limit_headers := self._count(grant)) is None:
             return
-        request_id = telemetry.request_id(request.headers)
-        page = Page(items, page.next_cursor)
-        group, repeated = bound.path["group_id"], bound.query.repeated
-        response = outputs.page_response(services.address, group, repeated, page)
+        operation, path, query = state.bound
+        response = outputs.page_response(
+            services.address, path["group_id"], query.repeated, items, page.next_cursor
+        )
+        request_id = request_id_of(request.headers)
         try:
             respond(request, response, request_id, rate_limit_headers)
-            request.state.is_answered = True
+            state.is_answered = True
         finally:
-            services.telemetry.record(
-                bound.operation.name, request, request_id, response.status, started
-            )
+            services.telemetry.record(operation.name, request, request_id, response.status, started)
 
     def _count(self, grant: Grant) -> Sequence[Header] | None:
         """Counts the request; returns None if that exceeds the limit of its token."""
@@ -131,3 +125,11 @@ class PageBatches:
             return ()
         counted = self._rate_limiter.count_in_process(grant.token_id)
         return None if counted.is_over else counted.headers
+
+
+def _page_read(state: RequestState) -> PageRead:
+    assert state.bound is not None
+    assert state.slot is not None
+    _, path, query = state.bound
+    organization_id = state.slot.organization_id
+    return pages.page_read(organization_id, path["group_id"], query.query, state.cursor)

@@ -22,8 +22,9 @@ from gleanery.api.routing import Router
 from gleanery.api.sending import respond, send_rest
 from gleanery.errors import GleaneryError, Overloaded, RateLimited, Unavailable
 from gleanery.http import ClientDisconnected, HttpError, Request
-from gleanery.observability import telemetry
+from gleanery.observability.telemetry import request_id_of
 from gleanery.scheduling.limits import Slot
+from gleanery.security.tokens import Grant
 
 if TYPE_CHECKING:
     from gleanery.api.rate_limits import RateLimiter
@@ -84,21 +85,22 @@ class RequestPipeline:
 
     def _try_to_admit(self, state: RequestState) -> GleaneryError | None:
         """Gives the request a slot, or returns the reason why it gets none."""
-        rate_limited = self._known_rate_limit(state)
-        if rate_limited is not None:
-            return rate_limited
+        if self._rate_limiter is not None:
+            rate_limited = self._known_rate_limit(self._rate_limiter, state)
+            if rate_limited is not None:
+                return rate_limited
         organization_id = self._authenticator.cached_organization(state.caller) or _NO_TENANT
         if not self._services.work.has_room_for(organization_id):
             return _OVERLOADED
         state.slot = Slot(self._services.work, organization_id)
         return None
 
-    def _known_rate_limit(self, state: RequestState) -> RateLimited | None:
+    def _known_rate_limit(
+        self, rate_limiter: RateLimiter, state: RequestState
+    ) -> RateLimited | None:
         """Returns an error if the token is already known to have reached its limit."""
-        if self._rate_limiter is None:
-            return None
         token_id = self._authenticator.cached_token(state.caller)
-        reached = None if token_id is None else self._rate_limiter.spent(token_id)
+        reached = None if token_id is None else rate_limiter.spent(token_id)
         if reached is None:
             return None
         state.rate_limit_headers = reached.headers
@@ -129,9 +131,10 @@ class RequestPipeline:
         started = time.perf_counter()
         is_usual = error is _OVERLOADED
         response = _OVERLOADED_RESPONSE if is_usual else error_responses.answer_to(error)
-        request_id = telemetry.request_id(request.headers)
+        request_id = request_id_of(request.headers)
         respond(request, response, request_id, request.state.rate_limit_headers)
-        self._record(UNMATCHED, request, request_id, response, started)
+        telemetry = self._services.telemetry
+        telemetry.record(UNMATCHED, request, request_id, response.status, started)
 
     def shutdown(self) -> None:
         self._services.database.stop_watching()
@@ -150,7 +153,7 @@ class RequestPipeline:
 
     async def _answer(self, request: Request, state: RequestState) -> None:
         started = time.perf_counter()
-        request_id = telemetry.request_id(request.headers)
+        request_id = request_id_of(request.headers)
         name = UNMATCHED
         try:
             operation, path = self._route(request, state)
@@ -186,7 +189,14 @@ class RequestPipeline:
         state: RequestState = request.state
         organization_id, token_id = _NO_TENANT, None
         if operation.scope is not None:
-            organization_id, token_id = await self._authenticate(request, state, operation.scope)
+            grant = self._authenticator.cached_grant(state.caller, operation.scope)
+            if grant is None:
+                grant = await self._authenticate(request, operation.scope)
+            organization_id, token_id = grant.organization_id, grant.token_id
+            if state.slot is not None:
+                state.slot.assign_tenant(organization_id)
+            if self._rate_limiter is not None:
+                await self._count(self._rate_limiter, token_id, state)
         query, cursor = self._bind(operation, path, request, state)
         context: AnyContext = RequestContext(
             self._services,
@@ -204,19 +214,15 @@ class RequestPipeline:
             handler = await self._bind_body(operation, context)
         return await handler(context)
 
-    async def _authenticate(
-        self, request: Request, state: RequestState, scope: str
-    ) -> tuple[int, int]:
-        """Returns the ids of the caller's organization and token; counts the request for both."""
-        grant = await self._authenticator.authenticate(state.caller, request.headers, scope)
-        if state.slot is not None:
-            state.slot.assign_tenant(grant.organization_id)
-        if self._rate_limiter is not None:
-            counted = await self._rate_limiter.count(grant.token_id)
-            state.rate_limit_headers = counted.headers
-            if counted.is_over:
-                raise RateLimited(counted.seconds)
-        return grant.organization_id, grant.token_id
+    async def _authenticate(self, request: Request, scope: str) -> Grant:
+        caller: bytes = request.state.caller
+        return await self._authenticator.authenticate(caller, request.headers, scope)
+
+    async def _count(self, rate_limiter: RateLimiter, token_id: int, state: RequestState) -> None:
+        counted = await rate_limiter.count(token_id)
+        state.rate_limit_headers = counted.headers
+        if counted.is_over:
+            raise RateLimited(counted.seconds)
 
     def _bind(
         self, operation: Operation, path: dict[str, str], request: Request, state: RequestState
@@ -271,9 +277,5 @@ class RequestPipeline:
             _log.exception("response truncated", extra={"request_id": request_id.decode()})
             raise
         finally:
-            self._record(name, request, request_id, response, started)
-
-    def _record(
-        self, name: str, request: Request, request_id: bytes, response: Response, started: float
-    ) -> None:
-        self._services.telemetry.record(name, request, request_id, response.status, started)
+            telemetry = self._services.telemetry
+            telemetry.record(name, request, request_id, response.status, started)

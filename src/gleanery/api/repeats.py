@@ -20,7 +20,7 @@ _MAX_DIGITS = 18
 
 
 class BoundRequest(NamedTuple):
-    """The operation of a request, and its arguments except for the body and the cursor."""
+    """The operation of a request, and its arguments except for the body."""
 
     operation: Operation
     path: dict[str, str]
@@ -30,7 +30,7 @@ class BoundRequest(NamedTuple):
 class RequestMemo:
     """Everything that is remembered for requests with the same headers."""
 
-    __slots__ = ("_after", "_before", "_path", "_query", "bound", "caller")
+    __slots__ = ("_around_cursor", "_path", "_query", "bound", "caller")
 
     def __init__(self) -> None:
         self.caller = b""
@@ -38,16 +38,11 @@ class RequestMemo:
         self.bound: BoundRequest | None = None
         """The last request that was bound."""
         self._path = self._query = b""
-        self._before: bytes | None = None  # the query up to its cursor
-        self._after = b""  # and after it
+        self._around_cursor: tuple[bytes, bytes] | None = None
 
     def store(self, path: bytes, query: bytes, bound: BoundRequest) -> None:
         self.bound, self._path, self._query = bound, path, query
-        found = _CURSOR.fullmatch(query)
-        if found is None:
-            self._before = None
-        else:
-            self._before, self._after = query[: found.start(1)], query[found.end(1) :]
+        self._around_cursor = None
 
     def find_cursor(self, path: bytes, query: bytes) -> int | None:
         """Returns the cursor of a request that differs from the stored one in nothing else."""
@@ -55,13 +50,23 @@ class RequestMemo:
             return None
         if query == self._query:
             return self.bound.query.cursor
-        before, after = self._before, self._after
-        if before is None or not (query.startswith(before) and query.endswith(after)):
+        if self._around_cursor is None:  # made here: most headers are never sent again
+            self._around_cursor = _around_cursor(self._query)
+        before, after = self._around_cursor
+        if not (before and query.startswith(before) and query.endswith(after)):
             return None
         digits = query[len(before) : len(query) - len(after)]
         if not digits.isdigit() or digits[:1] == b"0" or len(digits) > _MAX_DIGITS:
             return None
         return int(digits)
+
+
+def _around_cursor(query: bytes) -> tuple[bytes, bytes]:
+    """Returns the query up to its cursor and after it; nothing if it has none."""
+    found = _CURSOR.fullmatch(query)
+    if found is None:
+        return b"", b""
+    return query[: found.start(1)], query[found.end(1) :]
 
 
 def memo_of(block: HeaderBlock) -> RequestMemo:

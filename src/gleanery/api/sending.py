@@ -24,15 +24,9 @@ def respond(
     if response.status != _NOT_MODIFIED:  # its headers describe a body that the client has
         headers += (
             (b"content-type", response.content_type),
-            (b"content-length", b"%d" % _length(response)),
+            (b"content-length", b"%d" % response.total_length),
         )
     request.respond(response.status, headers, (response.body, *response.more))
-
-
-def _length(response: Response) -> int:
-    if response.length is not None:
-        return response.length
-    return len(response.body) + sum(map(len, response.more))
 
 
 async def send_rest(request: Request, rest: AsyncGenerator[bytes]) -> None:

@@ -192,6 +192,8 @@ class Connection(asyncio.Protocol):
             pass
         finally:
             self.finish(request, is_answered)
+            if self._queue:
+                self._admit_next()
 
     def finish(self, request: HttpRequest, is_answered: bool) -> None:
         if self._current is not request:  # the application failed after it was finished
@@ -202,7 +204,7 @@ class Connection(asyncio.Protocol):
         if self._state is _CLOSED:
             self._server_state.connections.discard(self)
         elif not is_answered:
-            self._transport.abort()
+            self.abort()
         elif not request.keep_alive or self._registry.is_stopping:
             self._close_after(request)
         else:
@@ -221,7 +223,7 @@ class Connection(asyncio.Protocol):
         """
         if self._flow.is_behind:
             return
-        if self._queue:  # in another iteration, so that other connections are heard in between
+        if self._queue:  # not at once: requests that are answered at once would nest
             self._loop.call_soon(self._admit_next)
         elif self._error is not None:
             self._send_error(self._error)
@@ -318,6 +320,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
+        self._queue.clear()
         self._transport.abort()
 
     def shutdown(self) -> None:

@@ -104,19 +104,12 @@ class RequestParser:
 
     def _limit_unparsed(self, data: bytes) -> None:
         """Limits a header, a trailer or a chunk extension that does not end."""
-        if not self._found_something:
+        if self._found_something:
+            self._unparsed = 0
+        else:
             self._unparsed += len(data)
-            self._check_size()
-
-    def _check_size(self) -> None:
         if self._parsed + self._unparsed > self._max_head_bytes:
             raise HeadTooLarge(self._max_head_bytes)
-
-    def _count_parsed(self, size: int) -> None:
-        self._parsed += size
-        self._unparsed = 0
-        self._found_something = True
-        self._check_size()
 
     # --- called by httptools ----------------------------------------------------------------------
 
@@ -129,7 +122,8 @@ class RequestParser:
 
     def on_url(self, url: bytes) -> None:
         self._target += url
-        self._count_parsed(len(url))
+        self._parsed += len(url)
+        self._found_something = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.position is not _HEAD:  # trailers are ignored
@@ -138,10 +132,15 @@ class RequestParser:
         if name in self._headers:
             value = self._headers[name] + b", " + value
         self._headers[name] = value
-        self._count_parsed(len(name) + len(value))
+        self._found_something = True
+        self._parsed += len(name) + len(value)
+        if self._parsed > self._max_head_bytes:
+            raise HeadTooLarge(self._max_head_bytes)
 
     def on_headers_complete(self) -> None:
         self.position = _BODY
+        if self._parsed > self._max_head_bytes:
+            raise HeadTooLarge(self._max_head_bytes)
         self._parsed = self._unparsed = 0
         self._found_something = True
         self._block = HeaderBlock(self._headers)
@@ -161,7 +160,6 @@ class RequestParser:
 
     def on_body(self, body: bytes) -> None:
         self._found_something = True
-        self._unparsed = 0
         self._receiver.on_body(body)
 
     def on_message_complete(self) -> None:

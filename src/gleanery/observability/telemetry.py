@@ -18,7 +18,7 @@ _numbers = itertools.count(secrets.randbits(31))
 _REQUEST_ID = re.compile(rb"(?!.*glean_)[A-Za-z0-9._-]{1,64}")  # and no token, by mistake
 
 
-def request_id(headers: Mapping[bytes, bytes]) -> bytes:
+def request_id_of(headers: Mapping[bytes, bytes]) -> bytes:
     """The one that a proxy or client gave, if it is harmless; else a new one."""
     given = headers.get(b"x-request-id")
     if given is not None and _REQUEST_ID.fullmatch(given):

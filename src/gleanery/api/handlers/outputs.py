@@ -15,7 +15,6 @@ from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
 from gleanery.models import batches
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output, OutputIn, OutputQuery
-from gleanery.storage.database import Page
 from gleanery.storage.outputs import ingest, mutations, pages
 from gleanery.values import json_text
 from gleanery.values.json_text import encode
@@ -29,22 +28,27 @@ async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     page = await pages.read_page(
         context.database, context.organization_id, group, context.query, context.cursor
     )
-    page = Page(await context.with_links(page.items), page.next_cursor)
-    return page_response(context.services.address, group, context.repeated, page)
+    items = await context.with_links(page.items)
+    address, repeated = context.services.address, context.repeated
+    return page_response(address, group, repeated, items, page.next_cursor)
 
 
 def page_response(
-    base: str, group: str, repeated: tuple[tuple[str, str], ...], page: Page
+    base: str,
+    group: str,
+    repeated: tuple[tuple[str, str], ...],
+    items: bytes | memoryview,
+    next_cursor: int | None,
 ) -> Response:
     """Returns the response for a page whose links are inserted."""
     start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
-    if page.next_cursor is not None:
+    if next_cursor is not None:
         start = b'{"metadata":{"next_url":"%s%d","next_cursor":%d},"items":[' % (
             _next_url(base, group, repeated),
-            page.next_cursor,
-            page.next_cursor,
+            next_cursor,
+            next_cursor,
         )
-    return Response(start, more=(page.items, b"]}"))
+    return Response(start, more=(items, b"]}"))
 
 
 @lru_cache(maxsize=64)  # of values of any length

@@ -156,8 +156,9 @@ class SqliteDatabase:
 
     def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
         """Reads in one transaction: locking and unlocking the file takes a fifth of a small read."""
-        with suppress(apsw.Error):  # then each read finds out by itself
-            self._reader.execute("BEGIN")
+        if len(reads) > 1:
+            with suppress(apsw.Error):  # then each read finds out by itself
+                self._reader.execute("BEGIN")
         pages = [self._page_or_error(read) for read in reads]
         if self._reader.in_transaction:  # SQLite ends it itself if the disk fails
             self._reader.execute("COMMIT")
