@@ -22,7 +22,7 @@ from gleanery.security import tokens
 from gleanery.serve import prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations
-from gleanery.storage.engines import database_of
+from gleanery.storage.engines import create_engine
 from gleanery.values import timestamps
 
 TOKEN = b"TOKEN"
@@ -115,7 +115,7 @@ class Service:
         return app
 
     async def _create_token(self, organization: str) -> bytes:
-        database = database_of(self._settings)
+        database = create_engine(self._settings)
         await database.open()
         scopes = frozenset(tokens.SCOPES)
         token = await organizations.create_token(

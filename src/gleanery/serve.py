@@ -32,7 +32,7 @@ from gleanery.observability import logs
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
-from gleanery.storage.engines import database_of, opened
+from gleanery.storage.engines import create_engine, open_engine
 
 _log = logging.getLogger("gleanery")
 _BACKLOG = 2048
@@ -70,7 +70,7 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
         extra={
             "address": settings.address,
             "listening": f"{settings.host} port {settings.port}",
-            "engine": database_of(settings).engine,
+            "engine": create_engine(settings).engine,
             "data": str(settings.data.absolute()),
             "workers": settings.workers,
         },
@@ -87,7 +87,7 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
 async def prepare(settings: Settings) -> None:
     """Migrate the database, check the secret key, and create the folder of files."""
     open_blobs(settings.blobs_location)
-    async with opened(settings) as database:
+    async with open_engine(settings) as database:
         await database.migrate()
         await metadata.reject_pending_restore(database)
         if await metadata.has_key(database) and not settings.has_secret_key:

@@ -14,10 +14,10 @@ import pytest
 
 from gleanery.storage import audit, tenancy
 from gleanery.storage.database import Engine
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from gleanery.storage.outputs import apply, pages, rows
 from gleanery.storage.postgres.array_statements import over_arrays
-from gleanery.storage.sqlite import writer
+from gleanery.storage.sqlite.statements import for_key_array
 from tests.support.outputs import output
 from tests.support.service import Service
 from tests.support.settings import fresh_settings
@@ -66,7 +66,7 @@ def plan(service: Service, sql: str, *values: Any) -> str:
         return json.dumps(json.loads(found), indent=1)
 
     async def run() -> str:
-        async with opened(service.settings) as database:
+        async with open_engine(service.settings) as database:
             return await explain(database)
 
     return asyncio.run(run())
@@ -153,7 +153,7 @@ def test_many_outputs_are_found_each_by_its_identity(
 def test_an_array_of_keys_is_looked_up_key_by_key(
     either: Service, sql: str, types: list[str]
 ) -> None:
-    whole = writer._for_any(sql, len(types), tenancy.ANY_TENANT).replace("?", "$")
+    whole = for_key_array(sql, len(types), tenancy.ANY_TENANT).replace("?", "$")
     keys = apsw.carray((b"x" * 16, b"y" * 16))
     found = plan(either, whole, *([1] * (len(types) - 1)), keys)
     assert re.match(r"SEARCH outputs USING .*\(identity=\? AND organization_id=\?\)", found)

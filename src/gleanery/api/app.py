@@ -26,7 +26,7 @@ from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.audit import ReadAuditor
-from gleanery.storage.engines import database_of
+from gleanery.storage.engines import create_engine
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def build_app(
     contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
     vault = open_vault(settings.secret_key, settings.key_file)
     blobs = open_blobs(settings.blobs_location)
-    database = database_of(settings)
+    database = create_engine(settings)
     work = ConcurrencyLimit(settings.max_requests)
     services = Services(
         settings=settings,
