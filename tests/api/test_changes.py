@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gleanery.storage.notifications import Watch
+from gleanery.storage.notifications import Subscription
 from tests.support.calls import note_calls
 from tests.support.outputs import follow_changes, output, read_changes, stored_outputs
 from tests.support.raw_http import connect, request_head
@@ -144,7 +144,7 @@ def patient(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iter
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The waits of long polls that have begun."""
-    return note_calls(monkeypatch, Watch, "wait")
+    return note_calls(monkeypatch, Subscription, "wait")
 
 
 def test_a_long_poll_answers_when_something_happens(patient: Service, waits: list[Any]) -> None:
