@@ -38,7 +38,7 @@ def crowded(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iter
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The reads that have asked to be audited."""
-    return note_calls(monkeypatch, ReadAuditor, "note")
+    return note_calls(monkeypatch, ReadAuditor, "record")
 
 
 def read(client: Client, name: str) -> httpx2.Response:
