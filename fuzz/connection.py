@@ -17,7 +17,7 @@ from typing import Any
 import uvloop
 
 from gleanery.api.app import App, build_app
-from gleanery.http.connection import Connection
+from gleanery.http import Connection
 from gleanery.security import tokens
 from gleanery.serve import prepare
 from gleanery.settings import Settings
@@ -67,6 +67,9 @@ class _Transport(asyncio.Transport):
     def _disconnect(self) -> None:
         self._connection.connection_lost(None)
         self.disconnected.set()
+
+    def is_closing(self) -> bool:
+        return self.is_closed
 
     def pause_reading(self) -> None:
         self.can_read.clear()

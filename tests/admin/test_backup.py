@@ -53,6 +53,7 @@ def with_file(client: Client, number: int) -> dict[str, Any]:
 # --- backups ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive = tmp_path / "backup.tar"

@@ -9,7 +9,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.support.process import Running, gleanery
+from tests.support.process import Running, gleanery, gleanery_here
+
+pytestmark = pytest.mark.thorough
 
 
 def pasted(line: str, token: str) -> httpx2.Response:
@@ -59,11 +61,11 @@ def test_nothing_is_kept(tmp_path: Path, number: int) -> None:
 
 def test_a_folder_with_other_data_is_left_alone(tmp_path: Path) -> None:
     data = ["--data", str(tmp_path)]
-    gleanery("token", "create", "--organization", "real", *data)
+    gleanery_here("token", "create", "--organization", "real", *data)
     ended = gleanery("demo", "--port", "0", *data)
     assert ended.returncode == 2
     assert "not a complete sample" in ended.stderr
-    assert "Harvest" not in gleanery("token", "list", *data).stdout
+    assert "Harvest" not in gleanery_here("token", "list", *data).stdout
 
 
 def test_a_kept_sample_is_not_made_twice(tmp_path: Path) -> None:

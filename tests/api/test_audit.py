@@ -222,6 +222,7 @@ def nobody_can_write(settings: Settings) -> Iterator[None]:
         try:
             yield
         finally:
+            runner.run(holder.execute("ROLLBACK"))  # returns when the lock is released
             runner.run(holder.close())
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gleanery.storage.notifications import Subscription
+from tests.support.calls import note_calls
 from tests.support.outputs import follow_changes, output, read_changes, stored_outputs
 from tests.support.raw_http import connect, request_head
 from tests.support.service import DAY, Client, Clock, Service
@@ -141,21 +142,12 @@ def patient(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iter
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[Subscription]:
-    """The long polls of this process that have begun to wait."""
-    begun, wait = list[Subscription](), Subscription.wait
-
-    async def noted(subscription: Subscription, seconds: float) -> bool:
-        begun.append(subscription)
-        return await wait(subscription, seconds)
-
-    monkeypatch.setattr(Subscription, "wait", noted)
-    return begun
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The waits of long polls that have begun."""
+    return note_calls(monkeypatch, Subscription, "wait")
 
 
-def test_a_long_poll_answers_when_something_happens(
-    patient: Service, waits: list[Subscription]
-) -> None:
+def test_a_long_poll_answers_when_something_happens(patient: Service, waits: list[Any]) -> None:
     with patient.client() as client, ThreadPoolExecutor() as pool:
         client.store("group", output(1))
         cursor = read_changes(client)["cursor"]
@@ -176,9 +168,7 @@ def test_a_long_poll_ends_after_its_time(client: Client) -> None:
     assert time.monotonic() - started >= 1
 
 
-def test_a_long_poll_ends_when_the_service_stops(
-    patient: Service, waits: list[Subscription]
-) -> None:
+def test_a_long_poll_ends_when_the_service_stops(patient: Service, waits: list[Any]) -> None:
     """Else it would delay the stop for the minute that it asked for."""
     with patient.client() as client, ThreadPoolExecutor() as pool:
         client.store("group", output(1))
@@ -189,9 +179,7 @@ def test_a_long_poll_ends_when_the_service_stops(
         assert poll.result() == {"cursor": cursor, "changes": []}
 
 
-def test_a_long_poll_ends_when_its_client_disconnects(
-    patient: Service, waits: list[Subscription]
-) -> None:
+def test_a_long_poll_ends_when_its_client_disconnects(patient: Service, waits: list[Any]) -> None:
     """Else it would keep its connection for the minute that it asked for."""
 
     def count(client: Client) -> list[str]:

@@ -99,6 +99,7 @@ def test_the_reference_in_the_docs_is_the_table() -> None:
     assert written == reference.markdown(openapi.document(OPERATIONS, Settings()))
 
 
+@pytest.mark.thorough
 def test_the_contract_holds_under_schemathesis(
     service: Service, engine: str, tmp_path: Path
 ) -> None:

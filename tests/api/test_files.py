@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -422,6 +421,7 @@ def test_a_page_whose_next_output_has_the_first_file(scraper: Client) -> None:
 # --- when the store fails -----------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("blob_store", ["s3"], indirect=True, scope="session")
 def test_a_store_that_fails_for_a_while(scraper: Client, bucket: Bucket) -> None:
     bucket.failing = 3
@@ -470,7 +470,7 @@ def test_links_that_nobody_can_sign(unsure: Service, credentials: Credentials) -
         pages = [f"/v1/outputs/group?cursor={n}" for n in (1, 2, 3)]
         assert [client.get(page).status_code for page in pages] == [200] * 3
         credentials.are_known = False
-        time.sleep(0.2)  # for so long those of before are taken without asking
+        wait_until(lambda: client.get(pages[0]).status_code == 503)  # the old ones are used first
         assert [client.get(page).status_code for page in pages] == [503] * 3
         credentials.are_known = True
         assert client.get(pages[0]).status_code == 200
@@ -523,6 +523,7 @@ def test_a_file_that_no_output_names_is_collected(
 # --- size and names -----------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @PROC
 def test_memory_stays_flat_whatever_the_size(
     blob_store: str, bucket_or_none: Bucket | None, request: pytest.FixtureRequest, tmp_path: Path
@@ -531,6 +532,7 @@ def test_memory_stays_flat_whatever_the_size(
     assert memory_growth(settings, blob_store, bucket_or_none, mebibytes=100) < 60 * 2**20
 
 
+@pytest.mark.thorough
 def test_nothing_that_a_client_sends_becomes_a_path(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

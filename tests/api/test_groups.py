@@ -188,6 +188,7 @@ def deep(levels: int) -> dict[str, Any]:
     return inner
 
 
+@pytest.mark.thorough
 def test_a_schema_that_costs_too_much_harms_nobody(client: Client, service: Service) -> None:
     """Each level of such data is looked at twice as often as the one above."""
     twice = {"properties": {"next": {"$ref": "#"}}, "required": ["next"]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import socket
 import threading
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from tests.support.outputs import follow_changes, stored_outputs
 from tests.support.process import join_readers_after_writers, served
 from tests.support.service import Client
 from tests.support.settings import fresh_settings
+
+pytestmark = pytest.mark.thorough
 
 WRITERS, READERS, REQUESTS = 8, 4, 15
 
@@ -112,26 +114,12 @@ def test_a_long_poll_hears_of_a_commit_in_another_process(workers: tuple[str, st
     url, token = workers
     client = Client(url, token)
     client.store("group", {"job_id": "j", "source_url": "first", "data": {}})
-    delays = []
     for number in range(5):  # each on new connections, so that most pairs meet both workers
         cursor = client.get("/v1/changes/group").json()["cursor"]
-        heard: list[tuple[float, Any]] = []
-
-        def wait(cursor: int = cursor, heard: list[Any] = heard) -> None:
-            with Client(url, token) as waiting:
-                answer = waiting.get(f"/v1/changes/group?wait=30&cursor={cursor}").json()
-                heard.append((time.monotonic(), answer))
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        time.sleep(0.3)
-        with Client(url, token) as writer:
-            writer.store("group", {"job_id": "j", "source_url": str(number), "data": {}})
-            committed = time.monotonic()
-        thread.join(31)
-        assert [change["output"]["source_url"] for change in heard[0][1]["changes"]] == [
-            str(number)
-        ]
-        delays.append(heard[0][0] - committed)
-    print("milliseconds from commit to answer:", [round(delay * 1000) for delay in delays])
-    assert max(delays) < 10  # the promise is 200 ms; a slow machine decides no test
+        with Client(url, token) as waiting, ThreadPoolExecutor() as pool:
+            path = f"/v1/changes/group?wait=60&cursor={cursor}"
+            poll = pool.submit(waiting.get, path)
+            with Client(url, token) as writer:
+                writer.store("group", {"job_id": "j", "source_url": str(number), "data": {}})
+            changes = poll.result().json()["changes"]  # empty if it heard nothing in time
+        assert [change["output"]["source_url"] for change in changes] == [str(number)]

@@ -18,6 +18,8 @@ from tests.support.process import join_readers_after_writers
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
 
+pytestmark = pytest.mark.thorough
+
 WRITERS = 6
 REQUESTS = 40
 READERS = 2

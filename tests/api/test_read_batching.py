@@ -14,10 +14,12 @@ import apsw
 import pytest
 
 from tests.support.outputs import output
-from tests.support.process import Served, database_options, new_token, served, stopped
+from tests.support.process import Served, database_options, new_token, served, suspended
 from tests.support.raw_http import open_connections
 from tests.support.service import Client
 from tests.support.settings import fresh_settings
+
+pytestmark = pytest.mark.thorough
 
 OUTPUTS = 30
 
@@ -72,7 +74,7 @@ def test_each_client_gets_its_own_page(clients: tuple[Served, Sequence[Client]])
     with open_connections(service.url, len(requests) + 1) as (gone, *held):
         alone = [asked(connection, one) for connection, one in zip(held, requests, strict=True)]
         asked(gone, requests[0])
-        with stopped(service):
+        with suspended(service):
             gone.sendall(requests[0])
             gone.close()
             for connection, request in zip(held, requests, strict=True):
@@ -92,13 +94,13 @@ def test_a_database_that_fails_keeps_nobody_waiting(
     database = apsw.Connection(str(file))
     with open_connections(service.url, len(requests)) as held:
         well = [asked(connection, one) for connection, one in zip(held, requests, strict=True)]
-        with stopped(service):
+        with suspended(service):
             database.execute("ALTER TABLE outputs RENAME TO elsewhere")
             for connection, request in zip(held, requests, strict=True):
                 connection.sendall(request)
         assert [answer(connection)[0] for connection in held] == [500] * len(requests)
         database.execute("ALTER TABLE elsewhere RENAME TO outputs")
-        with stopped(service):
+        with suspended(service):
             for connection, request in zip(held, requests, strict=True):
                 connection.sendall(request)
         assert [answer(connection) for connection in held] == well
@@ -117,7 +119,7 @@ def test_a_disk_that_fails_keeps_nobody_waiting(
             asked_for = page(client, "limit=2&cursor=1")
         with open_connections(service.url, many) as held:
             assert [asked(connection, asked_for)[0] for connection in held] == [200] * many
-            with stopped(service):
+            with suspended(service):
                 spoil(tmp_path / "gleanery.sqlite")
                 for connection in held:
                     connection.sendall(asked_for)

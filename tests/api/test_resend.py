@@ -176,6 +176,7 @@ good = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.thorough
 @settings(deadline=None)
 @given(st.lists(good | st.dictionaries(names, values) | values, max_size=3), st.booleans())
 def test_cut_or_whole_a_batch_says_the_same(batch: list[Any], is_ascii: bool) -> None:

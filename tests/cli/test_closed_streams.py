@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from tests.support.process import SECONDS, environment, free_port, gleanery_here
+from tests.support.process import environment, free_port, gleanery_here, is_ready
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
+
+pytestmark = pytest.mark.thorough
 
 SCRIPT = """
 import asyncio, sys
@@ -31,17 +33,6 @@ asyncio.run(work())
 
 def start(*arguments: str, **streams: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, *arguments], env=environment(), **streams)
-
-
-def wait_until_ready(url: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        try:
-            if httpx2.get(f"{url}/readyz").status_code == 200:
-                return
-        except httpx2.TransportError:
-            time.sleep(0.05)
-    raise AssertionError("the service is not ready")
 
 
 def read_one_line_of(process: subprocess.Popen[bytes]) -> None:
@@ -65,7 +56,7 @@ def test_a_command_whose_output_is_cut_off_prints_no_traceback(
     assert process.stderr is not None
     process.stdout.close()  # before the first line
     assert process.stderr.read() == b""
-    assert process.wait(SECONDS) == 1
+    assert process.wait(TIMEOUT_SECONDS) == 1
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -77,11 +68,11 @@ def test_a_service_whose_log_is_cut_off_serves_and_stops(tmp_path: Path, workers
     )
     try:
         read_one_line_of(process)
-        wait_until_ready(f"http://127.0.0.1:{port}")
+        wait_until(lambda: is_ready(f"http://127.0.0.1:{port}"))
         for _ in range(3):
             assert httpx2.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS) == 0
+        assert process.wait(TIMEOUT_SECONDS) == 0
     finally:
         process.kill()
 
@@ -95,10 +86,10 @@ def test_a_service_starts_with_closed_streams(tmp_path: Path, descriptors: list[
         ["sh", "-c", command, sys.executable, str(tmp_path)], env=environment()
     )
     try:
-        wait_until_ready(f"http://127.0.0.1:{port}")
+        wait_until(lambda: is_ready(f"http://127.0.0.1:{port}"))
         assert httpx2.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS) == 0
+        assert process.wait(TIMEOUT_SECONDS) == 0
     finally:
         process.kill()
 
@@ -109,6 +100,6 @@ def test_a_script_that_leaves_a_database_open_ends(tmp_path: Path) -> None:
     )
     try:
         read_one_line_of(process)
-        assert process.wait(SECONDS) == 1
+        assert process.wait(TIMEOUT_SECONDS) == 1
     finally:
         process.kill()

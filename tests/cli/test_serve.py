@@ -15,15 +15,26 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.support.process import PROC, Running, environment, free_port, gleanery, write_certificate
+from tests.support.process import (
+    PROC,
+    Running,
+    environment,
+    free_port,
+    gleanery,
+    gleanery_here,
+    is_ready,
+    write_certificate,
+)
+from tests.support.raw_http import connect
 from tests.support.service import Client, Service
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 HERE = "http://127.0.0.1"
 
 
 def token_in(folder: Path) -> str:
     scopes = "session:read,session:write,outputs:read,outputs:write"
-    made = gleanery(
+    made = gleanery_here(
         "token", "create", "--organization", "a", "--scopes", scopes, "--data", str(folder)
     )
     assert made.returncode == 0, made.stderr
@@ -33,6 +44,7 @@ def token_in(folder: Path) -> str:
 # --- settings -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -106,6 +118,7 @@ def test_a_port_in_use_is_one_sentence_and_creates_nothing(tmp_path: Path) -> No
 # --- serving ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_tls_and_base_url(tmp_path: Path) -> None:
     cert, key = write_certificate(tmp_path)
     data, port = tmp_path / "data", free_port()
@@ -141,6 +154,7 @@ def test_behind_a_proxy_plain_http_is_allowed(tmp_path: Path) -> None:
         assert "https://data.example" in "".join(running.log)
 
 
+@pytest.mark.thorough
 def test_several_workers_serve_one_database_and_count_together(tmp_path: Path) -> None:
     port = free_port()
     with Running(
@@ -162,6 +176,7 @@ def test_several_workers_serve_one_database_and_count_together(tmp_path: Path) -
     assert serving[0]["workers"] == 2
 
 
+@pytest.mark.thorough
 @PROC
 def test_a_worker_that_is_held_up_for_seconds_is_not_replaced(tmp_path: Path) -> None:
     port = free_port()
@@ -171,12 +186,17 @@ def test_a_worker_that_is_held_up_for_seconds_is_not_replaced(tmp_path: Path) ->
         running.wait_ready(f"{HERE}:{port}")
         workers = running.workers()
         os.kill(workers[0], signal.SIGSTOP)  # as a machine does that has no time for it
-        time.sleep(7)
+        time.sleep(7)  # the supervisor of uvicorn gives a worker five seconds
         os.kill(workers[0], signal.SIGCONT)
-        time.sleep(1)
         assert running.workers() == workers
 
 
+def refuses_connections(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.thorough
 def test_what_is_in_flight_is_finished_on_sigterm(tmp_path: Path) -> None:
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
@@ -185,22 +205,22 @@ def test_what_is_in_flight_is_finished_on_sigterm(tmp_path: Path) -> None:
         head = (
             "POST /v1/cookies HTTP/1.1\r\nHost: x\r\n"
             f"Authorization: Bearer {token_in(tmp_path)}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            "Expect: 100-continue\r\n\r\n"
         )
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-            connection.sendall(head.encode() + body[:10])
-            time.sleep(0.3)
+        with connect(f"{HERE}:{port}") as connection:
+            connection.sendall(head.encode())
+            assert b" 100 Continue" in connection.recv(100)  # its handler has begun
             running.process.send_signal(signal.SIGTERM)
-            time.sleep(0.7)
-            with pytest.raises(OSError):  # noqa: PT011
-                socket.create_connection(("127.0.0.1", port), timeout=2)
-            connection.sendall(body[10:])
+            wait_until(lambda: refuses_connections(port))
+            connection.sendall(body)
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
         assert b" 200 " in answer.split(b"\r\n")[0]
         assert b'"created":1' in answer
-        assert running.process.wait(20) == 0
+        assert running.process.wait(TIMEOUT_SECONDS) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_who_interrupts_it_twice_ends_it_all_the_same(tmp_path: Path, workers: str) -> None:
     port = free_port()
@@ -210,7 +230,7 @@ def test_who_interrupts_it_twice_ends_it_all_the_same(tmp_path: Path, workers: s
         for _ in range(2):
             running.process.send_signal(signal.SIGINT)
             time.sleep(0.03)
-        running.process.wait(20)
+        running.process.wait(TIMEOUT_SECONDS)
 
 
 def test_a_closed_terminal_ends_it_in_order(tmp_path: Path) -> None:
@@ -313,15 +333,9 @@ def test_serve_without_options_works_where_it_stands(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            try:
-                assert httpx2.get(f"{HERE}:{port}/readyz").status_code == 200
-                break
-            except httpx2.TransportError:
-                time.sleep(0.05)
+        wait_until(lambda: is_ready(f"{HERE}:{port}"))
         assert (tmp_path / "gleanery-data" / "gleanery.sqlite").exists()
         assert (tmp_path / "gleanery-data").stat().st_mode & 0o777 == 0o700
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(TIMEOUT_SECONDS)

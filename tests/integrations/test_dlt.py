@@ -9,9 +9,11 @@ import pytest
 
 from gleanery.settings import Settings
 from tests.support.outputs import output
-from tests.support.process import gleanery
+from tests.support.process import gleanery_here
 from tests.support.service import Clock, Service
 from tests.support.waiting import wait_for_next_second
+
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ def test_dlt_finds_the_truth_after_a_restore(quiet_dlt: Any, tmp_path: Path) -> 
     with service.client(token) as client:
         client.store("group", *(output(number) for number in range(20)))
         assert pull(quiet_dlt, tmp_path, service, token) == 20
-        assert gleanery("backup", archive, "--with-key", *where).returncode == 0
+        assert gleanery_here("backup", archive, "--with-key", *where).returncode == 0
         wait_for_next_second()
         job = client.items("group")[0]["root_job_id"]
         client.post("/v1/reviews/group", json={"job_id": job, "status": "approved"})
@@ -107,7 +109,7 @@ def test_dlt_finds_the_truth_after_a_restore(quiet_dlt: Any, tmp_path: Path) -> 
         assert set(copied(tmp_path).values()) == {True}
     service.stop()
     settings.data.rename(tmp_path / "broken")
-    assert gleanery("restore", archive, *where).returncode == 0
+    assert gleanery_here("restore", archive, *where).returncode == 0
     service = Service(settings)
     with service.client(token) as client:
         truth = {item["id"]: item["is_approved"] for item in client.items("group", limit=1000)}

@@ -124,6 +124,7 @@ def wanted(
             yield canonical(requirement.name), frozenset(requirement.extras)
 
 
+@pytest.mark.thorough
 def test_what_an_install_brings_along_is_pinned_and_nothing_else() -> None:
     assert pins("constraints.txt").keys() == needed() - {"pip"}  # pip itself comes with Python
 
@@ -203,6 +204,7 @@ def look_up(url: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.thorough
 def test_every_pin_is_looked_up() -> None:
     with answering(Advisories()) as server:
         done = look_up(server.url)
@@ -211,6 +213,7 @@ def test_every_pin_is_looked_up() -> None:
     assert {pin for file in PIN_FILES for pin in pins(file).items()} <= server.asked
 
 
+@pytest.mark.thorough
 def test_a_known_vulnerability_fails_the_check() -> None:
     with answering(Advisories("hatchling")) as server:  # of the second file
         done = look_up(server.url)
@@ -218,11 +221,13 @@ def test_a_known_vulnerability_fails_the_check() -> None:
     assert "PYSEC-2026-1" in done.stdout
 
 
+@pytest.mark.thorough
 def test_a_service_that_breaks_off_fails_the_check() -> None:
     with answering(Advisories(then=500)) as server:
         assert look_up(server.url).returncode == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("status", [403, 404, 502, 203])
 def test_an_answer_that_is_not_the_services_audits_nothing(status: int) -> None:
     with answering(Advisories(status=status)) as server:
@@ -231,12 +236,14 @@ def test_an_answer_that_is_not_the_services_audits_nothing(status: int) -> None:
     assert len(server.asked) == 1
 
 
+@pytest.mark.thorough
 def test_without_the_service_nothing_is_audited_and_nothing_is_waited_for() -> None:
     url = f"http://127.0.0.1:{free_port()}/"
     assert_not_audited(look_up(url), url)
     assert_not_audited(look_up("http://advisories.invalid/"), "http://advisories.invalid/")
 
 
+@pytest.mark.thorough
 def test_a_service_that_does_not_answer_is_given_up_soon() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"

@@ -8,6 +8,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
 from typer import Context
 from typer.main import get_group
 
@@ -125,6 +126,7 @@ def codes(text: str) -> list[str]:
     return re.findall(r"`([^`]+)`", text)
 
 
+@pytest.mark.thorough
 def test_the_example_of_a_new_route_is_all_it_takes(tmp_path: Path) -> None:
     """Applied to a copy, the diff gives a route that is served, guarded and documented."""
     diff = (ROOT / "CONTRIBUTING.md").read_text().split("```diff\n")[1].split("```")[0]

@@ -22,7 +22,10 @@ _NOT_RUN = re.compile(
 )
 _SCRIPTS = {"docs/tutorial.md": "sync.py", "docs/how-to/hand-cookies-to-a-scraper.md": "cookies.py"}
 
-pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
+]
 
 
 class Example(NamedTuple):

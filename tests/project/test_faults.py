@@ -10,6 +10,8 @@ from faults import database_outage, disk_full, disks, failover, kill, power_loss
 from faults.environment import Environment, open_environment
 from faults.results import Result
 
+pytestmark = pytest.mark.thorough
+
 ENGINES = ("SQLite", "PostgreSQL")
 MOUNTS = pytest.mark.skipif(
     not disks.can_mount(), reason="takes root on Linux, loop devices and mkfs.ext4"

@@ -34,6 +34,7 @@ def bent(draw: st.DrawFn, seed: bytes) -> bytes:
     return seed[:start] + draw(st.binary(max_size=20)) + seed[stop:]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TARGETS)
 def test_nothing_comes_of_bytes_that_nobody_would_send(name: str) -> None:
     target = TARGETS[name]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.locks import LockHolder
 from tests.support.outputs import output
-from tests.support.process import Served, database_options, new_token, served, stopped
+from tests.support.process import Served, database_options, new_token, served, suspended
 from tests.support.raw_http import open_connections, read_until_close
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
@@ -52,19 +52,21 @@ def process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
         )
 
 
+@pytest.mark.thorough
 def test_one_request_is_begun_before_a_crowd_of_another_organization(process: Served) -> None:
     crowds_token, other_token = process.token.split()
     for token in (crowds_token, other_token):
         with Client(process.url, token) as client:
             client.store("group", output(0))
     with open_connections(process.url, MANY + 1) as (*crowd, one):
-        with stopped(process):
+        with suspended(process):
             for number, connection in enumerate(crowd, 1):
                 connection.sendall(storing(crowds_token, "group", number))
             one.sendall(storing(other_token, "group", 1))
         assert_soon(crowd, one)
 
 
+@pytest.mark.thorough
 def test_one_has_a_database_connection_before_a_crowd_of_another_organization(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

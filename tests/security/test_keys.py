@@ -20,7 +20,6 @@ from tests.support.databases import execute_sql
 from tests.support.outputs import output
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import (
-    SECONDS,
     Running,
     gleanery,
     gleanery_here,
@@ -33,7 +32,7 @@ from tests.support.process import (
 )
 from tests.support.service import NO_TLS, Client, new_secret_key
 from tests.support.session_state import numbered_cookies, numbered_entries
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 KINDS = ("/v1/cookies", "/v1/local-storage")
 STEP = ("gleanery.storage.maintenance.key_rotation", "_reencrypt")  # encrypts 500 values
@@ -133,6 +132,7 @@ def everything_opens(client: Client, count: int) -> None:
 # --- rotation -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_key_file_is_changed_under_load_without_an_error(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path / "data")], tmp_path / "data" / "secret.key"
     # The sweep tells each worker that links are to be signed with another key.
@@ -157,6 +157,7 @@ def test_the_key_file_is_changed_under_load_without_an_error(tmp_path: Path) -> 
         everything_opens(client, 1000)
 
 
+@pytest.mark.thorough
 def test_nodes_with_both_keys_change_under_load_without_an_error(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -202,6 +203,7 @@ def reencrypted(data: Path) -> int:
         return int(connection.execute(f"SELECT {counts}", (first,)).get)
 
 
+@pytest.mark.thorough
 def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "data" / "secret.key"
     where = ["--data", str(data)]
@@ -244,12 +246,13 @@ def test_a_change_that_is_killed_while_it_writes_the_file_goes_on(tmp_path: Path
     assert list(listed(where).values()) == [(20, "available, active")]
 
 
+@pytest.mark.thorough
 def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path / "data")], tmp_path / "data" / "secret.key"
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 3000)
         rotations = [Running("keys", "rotate", *where) for _ in range(3)]
-        assert [rotation.process.wait(SECONDS) for rotation in rotations] == [0, 0, 0]
+        assert [rotation.process.wait(TIMEOUT_SECONDS) for rotation in rotations] == [0, 0, 0]
         for rotation in rotations:
             rotation.stop()
         everything_opens(client, 3000)

@@ -22,7 +22,7 @@ from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import open_engine
 from gleanery.values import timestamps
 from tests.support.postgres_server import PostgresServer
-from tests.support.process import Running, free_port, gleanery
+from tests.support.process import Running, free_port, gleanery_here
 from tests.support.service import SECRET_KEY, Client, Service
 from tests.support.settings import fresh_settings
 
@@ -205,6 +205,7 @@ def test_a_damaged_key_file_is_one_clear_sentence(tmp_path: Path, text: bytes) -
         KeyFile(path).read()
 
 
+@pytest.mark.thorough
 def test_the_log_holds_no_value_and_no_token(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -219,7 +220,7 @@ def test_the_log_holds_no_value_and_no_token(
             url = f"http://127.0.0.1:{port}"
             running.wait_ready(url)
             name = f"log {form}"
-            token = gleanery("token", "create", "--organization", name, *where).stdout.strip()
+            token = gleanery_here("token", "create", "--organization", name, *where).stdout.strip()
             with Client(url, token) as client:
                 store_secrets(client)
                 client.get("/v1/cookies")

@@ -23,7 +23,7 @@ from tests.support.process import (
     PROC,
     Running,
     database_options,
-    gleanery,
+    gleanery_here,
     run_successfully,
     served,
 )
@@ -162,7 +162,7 @@ _organizations = itertools.count(1)
 
 def test_create_use_list_revoke(service: Service) -> None:
     name = f"Command & Line {os.getpid()}-{next(_organizations)}"
-    made = gleanery("token", "create", "--organization", name, *where(service))
+    made = gleanery_here("token", "create", "--organization", name, *where(service))
     assert made.returncode == 0, made.stderr
     token = made.stdout.removesuffix("\n")
     assert tokens.is_well_formed(token)
@@ -170,17 +170,17 @@ def test_create_use_list_revoke(service: Service) -> None:
         assert client.get("/v1/cookies").status_code == 200
         assert client.post("/v1/outputs/group", json=[]).status_code == 403
 
-        listed = gleanery("token", "list", *where(service))
+        listed = gleanery_here("token", "list", *where(service))
         [line] = [line for line in listed.stdout.splitlines() if name in line]
         assert "session:read,session:write" in line.replace(", ", ",") or "session:read" in line
         assert "valid" in line
         assert token not in listed.stdout
 
         number = line.split()[0]
-        assert gleanery("token", "revoke", number, *where(service)).returncode == 0
+        assert gleanery_here("token", "revoke", number, *where(service)).returncode == 0
         wait_until(lambda: client.get("/v1/cookies").status_code != 200)
         assert client.get("/v1/cookies").status_code == 401
-    listed = gleanery("token", "list", *where(service))
+    listed = gleanery_here("token", "list", *where(service))
     [line] = [line for line in listed.stdout.splitlines() if name in line]
     assert "revoked" in line
 
@@ -203,6 +203,7 @@ def clients_of_each_worker(running: Running, url: str, token: str) -> dict[str, 
     return clients
 
 
+@pytest.mark.thorough
 @PROC
 def test_a_revocation_holds_on_every_worker(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -246,26 +247,26 @@ def test_a_token_without_a_choice_has_the_scopes_of_the_six_operations() -> None
 def test_a_wrong_command_is_one_clear_sentence(
     service: Service, arguments: list[str], sentence: str
 ) -> None:
-    ended = gleanery("token", *arguments, *where(service))
+    ended = gleanery_here("token", *arguments, *where(service))
     assert ended.returncode == 2
     assert sentence in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
 def test_names_are_printed_as_they_are(service: Service) -> None:
-    gleanery("token", "create", "--organization", "[/foo] [bold]x", *where(service))
-    assert "[/foo] [bold]x" in gleanery("token", "list", *where(service)).stdout
+    gleanery_here("token", "create", "--organization", "[/foo] [bold]x", *where(service))
+    assert "[/foo] [bold]x" in gleanery_here("token", "list", *where(service)).stdout
 
 
 def test_only_creating_makes_a_database(tmp_path: Path) -> None:
     """A wrong folder must not look like a service without tokens."""
     data = ["--data", str(tmp_path / "new")]
     for command in (["list"], ["revoke", "1"]):
-        ended = gleanery("token", *command, *data)
+        ended = gleanery_here("token", *command, *data)
         assert ended.returncode == 2
         assert f"There is no database in {tmp_path / 'new'}" in ended.stderr
     assert not (tmp_path / "new").exists()
-    made = gleanery("token", "create", "--organization", "a", *data)
+    made = gleanery_here("token", "create", "--organization", "a", *data)
     assert tokens.is_well_formed(made.stdout.strip())
     assert f"Created a new database in {tmp_path / 'new'}" in made.stderr
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
@@ -278,6 +279,6 @@ def test_options_are_environment_variables_too(service: Service) -> None:
         False: ("GLEANERY_DATABASE", str(service.settings.database)),
     }[service.settings.database is None]
     variables = {name: value, "GLEANERY_ORGANIZATION": "from the environment"}
-    made = gleanery("token", "create", GLEANERY_SECRET_KEY=SECRET_KEY, **variables)
+    made = gleanery_here("token", "create", GLEANERY_SECRET_KEY=SECRET_KEY, **variables)
     with service.client(made.stdout.strip()) as client:
         assert client.get("/v1/cookies").status_code == 200

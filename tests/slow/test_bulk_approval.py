@@ -17,7 +17,7 @@ from tests.support.process import served
 from tests.support.service import Client
 from tests.support.settings import fresh_settings
 
-OUTPUTS = int(os.environ.get("GLEANERY_LONG_OUTPUTS", "1000000"))
+OUTPUTS = int(os.environ.get("GLEANERY_SLOW_OUTPUTS", "1000000"))
 
 
 def lines() -> Iterator[bytes]:

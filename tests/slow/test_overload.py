@@ -22,7 +22,7 @@ from tests.support.process import Served, database_options, new_token, served
 from tests.support.service import Client
 from tests.support.settings import fresh_settings
 
-SECONDS = float(os.environ.get("GLEANERY_LONG_SECONDS", "5"))
+SECONDS = float(os.environ.get("GLEANERY_SLOW_SECONDS", "5"))
 ROUNDS = 7
 TOKENS = 8
 PAGE = "/v1/outputs/group?limit=50"

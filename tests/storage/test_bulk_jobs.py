@@ -33,6 +33,7 @@ def job(client: Client) -> dict[str, Any] | None:
     return next((one for one in group["jobs"] if one["job_id"] == "job"), None)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["approve", "delete"])
 def test_what_a_crash_interrupts_goes_on_after_the_restart(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, kind: str
@@ -141,6 +142,7 @@ def test_a_rejection_reaches_what_moves_meanwhile(client: Client, service: Servi
     assert [item["is_approved"] for item in client.items("group")] == [False, False]
 
 
+@pytest.mark.thorough
 def test_a_removal_counts_what_others_have_helped_to_remove(swept: Client) -> None:
     """The sweep goes on with every bulk_job that it meets, one that a request is at too."""
     swept.store("group", *(output(n) for n in range(10_000)))

@@ -23,6 +23,8 @@ from hypothesis.stateful import (
 from tests.support.service import Client, Clock, Service
 from tests.support.settings import fresh_settings
 
+pytestmark = pytest.mark.thorough
+
 JOBS, KEYS, VALUES = st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 2)
 DAY = 86_400
 EVER = 1_000_000  # what guards the audit log goes by the real clock, which stands still beside ours

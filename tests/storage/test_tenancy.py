@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import logging
-import pkgutil
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 import asyncpg
 import pytest
 
-from gleanery import storage
 from gleanery.errors import SettingsError
 from gleanery.serve import prepare
 from gleanery.settings import Settings
@@ -26,11 +22,11 @@ from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import open_engine
 from gleanery.storage.files import records as file_records
 from gleanery.storage.groups import catalog
-from gleanery.storage.outputs import pages
 from gleanery.storage.sessions import cookies
 from gleanery.storage.sessions.kinds import RecordKind
 from tests.support.postgres_server import PostgresServer
 from tests.support.service import SECRET_KEY, Client, Service
+from tests.support.statements import statements, storage_modules
 from tests.support.tenants import Names, create_one_of_everything
 
 T = TypeVar("T")
@@ -71,37 +67,6 @@ WORKS_FOR_ALL_TENANTS = {
 }
 
 
-def modules() -> Iterator[tuple[str, ModuleType]]:
-    """Every module of the storage package, by its name inside the package."""
-    for module in pkgutil.walk_packages(storage.__path__, "gleanery.storage."):
-        yield module.name.removeprefix("gleanery.storage."), importlib.import_module(module.name)
-
-
-def statements() -> dict[str, str]:
-    """Every statement in the storage package, and each form of a page's statement."""
-    found = {
-        f"pages {filters}": pages._statement(filters) for filters in ((), ("job_id", "url_hash"))
-    }
-    for module_name, module in modules():
-        if module_name in ("postgres.row_security", "migrations"):
-            continue
-        for name, value in vars(module).items():
-            for part, text in _parts(value).items():
-                if isinstance(text, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", text):
-                    found[f"{module_name}.{name}{part}"] = text
-    return found
-
-
-def _parts(value: Any) -> dict[str, Any]:
-    if isinstance(value, RecordKind):
-        return value.statements._asdict()
-    if isinstance(value, dict):
-        return {f"[{key}]": text for key, text in value.items()}
-    if isinstance(value, tuple):
-        return {f"[{number}]": text for number, text in enumerate(value)}
-    return {"": value}
-
-
 def is_refused(sql: str, whose: int = tenancy.ANY_TENANT) -> bool:
     try:
         tenancy.check(sql, whose)
@@ -116,7 +81,7 @@ def test_every_statement_names_the_organization_but_these() -> None:
 
 def test_only_the_sweep_works_for_everyone() -> None:
     calls = {}
-    for name, module in modules():
+    for name, module in storage_modules():
         text = inspect.getsource(module)
         if not name.endswith("database") and "for_all_tenants(" in text:
             calls[name] = text.count("for_all_tenants(")

@@ -8,6 +8,7 @@ import threading
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import open_engine
 from tests.support.service import Service
+from tests.support.waiting import TIMEOUT_SECONDS
 
 GROUP_LOCK = "UPDATE groups SET name = name WHERE name = 'group'"
 
@@ -28,11 +29,11 @@ class LockHolder:
     async def _wait(self, transaction: Transaction) -> None:
         await transaction.fetch(self._lock)
         self._held.set()
-        self._released.wait(60)  # blocks the thread on purpose: it has no other work
+        self._released.wait(TIMEOUT_SECONDS)  # blocks the thread on purpose: it has no other work
 
     def __enter__(self) -> LockHolder:
         self._thread.start()
-        assert self._held.wait(60)
+        assert self._held.wait(TIMEOUT_SECONDS)
         return self
 
     def release(self) -> None:

@@ -24,9 +24,8 @@ from gleanery.cli import main
 from gleanery.security.tokens import SCOPES
 from gleanery.settings import Settings
 from tests.support.service import NO_TLS, SECRET_KEY, Service
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
-SECONDS = 120  # no busy machine takes so long
 PROC = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into Linux's /proc")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where tests run in parallel:
@@ -45,7 +44,7 @@ def gleanery(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
         [sys.executable, "-m", "gleanery", *arguments],
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=TIMEOUT_SECONDS,
         env=environment(**variables),
         check=False,
     )
@@ -127,6 +126,14 @@ def kill_before_rename(renames: int, *arguments: str) -> None:
     kill_before_call(("pathlib", "Path.replace"), renames, *arguments)
 
 
+def is_ready(url: str, verify: object = NO_TLS) -> bool:
+    """Asks the service, which may not listen yet."""
+    try:
+        return httpx2.get(f"{url}/readyz", verify=verify).status_code == 200  # type: ignore[arg-type]
+    except httpx2.TransportError:
+        return False
+
+
 class Running:
     """The command while it runs; what it prints is collected."""
 
@@ -158,17 +165,11 @@ class Running:
         def holds_or_ended() -> bool:
             return bool(condition()) or self.process.poll() is not None
 
-        wait_until(holds_or_ended, SECONDS)
+        wait_until(holds_or_ended, TIMEOUT_SECONDS)
         assert condition(), "".join(self.out + self.log)
 
     def wait_ready(self, url: str, verify: object = NO_TLS) -> None:
-        def ready() -> bool:
-            try:
-                return httpx2.get(f"{url}/readyz", verify=verify).status_code == 200  # type: ignore[arg-type]
-            except httpx2.TransportError:
-                return False
-
-        self.wait_for(ready)
+        self.wait_for(lambda: is_ready(url, verify))
 
     def workers(self) -> list[int]:
         """The processes that answer, where there are several."""
@@ -183,7 +184,7 @@ class Running:
     def stop(self, with_signal: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(with_signal)
-        status = self.process.wait(SECONDS)
+        status = self.process.wait(TIMEOUT_SECONDS)
         for reader in self._readers:
             reader.join()
         return status
@@ -262,9 +263,11 @@ def serving_thread(where: list[str], **variables: str) -> Iterator[str]:
 
 
 @contextmanager
-def stopped(service: Served) -> Iterator[None]:
-    """All that it is sent meanwhile, it finds at once when it goes on."""
-    service.running.process.send_signal(signal.SIGSTOP)
+def suspended(service: Served) -> Iterator[None]:
+    """Suspends the process. It finds all that is sent meanwhile at once when it goes on."""
+    process = service.running.process
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)  # returns when it is suspended
     try:
         yield
     finally:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tests.support.service import Client
-
-SECONDS = 60
+from tests.support.waiting import TIMEOUT_SECONDS
 
 
 class RawResponse(NamedTuple):
@@ -21,7 +20,7 @@ class RawResponse(NamedTuple):
 
 def connect(url: str) -> socket.socket:
     parts = urlsplit(url)
-    return socket.create_connection((parts.hostname, parts.port or 80), timeout=SECONDS)
+    return socket.create_connection((parts.hostname, parts.port or 80), timeout=TIMEOUT_SECONDS)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from gleanery.storage import organizations
 from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import retention
 from gleanery.values import timestamps
+from tests.support.waiting import TIMEOUT_SECONDS
 
 EVERY_SCOPE = frozenset(tokens.SCOPES)
 SECRET_KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -63,7 +64,7 @@ class Client(httpx2.Client):
     def __init__(self, url: str, token: str | None, **options: Any) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         options.setdefault("verify", NO_TLS)
-        super().__init__(base_url=url, headers=headers, timeout=60, **options)
+        super().__init__(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS, **options)
         self.token = token
 
     def store(self, group: str, *outputs: dict[str, Any]) -> dict[str, Any]:

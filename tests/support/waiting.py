@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+TIMEOUT_SECONDS = 120  # no busy machine takes so long
 _PAUSE_SECONDS = 0.02
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = TIMEOUT_SECONDS) -> None:
     """Returns when the condition holds, and fails after the given time."""
     deadline = time.monotonic() + seconds
     while not condition():

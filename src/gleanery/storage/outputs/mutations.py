@@ -13,7 +13,7 @@ from gleanery.storage.group_lock import Clock, LockedGroup, lock
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
 
 _JOB_RANGE = """
-SELECT identity, seq, last_scraped_at, approved FROM outputs
+SELECT identity, seq, last_scraped_at, approved FROM outputs /* INDEXED BY outputs_by_job */
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
 ORDER BY seq LIMIT $6
 """
@@ -22,8 +22,9 @@ SELECT identity, seq, last_scraped_at, approved FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
 ORDER BY seq LIMIT $5
 """
+# The plus sign keeps planners from reading the whole group to find one identity in it.
 _DELETE = """
-DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND group_id = $3
+DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
 RETURNING identity, id, job_id, approved, country, file_ids
 """
 _INSERT_TOMBSTONE = """

@@ -7,12 +7,18 @@ from functools import lru_cache
 
 from gleanery.models.requests import OutputQuery
 from gleanery.storage import group_lock
-from gleanery.storage.database import Database, Page
+from gleanery.storage.database import Database, Page, PageRead
 from gleanery.storage.outputs.hashes import url_hash
 from gleanery.values import countries
 
 _GROUP_ID = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"
 _IN_GROUP = f"outputs.organization_id = $1 AND outputs.group_id = {_GROUP_ID}"
+_INDEXES = {
+    "job_id": "outputs_by_job",
+    "url_hash": "outputs_by_url",
+    "country": "outputs_by_country",
+    "region": "outputs_by_region",
+}
 _FILTER_VALUES = {
     "job_id": f"""(SELECT id FROM jobs
         WHERE organization_id = $1 AND group_id = {_GROUP_ID} AND name = ${{}})""",
@@ -24,16 +30,22 @@ _FILTER_VALUES = {
 
 async def read_page(database: Database, group: str, query: OutputQuery, cursor: int) -> Page:
     """Reads the outputs after the cursor, oldest change first, in one statement: one snapshot."""
+    read = page_read(database.organization_id, group, query, cursor)
+    page = await database.read_page(read.search, read.limit, read.values)
+    if not page.items:
+        await group_lock.require_group(database, group)
+    return page
+
+
+def page_read(organization_id: int, group: str, query: OutputQuery, cursor: int) -> PageRead:
+    """Describes the read of the outputs after the cursor. The group may not exist."""
     statement, values = _filter(query.job_id, query.url, query.country, query.region)
     after = cursor
     if query.created_after is not None:  # a sequence number is a timestamp in microseconds
         after = max(after, query.created_after - 1)
-    page = await database.read_page(
-        statement, query.limit, (database.organization_id, group, after, *values)
+    return PageRead(
+        organization_id, statement, query.limit, (organization_id, group, after, *values)
     )
-    if not page.items:
-        await group_lock.require_group(database, group)
-    return page
 
 
 @lru_cache(maxsize=64)  # of values of any length
@@ -54,17 +66,22 @@ def _filter(
 @lru_cache(maxsize=64)
 def _statement(columns: tuple[str, ...]) -> str:
     """Returns the statement that finds a page; each filter uses the index of its column."""
-    conditions = [
-        f"{column} = {_FILTER_VALUES[column].format(number)}"
+    rows = [
+        f"{_indexed(_INDEXES[column])} AND {column} = {_FILTER_VALUES[column].format(number)}"
         for number, column in enumerate(columns, 4)
     ]
-    if len(conditions) > 1:
-        return intersect_indexes(conditions)
-    where = " AND ".join((_IN_GROUP, *conditions))
-    return f"SELECT seq, item FROM outputs WHERE {where} AND seq > $3 ORDER BY seq"
+    if len(rows) > 1:
+        return intersect_indexes(rows)
+    [found] = rows or [_indexed("outputs_in_order")]
+    return f"SELECT seq, item FROM {found} AND seq > $3 ORDER BY seq"
 
 
-def intersect_indexes(conditions: Sequence[str]) -> str:
+def _indexed(index: str) -> str:
+    """Returns the rows of the group. SQLite must use the index; PostgreSQL reads a comment."""
+    return f"outputs /* INDEXED BY {index} */ WHERE {_IN_GROUP}"
+
+
+def intersect_indexes(rows: Sequence[str]) -> str:
     """Returns a skip-scan join: it finds the rows that meet several conditions, each by its index.
 
     A step takes the next sequence number of the first index (``low``). From there it seeks the next
@@ -72,22 +89,21 @@ def intersect_indexes(conditions: Sequence[str]) -> str:
     condition. If not, the next step skips to ``high``. There are at most as many steps as the
     rarest condition has rows. The item is a subquery, because a planner could reverse a join.
     """
-    low = _seek(conditions[0], ">", "{}")
+    low = _seek(rows[0], ">", "{}")
     high = low
-    for condition in conditions[1:]:
-        high = _seek(condition, ">=", high)
+    for more in rows[1:]:
+        high = _seek(more, ">=", high)
     after = "CASE WHEN low = high THEN low ELSE high - 1 END"
     return f"""
 WITH RECURSIVE skip_scan (low, high) AS (
     SELECT {low.format("$3")}, {high.format("$3")}
     UNION ALL
     SELECT {low.format(after)}, {high.format(after)} FROM skip_scan WHERE high IS NOT NULL)
-SELECT low AS seq, (SELECT item FROM outputs WHERE {_IN_GROUP} AND seq = low) AS item
+SELECT low AS seq, (SELECT item FROM {_indexed("outputs_in_order")} AND seq = low) AS item
 FROM skip_scan WHERE low = high
 """
 
 
-def _seek(condition: str, comparison: str, seq: str) -> str:
+def _seek(rows: str, comparison: str, seq: str) -> str:
     """Returns the subquery for the next sequence number of an index."""
-    return f"""(SELECT seq FROM outputs WHERE {_IN_GROUP} AND {condition}
-        AND seq {comparison} {seq} ORDER BY seq LIMIT 1)"""
+    return f"(SELECT seq FROM {rows} AND seq {comparison} {seq} ORDER BY seq LIMIT 1)"

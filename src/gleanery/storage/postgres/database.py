@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
@@ -45,7 +45,7 @@ class PostgresDatabase:
     """An ``Engine`` on a PostgreSQL server."""
 
     engine = "postgres"
-    synchronous_reads = False
+    page_reader = None
     organization_id = NO_TENANT
 
     def __init__(self, url: str, pool_size: int) -> None:
@@ -116,9 +116,6 @@ class PostgresDatabase:
 
     def for_all_tenants(self) -> Database:
         return _PostgresHandle(self, ALL_TENANTS)
-
-    def batch_reads(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return await self.read_for(NO_TENANT, sql, values)

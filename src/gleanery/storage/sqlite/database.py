@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -16,9 +16,16 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 
 from gleanery.errors import SettingsError, Unavailable
-from gleanery.scheduling.deferred_reads import DeferredRead
 from gleanery.storage import migrations, tenancy
-from gleanery.storage.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
+from gleanery.storage.database import (
+    BETWEEN_ITEMS,
+    Database,
+    Page,
+    PageRead,
+    PageReader,
+    Row,
+    Transaction,
+)
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.sqlite.change_poller import ChangePoller
 from gleanery.storage.sqlite.connections import (
@@ -32,14 +39,11 @@ from gleanery.storage.sqlite.writer import Writer, WriteRequest
 
 T = TypeVar("T")
 
-_SMALL_PAGE = 100  # items; to read a large one takes so long that nothing is gained by company
-
 
 class SqliteDatabase:
     """An ``Engine`` on one SQLite file."""
 
     engine = "sqlite"
-    synchronous_reads = True
     organization_id = tenancy.NO_TENANT
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +51,6 @@ class SqliteDatabase:
         self._writer: Writer | None = None
         self._folder_lock: int | None = None  # a file descriptor
         self._poller = ChangePoller()
-        self._readings: list[DeferredRead[Sequence[Row]]] | None = None
 
     async def open(self) -> None:
         try:
@@ -90,40 +93,37 @@ class SqliteDatabase:
     def for_all_tenants(self) -> Database:
         return _SqliteHandle(self, tenancy.ALL_TENANTS)
 
-    @contextmanager
-    def batch_reads(self) -> Iterator[None]:
-        read_auditor: list[DeferredRead[Sequence[Row]]] = []
-        self._readings = read_auditor
-        try:
-            yield
-        finally:
-            self._readings = None
-            try:
-                self._read_in_a_row(read_auditor)
-            finally:
-                for reading in read_auditor:
-                    reading.go_on()
+    @property
+    def page_reader(self) -> PageReader:
+        return self
 
-    def _read_in_a_row(self, read_auditor: Sequence[DeferredRead[Sequence[Row]]]) -> None:
-        """In one transaction: to lock the file and let it go takes a fifth of a small reading."""
-        if not read_auditor:
-            return
-        with suppress(apsw.Error):  # then each is read by itself, and told what is wrong
-            self._reader.execute("BEGIN")
-        for reading in read_auditor:
-            reading.do()
-        if self._reader.in_transaction:  # one that the disk fails is ended by SQLite
+    def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
+        """Reads in one transaction: locking the file takes a fifth of a small read."""
+        if len(reads) > 1:
+            with suppress(apsw.Error):  # then each read finds out by itself
+                self._reader.execute("BEGIN")
+        pages = [self._page_or_error(read) for read in reads]
+        if self._reader.in_transaction:  # SQLite ends it itself if the disk fails
             self._reader.execute("COMMIT")
+        return pages
 
-    def later(
-        self, organization_id: int, sql: str, values: Sequence[Any]
-    ) -> DeferredRead[Sequence[Row]] | None:
-        """A reading for the end of what is done together, if something is."""
-        if self._readings is None:
-            return None
-        later = DeferredRead(partial(self.read_for, organization_id, sql, values))
-        self._readings.append(later)
-        return later
+    def _page_or_error(self, read: PageRead) -> Page | Exception:
+        try:
+            return self.read_page_for(*read)
+        except Exception as error:
+            return error
+
+    def read_page_for(
+        self, organization_id: int, search: str, limit: int, values: Sequence[Any]
+    ) -> Page:
+        """SQLite joins the items: half the time of a row, an object and a call for each item."""
+        sql = joined_items(search, len(values) + 1)
+        rows = self.read_for(organization_id, sql, (*values, limit + 1, BETWEEN_ITEMS))
+        [(count, last, items)] = rows
+        if count <= limit:
+            return Page(items or b"", None)
+        without_the_last = memoryview(items)[: items.rindex(BETWEEN_ITEMS)]  # copies nothing
+        return Page(without_the_last, last - 1)
 
     async def schema_number(self) -> int:
         listed = await self.read("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'")
@@ -174,18 +174,7 @@ class _SqliteHandle(NamedTuple):
         return self.database.read_for(self.organization_id, sql, values)
 
     async def read_page(self, search: str, limit: int, values: Sequence[Any]) -> Page:
-        """Joined by SQLite: half the time of a row, an object and a call for each item."""
-        sql = joined_items(search, len(values) + 1)
-        asked = (*values, limit + 1, BETWEEN_ITEMS)
-        later = (
-            self.database.later(self.organization_id, sql, asked) if limit <= _SMALL_PAGE else None
-        )
-        rows = await later if later else self.database.read_for(self.organization_id, sql, asked)
-        [(count, last, items)] = rows
-        if count <= limit:
-            return Page(items or b"", None)
-        without_the_last = memoryview(items)[: items.rindex(BETWEEN_ITEMS)]  # copies nothing
-        return Page(without_the_last, last - 1)
+        return self.database.read_page_for(self.organization_id, search, limit, values)
 
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None

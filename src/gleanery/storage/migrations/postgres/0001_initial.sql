@@ -130,6 +130,14 @@ CREATE INDEX outputs_by_url     ON outputs (group_id, url_hash, seq);
 CREATE INDEX outputs_by_country ON outputs (group_id, country, seq) WHERE country IS NOT NULL;
 CREATE INDEX outputs_by_region  ON outputs (group_id, region, seq) WHERE region IS NOT NULL;
 
+-- Statistics must not say that a filter keeps most rows. With them the planner would read a group in
+-- order and test each row, even for a value that is rare. For n_distinct = -1 all values differ.
+ALTER TABLE outputs
+    ALTER COLUMN job_id   SET (n_distinct = -1),
+    ALTER COLUMN url_hash SET (n_distinct = -1),
+    ALTER COLUMN country  SET (n_distinct = -1),
+    ALTER COLUMN region   SET (n_distinct = -1);
+
 CREATE SEQUENCE output_ids AS BIGINT CACHE 1;
 
 CREATE TABLE reviews (
