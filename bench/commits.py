@@ -22,7 +22,8 @@ _DRIVER = "driver, one commit per row"
 _CONNECTIONS = 16
 _INSERT = """
 INSERT INTO cookies
-    (organization_id, identity, encrypted_value, updated_at, domain, host, name, path, secure, http_only)
+    (organization_id, identity, encrypted_value, updated_at, domain, host, name, path, secure,
+     http_only)
 VALUES (1, ?, ?, ?, 'a.com', 'a.com', ?, '', 0, 0)
 """
 _VALUE = "v" * 100

@@ -15,7 +15,7 @@ from gleanery.storage.notifications import Subscription
 
 T = TypeVar("T")
 Row = Sequence[Any]
-BETWEEN_ITEMS = b",\n"
+ITEM_SEPARATOR = b",\n"
 """Separates the items of a page. No item contains a line break, so a page can be split again."""
 
 
@@ -27,7 +27,7 @@ class Page(NamedTuple):
 
 
 class PageRead(NamedTuple):
-    """One page that is to be read in the name of a tenant."""
+    """The read of one page of a tenant."""
 
     organization_id: int
     search: str
@@ -37,7 +37,7 @@ class PageRead(NamedTuple):
 
 
 class PageReader(Protocol):
-    """Reads pages in plain calls: on an engine whose reads wait for nothing."""
+    """Reads pages in plain calls, on an engine whose reads never wait."""
 
     def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
         """Reads pages from one snapshot. The error of a read takes the place of its page."""
@@ -123,7 +123,7 @@ class Engine(Database, Protocol):
 
     @property
     def page_reader(self) -> PageReader | None:
-        """Reads pages without waiting; None on an engine that has to wait."""
+        """Reads pages without waiting; None for an engine whose reads wait."""
 
     async def open(self) -> None:
         """Connects. Afterwards reads and writes work if the schema exists."""

@@ -12,7 +12,7 @@ import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.storage import migrations
-from gleanery.storage.database import BETWEEN_ITEMS, Database, Page, Row, Transaction
+from gleanery.storage.database import ITEM_SEPARATOR, Database, Page, Row, Transaction
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.connections import ConnectionPool
@@ -180,7 +180,7 @@ class _PostgresHandle(NamedTuple):
         """Joins the items here, to save the time of the server, which all nodes share."""
         sql = f"{search} LIMIT ${len(values) + 1}"
         rows = await self.database.read_for(self.organization_id, sql, (*values, limit + 1))
-        items = BETWEEN_ITEMS.join([row[1] for row in rows[:limit]])
+        items = ITEM_SEPARATOR.join([row[1] for row in rows[:limit]])
         return Page(items, rows[limit][0] - 1 if len(rows) > limit else None)
 
     async def write(

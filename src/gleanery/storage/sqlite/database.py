@@ -18,7 +18,7 @@ import apsw
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import (
-    BETWEEN_ITEMS,
+    ITEM_SEPARATOR,
     Database,
     Page,
     PageRead,
@@ -100,10 +100,10 @@ class SqliteDatabase:
     def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
         """Reads in one transaction: locking the file takes a fifth of a small read."""
         if len(reads) > 1:
-            with suppress(apsw.Error):  # then each read finds out by itself
+            with suppress(apsw.Error):  # each read will get the error itself
                 self._reader.execute("BEGIN")
         pages = [self._page_or_error(read) for read in reads]
-        if self._reader.in_transaction:  # SQLite ends it itself if the disk fails
+        if self._reader.in_transaction:  # SQLite ends the transaction if the disk fails
             self._reader.execute("COMMIT")
         return pages
 
@@ -116,14 +116,14 @@ class SqliteDatabase:
     def read_page_for(
         self, organization_id: int, search: str, limit: int, values: Sequence[Any]
     ) -> Page:
-        """SQLite joins the items: half the time of a row, an object and a call for each item."""
+        """Lets SQLite join the items, which takes half the time of one row per item."""
         sql = joined_items(search, len(values) + 1)
-        rows = self.read_for(organization_id, sql, (*values, limit + 1, BETWEEN_ITEMS))
-        [(count, last, items)] = rows
+        rows = self.read_for(organization_id, sql, (*values, limit + 1, ITEM_SEPARATOR))
+        [(count, last_seq, items)] = rows
         if count <= limit:
             return Page(items or b"", None)
-        without_the_last = memoryview(items)[: items.rindex(BETWEEN_ITEMS)]  # copies nothing
-        return Page(without_the_last, last - 1)
+        first_items = memoryview(items)[: items.rindex(ITEM_SEPARATOR)]  # no copy
+        return Page(first_items, last_seq - 1)
 
     async def schema_number(self) -> int:
         listed = await self.read("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'")
