@@ -5,6 +5,8 @@ from __future__ import annotations
 from gleanery.cli import main
 from gleanery.storage.sqlite import writer
 
-assert writer._TOGETHER > 1  # fails if the constant has a new name: the next line would do nothing
-writer._TOGETHER = 1
+assert (
+    writer._MAX_GROUP_COMMIT > 1
+)  # fails if the constant has a new name: the next line would do nothing
+writer._MAX_GROUP_COMMIT = 1
 main()

@@ -17,12 +17,12 @@ from typing import Any
 import uvloop
 
 from gleanery.api.app import App, build_app
-from gleanery.http.connection import Connection
+from gleanery.http import Connection
 from gleanery.security import tokens
 from gleanery.serve import prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations
-from gleanery.storage.engines import database_of
+from gleanery.storage.engines import create_engine
 from gleanery.values import timestamps
 
 TOKEN = b"TOKEN"
@@ -68,6 +68,9 @@ class _Transport(asyncio.Transport):
         self._connection.connection_lost(None)
         self.disconnected.set()
 
+    def is_closing(self) -> bool:
+        return self.is_closed
+
     def pause_reading(self) -> None:
         self.can_read.clear()
 
@@ -112,7 +115,7 @@ class Service:
         return app
 
     async def _create_token(self, organization: str) -> bytes:
-        database = database_of(self._settings)
+        database = create_engine(self._settings)
         await database.open()
         scopes = frozenset(tokens.SCOPES)
         token = await organizations.create_token(

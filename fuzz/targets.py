@@ -14,25 +14,24 @@ from tempfile import gettempdir
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import httptools
-
 from fuzz import connection
 from gleanery.api import authentication, binding, urls
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
+from gleanery.api.repeats import BoundRequest, RequestMemo
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
 from gleanery.errors import (
-    BadRequest,
     ErrorDetail,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
-    RangeNotSatisfiable,
     Unauthenticated,
 )
-from gleanery.http import ranges
-from gleanery.http.head import Head
+from gleanery.http import HttpError, RangeNotSatisfiable
+from gleanery.http.parser import Position, RequestParser
+from gleanery.http.ranges import is_not_modified, requested_range
+from gleanery.http.request import HttpRequest
 from gleanery.models import fields
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output, OutputIn, OutputQuery
@@ -172,54 +171,70 @@ def bind_query(model: Any, query_string: bytes) -> binding.BoundQuery | None:
 
 
 def check_head(data: bytes) -> None:
-    """A request that is recognised as a repetition differs only in its cursor."""
+    """A request is read the same with and without a request before it that it repeats."""
     first, _, second = data.partition(b"\0")
-    head = parse_head(first)
-    if head is None:
+    before = _Reader()
+    before.feed(first)
+    if before.parser.position is not Position.BETWEEN_REQUESTS or len(before.requests) != 1:
         return
-    head.was(first)
-    head.asked = bind_query(OutputQuery, head.query)
-    cursor = head.cursor_in(second)
+    alone = _Reader()
+    alone.feed(second)
+    before.feed(second)
+    assert before.requests[1:] == alone.requests
+    if len(alone.requests) == 1 and before.is_well:
+        assert_is_repeat_of(before.requests[0], alone.requests[0])
+
+
+def assert_is_repeat_of(one: _Read, other: _Read) -> None:
+    """A request that is taken for a repeat is bound to the same, except for the cursor."""
+    bound = bind_query(OutputQuery, one.query)
+    if bound is None:
+        return
+    memo = RequestMemo()
+    memo.store(one.path, one.query, BoundRequest(OPERATIONS[0], {}, bound))
+    cursor = memo.find_cursor(other.path, other.query)
     if cursor is not None:
-        other = parse_head(second)
-        assert other is not None
-        assert (other.method, other.path, other.headers) == (head.method, head.path, head.headers)
-        bound = bind_query(OutputQuery, other.query)
-        assert bound is not None
-        assert (bound.repeated, bound.cursor) == (head.asked.repeated, cursor)
+        found = bind_query(OutputQuery, other.query)
+        assert found is not None
+        assert one.path == other.path
+        assert (found.repeated, found.cursor) == (bound.repeated, cursor)
 
 
-def parse_head(data: bytes) -> Head | None:
-    """Return the head if the bytes are exactly one request, without a body and with keep-alive."""
-    message = _Message()
-    parser = httptools.HttpRequestParser(message)
-    try:
-        parser.feed_data(data)
-        is_one = message.count == 1 and not message.has_body and parser.should_keep_alive()
-        return Head(parser.get_method().decode(), message.url, message.headers) if is_one else None
-    except (httptools.HttpParserError, httptools.HttpParserUpgrade, BadRequest):
-        return None
+class _Read(NamedTuple):
+    method: str
+    path: bytes
+    query: bytes
+    headers: dict[bytes, bytes]
+    keep_alive: bool
 
 
-class _Message:
-    """Collects what the parser finds: the target, the headers and the number of requests."""
+class _Reader:
+    """Takes the requests that a parser finds; stands for a connection."""
 
     def __init__(self) -> None:
-        self.url, self.headers = b"", dict[bytes, bytes]()
-        self.count = 0
-        self.has_body = False
+        self.parser = RequestParser(self, 65536)
+        self.requests: list[_Read] = []
+        self.is_well = True
 
-    def on_url(self, url: bytes) -> None:
-        self.url += url
+    def feed(self, data: bytes) -> None:
+        try:
+            if self.is_well and data:
+                self.parser.feed(data)
+        except HttpError:
+            self.is_well = False
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.lower()] = self.headers.get(name.lower(), b"") + value
+    def on_request(self, request: HttpRequest) -> None:
+        read = (request.method, request.path, request.query, request.headers, request.keep_alive)
+        self.requests.append(_Read(*read))
 
-    def on_body(self, body: bytes) -> None:
-        self.has_body = True
+    def on_body(self, piece: bytes) -> None:
+        pass
 
-    def on_message_complete(self) -> None:
-        self.count += 1
+    def on_request_end(self) -> None:
+        pass
+
+    def on_upgrade(self) -> None:
+        self.is_well = False
 
 
 def check_path(data: bytes) -> None:
@@ -276,13 +291,13 @@ def check_range(data: bytes) -> None:
     """A range is inside the file, and is the whole file if the header asks for no range."""
     size, header = len(data) % 7 * 10, data
     try:
-        part = ranges.wanted({b"range": header}, b'"etag"', size)
+        part = requested_range({b"range": header}, b'"etag"', size)
     except RangeNotSatisfiable:
         return
     assert 0 <= part.start <= part.stop <= size
-    assert (part.start < part.stop) if part.is_asked_for else (part.start, part.stop) == (0, size)
-    assert ranges.wanted({b"range": header, b"if-range": b'"x"'}, b'"etag"', size).stop == size
-    ranges.is_held({b"if-none-match": header}, b'"etag"')
+    assert (part.start < part.stop) if part.is_partial else (part.start, part.stop) == (0, size)
+    assert requested_range({b"range": header, b"if-range": b'"x"'}, b'"etag"', size).stop == size
+    is_not_modified({b"if-none-match": header}, b'"etag"')
 
 
 def check_token(data: bytes) -> None:

@@ -20,17 +20,19 @@ from pathlib import Path
 from typing import cast
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
 from gleanery.api.app import App, build_app
+from gleanery.api.asgi import AsgiApp
 from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
-from gleanery.http.connection import Connection, ServerState
+from gleanery.http import Connection, ServerState
 from gleanery.observability import logs
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
-from gleanery.storage.engines import database_of, opened
+from gleanery.storage.engines import create_engine, open_engine
 
 _log = logging.getLogger("gleanery")
 _BACKLOG = 2048
@@ -68,7 +70,7 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
         extra={
             "address": settings.address,
             "listening": f"{settings.host} port {settings.port}",
-            "engine": database_of(settings).engine,
+            "engine": create_engine(settings).engine,
             "data": str(settings.data.absolute()),
             "workers": settings.workers,
         },
@@ -85,7 +87,7 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
 async def prepare(settings: Settings) -> None:
     """Migrate the database, check the secret key, and create the folder of files."""
     open_blobs(settings.blobs_location)
-    async with opened(settings) as database:
+    async with open_engine(settings) as database:
         await database.migrate()
         await metadata.reject_pending_restore(database)
         if await metadata.has_key(database) and not settings.has_secret_key:
@@ -142,17 +144,32 @@ def _allow_files(count: int) -> None:
 
 def _connection(config: uvicorn.Config, server_state: ServerState, **_: object) -> Connection:
     """Create the protocol object of a client connection."""
-    return Connection(cast(App, config.loaded_app).registry, server_state)
+    return Connection(cast(AsgiApp, config.loaded_app).app.registry, server_state)
+
+
+class _AsgiConnection(HttpToolsProtocol):
+    """Connection of uvicorn's own server, which ends waiting requests when the server stops."""
+
+    def shutdown(self) -> None:
+        cast(AsgiApp, self.config.loaded_app).app.application.shutdown()
+        super().shutdown()
+
+
+_CONNECTIONS = {"builtin": _connection, "asgi": _AsgiConnection}
+
+
+def _asgi_app(make_app: Callable[[], App]) -> AsgiApp:
+    return AsgiApp(make_app())
 
 
 def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:
     """Return the server configuration, which is the same in every process."""
     return uvicorn.Config(
-        make_app,
+        partial(_asgi_app, make_app),
         factory=True,
         workers=settings.workers,
         loop="uvloop",
-        http=cast(type[asyncio.Protocol], _connection),
+        http=cast(type[asyncio.Protocol], _CONNECTIONS[settings.server]),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -160,6 +177,7 @@ def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         backlog=_BACKLOG,
+        timeout_keep_alive=settings.idle_seconds,
         timeout_graceful_shutdown=settings.shutdown_seconds,
         timeout_worker_healthcheck=_WORKER_TIMEOUT_SECONDS,
         ssl_certfile=settings.tls_cert,

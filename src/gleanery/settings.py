@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 from urllib.parse import urlsplit
 
 from gleanery.errors import SettingsError
@@ -19,6 +20,7 @@ _RATE = re.compile(r"[1-9][0-9]{0,8}/(second|minute|hour|day)")
 _MAX_LINK_SECONDS = 7 * 24 * 3600  # the longest lifetime that S3 signs
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104
 _MIB, _GIB = 1024**2, 1024**3
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}  # as the command line
 
 
 # --- checks -------------------------------------------------------------------------------------
@@ -139,6 +141,12 @@ class Settings:
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on; 0 selects a free port.", _between(0, 65535))
     workers: int = setting(1, "Number of processes that serve requests.", _POSITIVE)
+    server: str = setting(
+        "builtin",
+        "HTTP server: builtin, or asgi for uvicorn's own server with the ASGI adapter. With asgi, "
+        "--max-connections and --stall-seconds have no effect.",
+        _one_of("builtin", "asgi"),
+    )
     base_url: str | None = setting(
         None,
         "URL under which clients reach the service. All URLs in responses start with it.",
@@ -261,6 +269,16 @@ class Settings:
         """Folder of the blobs; None if they are in a bucket."""
         return None if self.blobs_location.startswith("s3://") else Path(self.blobs_location)
 
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        """Read the ``GLEANERY_…`` variables. Raises SettingsError."""
+        given = {
+            row.name: row.parse(environment[row.variable])
+            for row in table()
+            if environment.get(row.variable)
+        }
+        return cls(**given).check()
+
     def check(self) -> Settings:
         """Return these settings if they are valid; else raise SettingsError."""
         for problem in (*self._invalid_values(), *self._conflicts()):
@@ -323,6 +341,22 @@ class Setting(NamedTuple):
     @property
     def variable(self) -> str:
         return f"GLEANERY_{self.name.upper()}"
+
+    def parse(self, text: str) -> Any:
+        """Convert the value of the variable to the setting's type. Raises SettingsError."""
+        types = [one for one in get_args(self.type) or [self.type] if one is not type(None)]
+        [type_] = types
+        if type_ is bool:
+            return self._parse_bool(text)
+        try:
+            return type_(text)
+        except ValueError:
+            raise SettingsError(f"{self.variable} must be a number") from None
+
+    def _parse_bool(self, text: str) -> bool:
+        if text.lower() not in _TRUE | _FALSE:
+            raise SettingsError(f"{self.variable} must be true or false")
+        return text.lower() in _TRUE
 
 
 @cache

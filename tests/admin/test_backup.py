@@ -226,12 +226,12 @@ def test_a_folder_with_a_database_or_in_use_is_left_alone(archive: Path, tmp_pat
     with serving_thread(where):
         refused = gleanery_here("restore", str(archive), *where)
         assert refused.returncode == 2
-        assert "at work in" in refused.stderr
+        assert "is using" in refused.stderr
         for path in (tmp_path / "data").glob("gleanery.sqlite*"):
             path.unlink()
         refused = gleanery_here("restore", str(archive), *where)  # the service still has it open
         assert refused.returncode == 2
-        assert "at work in" in refused.stderr
+        assert "is using" in refused.stderr
     for path in (tmp_path / "data").glob("gleanery.sqlite*"):
         path.unlink()
     run_successfully("migrate", *where)

@@ -17,9 +17,9 @@ from gleanery.security.tokens import DEFAULT_SCOPES, SCOPES
 from gleanery.settings import Settings
 from gleanery.storage import audit
 from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import opened
-from gleanery.storage.postgres import database as postgres
-from gleanery.storage.sqlite import database as sqlite
+from gleanery.storage.engines import open_engine
+from gleanery.storage.postgres import connections as postgres
+from gleanery.storage.sqlite import connections as sqlite
 from gleanery.values import timestamps
 from tests.support.outputs import output
 from tests.support.process import join_readers_after_writers, run_successfully
@@ -45,7 +45,7 @@ def told(client: Client) -> list[tuple[str, dict[str, Any]]]:
 
 def on_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:
     async def run() -> T:
-        async with opened(settings) as engine:
+        async with open_engine(settings) as engine:
             return await work(engine)
 
     return asyncio.run(run())
@@ -233,7 +233,7 @@ def test_values_that_can_not_be_noted_do_not_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sqlite, "_BUSY_MS", 300)
-    monkeypatch.setattr(postgres, "_PATIENCE", "SET lock_timeout = '300ms'")
+    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", "SET lock_timeout = '300ms'")
     service = Service(fresh_settings(engine, request, tmp_path))
     with service.client() as client:
         client.post("/v1/cookies", json=[COOKIE])

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from gleanery.storage.audit import ReadAuditor
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from tests.support.calls import note_calls
 from tests.support.locks import LockHolder
 from tests.support.service import Client, Service
@@ -93,6 +93,6 @@ def test_readers_share_a_commit(crowded: Service, notes: list[Any]) -> None:
 
 
 async def counted(service: Service) -> tuple[int, int]:
-    async with opened(service.settings) as database:
+    async with open_engine(service.settings) as database:
         [[commits, entries]] = await database.for_all_tenants().read(COMMITS)
         return commits, entries

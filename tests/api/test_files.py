@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from tests.support.files import (
     PDF,
     assert_harmless,
@@ -191,7 +191,7 @@ def test_a_file_that_is_too_large(scraper: Client, blobs: Blobs) -> None:
 
 def unreferenced(service: Service) -> int:
     async def count() -> int:
-        async with opened(service.settings) as database:
+        async with open_engine(service.settings) as database:
             return int(
                 (await database.for_all_tenants().read("SELECT count(*) FROM unreferenced_blobs"))[
                     0

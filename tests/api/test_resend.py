@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuzz.targets import check_batch
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
 
@@ -133,7 +133,7 @@ def test_key_fields_that_are_new_make_new_outputs(client: Client) -> None:
 
 def test_what_was_stored_before_bytes_were_known(service: Service, client: Client) -> None:
     async def forget() -> None:
-        async with opened(service.settings) as database:
+        async with open_engine(service.settings) as database:
             await database.for_all_tenants().write(
                 lambda transaction: transaction.fetch("UPDATE outputs SET sent_hash = $1", b"")
             )
@@ -148,7 +148,7 @@ def test_what_was_changed_by_one_who_knows_no_bytes(service: Service, client: Cl
     """Such as a node of an older version, while a newer one is already at work."""
 
     async def change() -> None:
-        async with opened(service.settings) as database:
+        async with open_engine(service.settings) as database:
             await database.for_all_tenants().write(
                 lambda transaction: transaction.fetch(
                     "UPDATE outputs SET content_hash = $1", bytes(32)

@@ -19,10 +19,10 @@ SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 from gleanery.settings import Settings
-from gleanery.storage.engines import database_of
+from gleanery.storage.engines import create_engine
 
 async def work():
-    database = database_of(Settings(data=Path(sys.argv[1])))
+    database = create_engine(Settings(data=Path(sys.argv[1])))
     await database.open()
     while True:
         print("a line", flush=True)

@@ -35,7 +35,7 @@ from tests.support.session_state import numbered_cookies, numbered_entries
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 KINDS = ("/v1/cookies", "/v1/local-storage")
-STEP = ("gleanery.storage.maintenance.key_rotation", "_step")  # encrypts 500 values
+STEP = ("gleanery.storage.maintenance.key_rotation", "_reencrypt")  # encrypts 500 values
 
 
 def listed(where: list[str], **variables: str) -> dict[str, tuple[int, str]]:

@@ -19,7 +19,7 @@ from gleanery.serve import prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations
 from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from gleanery.values import timestamps
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import Running, free_port, gleanery_here
@@ -47,7 +47,7 @@ def stored_bytes(settings: Settings, request: pytest.FixtureRequest) -> bytes:
 
 
 async def _with(settings: Settings, work: object) -> bytes:
-    async with opened(settings) as database:
+    async with open_engine(settings) as database:
         return await work(database)  # type: ignore[operator, no-any-return]
 
 

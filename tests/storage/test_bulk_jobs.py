@@ -16,7 +16,7 @@ from gleanery.security import tokens
 from gleanery.storage import group_lock
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Transaction
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from gleanery.storage.organizations import find_grant
 from gleanery.values import timestamps
 from tests.support.outputs import output
@@ -90,7 +90,7 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
     """Notes a bulk_job and leaves it at that, as a process does that dies right after."""
 
     async def run() -> None:
-        async with opened(service.settings) as database:
+        async with open_engine(service.settings) as database:
             grant = await find_grant(database, tokens.digest(token))
             assert grant is not None
 

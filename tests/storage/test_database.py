@@ -19,7 +19,7 @@ from gleanery.errors import SettingsError, Unavailable
 from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import database_of, opened
+from gleanery.storage.engines import create_engine, open_engine
 from tests.support.settings import fresh_settings
 
 SCHEMA = {
@@ -57,7 +57,7 @@ def empty(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Settin
 
 def with_database(settings: Settings, work: Callable[[Engine], Awaitable[Any]]) -> Any:
     async def run() -> Any:
-        async with opened(settings) as database:
+        async with open_engine(settings) as database:
             return await work(database)
 
     return asyncio.run(run())
@@ -102,14 +102,14 @@ def test_migrations_are_numbered_without_a_gap(engine: str) -> None:
 
 def test_nodes_that_start_at_once_migrate_once(empty: Settings) -> None:
     async def start(_: int) -> int:
-        async with opened(empty) as database:
+        async with open_engine(empty) as database:
             await database.migrate()
             return await database.schema_number()
 
     async def start_all() -> list[int]:
         return await asyncio.gather(*map(start, range(6)))
 
-    assert set(asyncio.run(start_all())) == {migrations.newest(database_of(empty).engine)}
+    assert set(asyncio.run(start_all())) == {migrations.newest(create_engine(empty).engine)}
 
 
 def test_a_database_of_a_newer_program_is_refused(empty: Settings) -> None:
@@ -133,13 +133,13 @@ def test_a_database_of_a_newer_program_is_refused(empty: Settings) -> None:
 
 
 def test_processes_that_open_a_new_file_at_once_wait_for_each_other(tmp_path: Path) -> None:
-    def opened(settings: Settings) -> int:
+    def read_schema_number(settings: Settings) -> int:
         return int(with_database(settings, lambda database: database.schema_number()))
 
     with ThreadPoolExecutor(6) as pool:
         for turn in range(10):
             settings = Settings(data=tmp_path / str(turn))
-            assert list(pool.map(opened, [settings] * 6)) == [0] * 6
+            assert list(pool.map(read_schema_number, [settings] * 6)) == [0] * 6
 
 
 NOTE = "INSERT INTO metadata (name, value) VALUES ($1, $2)"
@@ -245,7 +245,7 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
 ) -> None:
     import apsw
 
-    from gleanery.storage.sqlite import database as sqlite
+    from gleanery.storage.sqlite import connections as sqlite
 
     monkeypatch.setattr(sqlite, "_BUSY_MS", 100)
     settings = Settings(data=tmp_path)
@@ -361,11 +361,11 @@ def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced_unnoticed(
     monkeypatch: pytest.MonkeyPatch,
     has_rested_too_long: bool,
 ) -> None:
-    from gleanery.storage.postgres import database as postgres
+    from gleanery.storage.postgres import connections as postgres
 
     settings = fresh_settings("postgres", request, tmp_path)
     if has_rested_too_long:
-        monkeypatch.setattr(postgres, "_REST_SECONDS", -1)
+        monkeypatch.setattr(postgres, "_MAX_IDLE_SECONDS", -1)
 
     async def work(database: Engine) -> None:
         [[process]] = await database.read("SELECT pg_backend_pid()")

@@ -20,11 +20,11 @@ import pytest
 from gleanery.serve import prepare
 from gleanery.settings import Settings
 from gleanery.storage import audit, tenancy
-from gleanery.storage.engines import database_of
+from gleanery.storage.engines import create_engine
 from gleanery.storage.outputs import apply, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.sqlite import writer
+from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
 from tests.support.outputs import output
 from tests.support.service import Service
 from tests.support.settings import fresh_settings
@@ -127,7 +127,7 @@ def database(
 def plan(settings: Settings, sql: str) -> Plan:
     """The plan that the service uses for the statement, whatever its values are."""
     if settings.database is None:
-        return sqlite_plan(settings, writer.dialect(sql, tenancy.ALL_TENANTS))
+        return sqlite_plan(settings, to_sqlite(sql, tenancy.ALL_TENANTS))
     return asyncio.run(postgres_plan(settings, sql))
 
 
@@ -151,10 +151,10 @@ def sqlite_plan(settings: Settings, sql: str, *values: Any) -> Plan:
 
 async def postgres_plan(settings: Settings, sql: str) -> Plan:
     """Plans on a connection of the service: with its settings, its role and no values."""
-    engine = database_of(settings)
+    engine = create_engine(settings)
     assert isinstance(engine, PostgresDatabase)
     await engine.open()
-    async with engine._connection(1) as connection:
+    async with engine._connections.use(1) as connection:
         await connection.execute(f"PREPARE asked AS {sql}")
         values = ", ".join(["NULL"] * parameters(sql))
         explain = f"EXPLAIN (FORMAT JSON) EXECUTE asked{f'({values})' if values else ''}"
@@ -237,7 +237,7 @@ def test_many_outputs_are_found_each_by_its_identity(database: Settings, name: s
 @pytest.mark.parametrize("name", ["fetch", "update last_scraped_at"])
 def test_an_array_of_keys_is_looked_up_key_by_key(database: Settings, name: str) -> None:
     sql, types = MANY[name]
-    statement = writer._for_any(sql, len(types), tenancy.ANY_TENANT)
+    statement = for_key_array(sql, len(types), tenancy.ANY_TENANT)
     keys = apsw.carray((b"x" * 16, b"y" * 16))
     found = sqlite_plan(database, statement, *([1] * (len(types) - 1)), keys)
     assert [access.bounds for access in found.of("outputs")] == [{"identity=", "organization_id="}]

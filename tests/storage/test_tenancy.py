@@ -19,7 +19,7 @@ from gleanery.serve import prepare
 from gleanery.settings import Settings
 from gleanery.storage import migrations, reviews, tenancy
 from gleanery.storage.database import Engine, Transaction
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from gleanery.storage.files import records as file_records
 from gleanery.storage.groups import catalog
 from gleanery.storage.sessions import cookies
@@ -35,7 +35,7 @@ T = TypeVar("T")
 def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T:
     async def run() -> T:
         in_turn = replace(settings, pool_size=1)  # one connection for all
-        async with opened(in_turn) as engine:
+        async with open_engine(in_turn) as engine:
             return await work(engine)
 
     return asyncio.run(run())
@@ -51,7 +51,7 @@ OVER_ALL = {
     "bulk_jobs.jobs._UNFINISHED": "bulk jobs that a crash interrupted",
     "files.cleanup._UNREFERENCED_BLOBS": "blobs without a file",
     "files.cleanup._UNUSED_FILES": "files that no output references",
-    "postgres.database._SKIP_IDS": "the sequences of every table, after a restore",
+    "postgres.transactions._SKIP_IDS": "the sequences of every table, after a restore",
     "outputs.idempotency._DELETE_EXPIRED": "purges old responses, a thousand at a time",
     "outputs.idempotency._ANY_EXPIRED": "tells if there are old responses",
     "maintenance.retention._DUE_GROUPS": "groups with expired outputs",
@@ -307,7 +307,7 @@ FROM pg_roles WHERE rolname = current_user"""
             assert [tuple(row) for row in await rows.read(who)] == [("gleanery_serving", False, 0)]
         for sql in (
             "ALTER TABLE groups DISABLE ROW LEVEL SECURITY",
-            "DROP POLICY of_organization ON groups",
+            "DROP POLICY tenant_isolation ON groups",
             "CREATE TABLE mine (id BIGINT)",
             "TRUNCATE groups",
         ):
@@ -361,7 +361,7 @@ def _forgetful(sql: str) -> str:
 
 RIGHTS = """
 SELECT relname, relrowsecurity AND relforcerowsecurity AND EXISTS
-    (SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = 'of_organization'),
+    (SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = 'tenant_isolation'),
     has_table_privilege('gleanery_serving', oid, 'SELECT, INSERT, DELETE'),
     has_table_privilege('gleanery_serving', oid, 'UPDATE'),
     has_table_privilege('gleanery_serving', oid, 'TRUNCATE, REFERENCES, TRIGGER')
@@ -374,7 +374,7 @@ FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
         ([], ""),
         (["--no-owner", "--no-privileges"], ""),
         ([], "ALTER TABLE public.groups DISABLE ROW LEVEL SECURITY"),
-        ([], "DROP POLICY of_organization ON public.cookies"),
+        ([], "DROP POLICY tenant_isolation ON public.cookies"),
     ],
 )
 def test_after_a_dump_is_loaded_both_walls_stand(

@@ -7,7 +7,7 @@ from typing import Any
 
 from gleanery.settings import Settings
 from gleanery.storage.database import Transaction
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 
 
 def execute_sql(settings: Settings, sql: str, *values: Any) -> None:
@@ -17,7 +17,7 @@ def execute_sql(settings: Settings, sql: str, *values: Any) -> None:
         await transaction.fetch(sql, *values)
 
     async def run() -> None:
-        async with opened(settings) as database:
+        async with open_engine(settings) as database:
             await database.for_all_tenants().write(work)
 
     asyncio.run(run())

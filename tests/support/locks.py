@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from gleanery.storage.database import Transaction
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from tests.support.service import Service
 from tests.support.waiting import TIMEOUT_SECONDS
 
@@ -23,7 +23,7 @@ class LockHolder:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._hold()))
 
     async def _hold(self) -> None:
-        async with opened(self._service.settings) as database:
+        async with open_engine(self._service.settings) as database:
             await database.for_all_tenants().write(self._wait)
 
     async def _wait(self, transaction: Transaction) -> None:

@@ -20,7 +20,7 @@ from gleanery.security import tokens
 from gleanery.serve import bound, config, prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import retention
 from gleanery.values import timestamps
 from tests.support.waiting import TIMEOUT_SECONDS
@@ -122,7 +122,7 @@ class Service:
         self, organization_names: list[str], scopes: frozenset[str], expires: int | None
     ) -> list[str]:
         async def create() -> list[str]:
-            async with opened(self.settings) as database:
+            async with open_engine(self.settings) as database:
                 return [
                     await organizations.create_token(
                         database, name, scopes, timestamps.now(), expires
@@ -137,7 +137,7 @@ class Service:
 
         async def run() -> None:
             settings = self.settings
-            async with opened(settings) as database:
+            async with open_engine(settings) as database:
                 keep = retention.RetentionDays(
                     tombstones=settings.tombstone_days,
                     unreferenced_files=settings.unreferenced_file_days,

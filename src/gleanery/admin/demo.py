@@ -18,7 +18,7 @@ from gleanery.settings import Settings
 from gleanery.storage import metadata, organizations, reviews
 from gleanery.storage.audit import COMMAND_LINE
 from gleanery.storage.database import Database, Engine
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from gleanery.storage.outputs import ingest
 from gleanery.storage.sessions import records
 from gleanery.storage.sessions.cookies import COOKIES
@@ -148,7 +148,7 @@ _REVIEWS = [
 
 async def create_token(settings: Settings, is_new: bool, progress: StartProgress) -> str:
     """Return a token for the sample organization, which is created in a new database."""
-    async with opened(settings) as database:
+    async with open_engine(settings) as database:
         if not is_new and not await metadata.is_demo(database):
             raise SettingsError(
                 f"{settings.data} contains a database that is not a complete sample: give --data "
@@ -168,9 +168,8 @@ async def _store_sample(
 ) -> None:
     grant = await organizations.find_grant(engine, tokens.digest(token))
     assert grant is not None
-    organization_id, now = grant.organization_id, timestamps.now()
-    vault = open_vault(settings.secret_key, settings.key_file)
-    database, actor = engine.for_tenant(organization_id), COMMAND_LINE
+    now, vault = timestamps.now(), open_vault(settings.secret_key, settings.key_file)
+    database, actor = engine.for_tenant(grant.organization_id), COMMAND_LINE
     await _store_outputs(database, now, progress)
     for group, review in _REVIEWS:
         await reviews.add_review(database, group, review, timestamps.now, actor)

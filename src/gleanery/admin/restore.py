@@ -18,10 +18,10 @@ from gleanery.admin import archive
 from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
 from gleanery.settings import Settings
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import restore as restored_database
 from gleanery.storage.maintenance.snapshots import Snapshot
-from gleanery.storage.sqlite.database import hold_folder
+from gleanery.storage.sqlite.connections import lock_folder
 from gleanery.values import timestamps
 
 Manifest = dict[str, Any]
@@ -61,7 +61,7 @@ def restore(settings: Settings, path: Path, progress: StartProgress) -> Restored
 @contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
     """Hold the lock of a data folder, which a running service holds too."""
-    descriptor = hold_folder(folder, alone=True)
+    descriptor = lock_folder(folder, exclusive=True)
     try:
         yield
     finally:
@@ -234,7 +234,7 @@ def _verify(staging: _StagingArea, manifest: Manifest, progress: StartProgress) 
 
 async def _finish_database(settings: Settings, progress: StartProgress) -> int:
     """Migrate the restored database and make clients sync again; return the number of outputs."""
-    async with opened(settings) as database:
+    async with open_engine(settings) as database:
         await database.migrate()
         outputs = await restored_database.complete_restore(database, timestamps.now, progress)
     Snapshot(settings.sqlite_file).close()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gleanery.errors import Forbidden, Unauthenticated
-from gleanery.http.request import Request
 from gleanery.security import tokens
 from gleanery.storage.database import Database
 from gleanery.storage.organizations import find_grant
@@ -30,41 +29,56 @@ class Authenticator:
         self._secret = secrets.token_bytes(32)  # keyed, so digests cannot be brute-forced
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
-    def cached_organization(self, request: Request) -> int | None:
-        """Return the organization of a cached token, without a check that it is still valid."""
-        head = request.head
-        if not head.caller:
-            header = head.headers.get(b"authorization", b"")
-            head.caller = hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
-        cached = self._grants.get(head.caller)
+    def caller(self, headers: Mapping[bytes, bytes]) -> bytes:
+        """Return the digest by which a caller is known. The token need not be valid."""
+        header = headers.get(b"authorization", b"")
+        return hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
+
+    def cached_organization(self, caller: bytes) -> int | None:
+        """Return the organization that the token last belonged to. This proves nothing."""
+        cached = self._grants.get(caller)
         return None if cached is None else cached[1].organization_id
 
-    def cached_token(self, request: Request) -> int | None:
-        """Return the id of a token whose grant is cached and not outdated."""
-        until, grant = self._grants.get(request.head.caller, (0.0, None))
-        return grant.token_id if grant is not None and time.monotonic() < until else None
+    def cached_token(self, caller: bytes) -> int | None:
+        """Return the id of the token if its grant is cached and still fresh."""
+        grant = self._fresh_grant(caller)
+        return None if grant is None else grant.token_id
 
-    async def admit(self, request: Request, scope: str) -> tokens.Grant:
-        """Return the grant of the request's token, or raise if it lacks the scope."""
-        until, grant = self._grants.get(request.head.caller, (0.0, None))
-        if grant is None or time.monotonic() >= until:
-            grant = await self._find(request)
-        if grant.expires is not None and grant.expires <= self._clock():
+    def cached_grant(self, caller: bytes, scope: str | None) -> tokens.Grant | None:
+        """Return a grant that is cached, fresh, valid and has the scope."""
+        grant = self._fresh_grant(caller)
+        if grant is None or self._has_expired(grant) or scope not in grant.scopes:
+            return None
+        return grant
+
+    async def authenticate(
+        self, caller: bytes, headers: Mapping[bytes, bytes], scope: str
+    ) -> tokens.Grant:
+        """Return the grant of the token. Raises ``Unauthenticated`` or ``Forbidden``."""
+        grant = self._fresh_grant(caller) or await self._find(caller, headers)
+        if self._has_expired(grant):
             raise Unauthenticated
         if scope not in grant.scopes:
             raise Forbidden(scope)
         return grant
 
-    async def _find(self, request: Request) -> tokens.Grant:
+    def _fresh_grant(self, caller: bytes) -> tokens.Grant | None:
+        fresh_until, grant = self._grants.get(caller, (0.0, None))
+        return grant if time.monotonic() < fresh_until else None
+
+    def _has_expired(self, grant: tokens.Grant) -> bool:
+        return grant.expires is not None and grant.expires <= self._clock()
+
+    async def _find(self, caller: bytes, headers: Mapping[bytes, bytes]) -> tokens.Grant:
         now = time.monotonic()
-        token = _bearer_token(request.headers.get(b"authorization", b""))
+        token = _bearer_token(headers.get(b"authorization", b""))
         grant = await find_grant(self._database, tokens.digest(token))
         if grant is None:
-            self._grants.pop(request.head.caller, None)
+            self._grants.pop(caller, None)
             raise Unauthenticated
         if len(self._grants) >= _MAX_CACHED:
             self._grants.clear()
-        self._grants[request.head.caller] = (now + self._seconds, grant)
+        self._grants[caller] = (now + self._seconds, grant)
         return grant
 
 

@@ -12,8 +12,9 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from gleanery.api.error_responses import as_service_error
 from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, NotFound, UnsupportedMedia
-from gleanery.http.request import Request
+from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models import batches
 from gleanery.models.fields import Name
 from gleanery.models.requests import Output, OutputIn
@@ -147,11 +148,21 @@ def idempotency_key(headers: Headers) -> str | None:
     return key.decode("ascii")
 
 
+async def _receive(request: Request) -> bytes:
+    """Return the next piece of the body. Errors of the HTTP exchange become the service's own."""
+    try:
+        return await request.receive()
+    except ClientDisconnected:
+        raise
+    except HttpError as error:
+        raise as_service_error(error) from error
+
+
 async def read_lines(request: Request, max_line_bytes: int) -> AsyncIterator[bytes]:
     """Yield the lines of a body of any length. Only one line is in memory."""
     pending: list[bytes] = []
     size = 0
-    while chunk := await request.receive():
+    while chunk := await _receive(request):
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             yield b"".join((*pending, end))
@@ -170,7 +181,7 @@ async def read_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
     if announced.isdigit() and int(announced) > limit:
         raise _too_large(request, limit)
     size = 0
-    while chunk := await request.receive():
+    while chunk := await _receive(request):
         size += len(chunk)
         if size > limit:
             raise _too_large(request, limit)

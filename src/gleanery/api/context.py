@@ -6,17 +6,17 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from gleanery.api.file_links import FileLinks
+from gleanery.api.file_links import FileLinks, needs_links
 from gleanery.blobs import Blobs
-from gleanery.http.request import Header, Request
+from gleanery.http import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability.telemetry import Telemetry
-from gleanery.scheduling.limits import ConcurrencyLimit, RequestScheduler, Slot
+from gleanery.scheduling.limits import ConcurrencyLimit, Slot
+from gleanery.scheduling.scheduler import RequestScheduler
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage.audit import Actor, ReadAuditor
 from gleanery.storage.database import Database, Engine
-from gleanery.storage.files.references import SIGNATURE_MARKER
 from gleanery.values import timestamps
 
 Query = TypeVar("Query")
@@ -49,6 +49,15 @@ class Services:
     telemetry: Telemetry
     contract: Callable[[], bytes]
     reference: Callable[[], bytes]
+
+    def insert_own_links(
+        self, text: bytes | memoryview, organization_id: int
+    ) -> bytes | memoryview | None:
+        """Inserts the links of files into the text of outputs; None if the store must sign them."""
+        if not needs_links(text):
+            return text
+        now = self.clock() // timestamps.SECOND
+        return self.file_links.insert_own(text, organization_id, now)
 
 
 @dataclass(slots=True)
@@ -83,17 +92,16 @@ class RequestContext(Generic[Query, Body]):
     @property
     def slot(self) -> Slot:
         """Return the slot that the request holds in a concurrency limit."""
-        slot = self.request.slot
+        slot: Slot | None = self.request.state.slot
         assert slot is not None
         return slot
 
     async def with_links(self, text: bytes | memoryview) -> bytes | memoryview:
         """Insert signed links to files into the text of outputs."""
-        whole: Any = text.obj if isinstance(text, memoryview) else text  # a view cannot be searched
-        if SIGNATURE_MARKER not in whole:
+        if not needs_links(text):
             return text
         now = self.services.clock() // timestamps.SECOND
-        return await self.services.file_links.put_into(bytes(text), self.organization_id, now)
+        return await self.services.file_links.insert(text, self.organization_id, now)
 
 
 class Response(NamedTuple):
@@ -108,6 +116,12 @@ class Response(NamedTuple):
     length: int | None = None
     """Content-Length, if it differs from the length of body and more."""
     rest: AsyncGenerator[bytes] | None = None
+
+    @property
+    def total_length(self) -> int:
+        if self.length is not None:
+            return self.length
+        return len(self.body) + sum(map(len, self.more))
 
 
 AnyContext = RequestContext[Any, Any]

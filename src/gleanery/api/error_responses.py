@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery import errors
+from gleanery import errors, http
 from gleanery.api.context import Response
 from gleanery.values import json_text
 
@@ -48,6 +48,20 @@ HEADERS = {
     429: ("Retry-After", "RateLimit", "RateLimit-Policy"),
     503: ("Retry-After",),
 }
+
+
+def as_service_error(error: http.HttpError) -> errors.GleaneryError:
+    """Return the service's error for an error of the HTTP exchange."""
+    match error:
+        case http.HeadTooLarge(limit=limit):
+            return errors.HeadTooLarge(limit)
+        case http.RequestTimeout():
+            return errors.RequestTimeout()
+        case http.RangeNotSatisfiable(size=size):
+            return errors.RangeNotSatisfiable(size)
+        case http.TooManyConnections():
+            return errors.Overloaded()
+    return errors.BadRequest()
 
 
 def response_to(error: errors.GleaneryError) -> Response:

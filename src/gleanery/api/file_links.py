@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
+from typing import Any
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -28,6 +29,12 @@ _PURPOSE = "file links"
 _MAX_DIGITS = 18
 
 
+def needs_links(text: bytes | memoryview) -> bool:
+    """Tells if there are marks for links in the text of outputs."""
+    searchable: Any = text.obj if isinstance(text, memoryview) else text  # a view has no search
+    return SIGNATURE_MARKER in searchable
+
+
 class FileLinks:
     """Inserts links into the stored text of outputs, and verifies them."""
 
@@ -38,18 +45,32 @@ class FileLinks:
         self._blobs = blobs
         self._seconds = seconds
 
-    async def put_into(self, text: bytes, organization_id: int, now: int) -> bytes:
+    async def insert(self, text: bytes | memoryview, organization_id: int, now: int) -> bytes:
         """Replace the placeholders in the text of outputs by links. ``now`` is in seconds."""
-        text = text.replace(FILE_URL_MARKER, self._file_url)
+        own = self.insert_own(text, organization_id, now)
+        if own is None:
+            assert isinstance(self._blobs, S3Blobs)
+            return await self._put_store_links(self._blobs, self._with_file_urls(text))
+        return own
+
+    def insert_own(self, text: bytes | memoryview, organization_id: int, now: int) -> bytes | None:
+        """Do the same in a plain call; return None if the store must sign the links."""
         if isinstance(self._blobs, S3Blobs):
-            return await self._put_store_links(self._blobs, text)
-        pieces = text.replace(BLOB_URL_MARKER, self._blob_url).split(SIGNATURE_MARKER)
+            return None
+        pieces = (
+            self._with_file_urls(text)
+            .replace(BLOB_URL_MARKER, self._blob_url)
+            .split(SIGNATURE_MARKER)
+        )
         ids = b"".join([piece[-ID_HEX_DIGITS:] for piece in pieces[:-1]])
         expires = str(now + self._seconds)
         key = self._vault.key(self._vault.current).derive(_PURPOSE)
         signatures = _signatures(key, bytes.fromhex(ids.decode()), str(organization_id), expires)
         query = f"?organization={organization_id}&expires={expires}&signature=".encode()
         return _interleave(pieces, [query] * len(signatures), signatures)
+
+    def _with_file_urls(self, text: bytes | memoryview) -> bytes:
+        return bytes(text).replace(FILE_URL_MARKER, self._file_url)
 
     def is_valid(
         self, file_id: str, organization: str, expires: str, signature: str, now: int

@@ -55,8 +55,8 @@ class Operation:
     """Error statuses that do not follow from the other fields."""
     always_admit: bool = False
     """True if the request is admitted even when the service is overloaded."""
-    single_read: bool = False
-    """True if the handler reads the database once and awaits nothing else."""
+    batches_pages: bool = False
+    """True if small pages that a client repeats are read in batches, see ``page_batches``."""
 
     @property
     def name(self) -> str:
@@ -199,7 +199,7 @@ OPERATIONS = (
         scope="outputs:read",
         query=requests.OutputQuery,
         response=responses.OutputPage,
-        single_read=True,
+        batches_pages=True,
     ),
     Operation(
         method="POST",

@@ -13,7 +13,7 @@ from limits.aio.storage import RedisStorage
 from limits.errors import StorageError
 
 from gleanery.errors import SettingsError
-from gleanery.http.request import Header
+from gleanery.http import Header
 
 _log = logging.getLogger("gleanery")
 
@@ -75,23 +75,36 @@ class RateLimiter:
         self._redis_retry_at = 0.0  # 0 while Redis is available
         self._spent: dict[int, float] = {}  # ends of the windows that have reached the limit
 
+    @property
+    def is_shared(self) -> bool:
+        """Tells if requests are counted in Redis, which takes time."""
+        return self._shared is not None
+
     async def count(self, token_id: int) -> RateLimitState:
         """Count one request, and return the state of its token."""
-        state = self.spent(token_id) or await self._count(token_id)
-        if state.is_over:
-            self._spent[token_id] = state.until
-        else:
-            self._spent.pop(token_id, None)
-        return state
+        state = self.spent(token_id)
+        if state is not None:
+            return state
+        return self._counted(token_id, await self._count_in_redis(token_id))
+
+    def count_in_process(self, token_id: int) -> RateLimitState:
+        """Do the same in a plain call, without Redis."""
+        return self.spent(token_id) or self._counted(token_id, None)
 
     def spent(self, token_id: int) -> RateLimitState | None:
         """Return the state of a token that has reached its limit in the current window."""
         until = self._spent.get(token_id, 0.0)
         return self._state(-1, until) if until > time.time() else None
 
-    async def _count(self, token_id: int) -> RateLimitState:
-        count, until = await self._count_in_redis(token_id) or self._own.count(token_id)
-        return self._state(self._item.amount - count, until)
+    def _counted(self, token_id: int, shared: tuple[int, float] | None) -> RateLimitState:
+        """Uses the count of Redis, or the worker's own if there is none."""
+        count, until = shared or self._own.count(token_id)
+        state = self._state(self._item.amount - count, until)
+        if state.is_over:
+            self._spent[token_id] = until
+        else:
+            self._spent.pop(token_id, None)
+        return state
 
     async def _count_in_redis(self, token_id: int) -> tuple[int, float] | None:
         """Count a request in Redis; return None while Redis is not available."""

@@ -11,7 +11,7 @@ import typer
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine
-from gleanery.storage.engines import opened
+from gleanery.storage.engines import open_engine
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ def with_database(
         require_sqlite_file(settings)
 
     async def run() -> T:
-        async with opened(settings) as database:
+        async with open_engine(settings) as database:
             await database.migrate()
             return await work(database)
 

@@ -1,1 +1,38 @@
-"""The HTTP/1.1 server: connections, requests, limits and timeouts."""
+"""HTTP/1.1 server: reads requests from sockets and hands them to an application.
+
+It imports nothing else of gleanery. ``docs/http-server.md`` describes it.
+"""
+
+from gleanery.http.application import Application, Header, Request
+from gleanery.http.connection import Connection, ServerState
+from gleanery.http.errors import (
+    BadRequest,
+    ClientDisconnected,
+    HeadTooLarge,
+    HttpError,
+    RangeNotSatisfiable,
+    RequestTimeout,
+    TooManyConnections,
+)
+from gleanery.http.head import HeaderBlock
+from gleanery.http.limits import Limits
+from gleanery.http.registry import ConnectionRegistry, ManagedConnection
+
+__all__ = [
+    "Application",
+    "BadRequest",
+    "ClientDisconnected",
+    "Connection",
+    "ConnectionRegistry",
+    "HeadTooLarge",
+    "Header",
+    "HeaderBlock",
+    "HttpError",
+    "Limits",
+    "ManagedConnection",
+    "RangeNotSatisfiable",
+    "Request",
+    "RequestTimeout",
+    "ServerState",
+    "TooManyConnections",
+]

@@ -1,446 +1,333 @@
-"""A client's connection: HTTP/1.1 on a socket, one request after the other, within limits.
-
-httptools reads the bytes; what only asks the same from another cursor needs no reading. What is
-found becomes a ``Request``, which is answered in a task of its own, unless it hardly ever waits.
-A client that keeps us waiting for too long is given up.
-"""
+"""One HTTP/1.1 connection: takes requests from a socket, which are answered in their order."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
-from functools import partial
-from types import coroutine
+from collections.abc import Sequence
+from enum import Enum, auto
 from typing import Any, Protocol, cast
 
-import httptools
-
-from gleanery.errors import BadRequest, GleaneryError, HeadTooLarge, RequestTimeout
-from gleanery.http.head import Head
+from gleanery.http.errors import BadRequest, ClientDisconnected, HttpError, RequestTimeout
+from gleanery.http.flow_control import FlowControl
+from gleanery.http.head import HeaderBlock
+from gleanery.http.parser import Position, RequestParser
 from gleanery.http.registry import ConnectionRegistry
-from gleanery.http.request import HELD, ClientDisconnected, Request
-from gleanery.scheduling.deferred_reads import DeferredRead
+from gleanery.http.request import HttpRequest
+from gleanery.http.timeouts import Awaited, Timeouts
 
-_LONGEST_HEAD = 64 * 1024
-_SLOWEST = 1024  # bytes a second; who is slower for a while is given up
-_LINGER_SECONDS, _LINGER_BYTES = 5, 4 * 1024 * 1024  # for a client to see that it is refused
-_LONGEST_QUEUE = 64  # requests sent ahead of the answers
+_MAX_JOINED_BYTES = 64 * 1024  # larger responses are written in parts, without a copy
+
+
+class State(Enum):
+    """State of a connection. It only ever moves down this list."""
+
+    OPEN = auto()
+    """Requests are read."""
+    DISCARDING = auto()
+    """Input is discarded. Requests that were read before are still answered."""
+    HALF_CLOSED = auto()
+    """The client sends nothing more. It may still read responses."""
+    CLOSED = auto()
+    """The socket is closed."""
+
+
+# Reading a member from its class takes 0.15 µs, and some are needed for every request.
+_OPEN, _CLOSED = State.OPEN, State.CLOSED
 
 
 class ServerState(Protocol):
-    """What the server keeps of its connections, to wait for them when it stops."""
+    """Connections and tasks for which the server waits when it stops."""
 
     connections: set[Any]
     tasks: set[asyncio.Task[None]]
 
 
 class Connection(asyncio.Protocol):
-    """One socket: what comes in becomes requests, which are answered in their order."""
+    """Implements the connection's side of every interface of this package."""
 
-    def __init__(self, registry: ConnectionRegistry, state: ServerState) -> None:
-        self._gate = registry
-        self._state = state
+    _transport: asyncio.Transport
+    _flow: FlowControl
+
+    def __init__(self, registry: ConnectionRegistry, server_state: ServerState) -> None:
+        self._registry = registry
+        self._application = registry.application
+        self._limits = registry.limits
+        self._server_state = server_state
         self._loop = asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
-        # Bytes behind a request that ends the connection are not for us, and no fault.
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._transport: asyncio.Transport
-        self._is_lost = False
-        self._is_stopping = False
-        self._discarding_input = False  # whatever comes in is thrown away
-        self._has_heard_all = False  # the client sends nothing more
-        self._is_paused = False
-        self._room: asyncio.Future[None] | None = None  # to write on, while there is none
-        # The head that is coming in
-        self._in_message = False
-        self._in_head = False
-        self._has_moved_on = False  # with the bytes that came last
-        self._head_bytes = 0
-        self._url = b""
-        self._headers: dict[bytes, bytes] = {}
-        self._head: Head | None = None  # the last one, which the client may send again
-        # The requests
-        self._arriving: Request | None = None  # of which the body is coming in
-        self._current: Request | None = None  # which is being answered
-        self._queue: deque[Request] = deque()  # sent without waiting for the answer before
-        self._refusal: GleaneryError | None = None  # to be told after these
-        # The client's slowness
-        self._begun = 0  # requests
-        self._moved = 0  # bytes that came in
-        self._waiting_for: tuple[str, int] = ("", 0)
-        self._waited = 0  # seconds
-        self._left = 0  # bytes that are still to be written
+        self._parser = RequestParser(self, self._limits.max_head_bytes)
+        self._timeouts = Timeouts(self._limits)
+        self._state = _OPEN
+        self._current: HttpRequest | None = None  # it is being answered
+        self._receiving: HttpRequest | None = None  # its body is arriving
+        self._queue: deque[HttpRequest] = deque()  # sent ahead of the responses
+        self._error: HttpError | None = None  # to be sent after the other responses
 
-    # --- what the transport tells ----------------------------------------------------------------
+    # --- called by the event loop -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._state.connections.add(self)
-        self._gate.open(self)
+        self._flow = FlowControl(self._transport)
+        self._server_state.connections.add(self)
+        self._registry.add(self)
 
     def data_received(self, data: bytes) -> None:
-        self._moved += len(data)
-        if self._discarding_input:
-            if self._current is None and self._moved > _LINGER_BYTES:
-                self._transport.abort()
+        self._timeouts.received += len(data)
+        if self._state is not _OPEN:
+            self._limit_discarded()
             return
-        is_between = self._current is None and not self._in_message
-        if is_between and self._repeats(data):
-            return
-        begun, self._has_moved_on = self._begun, False
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._ignore_upgrade()
-            return
-        except httptools.HttpParserError as error:
-            cause = error.__context__
-            self.refuse(cause if isinstance(cause, GleaneryError) else BadRequest())
-            return
-        # Bytes that brought neither a request nor a body: a head that grows, or trailers.
-        if self._in_message and self._begun == begun and not self._has_moved_on:
-            self._grow_head(len(data))
-        elif is_between and not self._in_message and self._begun == begun + 1 and self._head:
-            self._head.was(data)
-
-    def _repeats(self, data: bytes) -> bool:
-        """Begins what is the last request again from another cursor; tells if this is such."""
-        cursor = None if self._head is None else self._head.cursor_in(data)
-        if self._head is None or cursor is None:
-            return False
-        self._begun += 1
-        request = Request(self, self._head, cursor)
-        request.keep_alive = not self._is_stopping
-        self._enter(request)
-        return True
-
-    def _ignore_upgrade(self) -> None:
-        """The client offers another protocol. Its request is answered all the same, in ours."""
-        self._discarding_input = True
-        last = self._queue[-1] if self._queue else self._current
-        if last is None:  # it was turned away at the door
-            self._transport.close()
-        else:
-            last.keep_alive = False
+            self._parser.feed(data)
+        except HttpError as error:
+            self.reject(error)
 
     def eof_received(self) -> bool:
-        """The client sends nothing more. It may still wait for answers."""
-        self._has_heard_all = True
-        for request in (self._current, *self._queue):
-            if request is not None:
-                request.fail(
-                    ClientDisconnected(), keep_alive=request.is_whole and bool(self._queue)
-                )
-        if self._queue:
-            self._queue[-1].keep_alive = False
+        """Notes that the client sends nothing more; tells if it may still read responses."""
+        self._state = State.HALF_CLOSED
+        unanswered = [one for one in (self._current, *self._queue) if one is not None]
+        for request in unanswered:
+            has_next = request.is_complete and request is not unanswered[-1]
+            request.fail(ClientDisconnected(), keep_alive=has_next and request.keep_alive)
         has_tls = self._transport.get_extra_info("ssl_object") is not None
-        return self._current is not None and not has_tls
+        return bool(unanswered) and not has_tls
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._is_lost = True
-        self._gate.forget(self)
+        self._state = _CLOSED
+        self._registry.remove(self)
         self._queue.clear()
-        self.resume_writing()
+        self._flow.resume_writing()
         if self._current is None:
-            self._state.connections.discard(self)
+            self._server_state.connections.discard(self)
         else:
             self._current.fail(ClientDisconnected())
 
     def pause_writing(self) -> None:
-        self._room = self._loop.create_future()
+        self._flow.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
-        self._room = None
+        self._flow.resume_writing()
+        if self._current is None and not self._transport.is_closing():
+            self._proceed()
 
-    # --- what the parser tells -------------------------------------------------------------------
+    # --- called by the parser ---------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
-        self._in_message, self._in_head, self._head_bytes = True, True, 0
-        self._url, self._headers = b"", {}
-        self._begun += 1
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-        self._head_bytes += len(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_head:  # what comes behind a body is nothing to go by
+    def on_request(self, request: HttpRequest) -> None:
+        if self._state is not _OPEN:  # since the request before it, in the same bytes
             return
-        name = name.lower()
-        if name in self._headers:
-            value = self._headers[name] + b", " + value
-        self._headers[name] = value
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > _LONGEST_HEAD:
-            raise HeadTooLarge(_LONGEST_HEAD)
-
-    def on_headers_complete(self) -> None:
-        self._in_head, self._head_bytes, self._has_moved_on = False, 0, True
-        if len(self._queue) >= _LONGEST_QUEUE:
-            raise BadRequest
-        method = self._parser.get_method().decode("ascii")
-        head = Head(method, self._url, self._headers)
-        request = self._arriving = Request(self, head)
-        request.keep_alive = (
-            self._parser.should_keep_alive()
-            and self._parser.get_http_version() != "1.0"
-            and not self._is_stopping
-        )
-        self._head = head if request.keep_alive else None
-        if (
-            self._discarding_input
-        ):  # since the request before this one, of which the same bytes told
-            self._arriving = None
-        elif self._current is None:
-            self._enter(request)
+        if len(self._queue) >= self._limits.max_queued_requests:
+            raise BadRequest("too many requests are sent ahead of the responses")
+        if not request.is_complete:
+            self._receiving = request
+        if self._current is None and not self._queue and not self._flow.is_behind:
+            self._admit(request)
         else:
             self._queue.append(request)
-            self._pause_reading()
+            self._flow.pause_reading()
 
-    def on_body(self, body: bytes) -> None:
-        self._has_moved_on = True
-        if self._arriving is not None and self._arriving.add(body):
-            self._pause_reading()
+    def on_body(self, piece: bytes) -> None:
+        if self._receiving is not None and self._receiving.add_body(piece):
+            self._flow.pause_reading()
 
-    def on_message_complete(self) -> None:
-        self._in_message, self._has_moved_on = False, True
-        if self._arriving is not None:
-            self._arriving.end()
-            self._arriving = None
+    def on_request_end(self) -> None:
+        if self._receiving is not None:
+            self._receiving.complete()
+            self._receiving = None
 
-    # --- what a request asks for -----------------------------------------------------------------
+    def on_upgrade(self) -> None:
+        """Ignores the offer: answers the request, and closes the connection after it."""
+        last = self._queue[-1] if self._queue else self._current
+        if last is None:  # it is answered already
+            self._transport.close()
+        else:
+            last.keep_alive = False
+        self._discard_input()
+
+    # --- called by requests -----------------------------------------------------------------------
 
     @property
-    def is_full(self) -> bool:
-        """Whether the client is behind with reading what was written."""
-        return self._room is not None
+    def is_behind(self) -> bool:
+        return self._flow.is_behind
 
-    async def emptied(self) -> None:
-        if self._room is not None:
-            await self._room
-        if self._is_lost:
+    async def drain(self) -> None:
+        await self._flow.drain()
+        if self._state is _CLOSED:
             raise ClientDisconnected
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
-        """What is small goes out in one piece; what is large is not copied for that."""
-        if self._is_lost:
+        if self._state is _CLOSED:
             raise ClientDisconnected
         size = sum(map(len, parts))
-        self._left += size
-        if size <= HELD:
+        self._timeouts.written += size
+        if size <= _MAX_JOINED_BYTES:
             self._transport.write(b"".join(parts))
         else:
             self._transport.writelines(parts)
 
-    def _pause_reading(self) -> None:
-        if not self._is_paused:
-            self._is_paused = True
-            self._transport.pause_reading()
-
     def resume_reading(self) -> None:
-        if self._is_paused and not self._queue and not self._is_lost:
-            self._is_paused = False
-            self._transport.resume_reading()
+        if not self._queue:
+            self._flow.resume_reading()
 
-    # --- one request after the other -------------------------------------------------------------
+    def start(self, request: HttpRequest) -> None:
+        task = self._loop.create_task(self._run(request))
+        self._server_state.tasks.add(task)
+        task.add_done_callback(self._server_state.tasks.discard)
 
-    def _enter(self, request: Request) -> None:
-        fault = self._gate.handler.enter(request)
-        if fault is None:
-            self._current = request
-            self._gate.handler.begin(request, partial(self._start, request))
-            return
-        request.decline()
-        if self._room is not None or self._queue:  # who reads no answers gets no more of them
-            self._start(request, fault)
-        else:  # without a task: to refuse must cost little, or it is no relief
-            self._current = request
-            self._gate.handler.defer_rejection(partial(self._turn_away, request, fault))
+    # --- one request after the other --------------------------------------------------------------
 
-    def _turn_away(self, request: Request, fault: GleaneryError) -> None:
-        if not self._is_lost:
-            self._gate.handler.send_rejection(request, fault)
-        self._finish(request, is_answered=True)
-
-    def _start(self, request: Request, refusal: GleaneryError | None = None) -> None:
+    def _admit(self, request: HttpRequest) -> None:
         self._current = request
-        answering = self._answer(request, refusal)
-        if refusal is None and self._gate.handler.runs_inline(request):
-            self._step(answering)
-        else:
-            self._make_task(answering)
-
-    def _step(self, answering: Coroutine[Any, None, None]) -> None:
-        """Without a task, which would take longer than all the rest but the reading."""
+        if self._registry.is_stopping:
+            request.keep_alive = False
         try:
-            awaited = answering.send(None)
-        except StopIteration:
-            return
-        except Exception:
-            return  # which is in the log, and the connection cut; others are still to be begun
-        if isinstance(awaited, DeferredRead):
-            awaited.go_on = partial(self._step, answering)
-        else:
-            self._make_task(_gone_on(answering, awaited))
+            self._application.admit(request)
+        except Exception as error:
+            self._fail(request, error)
 
-    def _make_task(self, answering: Coroutine[Any, None, None]) -> None:
-        task = self._loop.create_task(answering)
-        self._state.tasks.add(task)
-        task.add_done_callback(self._state.tasks.discard)
-
-    async def _answer(self, request: Request, refusal: GleaneryError | None) -> None:
+    async def _run(self, request: HttpRequest) -> None:
         is_answered = False
         try:
-            if refusal is None:
-                await self._gate.handler.serve(request)
-            else:
-                await self._gate.handler.refuse(request, refusal)
-            is_answered = True
+            await self._application.handle(request)
+            is_answered = request.has_response
         except ClientDisconnected:
             pass
         finally:
-            if request.slot is not None:
-                request.slot.end()
-            self._finish(request, is_answered)
+            self.finish(request, is_answered)
+            if self._queue:
+                self._admit_next()
 
-    def _finish(self, request: Request, is_answered: bool) -> None:
+    def finish(self, request: HttpRequest, is_answered: bool) -> None:
+        if self._current is not request:  # the application failed after it was finished
+            return
         self._current = None
-        if self._is_lost:
-            self._state.connections.discard(self)
+        if self._receiving is request:
+            self._receiving = None  # the rest of its body is discarded
+        if self._state is _CLOSED:
+            self._server_state.connections.discard(self)
         elif not is_answered:
-            self._transport.abort()
-        elif not request.keep_alive or self._is_stopping:
-            self._close(request)
-        elif self._queue:
-            self._enter(self._queue.popleft())
-            self.resume_reading()
-        elif self._refusal is not None:
-            self._tell(self._refusal)
+            self.abort()
+        elif not request.keep_alive or self._registry.is_stopping:
+            self._close_after(request)
         else:
-            if self._arriving is request:
-                self._arriving = None  # what is left of its body is thrown away
+            self._proceed()
+
+    def _fail(self, request: HttpRequest, error: Exception) -> None:
+        """Reports an error of the application, and closes the connection."""
+        context = {"message": "the application failed on a request", "exception": error}
+        self._loop.call_exception_handler(context)
+        self.finish(request, is_answered=False)
+
+    def _proceed(self) -> None:
+        """Goes on after a response: with the next request, with an error, or with reading.
+
+        The client gets no further response while it is behind with reading.
+        """
+        if self._flow.is_behind:
+            return
+        if self._queue:  # not at once: requests that are answered at once would nest
+            self._loop.call_soon(self._admit_next)
+        elif self._error is not None:
+            self._send_error(self._error)
+        else:
+            self._flow.resume_reading()
+
+    def _admit_next(self) -> None:
+        if self._current is None and self._queue and not self._flow.is_behind:
+            self._admit(self._queue.popleft())
             self.resume_reading()
 
-    def _close(self, request: Request) -> None:
-        """A client that is still sending is first let read the answer: else it may never see it."""
-        self._discarding_input, self._moved = True, 0
-        if request.is_whole or self._has_heard_all or not self._transport.can_write_eof():
-            self._transport.close()
-            return
-        self._transport.write_eof()
+    def _send_error(self, error: HttpError) -> None:
+        request = HttpRequest(self, "GET", (b"/", b""), HeaderBlock({}), keep_alive=False)
+        self._error, self._current = None, request
+        try:
+            self._application.reject(request, error)
+        except Exception as failure:
+            self._fail(request, failure)
+        else:
+            self.finish(request, request.has_response)
+
+    def _close_after(self, request: HttpRequest) -> None:
+        """Closes the connection after a response.
+
+        A client that is still sending would lose the response if the socket were closed at once.
+        Therefore its input is discarded for a while.
+        """
         self._queue.clear()
-        self.resume_reading()
-
-    def _grow_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > _LONGEST_HEAD:
-            self.refuse(HeadTooLarge(_LONGEST_HEAD))
-
-    def refuse(self, fault: GleaneryError) -> None:
-        """Tells what is wrong, after the answers to all that was well, and hears no more."""
-        self._discarding_input, self._in_head = True, False
-        if self._arriving is not None:
-            self._arriving.fail(fault)  # whose answer tells it
-        elif self._current is not None:
-            self._refusal = fault
-        else:
-            self._tell(fault)
-
-    def _tell(self, fault: GleaneryError) -> None:
-        request = Request(self, Head("GET", b"/", {}))
-        request.keep_alive = False
-        self._start(request, fault)
-
-    def shutdown(self) -> None:
-        """The server stops: what is under way is finished, and nothing more is taken."""
-        self._is_stopping = True
-        self._gate.handler.stop_waiting()
-        if self._current is None:
+        self._error = None
+        has_sent_all = request.is_complete or self._state is State.HALF_CLOSED
+        if has_sent_all or not self._transport.can_write_eof():
             self._transport.close()
         else:
-            self._current.keep_alive = False
+            self._transport.write_eof()
+            self._timeouts.received = 0
+            self._flow.resume_reading()
+        self._discard_input()
 
-    # --- slow clients ----------------------------------------------------------------------------
+    def _discard_input(self) -> None:
+        if self._state is _OPEN:
+            self._state = State.DISCARDING
 
-    def check_timeouts(self) -> None:
-        """Once a second: has the client kept us waiting for too long?"""
-        waiting_for = (self._what_is_waited_for(), self._begun)
-        if waiting_for != self._waiting_for:
-            self._waiting_for = waiting_for
-            self._begin_window()
-            return
-        self._waited += 1
-        what = waiting_for[0]
-        if what == "a request" and self._waited >= self._gate.idle_seconds:
-            self._give_up()
-        elif what == "the end" and self._waited >= _LINGER_SECONDS:
+    def _limit_discarded(self) -> None:
+        if self._current is None and self._timeouts.received > self._limits.linger_bytes:
             self._transport.abort()
-        elif what == "a head" and self._waited >= self._gate.stall_seconds:
-            self.refuse(RequestTimeout())
-        elif what in ("a body", "a reader") and self._waited >= self._gate.stall_seconds:
-            self._hold_to_pace(what)
+
+    # --- called by the registry and the server ----------------------------------------------------
+
+    def reject(self, error: HttpError) -> None:
+        """Sends an error after all other responses, and reads nothing more."""
+        self._discard_input()
+        if self._receiving is not None:
+            self._receiving.fail(error)
+            self._receiving = None
+        elif self._current is not None or self._queue or self._flow.is_behind:
+            self._error = error
+        else:
+            self._send_error(error)
 
     @property
     def is_idle(self) -> bool:
-        """Whether its client has asked nothing for a second or more."""
-        return self._waited > 0 and self._waiting_for == ("a request", self._begun)
+        return self._timeouts.is_idle(self._parser.request_count)
+
+    def check_timeouts(self) -> None:
+        awaited = self._awaited()
+        unsent = self._transport.get_write_buffer_size()
+        if not self._timeouts.is_overdue(awaited, self._parser.request_count, unsent):
+            return
+        match awaited:
+            case Awaited.REQUEST:
+                self.close()
+            case Awaited.HEAD | Awaited.BODY:
+                self.reject(RequestTimeout())
+            case _:
+                self._transport.abort()
+
+    def _awaited(self) -> Awaited:
+        if self._flow.is_behind:
+            return Awaited.READER
+        if self._current is not None:
+            return Awaited.BODY if self._current.awaits_body else Awaited.NOTHING
+        if self._queue:
+            return Awaited.NOTHING
+        if self._state is not _OPEN:
+            return Awaited.CLOSE
+        if self._parser.position is Position.HEAD:
+            return Awaited.HEAD
+        return Awaited.REQUEST
 
     def close(self) -> None:
-        """At a moment when nobody waits for an answer."""
-        self._give_up()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def _what_is_waited_for(self) -> str:
-        if self._room is not None:
-            return "a reader"
-        if self._discarding_input and self._current is None:
-            return "the end"
-        if self._in_head and self._current is None:
-            return "a head"
-        if self._current is None:
-            return "a request" if self._arriving is None else "a body"
-        return "a body" if self._current.is_awaited else "nothing"
-
-    def _hold_to_pace(self, what: str) -> None:
-        moved = self._moved
-        if what == "a reader":
-            moved = self._left - self._transport.get_write_buffer_size()
-        is_slow = moved < _SLOWEST * self._waited
-        self._begin_window()
-        if is_slow and what == "a body" and self._arriving is not None:
-            self.refuse(RequestTimeout())
-        elif is_slow:
-            self.abort()
-
-    def _give_up(self) -> None:
-        if self._transport.get_write_buffer_size():  # an answer that nobody takes
+        if self._transport.get_write_buffer_size():  # nobody reads the response
             self._transport.abort()
         else:
             self._transport.close()
 
-    def _begin_window(self) -> None:
-        self._waited, self._moved = 0, 0
-        self._left = self._transport.get_write_buffer_size()
+    def abort(self) -> None:
+        self._queue.clear()
+        self._transport.abort()
 
-
-async def _gone_on(begun: Coroutine[Any, None, None], awaited: Any) -> None:
-    """The rest of what was begun outside of a task, and now waits."""
-    await _resumed(begun, awaited)
-
-
-@coroutine
-def _resumed(begun: Coroutine[Any, None, None], awaited: Any) -> Any:
-    with suppress(StopIteration):
-        while True:
-            try:
-                yield awaited
-            except BaseException as error:  # for what was begun: it may know what to do
-                awaited = begun.throw(error)
-            else:
-                awaited = begun.send(None)
+    def shutdown(self) -> None:
+        """Closes the connection after the response that is under way. uvicorn calls it."""
+        self._registry.shutdown()
+        if self._current is None:
+            self._queue.clear()
+            self._transport.close()
+        else:
+            self._current.keep_alive = False

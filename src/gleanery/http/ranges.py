@@ -1,55 +1,68 @@
-"""Which part of a file a client wants, and whether it has the file already (RFC 9110)."""
+"""Range and conditional requests for a content of known size and ETag (RFC 9110)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from gleanery.errors import RangeNotSatisfiable
+from gleanery.http.errors import RangeNotSatisfiable
 
 _RANGE = re.compile(rb"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
-class Part(NamedTuple):
-    """The bytes from start up to stop, of so many; asked for as a part, or just all of them."""
+class ContentRange(NamedTuple):
+    """The bytes from ``start`` up to ``stop`` of a content of ``size`` bytes."""
 
     start: int
     stop: int
     size: int
-    is_asked_for: bool = True
+    is_partial: bool = True
+    """False if the client gets the whole content with status 200."""
 
     @property
-    def content_range(self) -> bytes:
+    def header(self) -> bytes:
+        """Value of the Content-Range header."""
         return b"bytes %d-%d/%d" % (self.start, self.stop - 1, self.size)
 
 
-def is_held(headers: dict[bytes, bytes], etag: bytes) -> bool:
-    """Whether If-None-Match names this very content."""
-    named = [tag.strip().removeprefix(b"W/") for tag in _get(headers, b"if-none-match").split(b",")]
+def is_not_modified(headers: Mapping[bytes, bytes], etag: bytes) -> bool:
+    """Tells if If-None-Match names this ETag: the client already has the content."""
+    tags = _value(headers, b"if-none-match").split(b",")
+    named = [tag.strip().removeprefix(b"W/") for tag in tags]
     return etag in named or b"*" in named
 
 
-def wanted(headers: dict[bytes, bytes], etag: bytes, size: int) -> Part:
-    """The part that Range asks for; all, where it asks for several or for what we don't know."""
-    whole = Part(0, size, size, is_asked_for=False)
-    if _get(headers, b"if-range") not in (b"", etag):
+def requested_range(headers: Mapping[bytes, bytes], etag: bytes, size: int) -> ContentRange:
+    """Returns the range that the Range header asks for.
+
+    It is the whole content if the header asks for several ranges, is not valid, or is not
+    wanted for this ETag (If-Range).
+    """
+    whole = ContentRange(0, size, size, is_partial=False)
+    if _value(headers, b"if-range") not in (b"", etag):
         return whole
-    found = _RANGE.fullmatch(_get(headers, b"range").replace(b" ", b""))
+    found = _RANGE.fullmatch(_value(headers, b"range").replace(b" ", b""))
     if found is None or found.group(1, 2) == (b"", b""):
         return whole
-    first, last = found.groups()
-    if first:
-        if last and int(last) < int(first):
-            return whole
-        start, stop = int(first), min(int(last) + 1, size) if last else size
-    else:
-        start, stop = max(size - int(last), 0), size
-        if size == 0 and int(last) > 0:
-            return whole  # the last bytes of nothing
+    bounds = _bounds(found[1], found[2], size)
+    if bounds is None:
+        return whole
+    start, stop = bounds
     if start >= stop:
         raise RangeNotSatisfiable(size)
-    return Part(start, stop, size)
+    return ContentRange(start, stop, size)
 
 
-def _get(headers: dict[bytes, bytes], name: bytes) -> bytes:
+def _bounds(first: bytes, last: bytes, size: int) -> tuple[int, int] | None:
+    """Returns start and stop, or None for a range that is to be ignored."""
+    if not first:
+        # The last bytes of an empty content are the whole content.
+        return None if size == 0 and int(last) > 0 else (max(size - int(last), 0), size)
+    if last and int(last) < int(first):
+        return None
+    return int(first), min(int(last) + 1, size) if last else size
+
+
+def _value(headers: Mapping[bytes, bytes], name: bytes) -> bytes:
     return headers.get(name, b"").strip()

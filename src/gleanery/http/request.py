@@ -1,4 +1,4 @@
-"""One request of a client: its body as it comes, and the bytes of its answer."""
+"""One request on an HTTP/1.1 connection: its body as it arrives, and its response."""
 
 from __future__ import annotations
 
@@ -8,163 +8,178 @@ from collections.abc import Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 
-from gleanery.http.head import Head
-from gleanery.scheduling.limits import Slot
+from gleanery.http.application import Header
+from gleanery.http.head import HeaderBlock
 
-Header = tuple[bytes, bytes]
-
-HELD = 64 * 1024
-"""Bytes of a body or an answer that are held in one piece."""
-
+_MAX_BUFFERED_BYTES = 64 * 1024  # of a body that nobody has read yet
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
-
-
-class ClientDisconnected(Exception):
-    """The client went away before its request was whole: there is nobody to answer."""
+_STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}".encode() for s in HTTPStatus}
 
 
 class Transport(Protocol):
-    """What a request asks of the connection it came on."""
+    """The part of a connection that its requests use."""
 
     @property
-    def is_full(self) -> bool:
-        """Whether the client is behind with reading what was written."""
+    def is_behind(self) -> bool:
+        """Tells if much of what was written is still to be read by the client."""
 
-    async def emptied(self) -> None:
-        """Returns when it is not any more; raises ClientDisconnected."""
+    async def drain(self) -> None:
+        """Returns when the client is no longer behind. Raises ``ClientDisconnected``."""
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Sends bytes; raises ClientDisconnected."""
+        """Writes bytes. Raises ``ClientDisconnected``."""
 
     def resume_reading(self) -> None:
         """Lets the client send on."""
 
+    def start(self, request: HttpRequest) -> None:
+        """Runs the application's handler in a task."""
 
-class Request:
-    """What a client asks. Its body comes piece by piece, as it is asked for."""
+    def finish(self, request: HttpRequest, is_answered: bool) -> None:
+        """Ends the request, so that the next one has its turn.
+
+        Closes the connection if the response is missing or truncated.
+        """
+
+
+class HttpRequest:
+    """Implements ``application.Request`` on an HTTP/1.1 connection."""
 
     __slots__ = (
-        "_connection",
-        "_expects",
-        "_fault",
-        "_held",
-        "_news",
+        "_body_error",
+        "_buffered",
+        "_expects_continue",
         "_pieces",
-        "cursor",
-        "head",
+        "_transport",
+        "_wakeup",
+        "has_response",
+        "header_block",
         "headers",
-        "is_whole",
+        "is_complete",
         "keep_alive",
         "method",
         "path",
-        "rate_limit_headers",
-        "slot",
+        "query",
+        "state",
     )
 
-    def __init__(self, connection: Transport, head: Head, cursor: int | None = None) -> None:
-        self._connection = connection
-        self.head = head
-        self.method, self.path, self.headers = head.method, head.path, head.headers
-        self.cursor = cursor
-        """If it is another than the head's, which was sent before."""
-        self.slot: Slot | None = None
-        self.rate_limit_headers: tuple[Header, ...] = ()
-        """What every answer to it says of the client's standing."""
-        self.keep_alive = True
-        self.is_whole = cursor is not None
-        self._expects = b"expect" in head.headers  # a word from us before it sends the body
+    def __init__(
+        self,
+        transport: Transport,
+        method: str,
+        target: tuple[bytes, bytes],
+        header_block: HeaderBlock,
+        *,
+        keep_alive: bool,
+        is_complete: bool = False,
+    ) -> None:
+        self._transport = transport
+        self.method = method
+        self.path, self.query = target
+        self.header_block = header_block
+        self.headers = header_block.headers
+        self.keep_alive = keep_alive
+        self.is_complete = is_complete
+        """Tells if the whole body has arrived."""
+        self.has_response = False
+        self.state: Any = None
+        self._expects_continue = b"expect" in self.headers
         self._pieces: list[bytes] = []
-        self._held = 0
-        self._fault: Exception | None = None  # why nothing more comes
-        self._news: asyncio.Future[None] | None = None
+        self._buffered = 0
+        self._body_error: Exception | None = None  # why nothing more arrives
+        self._wakeup: asyncio.Future[None] | None = None
 
     async def receive(self) -> bytes:
-        """The next piece of the body; empty at its end. Raises what is wrong with it."""
-        while not self._pieces and not self.is_whole:
-            if self._fault is not None:
-                raise self._fault
-            if self._expects:
-                self._expects = False
-                self._connection.write((_CONTINUE,))
-            self._connection.resume_reading()
-            await self._hear()
+        while not self._pieces and not self.is_complete:
+            if self._body_error is not None:
+                raise self._body_error
+            if self._expects_continue:
+                self._expects_continue = False
+                self._transport.write((_CONTINUE,))
+            self._transport.resume_reading()
+            await self._wait()
         piece = b"".join(self._pieces)
-        self._pieces, self._held = [], 0
+        self._pieces, self._buffered = [], 0
         return piece
 
-    async def gone(self) -> None:
-        """Returns when the client has gone."""
-        while self._fault is None:
-            await self._hear()
+    async def disconnected(self) -> None:
+        while self._body_error is None:
+            await self._wait()
 
-    def decline(self) -> None:
-        """It is not worth its body: a long one is not taken in, and the connection ends with it."""
+    def decline_body(self) -> None:
         length = self.headers.get(b"content-length", b"0")
-        if b"transfer-encoding" in self.headers or len(length) > 5 or int(length) > HELD:
+        is_long = len(length) > 5 or int(length) > _MAX_BUFFERED_BYTES
+        if is_long or b"transfer-encoding" in self.headers:
             self.keep_alive = False
 
-    def respond(self, status: int, headers: bytes, body: Sequence[bytes | memoryview]) -> None:
-        """Writes an answer, or the beginning of one; of the headers, whole lines."""
-        if self._expects and not self._held and not self.is_whole:
-            self.keep_alive = False  # what comes next may be the body or another request
-        date = _date(int(time.time()))
+    def respond(
+        self, status: int, headers: Sequence[Header], body: Sequence[bytes | memoryview]
+    ) -> None:
+        if self._expects_continue and not self._buffered and not self.is_complete:
+            self.keep_alive = False  # the client may send the body next, or another request
+        date = _date_line(int(time.time()))
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
-        head = b"%sdate: %s\r\n%s%s" % (_STATUS_LINES[status], date, headers, end)
-        self._connection.write((head,) if self.method == "HEAD" else (head, *body))
+        lines = (_STATUS_LINES[status], date, *map(b": ".join, headers), end)
+        head = b"\r\n".join(lines)
+        self._transport.write((head,) if self.method == "HEAD" else (head, *body))
+        self.has_response = True
 
     def send(self, piece: bytes) -> None:
-        """Writes more of the answer."""
-        self._connection.write((piece,))
+        self._transport.write((piece,))
 
     @property
     def is_behind(self) -> bool:
-        """Whether the client has much of what was written still to take."""
-        return self._connection.is_full
+        return self._transport.is_behind
 
-    async def taken(self) -> None:
-        """Returns when it has not any more."""
-        if self._connection.is_full:
-            await self._connection.emptied()
+    async def drain(self) -> None:
+        if self._transport.is_behind:
+            await self._transport.drain()
 
-    # --- what the connection tells it ------------------------------------------------------------
+    def start(self) -> None:
+        self._transport.start(self)
+
+    def finish(self) -> None:
+        self._transport.finish(self, self.has_response)
+
+    # --- called by the connection -----------------------------------------------------------------
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether somebody waits for what the client has still to send."""
-        return self._news is not None and not self.is_whole
+    def awaits_body(self) -> bool:
+        """Tells if the application waits for more of the body."""
+        return self._wakeup is not None and not self.is_complete
 
-    def add(self, piece: bytes) -> bool:
-        """Takes a piece of the body; tells whether that is enough for now."""
+    def add_body(self, piece: bytes) -> bool:
+        """Adds a piece of the body; tells if that is enough for now."""
         self._pieces.append(piece)
-        self._held += len(piece)
-        self._tell()
-        return self._held > HELD
+        self._buffered += len(piece)
+        self._wake()
+        return self._buffered > _MAX_BUFFERED_BYTES
 
-    def end(self) -> None:
-        self.is_whole = True
-        self._tell()
+    def complete(self) -> None:
+        """Notes that the whole body has arrived."""
+        self.is_complete = True
+        self._wake()
 
-    def fail(self, fault: Exception, *, keep_alive: bool = False) -> None:
-        """Nothing more comes from the client; unless others wait, the connection ends with it."""
+    def fail(self, error: Exception, *, keep_alive: bool = False) -> None:
+        """Notes that the client sends nothing more for this request."""
         self.keep_alive = keep_alive
-        self._fault = self._fault or fault
-        self._tell()
+        self._body_error = self._body_error or error
+        self._wake()
 
-    async def _hear(self) -> None:
-        self._news = asyncio.get_running_loop().create_future()
+    async def _wait(self) -> None:
+        self._wakeup = asyncio.get_running_loop().create_future()
         try:
-            await self._news
+            await self._wakeup
         finally:
-            self._news = None
+            self._wakeup = None
 
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+    def _wake(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
 
 @lru_cache(maxsize=2)
-def _date(second: int) -> bytes:
-    return formatdate(second, usegmt=True).encode()
+def _date_line(second: int) -> bytes:
+    return f"date: {formatdate(second, usegmt=True)}".encode()

@@ -17,7 +17,7 @@ _numbers = itertools.count(secrets.randbits(31))
 _REQUEST_ID = re.compile(rb"(?!.*glean_)[A-Za-z0-9._-]{1,64}")  # rejects a token sent by mistake
 
 
-def request_id(headers: Mapping[bytes, bytes]) -> bytes:
+def request_id_of(headers: Mapping[bytes, bytes]) -> bytes:
     """Return the id that a proxy or client sent, if it is safe to log; else a new one."""
     given = headers.get(b"x-request-id")
     if given is not None and _REQUEST_ID.fullmatch(given):

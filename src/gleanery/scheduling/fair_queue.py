@@ -1,4 +1,4 @@
-"""Who is next where many wait: the organizations in turns, of each whoever came first."""
+"""A queue that serves tenants in turn."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """What waits, by the organization that it waits for."""
+    """Takes one entry of each tenant in turn; of one tenant, the oldest entry first."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, deque[T]] = {}  # whose turn is next, stands first
+        self._entries: dict[int, deque[T]] = {}  # the tenant whose turn is next comes first
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._entries)
 
-    def add(self, organization_id: int, one: T) -> None:
-        self._waiting.setdefault(organization_id, deque()).append(one)
+    def add(self, organization_id: int, entry: T) -> None:
+        self._entries.setdefault(organization_id, deque()).append(entry)
 
     def take(self) -> T:
-        """The next one; others of its organization have their turn after everyone else's."""
-        organization_id = next(iter(self._waiting))
-        line = self._waiting.pop(organization_id)
-        one = line.popleft()
-        if line:
-            self._waiting[organization_id] = line
-        return one
+        """Removes and returns the next entry; its tenant goes to the end of the queue."""
+        organization_id = next(iter(self._entries))
+        entries = self._entries.pop(organization_id)
+        entry = entries.popleft()
+        if entries:
+            self._entries[organization_id] = entries
+        return entry

@@ -8,7 +8,7 @@ it in the writer thread, where it never waits.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from gleanery.storage.notifications import Subscription
@@ -24,6 +24,23 @@ class Page(NamedTuple):
 
     items: bytes | memoryview
     next_cursor: int | None
+
+
+class PageRead(NamedTuple):
+    """One page that is to be read in the name of a tenant."""
+
+    organization_id: int
+    search: str
+    """A SELECT of seq and item, in order, without LIMIT."""
+    limit: int
+    values: Sequence[Any]
+
+
+class PageReader(Protocol):
+    """Reads pages in plain calls: on an engine whose reads wait for nothing."""
+
+    def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
+        """Reads pages from one snapshot. The error of a read takes the place of its page."""
 
 
 class Transaction(Protocol):
@@ -105,15 +122,8 @@ class Engine(Database, Protocol):
         """The name of the engine, which is also the folder of its migrations."""
 
     @property
-    def synchronous_reads(self) -> bool:
-        """Whether reading waits for nothing: what is begun is done."""
-
-    def batch_reads(self) -> AbstractContextManager[None]:
-        """Small pages that are asked for in here are read at its end, in a row, as of one moment.
-
-        Who asks in here is run by hand, as no task knows what to do with a ``DeferredRead``. Where
-        reading has to wait, this does nothing.
-        """
+    def page_reader(self) -> PageReader | None:
+        """Reads pages without waiting; None on an engine that has to wait."""
 
     async def open(self) -> None:
         """Connects. Afterwards reads and writes work if the schema exists."""

@@ -10,7 +10,7 @@ from gleanery.storage.database import Engine
 from gleanery.storage.sqlite.database import SqliteDatabase
 
 
-def database_of(settings: Settings) -> Engine:
+def create_engine(settings: Settings) -> Engine:
     if settings.database is None:
         return SqliteDatabase(settings.sqlite_file)
     # Imported only when needed: loading the driver takes a tenth of the start time.
@@ -20,9 +20,9 @@ def database_of(settings: Settings) -> Engine:
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[Engine]:
+async def open_engine(settings: Settings) -> AsyncIterator[Engine]:
     """Opens the engine and closes it when the context ends."""
-    engine = database_of(settings)
+    engine = create_engine(settings)
     await engine.open()
     try:
         yield engine

@@ -37,9 +37,9 @@ async def claim_key(database: Database, vault: Vault) -> None:
         await _add(database, KEY_FINGERPRINT, vault.fingerprints[0])
     if not await follow_key(database, vault):
         raise SettingsError(
-            "The secret key is not the one this database's values are encrypted with: "
-            "give the right GLEANERY_SECRET_KEY, or put back the right secret.key file; if it is "
-            "lost, gleanery keys forget removes what only it could open"
+            "The secret key is not the one that encrypts this database's values: give the right "
+            "GLEANERY_SECRET_KEY, or put back the right secret.key file. If that key is lost, "
+            "gleanery keys forget deletes the values that need it"
         )
 
 
@@ -79,7 +79,7 @@ async def reject_pending_restore(database: Database) -> None:
     A client that syncs by dates would miss the outputs that have no new sequence number yet.
     """
     if await _read(database, _RESTORE_PENDING) is not None:
-        raise SettingsError("gleanery restored was interrupted: run it again, to its end")
+        raise SettingsError("gleanery restored was interrupted: run it again until it ends")
 
 
 async def is_demo(database: Database) -> bool:

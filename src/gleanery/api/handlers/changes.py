@@ -50,7 +50,7 @@ async def _stop_on_disconnect(
     """Ends the wait when the client disconnects."""
 
     async def stop() -> None:
-        await context.request.gone()
+        await context.request.disconnected()
         subscription.stop()
 
     task = asyncio.create_task(stop())

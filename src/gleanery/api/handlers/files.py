@@ -60,7 +60,7 @@ class _Upload:
 
 async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> Response:
     s, query = context.services, context.query
-    context.slot.move(s.transfers)
+    context.slot.transfer(s.transfers)
     upload = _Upload(context.body)
     declared = context.request.headers.get(b"content-type", b"").decode("latin-1")
     file_type = await asyncio.to_thread(media_types.media_type, await upload.head(), declared)
@@ -122,19 +122,19 @@ async def _send_file(
         (b"content-disposition", _attachment(file.filename)),
         (b"content-security-policy", _FILE_POLICY),
     ]
-    if ranges.is_held(context.request.headers, etag):
+    if ranges.is_not_modified(context.request.headers, etag):
         return Response(b"", 304, headers=tuple(headers))
     is_head = context.request.method == "HEAD"
-    asked = {} if is_head else context.request.headers  # a part is for GET alone
-    part = ranges.wanted(asked, etag, file.size)
-    if part.is_asked_for:
-        headers.append((b"content-range", part.content_range))
+    range_headers = {} if is_head else context.request.headers  # HEAD describes the whole file
+    part = ranges.requested_range(range_headers, etag, file.size)
+    if part.is_partial:
+        headers.append((b"content-range", part.header))
     if not is_head:
-        context.slot.move(context.services.transfers)
+        context.slot.transfer(context.services.transfers)
     pieces = context.services.blobs.read(file.key, part.start, part.stop)
     return Response(
         b"" if is_head else await _first(pieces),
-        206 if part.is_asked_for else 200,
+        206 if part.is_partial else 200,
         content_type=file.file_type.encode(),
         headers=tuple(headers),
         length=part.stop - part.start,

@@ -25,14 +25,27 @@ _MAX_BATCH_BYTES = 1024 * 1024
 async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     group = context.path["group_id"]
     page = await pages.read_page(context.database, group, context.query, context.cursor)
+    items = await context.with_links(page.items)
+    address, repeated = context.services.address, context.repeated
+    return page_response(address, group, repeated, items, page.next_cursor)
+
+
+def page_response(
+    base: str,
+    group: str,
+    repeated: tuple[tuple[str, str], ...],
+    items: bytes | memoryview,
+    next_cursor: int | None,
+) -> Response:
+    """Return the response for a page whose links are inserted."""
     start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
-    if page.next_cursor is not None:
+    if next_cursor is not None:
         start = b'{"metadata":{"next_url":"%s%d","next_cursor":%d},"items":[' % (
-            _next_url_prefix(context.services.address, group, context.repeated),
-            page.next_cursor,
-            page.next_cursor,
+            _next_url_prefix(base, group, repeated),
+            next_cursor,
+            next_cursor,
         )
-    return Response(start, more=(await context.with_links(page.items), b"]}"))
+    return Response(start, more=(items, b"]}"))
 
 
 @lru_cache(maxsize=64)  # of values of any length

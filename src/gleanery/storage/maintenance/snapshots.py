@@ -10,7 +10,7 @@ import apsw
 
 from gleanery.observability.progress import StartProgress
 from gleanery.storage.metadata import KEY_FINGERPRINT
-from gleanery.storage.sqlite.writer import dialect
+from gleanery.storage.sqlite.statements import to_sqlite
 from gleanery.storage.tenancy import ANY_TENANT
 
 _BLOBS = "SELECT organization_id, checksum, key FROM blobs ORDER BY key"
@@ -91,4 +91,4 @@ class Snapshot:
         return not file_count
 
     def _execute(self, sql: str, values: tuple[Any, ...]) -> apsw.Cursor:
-        return self._connection.execute(dialect(sql, ANY_TENANT), values)
+        return self._connection.execute(to_sqlite(sql, ANY_TENANT), values)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from gleanery.models.requests import OutputQuery
 from gleanery.storage import group_lock
-from gleanery.storage.database import Database, Page
+from gleanery.storage.database import Database, Page, PageRead
 from gleanery.storage.outputs.hashes import url_hash
 from gleanery.values import countries
 
@@ -30,16 +30,22 @@ _FILTER_VALUES = {
 
 async def read_page(database: Database, group: str, query: OutputQuery, cursor: int) -> Page:
     """Reads the outputs after the cursor, oldest change first, in one statement: one snapshot."""
+    read = page_read(database.organization_id, group, query, cursor)
+    page = await database.read_page(read.search, read.limit, read.values)
+    if not page.items:
+        await group_lock.require_group(database, group)
+    return page
+
+
+def page_read(organization_id: int, group: str, query: OutputQuery, cursor: int) -> PageRead:
+    """Describes the read of the outputs after the cursor. The group may not exist."""
     statement, values = _filter(query.job_id, query.url, query.country, query.region)
     after = cursor
     if query.created_after is not None:  # a sequence number is a timestamp in microseconds
         after = max(after, query.created_after - 1)
-    page = await database.read_page(
-        statement, query.limit, (database.organization_id, group, after, *values)
+    return PageRead(
+        organization_id, statement, query.limit, (organization_id, group, after, *values)
     )
-    if not page.items:
-        await group_lock.require_group(database, group)
-    return page
 
 
 @lru_cache(maxsize=64)  # of values of any length

@@ -1,1 +1,1 @@
-"""The server engine: PostgreSQL."""
+"""The server engine: PostgreSQL, for many nodes."""

@@ -23,15 +23,15 @@ SET_ALL_TENANTS = f"SET LOCAL gleanery.organization = '{ALL_TENANTS}'"
 _SETTING = "(SELECT nullif(current_setting('gleanery.organization', true), '')::bigint)"
 _ENABLE = f"""
 ALTER TABLE {{0}} ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
-DROP POLICY IF EXISTS of_organization ON {{0}};
-CREATE POLICY of_organization ON {{0}}
+DROP POLICY IF EXISTS tenant_isolation ON {{0}};
+CREATE POLICY tenant_isolation ON {{0}}
     USING (organization_id = {_SETTING} OR {_SETTING} = {ALL_TENANTS})
 """
 _UNPROTECTED_TABLES = """
 SELECT relname FROM pg_class
 WHERE relnamespace = current_schema()::regnamespace AND relname = ANY ($1)
     AND NOT (relrowsecurity AND relforcerowsecurity AND EXISTS (
-        SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = 'of_organization'))
+        SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid AND polname = 'tenant_isolation'))
 """
 # Roles belong to the whole server: another database may have created this one already.
 _CREATE_ROLE = f"""

@@ -173,11 +173,11 @@ async def read(
     organization_id = database.organization_id
     rows = await _read_rows(kind, database, filter_)
     identity_values = itemgetter(*[2 + kind.columns.index(c) for c in kind.identity_columns])
+    hash_identity, to_response = kind.identity, kind.to_response
     records = []
     async for row in _with_pauses(rows):
-        identity = kind.identity(organization_id, *identity_values(row))
-        value = _decrypt(vault, row[1], identity)
-        records.append(kind.to_response(organization_id, value, row))
+        identity = hash_identity(organization_id, *identity_values(row))
+        records.append(to_response(organization_id, _decrypt(vault, row[1], identity), row))
     about = _audit_details(len(records), filter_)
     await read_auditor.record(database, audit.Entry(actor, now, kind.read_action, about))
     return records

@@ -1,1 +1,1 @@
-"""The embedded engine: SQLite."""
+"""The embedded engine: SQLite, for one machine."""

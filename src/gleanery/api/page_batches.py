@@ -1,0 +1,137 @@
+"""Batches of small pages of outputs that clients repeat: answered without tasks, on SQLite only.
+
+A request passes through the interpreter, the server, the system and the database, and each of
+them displaces the others from the processor's caches. Therefore the pages of the requests of one
+turn are read together, and then all are answered: see ``docs/decisions/0032-read-batching.md``.
+
+Everything here is a plain function, so nothing can wait. A request that would have to wait, or
+that is irregular in any way, takes the usual path: ``request.start()``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gleanery.api.authentication import Authenticator
+from gleanery.api.context import Services
+from gleanery.api.handlers import outputs
+from gleanery.api.repeats import BoundRequest
+from gleanery.api.request_state import RequestState
+from gleanery.api.sending import respond
+from gleanery.http import ClientDisconnected, Header, Request
+from gleanery.observability.telemetry import request_id_of
+from gleanery.security.tokens import Grant
+from gleanery.storage.database import Page, PageRead, PageReader
+from gleanery.storage.outputs import pages
+
+if TYPE_CHECKING:
+    from gleanery.api.rate_limits import RateLimiter
+
+_log = logging.getLogger("gleanery")
+
+_MAX_ITEMS = 100  # reading a larger page takes so long that a batch gains nothing
+
+
+class PageBatches:
+    """Collects the requests of one turn of the scheduler, then answers them together."""
+
+    def __init__(
+        self,
+        services: Services,
+        reader: PageReader,
+        authenticator: Authenticator,
+        rate_limiter: RateLimiter | None,
+    ) -> None:
+        self._services = services
+        self._reader = reader
+        self._authenticator = authenticator
+        self._rate_limiter = rate_limiter
+        self._waiting: list[Request] = []
+
+    def takes(self, bound: BoundRequest) -> bool:
+        """Tells if a request that repeats an earlier one can be part of a batch."""
+        return bound.operation.batches_pages and bound.query.query.limit <= _MAX_ITEMS
+
+    def add(self, request: Request) -> None:
+        """Adds a request whose turn it is."""
+        self._waiting.append(request)
+
+    def answer(self) -> None:
+        """Answers the requests of this turn. The scheduler calls it at the end of each turn."""
+        if not self._waiting:
+            return
+        started = time.perf_counter()
+        waiting, self._waiting = self._waiting, []
+        batch: list[tuple[Request, Grant]] = []
+        for request in waiting:
+            grant = self._grant(request.state)
+            if grant is None:
+                request.start()
+            else:
+                batch.append((request, grant))
+        read = self._reader.read_pages([_page_read(request.state) for request, _ in batch])
+        for (request, grant), page in zip(batch, read, strict=True):
+            self._answer(request, grant, page, started)
+
+    def _grant(self, state: RequestState) -> Grant | None:
+        """Returns the grant of the request's token, if that is known without asking."""
+        assert state.bound is not None
+        scope = state.bound.operation.scope
+        grant = self._authenticator.cached_grant(state.caller, scope)
+        if grant is None or grant.organization_id != state.organization_id:
+            return None
+        return grant
+
+    def _answer(
+        self, request: Request, grant: Grant, page: Page | Exception, started: float
+    ) -> None:
+        state: RequestState = request.state
+        try:
+            if isinstance(page, Page) and page.items:  # an empty page may be of an unknown group
+                self._respond(request, grant, page, started)
+        except ClientDisconnected:
+            state.is_answered = True
+        except Exception:
+            _log.exception("a batch could not answer a request")
+        if state.is_answered and not request.is_behind:
+            state.release_slot()
+            request.finish()
+        else:
+            request.start()
+
+    def _respond(self, request: Request, grant: Grant, page: Page, started: float) -> None:
+        """Sends the page, unless the store must sign its links or the rate limit is reached."""
+        services, state = self._services, request.state
+        items = services.insert_own_links(page.items, grant.organization_id)
+        if items is None or (rate_limit_headers := self._count(grant)) is None:
+            return
+        operation, path, query = state.bound
+        response = outputs.page_response(
+            services.address, path["group_id"], query.repeated, items, page.next_cursor
+        )
+        request_id = request_id_of(request.headers)
+        try:
+            respond(request, response, request_id, rate_limit_headers)
+            state.is_answered = True
+        finally:
+            services.telemetry.record(
+                operation.name, request.method, request.path, request_id, response.status, started
+            )
+
+    def _count(self, grant: Grant) -> Sequence[Header] | None:
+        """Counts the request; returns None if that exceeds the limit of its token."""
+        if self._rate_limiter is None:
+            return ()
+        counted = self._rate_limiter.count_in_process(grant.token_id)
+        return None if counted.is_over else counted.headers
+
+
+def _page_read(state: RequestState) -> PageRead:
+    assert state.bound is not None
+    assert state.slot is not None
+    _, path, query = state.bound
+    organization_id = state.slot.organization_id
+    return pages.page_read(organization_id, path["group_id"], query.query, state.cursor)

@@ -1,0 +1,285 @@
+"""The request pipeline: takes each request through its stages.
+
+The stages are: admit, route, authenticate, bind, handle, respond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gleanery.api import binding, error_responses
+from gleanery.api.authentication import Authenticator
+from gleanery.api.context import AnyContext, RequestContext, Response, Services
+from gleanery.api.operations import OPERATIONS, Handler, Operation
+from gleanery.api.page_batches import PageBatches
+from gleanery.api.repeats import BoundRequest, memo_of
+from gleanery.api.request_state import RequestState
+from gleanery.api.routing import Router
+from gleanery.api.sending import respond, send_rest
+from gleanery.errors import GleaneryError, Overloaded, RateLimited, Unavailable
+from gleanery.http import ClientDisconnected, HttpError, Request
+from gleanery.observability.telemetry import request_id_of
+from gleanery.scheduling.limits import Slot
+from gleanery.security.tokens import Grant
+
+if TYPE_CHECKING:
+    from gleanery.api.rate_limits import RateLimiter
+
+_log = logging.getLogger("gleanery")
+
+UNMATCHED = "unmatched"
+"""Name of the operation, in metrics and logs, of a request that was not routed."""
+
+_NO_TENANT = 0
+_LARGE_BODY_BYTES = 256 * 1024  # parsed in a thread, so that other requests are served meanwhile
+_OVERLOADED = Overloaded()
+_OVERLOADED_RESPONSE = error_responses.response_to(_OVERLOADED)
+
+
+class RequestPipeline:
+    """Implements ``gleanery.http.Application``."""
+
+    def __init__(
+        self, services: Services, authenticator: Authenticator, rate_limiter: RateLimiter | None
+    ) -> None:
+        self._services = services
+        self._authenticator = authenticator
+        self._rate_limiter = rate_limiter
+        self._router = Router(OPERATIONS)
+        self._always_admitted = {one.path.encode() for one in OPERATIONS if one.always_admit}
+        self._page_batches = self._batches()
+
+    def _batches(self) -> PageBatches | None:
+        """Makes batches where nothing in them has to wait: neither SQLite nor the rate limit."""
+        reader, rate_limiter = self._services.database.page_reader, self._rate_limiter
+        if reader is None or (rate_limiter is not None and rate_limiter.is_shared):
+            return None
+        batches = PageBatches(self._services, reader, self._authenticator, rate_limiter)
+        self._services.scheduler.after_each_turn(batches.answer)
+        return batches
+
+    # --- admission --------------------------------------------------------------------------------
+
+    def admit(self, request: Request) -> None:
+        memo = memo_of(request.header_block)
+        if not memo.caller:
+            memo.caller = self._authenticator.caller(request.headers)
+        state = request.state = RequestState(memo.caller)
+        if request.path in self._always_admitted:
+            request.start()
+            return
+        error = self._try_to_admit(state)
+        if error is not None:
+            request.decline_body()
+            rejection = partial(self._send_rejection, request, error)
+            self._services.scheduler.defer_rejection(rejection)
+            return
+        cursor = memo.find_cursor(request.path, request.query)
+        if cursor is not None:
+            state.bound, state.cursor = memo.bound, cursor
+        self._schedule(request, state)
+
+    def _try_to_admit(self, state: RequestState) -> GleaneryError | None:
+        """Gives the request a slot, or returns the reason why it gets none."""
+        if self._rate_limiter is not None:
+            rate_limited = self._known_rate_limit(self._rate_limiter, state)
+            if rate_limited is not None:
+                return rate_limited
+        organization_id = self._authenticator.cached_organization(state.caller) or _NO_TENANT
+        if not self._services.work.has_room_for(organization_id):
+            return _OVERLOADED
+        state.slot = Slot(self._services.work, organization_id)
+        return None
+
+    def _known_rate_limit(
+        self, rate_limiter: RateLimiter, state: RequestState
+    ) -> RateLimited | None:
+        """Returns an error if the token is already known to have reached its limit."""
+        token_id = self._authenticator.cached_token(state.caller)
+        reached = None if token_id is None else rate_limiter.spent(token_id)
+        if reached is None:
+            return None
+        state.rate_limit_headers = reached.headers
+        return RateLimited(reached.seconds)
+
+    def _schedule(self, request: Request, state: RequestState) -> None:
+        assert state.slot is not None
+        scheduler, batches = self._services.scheduler, self._page_batches
+        if batches is not None and state.bound is not None and batches.takes(state.bound):
+            scheduler.add_to_turn(state.slot, partial(batches.add, request))
+        else:
+            scheduler.add(state.slot, request.start)
+
+    def _send_rejection(self, request: Request, error: GleaneryError) -> None:
+        """Answers without a task: a rejection must cost little."""
+        try:
+            self._respond_at_once(request, error)
+        except ClientDisconnected:
+            pass
+        finally:
+            request.finish()
+
+    def reject(self, request: Request, error: HttpError) -> None:
+        request.state = RequestState(b"")
+        self._respond_at_once(request, error_responses.as_service_error(error))
+
+    def _respond_at_once(self, request: Request, error: GleaneryError) -> None:
+        started = time.perf_counter()
+        is_usual = error is _OVERLOADED
+        response = _OVERLOADED_RESPONSE if is_usual else error_responses.response_to(error)
+        request_id = request_id_of(request.headers)
+        respond(request, response, request_id, request.state.rate_limit_headers)
+        telemetry = self._services.telemetry
+        telemetry.record(
+            UNMATCHED, request.method, request.path, request_id, response.status, started
+        )
+
+    def shutdown(self) -> None:
+        self._services.database.stop_subscriptions()
+
+    # --- answering --------------------------------------------------------------------------------
+
+    async def handle(self, request: Request) -> None:
+        state: RequestState = request.state
+        try:
+            if state.is_answered:
+                await request.drain()
+            else:
+                await self._answer(request, state)
+        finally:
+            state.release_slot()
+
+    async def _answer(self, request: Request, state: RequestState) -> None:
+        started = time.perf_counter()
+        request_id = request_id_of(request.headers)
+        name = UNMATCHED
+        try:
+            operation, path = self._route(request, state)
+            name = operation.name
+            response = await self._call(operation, path, request, request_id)
+        except ClientDisconnected:
+            raise
+        except HttpError as error:
+            response = error_responses.response_to(error_responses.as_service_error(error))
+        except GleaneryError as error:
+            response = self._response_to(error, request, request_id)
+        except Exception:
+            _log.exception("internal error", extra={"request_id": request_id.decode()})
+            response = error_responses.internal_error()
+        await self._send(request, response, name, request_id, started)
+
+    def _response_to(self, error: GleaneryError, request: Request, request_id: bytes) -> Response:
+        if isinstance(error, Overloaded | RateLimited):
+            request.decline_body()
+        if isinstance(error, Unavailable):
+            _log.warning("unavailable", extra={"request_id": request_id.decode()}, exc_info=error)
+        return error_responses.response_to(error)
+
+    def _route(self, request: Request, state: RequestState) -> tuple[Operation, dict[str, str]]:
+        if state.bound is not None:
+            return state.bound.operation, state.bound.path
+        return self._router.find(request.method, request.path)
+
+    async def _call(
+        self, operation: Operation, path: dict[str, str], request: Request, request_id: bytes
+    ) -> Response:
+        """Authenticates, binds and calls the handler."""
+        state: RequestState = request.state
+        organization_id, token_id = _NO_TENANT, None
+        if operation.scope is not None:
+            grant = self._authenticator.cached_grant(state.caller, operation.scope)
+            if grant is None:
+                grant = await self._authenticate(request, operation.scope)
+            organization_id, token_id = grant.organization_id, grant.token_id
+            if state.slot is not None:
+                state.slot.assign_tenant(organization_id)
+            if self._rate_limiter is not None:
+                await self._count(self._rate_limiter, token_id, state)
+        query, cursor = self._bind(operation, path, request, state)
+        context: AnyContext = RequestContext(
+            self._services,
+            organization_id,
+            token_id,
+            request_id,
+            request,
+            path,
+            query.query,
+            cursor,
+            query.repeated,
+        )
+        handler = operation.handler
+        if operation.body is not None:
+            handler = await self._bind_body(operation, context)
+        return await handler(context)
+
+    async def _authenticate(self, request: Request, scope: str) -> Grant:
+        caller: bytes = request.state.caller
+        return await self._authenticator.authenticate(caller, request.headers, scope)
+
+    async def _count(self, rate_limiter: RateLimiter, token_id: int, state: RequestState) -> None:
+        counted = await rate_limiter.count(token_id)
+        state.rate_limit_headers = counted.headers
+        if counted.is_over:
+            raise RateLimited(counted.seconds)
+
+    def _bind(
+        self, operation: Operation, path: dict[str, str], request: Request, state: RequestState
+    ) -> tuple[binding.BoundQuery, int]:
+        """Returns the query and its cursor; remembers them for requests that repeat this one."""
+        if state.bound is not None:
+            return state.bound.query, state.cursor
+        binding.bind_path(path, operation.creates_resource)
+        query = binding.BoundQuery()
+        if operation.query is not None:
+            query = binding.bind_query(operation.query, request.query)
+        if request.method == "GET":
+            memo = memo_of(request.header_block)
+            memo.store(request.path, request.query, BoundRequest(operation, path, query))
+        return query, query.cursor
+
+    async def _bind_body(self, operation: Operation, context: AnyContext) -> Handler:
+        """Binds the body; returns the handler for its media type."""
+        settings, request = self._services.settings, context.request
+        headers = request.headers
+        if operation.body is bytes:
+            binding.refuse_coding(headers)
+            context.body = binding.read_chunks(request, settings.max_file_bytes)
+            return operation.handler
+        known = [binding.Media.JSON] + [binding.Media.LINES] * (
+            operation.ndjson_handler is not None
+        )
+        media = binding.media_of(headers, *known)
+        if operation.ndjson_handler is not None:
+            context.idempotency_key = binding.idempotency_key(headers)
+        if media is binding.Media.LINES and operation.ndjson_handler is not None:
+            context.body = binding.read_lines(request, settings.max_body_bytes)
+            return operation.ndjson_handler
+        text = await binding.read_body(request, settings.max_body_bytes)
+        bind = partial(binding.bind_body, operation.body, text, settings.max_records)
+        is_large = len(text) >= _LARGE_BODY_BYTES
+        context.body = await asyncio.to_thread(bind) if is_large else bind()
+        return operation.handler
+
+    async def _send(
+        self, request: Request, response: Response, name: str, request_id: bytes, started: float
+    ) -> None:
+        try:
+            respond(request, response, request_id, request.state.rate_limit_headers)
+            if request.is_behind:
+                await request.drain()
+            if response.rest is not None and request.method != "HEAD":
+                await send_rest(request, response.rest)
+        except ClientDisconnected:
+            raise
+        except Exception:  # the connection is closed, so that the client notices the truncation
+            _log.exception("response truncated", extra={"request_id": request_id.decode()})
+            raise
+        finally:
+            telemetry = self._services.telemetry
+            telemetry.record(
+                name, request.method, request.path, request_id, response.status, started
+            )

@@ -1,0 +1,39 @@
+"""Errors of the HTTP/1.1 exchange; the application chooses the response to each."""
+
+from __future__ import annotations
+
+
+class HttpError(Exception):
+    """Base class of all errors of this package."""
+
+
+class BadRequest(HttpError):
+    """The client sent bytes that are not valid HTTP/1.1, or too many requests ahead."""
+
+
+class HeadTooLarge(HttpError):
+    """The request line and the headers exceed the limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the head exceeds {limit} bytes")
+        self.limit = limit
+
+
+class RequestTimeout(HttpError):
+    """The client sends its request too slowly."""
+
+
+class TooManyConnections(HttpError):
+    """The server has as many connections as it may have, and none of them is idle."""
+
+
+class ClientDisconnected(HttpError):
+    """The client closed the connection: nobody reads a response."""
+
+
+class RangeNotSatisfiable(HttpError):
+    """The requested range starts after the end of the content."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the content has {size} bytes")
+        self.size = size

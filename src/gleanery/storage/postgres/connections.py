@@ -1,0 +1,188 @@
+"""The pool of PostgreSQL connections: fair to the tenants, with one tenant per connection use."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from gleanery.errors import SettingsError, Unavailable
+from gleanery.scheduling.fair_queue import FairQueue
+from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres.errors import (
+    CONNECTION_ERRORS,
+    SERVER_DISCONNECTING,
+    is_temporary,
+)
+
+_ACQUIRE_SECONDS = 5.0
+_STATEMENT_SECONDS = 30.0
+_MAX_IDLE_SECONDS = 300  # a firewall may have dropped a connection that is idle for longer
+
+# Every statement is an index seek. PostgreSQL would plan a scan for a table that is still empty,
+# and would keep that plan while the table grows. One generic plan serves all values, because
+# planning takes longer than the seek.
+_PLANNER_SETTINGS = """
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off;
+SET plan_cache_mode = force_generic_plan
+"""
+_LOCK_TIMEOUT = "SET lock_timeout = '10s'"
+
+
+async def _initialize(connection: Any) -> None:
+    await connection.execute(f"{_PLANNER_SETTINGS}; {_LOCK_TIMEOUT}")
+    await row_security.set_role(connection)
+
+
+async def _skip_reset(connection: Any) -> None:
+    """Replaces the pool's reset: only the tenant outlives a transaction, and each use sets it."""
+
+
+class _Connection(asyncpg.Connection):
+    """A connection that remembers its tenant, so that it sets the tenant only if it changes."""
+
+    _tenant: int | None = None
+
+    async def set_tenant(self, organization_id: int) -> None:
+        if self._tenant != organization_id:
+            self._tenant = None  # unknown until the server has confirmed
+            await self.execute(f"SET gleanery.organization = '{organization_id:d}'")
+            self._tenant = organization_id
+
+
+class _ConnectionLimit:
+    """Limits the connections in use. Tenants that wait for one take turns.
+
+    The pool's own queue is not used: there a late request can overtake, and a tenant with many
+    requests delays the others.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._waiting = FairQueue[asyncio.Future[None]]()
+
+    async def acquire(self, organization_id: int) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.add(organization_id, waiter)
+        try:
+            async with asyncio.timeout(_ACQUIRE_SECONDS):
+                await waiter
+        except BaseException:
+            if waiter.done() and not waiter.cancelled():  # granted at the moment of the timeout
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Passes the connection to the next waiter, if there is one."""
+        while self._waiting:
+            waiter = self._waiting.take()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._free += 1
+
+
+class ConnectionPool:
+    """Connections of one service to one PostgreSQL database."""
+
+    def __init__(self, url: str, size: int) -> None:
+        self._url = url
+        self._size = size
+        self._limit = _ConnectionLimit(size)
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        # Idle connections with the time of their last use. They stay outside asyncpg's pool,
+        # which creates two tasks for each use: as much work as half a small page.
+        self._idle: list[tuple[Any, float]] = []
+        self._is_closing = False
+
+    async def open(self) -> None:
+        try:
+            self._pool = await asyncpg.create_pool(
+                self._url,
+                min_size=1,
+                max_size=self._size,
+                command_timeout=_STATEMENT_SECONDS,
+                timeout=_ACQUIRE_SECONDS,
+                connection_class=_Connection,
+                init=_initialize,
+                reset=_skip_reset,
+            )
+        except ValueError:  # its message would contain parts of the URL, perhaps the password
+            raise SettingsError(
+                "--database is not a valid URL: percent-encode special characters in the password"
+            ) from None
+        except CONNECTION_ERRORS as error:
+            raise SettingsError(f"Can't reach the PostgreSQL database: {error}") from None
+
+    async def close(self) -> None:
+        self._is_closing = True
+        if self._pool is not None:
+            await self._release_idle()
+            await self._pool.close()
+            self._pool = None
+
+    async def expire(self) -> None:
+        """Replaces all connections by new ones, which take the serving role."""
+        assert self._pool is not None
+        await self._release_idle()
+        await self._pool.expire_connections()
+
+    @asynccontextmanager
+    async def use(self, organization_id: int) -> AsyncIterator[Any]:
+        """Provides a connection with this tenant. Temporary errors become ``Unavailable``."""
+        try:
+            await self._limit.acquire(organization_id)
+            try:
+                connection = await self._take()
+                is_intact = False
+                try:
+                    await connection.set_tenant(organization_id)
+                    yield connection
+                    is_intact = True
+                except SERVER_DISCONNECTING:
+                    connection.terminate()
+                    raise
+                finally:
+                    await self._give_back(connection, is_intact)
+            finally:
+                self._limit.release()
+        except CONNECTION_ERRORS as error:
+            if not is_temporary(error):
+                raise
+            raise Unavailable from error
+
+    async def _take(self) -> Any:
+        assert self._pool is not None, "open() comes first"
+        while self._idle:
+            connection, last_used = self._idle.pop()
+            if _is_open(connection):
+                if time.monotonic() - last_used <= _MAX_IDLE_SECONDS:
+                    return connection
+                connection.terminate()
+            await self._pool.release(connection)
+        return await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
+
+    async def _give_back(self, connection: Any, is_intact: bool) -> None:
+        if is_intact and not self._is_closing:
+            self._idle.append((connection, time.monotonic()))
+        elif self._pool is not None:
+            await self._pool.release(connection)
+
+    async def _release_idle(self) -> None:
+        assert self._pool is not None
+        while self._idle:
+            await self._pool.release(self._idle.pop()[0])
+
+
+def _is_open(connection: Any) -> bool:
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:  # a lost connection returns to asyncpg's pool by itself
+        return False

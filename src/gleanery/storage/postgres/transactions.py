@@ -1,0 +1,106 @@
+"""Transactions on a PostgreSQL connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gleanery.storage.database import Row
+from gleanery.storage.postgres.array_statements import over_arrays
+from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
+
+_ROLLBACK_SECONDS = 2.0
+_SCRIPT_SECONDS = 24 * 3600.0  # a migration of a large table takes long
+_MIN_ARRAY_LENGTH = 8  # sets of values from which a statement over arrays is faster
+_SKIP_IDS = """
+SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, coalesce(last_value, 0) + $1)
+FROM pg_sequences WHERE schemaname = current_schema()
+"""
+
+
+@asynccontextmanager
+async def transaction(connection: Any) -> AsyncIterator[None]:
+    """Commits at the end of the context, or rolls back after an error."""
+    pending = connection.transaction()
+    await pending.start()
+    try:
+        yield
+    except BaseException:
+        await _roll_back(connection, pending)
+        raise
+    await pending.commit()
+
+
+async def _roll_back(connection: Any, pending: Any) -> None:
+    """Rolls back. If the server does not respond soon, ends the connection instead."""
+    try:
+        async with asyncio.timeout(_ROLLBACK_SECONDS):
+            await pending.rollback()
+    except BaseException:
+        connection.terminate()  # the server rolls back what is not committed
+        raise
+
+
+class PostgresTransaction:
+    """Statements on one connection, inside its transaction."""
+
+    def __init__(
+        self, connection: Any, organization_id: int, array_statements: dict[str, str | None]
+    ) -> None:
+        self._connection = connection
+        self.organization_id = organization_id
+        self._array_statements = array_statements
+
+    async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
+        rows: Sequence[Row] = await self._connection.fetch(sql, *values)
+        return rows
+
+    async def fetch_many(self, sql: str, many: Iterable[Row]) -> Sequence[Row]:
+        sets = list(many)
+        array_sql = await self._over_arrays(sql, sets)
+        rows: Sequence[Row] = (
+            await self._connection.fetchmany(sql, sets)
+            if array_sql is None
+            else await self._connection.fetch(array_sql, *zip(*sets, strict=True))
+        )
+        return rows
+
+    async def execute_many(self, sql: str, many: Iterable[Row]) -> None:
+        sets = list(many)
+        array_sql = await self._over_arrays(sql, sets)
+        if array_sql is None and sets:
+            await self._connection.executemany(sql, sets)
+        elif array_sql is not None:
+            await self._connection.execute(array_sql, *zip(*sets, strict=True))
+
+    async def _over_arrays(self, sql: str, sets: list[Row]) -> str | None:
+        """Returns the statement over arrays, if there is one and it is faster."""
+        if len(sets) < _MIN_ARRAY_LENGTH:
+            return None
+        if sql not in self._array_statements:
+            prepared = await self._connection.prepare(sql)
+            types = [type_.name for type_ in prepared.get_parameters()]
+            self._array_statements[sql] = over_arrays(sql, types)
+        return self._array_statements[sql]
+
+    async def fetch_by_keys(self, keys: Collection[bytes], sql: str, *values: Any) -> Sequence[Row]:
+        return await self.fetch_many(sql, [(*values, key) for key in keys])
+
+    async def run_script(self, sql: str) -> None:
+        await self._connection.execute(sql, timeout=_SCRIPT_SECONDS)
+
+    async def notify(self, channel: str) -> None:
+        await self._connection.execute("SELECT pg_notify($1, $2)", POSTGRES_CHANNEL, channel)
+
+    async def new_output_ids(self, count: int) -> Sequence[int]:
+        rows = await self.fetch("SELECT nextval('output_ids') FROM generate_series(1, $1)", count)
+        return [row[0] for row in rows]
+
+    async def skip_ids(self, count: int) -> None:
+        """Skips ids as the owner of the sequences, because the serving role may not set them."""
+        [[role]] = await self.fetch("SELECT current_setting('role')")
+        await self.run_script("SET LOCAL ROLE NONE")
+        await self.fetch(_SKIP_IDS, count)
+        await self.fetch("SELECT set_config('role', $1, true)", role)

@@ -1,0 +1,83 @@
+"""Connections to a SQLite file, their settings, and the lock on the data folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+import apsw
+
+from gleanery.errors import SettingsError
+
+TEMPORARY_ERRORS = (
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.FullError,
+    apsw.IOError,
+    apsw.CantOpenError,
+)
+"""Errors that can pass without a change of the program, for instance with space on the disk."""
+_PAGE_BYTES = 16 * 1024  # a page holds a dozen items of 1 KB without overflow pages
+_CACHE_KIB = 16 * 1024
+_MAX_MAPPED_BYTES = 2**40  # larger than any file, so that all of it is mapped
+_BUSY_MS = 10_000  # a writer waits at most this long for the writer of another process
+
+
+def connect(path: Path) -> apsw.Connection:
+    """Opens a connection for the writer."""
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(_BUSY_MS)
+    # Without this SQLite plans a statement with a bound LIMIT again for each value, which takes
+    # half of its time.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    connection.pragma("page_size", _PAGE_BYTES)
+    _enable_wal(connection)
+    connection.pragma("synchronous", "FULL")
+    connection.pragma("foreign_keys", True)
+    # Without this, REPLACE deletes rows without calling the triggers that protect the audit log.
+    connection.pragma("recursive_triggers", True)
+    connection.pragma("cache_size", -_CACHE_KIB)
+    return connection
+
+
+def connect_reader(path: Path) -> apsw.Connection:
+    """Opens a connection for reads. It maps the file: copies of pages take 10 % of a request."""
+    connection = connect(path)
+    connection.pragma("mmap_size", _MAX_MAPPED_BYTES)
+    return connection
+
+
+def _enable_wal(connection: apsw.Connection) -> None:
+    """Enables the write-ahead log.
+
+    SQLite does not wait for another process that does the same on a new file, so this function
+    tries again.
+    """
+    deadline = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            connection.pragma("journal_mode", "wal")
+            return
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def lock_folder(folder: Path, exclusive: bool = False) -> int:
+    """Locks a data folder: shared for a service or command, exclusive for a restore.
+
+    Returns a file descriptor. Closing it, or the end of the process, releases the lock.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        holder = "A service or another command" if exclusive else "A restore"
+        raise SettingsError(
+            f"{holder} is using {folder.absolute()}: wait until it ends, or stop it"
+        ) from None
+    return descriptor

@@ -1,0 +1,191 @@
+"""The ASGI adapter itself: bodies, HEAD, disconnects, errors, and other ASGI servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from gleanery.api.app import build_app
+from gleanery.api.asgi import AsgiApp, Message
+from gleanery.errors import SettingsError
+from gleanery.serve import prepare
+from gleanery.settings import Settings
+from tests.support.process import free_port
+from tests.support.service import Client, Service
+from tests.support.waiting import wait_until
+
+
+def scope(method: str, path: str, **headers: str) -> Message:
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+
+
+def call(app: AsgiApp, scope: Message, *received: Message) -> list[Message]:
+    """Returns the messages that the application sends."""
+    sent: list[Message] = []
+    pending = list(received)
+
+    async def receive() -> Message:
+        return pending.pop(0) if pending else {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        await app.app.start()
+        try:
+            await asyncio.wait_for(app(scope, receive, send), 60)
+        finally:
+            await app.app.stop()
+
+    asyncio.run(run())
+    return sent
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Callable[[], AsgiApp]:
+    settings = Settings(data=tmp_path, log_level="error")
+    asyncio.run(prepare(settings))
+    return lambda: AsgiApp(build_app(settings))
+
+
+def test_a_response_has_one_start_and_an_end(app: Callable[[], AsgiApp]) -> None:
+    start, *bodies = call(app(), scope("GET", "/healthz"))
+    assert (start["type"], start["status"]) == ("http.response.start", 200)
+    assert b"".join(body["body"] for body in bodies) == b'{"status":"ok"}'
+    assert [body.get("more_body", False) for body in bodies] == [False]
+
+
+def test_a_response_to_head_has_no_body(app: Callable[[], AsgiApp]) -> None:
+    start, body = call(app(), scope("HEAD", "/healthz"))
+    assert (b"content-length", b"15") in start["headers"]
+    assert body["body"] == b""
+
+
+def test_an_error_is_a_json_body(app: Callable[[], AsgiApp]) -> None:
+    start, body = call(app(), scope("GET", "/v1/cookies"))
+    assert start["status"] == 401
+    assert json.loads(body["body"])["detail"][0]["type"] == "unauthenticated"
+
+
+def test_nothing_is_sent_to_a_client_that_disconnects_in_its_body(
+    app: Callable[[], AsgiApp],
+    tmp_path: Path,
+) -> None:
+    from tests.support.process import gleanery
+
+    made = gleanery("token", "create", "--organization", "a", "--data", str(tmp_path))
+    headers = {
+        "authorization": f"Bearer {made.stdout.strip()}",
+        "content-type": "application/json",
+    }
+    piece = {"type": "http.request", "body": b"[", "more_body": True}
+    assert call(app(), scope("POST", "/v1/cookies", **headers), piece) == []
+
+
+def test_a_body_in_pieces_is_joined(client: Client) -> None:
+    def pieces() -> Any:
+        yield b'[{"domain":"a.example",'
+        yield b'"name":"n","value":"v"}]'
+
+    answer = client.post(
+        "/v1/cookies", content=pieces(), headers={"content-type": "application/json"}
+    )
+    assert answer.json() == {"created": 1, "updated": 0, "unchanged": 0}
+
+
+def test_a_body_above_the_limit_closes_the_connection(service: Service) -> None:
+    with service.client() as client:
+        limit = service.settings.max_body_bytes
+        answer = client.post(
+            "/v1/cookies",
+            content=b"[" + b" " * limit + b"]",
+            headers={"content-type": "application/json"},
+        )
+    assert answer.status_code == 413
+    assert answer.headers["connection"] == "close"
+
+
+def test_other_protocols_are_refused(app: Callable[[], AsgiApp]) -> None:
+    with pytest.raises(RuntimeError, match="HTTP requests only"):
+        call(app(), {"type": "websocket"})
+
+
+SERVERS = {
+    "uvicorn": ["-m", "uvicorn", "gleanery.asgi:app", "--port", "{port}"],
+    "hypercorn": ["-m", "hypercorn", "gleanery.asgi:app", "--bind", "127.0.0.1:{port}"],
+    "granian": ["-m", "granian", "--interface", "asgi", "gleanery.asgi:app", "--port", "{port}"],
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("server", SERVERS)
+def test_the_service_runs_on_other_servers(server: str, tmp_path: Path) -> None:
+    """Settings come from the environment; a page, a long poll and an orderly stop work."""
+    from tests.support.process import gleanery
+
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    data = tmp_path / "data"
+    environment = os.environ | {"GLEANERY_DATA": str(data), "GLEANERY_BASE_URL": url}
+    command = [sys.executable, *(part.format(port=port) for part in SERVERS[server])]
+    process = subprocess.Popen(command, env=environment, cwd=tmp_path)
+    try:
+        wait_until(lambda: _is_ready(url) or process.poll() is not None)
+        made = gleanery(
+            *("token", "create", "--organization", "a", "--data", str(data)),
+            *("--scopes", "outputs:read,outputs:write"),
+        )
+        with Client(url, made.stdout.strip()) as client:
+            client.store("group", {"job_id": "j", "source_url": "u", "data": {"n": 1}})
+            assert [item["data"] for item in client.items("group")] == [{"n": 1}]
+            cursor = client.get("/v1/changes/group").json()["cursor"]
+            waited = client.get("/v1/changes/group", params={"cursor": cursor, "wait": 1})
+            assert waited.json() == {"cursor": cursor, "changes": []}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/readyz", verify=False).status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "reason"),
+    [
+        ("GLEANERY_PORT", "many", "GLEANERY_PORT must be a number"),
+        ("GLEANERY_BEHIND_PROXY", "perhaps", "GLEANERY_BEHIND_PROXY must be true or false"),
+        ("GLEANERY_MAX_REQUESTS", "0", "--max-requests must be at least 1"),
+    ],
+)
+def test_a_wrong_variable_is_named(variable: str, text: str, reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        Settings.from_environment({variable: text})
+
+
+def test_settings_are_read_from_the_environment() -> None:
+    settings = Settings.from_environment(
+        {"GLEANERY_PORT": "9", "GLEANERY_DATA": "d", "GLEANERY_SWEEP_SECONDS": "1.5"}
+    )
+    assert (settings.port, settings.data, settings.sweep_seconds) == (9, Path("d"), 1.5)

@@ -1,0 +1,3 @@
+"""The tests of outputs, through the ASGI adapter."""
+
+from tests.api.test_outputs import *  # noqa: F403

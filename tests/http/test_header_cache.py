@@ -1,0 +1,119 @@
+"""Requests that repeat the header block of the request before."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gleanery.http.head import HeaderBlock, HeaderCache
+from tests.http.server import Client, Server, head
+
+TOKEN = "Authorization: Bearer secret"
+
+
+def uses(client: Client, request: bytes) -> int:
+    """How many requests in a row have shared the header block of this one."""
+    count = client.exchange(request).description["uses_of_headers"]
+    assert isinstance(count, int)
+    return count
+
+
+def repeated(server: Server, request: bytes) -> bytes:
+    """All that the server sends to a client that has sent the same headers before."""
+    with Client(server) as client:
+        client.exchange(head("GET", "/echo", TOKEN))
+        return comparable(client, request)
+
+
+def fresh(server: Server, request: bytes) -> bytes:
+    """All that the server sends to a client that has sent nothing before."""
+    with Client(server) as client:
+        return comparable(client, request)
+
+
+def comparable(client: Client, request: bytes) -> bytes:
+    client.send(request)
+    client.half_close()
+    # The server may answer before or after it notices that the client sends nothing more.
+    varying = rb'date: [^\r]*\r\n|connection: close\r\n|"uses_of_headers": \d'
+    return re.sub(varying, b"", client.receive_all())
+
+
+def test_requests_with_the_same_headers_share_them(client: Client) -> None:
+    for number in range(1, 5):
+        response = client.exchange(head("GET", f"/echo/{number}?cursor={number}", TOKEN))
+        assert response.description["uses_of_headers"] == number
+        assert response.description["path"] == f"/echo/{number}"
+        assert response.description["query"] == f"cursor={number}"
+        assert response.description["headers"] == {"host": "x", "authorization": "Bearer secret"}
+
+
+def test_other_headers_are_not_shared(client: Client) -> None:
+    assert uses(client, head("GET", "/echo", TOKEN)) == 1
+    assert uses(client, head("GET", "/echo", TOKEN)) == 2
+    assert uses(client, head("GET", "/echo", f"{TOKEN}2")) == 1
+    assert uses(client, head("GET", "/echo", f"{TOKEN}2", "X: y")) == 1
+    assert uses(client, head("GET", "/echo")) == 1
+
+
+def test_a_body_has_headers_of_its_own(client: Client) -> None:
+    posted = head("POST", "/echo", "Content-Length: 2") + b"ab"
+    assert uses(client, posted) == 1
+    assert uses(client, posted) == 1
+    with_length = head("GET", "/echo", "Content-Length: 0")
+    assert uses(client, with_length) == 1
+    assert uses(client, with_length) == 1
+
+
+@pytest.mark.parametrize("place", ["/?", "/echo?a?b"])
+def test_any_byte_in_a_target_is_treated_as_without_the_cache(server: Server, place: str) -> None:
+    for byte in range(256):
+        request = head("GET", place, TOKEN).replace(b"?", b"?a" + bytes([byte]) + b"b")
+        assert repeated(server, request) == fresh(server, request), byte
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        head("GET", "/echo?1", TOKEN) + head("GET", "/echo?2", TOKEN),
+        b"\r\n" + head("GET", "/echo?1", TOKEN),
+        head("GET", "/echo?1", TOKEN).replace(b"GET ", b"GET  "),
+        head("GET", "/echo?1", TOKEN).replace(b"GET ", b"get "),
+        head("GET", "/echo?1", TOKEN).replace(b"/echo", b"echo"),
+        head("GET", "/echo?1", TOKEN).replace(b"/echo", b"http://h/echo"),
+        head("GET", "/echo?1", TOKEN).replace(b" HTTP/1.1\r\n", b" HTTP/1.1\r\nX: y\r\n"),
+        b"GET /echo?1 HTTP/1.1\r\nX: y HTTP/1.1\r\n" + head("GET", "/", TOKEN)[16:],
+        head("GET", "", TOKEN),
+        head("GET", "/" + "x" * 70_000, TOKEN),
+        head("DELETE", "/echo", TOKEN),
+        b"17",
+    ],
+)
+def test_bytes_that_only_look_like_a_repeat(server: Server, request_bytes: bytes) -> None:
+    assert repeated(server, request_bytes) == fresh(server, request_bytes)
+
+
+def test_the_cache_takes_nothing_but_a_whole_get_request() -> None:
+    whole = head("GET", "/a", TOKEN)
+    block = HeaderBlock({b"host": b"x"})
+    for stored, header in (
+        (head("HEAD", "/a", TOKEN), b"host"),
+        (whole.replace(b"HTTP/1.1", b"HTTP/1.0"), b"host"),
+        (head("GET", "/a", TOKEN, f"X: {'x' * 5000}"), b"host"),
+        (whole, b"content-length"),
+        (whole, b"transfer-encoding"),
+        (whole, b"expect"),
+        (whole, b"upgrade"),
+    ):
+        cache = HeaderCache()
+        cache.store(stored, HeaderBlock({header: b"x"}))
+        assert cache.target_in(stored) is None
+    cache = HeaderCache()
+    assert cache.target_in(whole) is None
+    cache.store(whole, block)
+    assert (cache.target_in(whole), cache.block) == (b"/a", block)
+    assert cache.target_in(head("GET", "/b?c", TOKEN)) == b"/b?c"
+    assert cache.target_in(whole[1:]) is None
+    assert cache.target_in(whole[:-1]) is None
+    assert cache.target_in(whole + whole) is None

@@ -1,0 +1,130 @@
+"""Input that is not valid HTTP/1.1, or exceeds a limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from gleanery.http import Limits
+from tests.http.server import Client, Server, head, serving, wait_until
+
+CHUNKED = "Transfer-Encoding: chunked"
+LENGTH = "Content-Length: 5"
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        b"\x16\x03\x01 hello\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET / HTTP/1.1\r\nX: a\0b\r\n\r\n",
+        b"GET http:// HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_malformed_input_is_rejected(server: Server, client: Client, rubbish: bytes) -> None:
+    response = client.exchange(rubbish)
+    assert (response.status, response.body) == (400, b"BadRequest")
+    assert response.headers["connection"] == "close"
+    assert client.receive_all() == b""
+    assert server.saw("reject BadRequest")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (LENGTH, CHUNKED),
+        (CHUNKED, LENGTH),
+        (LENGTH, "Content-Length: 6"),
+        ("Content-Length: +5",),
+        ("Content-Length : 5",),
+        ("Transfer-Encoding: chunked, identity",),
+        ("Transfer-Encoding: xchunked",),
+        (f"X: y\n{CHUNKED}",),
+        (f" {CHUNKED}",),
+    ],
+)
+def test_an_ambiguous_body_is_rejected(client: Client, headers: tuple[str, ...]) -> None:
+    """A proxy could take for a body what the server takes for another client's request."""
+    client.send(head("POST", "/echo", *headers) + b"0\r\n\r\n" + head("GET", "/echo"))
+    assert client.statuses() == [400]
+
+
+def test_an_error_follows_the_other_responses(client: Client) -> None:
+    client.send(head("GET", "/echo") + head("GET", "/later") + b"\x00rubbish\r\n\r\n")
+    assert client.statuses() == [200, 200, 400]
+
+
+def test_an_error_in_a_body_is_raised_in_the_handler(client: Client) -> None:
+    client.send(head("POST", "/echo", CHUNKED) + b"2\r\nab\r\nnonsense\r\n")
+    response = client.receive()
+    assert (response.status, response.body) == (400, b"BadRequest")
+    assert client.receive_all() == b""
+
+
+@pytest.mark.parametrize("piece_size", [None, 100, 4096])
+def test_a_head_has_a_limit(server: Server, piece_size: int | None) -> None:
+    allowed = head("GET", "/echo", f"X-A: {'x' * 60_000}")
+    headers = [f"X-{number}: {'x' * 1000}" for number in range(70)]
+    for request, status in (
+        (allowed, 200),
+        (head("GET", "/echo", *headers), 431),
+        (head("GET", "/echo?" + "x" * 70_000), 431),
+    ):
+        with Client(server) as client:
+            size = piece_size or len(request)
+            for start in range(0, len(request), size):
+                try:
+                    client.send(request[start : start + size])
+                except ConnectionError:
+                    break
+            assert client.receive().status == status
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"GET / HTTP/1.1\r\nX: ",
+        b"GET /",
+        head("POST", "/echo", CHUNKED) + b"5;extension=",
+        head("POST", "/echo", CHUNKED) + b"0\r\nTrailer: ",
+    ],
+)
+def test_a_head_without_end_is_given_up(server: Server, start: bytes) -> None:
+    with Client(server) as client:
+        client.send(start)
+        client.send_until_refused(b"x" * 65536)
+    wait_until(lambda: not server.state.connections)
+
+
+def test_trailers_without_end_are_given_up(server: Server) -> None:
+    with Client(server) as client:
+        client.send(head("POST", "/echo", CHUNKED) + b"0\r\n")
+        client.send_until_refused(b"X: " + b"x" * 1000 + b"\r\n")
+    wait_until(lambda: not server.state.connections)
+
+
+def test_requests_ahead_have_a_limit() -> None:
+    with serving(Limits(max_queued_requests=8)) as server, Client(server) as client:
+        client.send(head("GET", "/hold") + head("GET", "/inline") * 100)
+        wait_until(lambda: server.application.held)
+        server.call(server.application.release.set)
+        assert client.statuses() == [200] * 9 + [400]
+
+
+def test_64_requests_ahead_are_allowed(server: Server, client: Client) -> None:
+    client.send(head("GET", "/hold") + head("GET", "/inline") * 64)
+    wait_until(lambda: server.application.held)
+    server.call(server.application.release.set)
+    assert [client.receive().status for _ in range(65)] == [200] * 65
+
+
+def test_input_is_discarded_so_that_a_rejection_can_be_read() -> None:
+    """Closing at once would destroy the response on its way to a client that still sends."""
+    with serving(Limits(linger_bytes=1024 * 1024)) as server, Client(server) as client:
+        client.send(b"rubbish\r\n\r\n")
+        for _ in range(10):
+            client.send(b"x" * 65536)
+        assert client.receive().status == 400
+        client.send_until_refused(b"x" * 65536)
+        wait_until(lambda: not server.state.connections)

@@ -1,0 +1,63 @@
+"""Range and conditional requests."""
+
+from __future__ import annotations
+
+import pytest
+
+from gleanery.http import RangeNotSatisfiable
+from gleanery.http.ranges import ContentRange, is_not_modified, requested_range
+
+ETAG = b'"abc"'
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"bytes=0-9", (0, 10)),
+        (b"bytes=5-", (5, 100)),
+        (b"bytes=-5", (95, 100)),
+        (b"bytes=-500", (0, 100)),
+        (b"bytes=90-500", (90, 100)),
+        (b"bytes = 0 - 9", (0, 10)),
+    ],
+)
+def test_a_range_is_found(value: bytes, expected: tuple[int, int]) -> None:
+    found = requested_range({b"range": value}, ETAG, 100)
+    assert (found.start, found.stop) == expected
+    assert found.is_partial
+
+
+@pytest.mark.parametrize("value", [b"", b"bytes=-", b"bytes=9-5", b"bytes=0-1,3-4", b"lines=0-1"])
+def test_the_whole_content_is_sent_for_anything_else(value: bytes) -> None:
+    expected = ContentRange(0, 100, 100, is_partial=False)
+    assert requested_range({b"range": value}, ETAG, 100) == expected
+
+
+@pytest.mark.parametrize("value", [b"bytes=100-", b"bytes=100-200", b"bytes=-0"])
+def test_a_range_after_the_end_is_not_satisfiable(value: bytes) -> None:
+    with pytest.raises(RangeNotSatisfiable) as error:
+        requested_range({b"range": value}, ETAG, 100)
+    assert error.value.size == 100
+
+
+def test_the_last_bytes_of_an_empty_content_are_the_whole() -> None:
+    assert not requested_range({b"range": b"bytes=-5"}, ETAG, 0).is_partial
+
+
+def test_a_range_holds_only_for_the_named_content() -> None:
+    headers = {b"range": b"bytes=0-9", b"if-range": ETAG}
+    assert requested_range(headers, ETAG, 100).is_partial
+    assert not requested_range(headers, b'"other"', 100).is_partial
+
+
+def test_content_range_names_the_last_byte() -> None:
+    assert ContentRange(0, 10, 100).header == b"bytes 0-9/100"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(ETAG, True), (b'W/"abc"', True), (b'"x", "abc"', True), (b"*", True), (b'"x"', False)],
+)
+def test_a_content_that_the_client_has_is_not_modified(value: bytes, expected: bool) -> None:
+    assert is_not_modified({b"if-none-match": value}, ETAG) is expected
+    assert not is_not_modified({}, ETAG)

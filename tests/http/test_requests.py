@@ -1,0 +1,246 @@
+"""Requests and responses on one connection."""
+
+from __future__ import annotations
+
+from tests.http.server import PIECE, Client, Server, head, serving, wait_until
+
+CHUNKED = "Transfer-Encoding: chunked"
+CLOSE = "Connection: close"
+
+
+def test_a_request_reaches_the_application_as_sent(client: Client) -> None:
+    response = client.exchange(head("GET", "/echo/%2F?a=1&b=%20", "X-A: 1", "x-a: 2", "X-B:  y"))
+    assert response.status == 200
+    described = response.description
+    assert described["method"] == "GET"
+    assert (described["path"], described["query"]) == ("/echo/%2F", "a=1&b=%20")
+    assert described["headers"] == {"host": "x", "x-a": "1, 2", "x-b": "y"}
+    assert response.headers.keys() == {"date", "content-length"}
+
+
+def test_a_connection_serves_one_request_after_the_other(client: Client) -> None:
+    for number in range(5):
+        assert client.exchange(head("GET", f"/echo?{number}")).description["query"] == str(number)
+
+
+def test_connection_close_is_honoured(client: Client) -> None:
+    response = client.exchange(head("GET", "/echo", CLOSE))
+    assert response.headers["connection"] == "close"
+    assert client.receive_all() == b""
+
+
+def test_http_1_0_is_answered_and_closed(client: Client) -> None:
+    client.send(b"GET /echo HTTP/1.0\r\n\r\n")
+    assert client.receive().headers["connection"] == "close"
+    assert client.receive_all() == b""
+
+
+def test_an_absolute_target_has_path_and_query(client: Client) -> None:
+    described = client.exchange(head("GET", "http://host:1/echo?a=1")).description
+    assert (described["path"], described["query"]) == ("/echo", "a=1")
+    assert client.exchange(head("GET", "http://host")).description["path"] == "/"
+    assert client.exchange(head("GET", "/echo?a#fragment")).description["query"] == "a"
+
+
+def test_a_response_to_head_has_no_body(client: Client) -> None:
+    client.send(head("HEAD", "/echo") + head("GET", "/inline"))
+    assert int(client.receive(has_body=False).headers["content-length"]) > 0
+    assert client.receive().body == b"inline"
+
+
+def test_the_application_may_answer_without_a_task(client: Client) -> None:
+    for path in ("/inline", "/later", "/inline"):
+        assert client.exchange(head("GET", path)).body == b"inline"
+
+
+# --- pipelining -----------------------------------------------------------------------------------
+
+
+def test_pipelined_requests_are_answered_in_order(client: Client) -> None:
+    paths = ["/echo?1", "/inline", "/later", "/echo?2", "/inline", "/inline", "/echo?3"]
+    client.send(b"".join(head("GET", path) for path in paths))
+    bodies = [client.receive() for _ in paths]
+    found = [
+        "/inline" if b.body == b"inline" else f"/echo?{b.description['query']}" for b in bodies
+    ]
+    assert found == [path.replace("/later", "/inline") for path in paths]
+
+
+def test_the_next_request_is_admitted_after_the_response(server: Server, client: Client) -> None:
+    client.send(head("GET", "/hold") + head("GET", "/inline"))
+    wait_until(lambda: server.application.held)
+    assert not server.saw("admit /inline")
+    server.call(server.application.release.set)
+    assert client.receive().description["path"] == "/hold"
+    assert client.receive().body == b"inline"
+
+
+def is_client_behind(server: Server) -> bool:
+    return any(connection.is_behind for connection in tuple(server.state.connections))
+
+
+def test_a_client_that_is_behind_gets_no_further_response(server: Server) -> None:
+    with Client(server, receive_buffer=65536) as client:
+        client.send(head("GET", "/stream?200") + head("GET", "/inline"))
+        wait_until(lambda: is_client_behind(server))
+        assert not server.saw("admit /inline")
+        assert len(client.receive().body) == 200 * len(PIECE)
+        assert client.receive().body == b"inline"
+
+
+def test_a_request_waits_while_the_client_is_behind(server: Server) -> None:
+    """Also if the response that the client does not read was sent without a task."""
+    with Client(server, receive_buffer=65536) as client:
+        client.send(head("GET", "/inline-large"))
+        wait_until(lambda: is_client_behind(server))
+        client.send(head("GET", "/later"))
+        client.send(head("GET", "/echo"))
+        assert len(client.receive().body) == 200 * len(PIECE)
+        assert client.receive().body == b"inline"
+        assert client.receive().description["path"] == "/echo"
+
+
+def test_bytes_after_the_last_request_are_ignored(client: Client) -> None:
+    client.send(head("GET", "/echo", CLOSE) + head("GET", "/echo"))
+    assert client.statuses() == [200]
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+def test_a_body_with_a_length(client: Client) -> None:
+    body = b"0123456789" * 30_000
+    length = f"Content-Length: {len(body)}"
+    described = client.exchange(head("POST", "/echo", length) + body).description
+    assert described["body"].encode() == body
+    assert client.exchange(head("GET", "/inline")).body == b"inline"
+
+
+def test_a_chunked_body(client: Client) -> None:
+    body = b"5\r\nhello\r\n7;extension=1\r\n, world\r\n0\r\nTrailer: ignored\r\n\r\n"
+    described = client.exchange(head("POST", "/echo", CHUNKED) + body).description
+    assert described["body"] == "hello, world"
+    assert "trailer" not in described["headers"]
+    assert client.exchange(head("GET", "/inline")).body == b"inline"
+
+
+def test_a_body_may_come_byte_by_byte(client: Client) -> None:
+    request = head("POST", "/echo", CHUNKED) + b"2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
+    for byte in request:
+        client.send(bytes([byte]))
+    assert client.receive().description["body"] == "abcde"
+
+
+def test_a_body_that_nobody_reads_is_discarded(client: Client) -> None:
+    body = head("GET", "/echo?hidden") * 10_000
+    client.send(head("POST", "/unread", f"Content-Length: {len(body)}") + body)
+    client.send(head("GET", "/echo?next", CLOSE))
+    assert client.receive().body == b"unread"
+    assert client.receive().description["query"] == "next"
+    assert client.receive_all() == b""
+
+
+def test_a_short_body_is_kept_when_it_is_declined(client: Client) -> None:
+    client.send(head("POST", "/inline", "Content-Length: 5") + b"hello" + head("GET", "/echo"))
+    assert client.receive().body == b"inline"
+    assert client.receive().description["path"] == "/echo"
+
+
+def test_a_long_body_that_is_declined_ends_the_connection(server: Server) -> None:
+    for header in ("Content-Length: 30000000", CHUNKED):
+        with Client(server) as client:
+            response = client.exchange(head("POST", "/inline", header))
+            assert response.headers["connection"] == "close"
+            client.close()
+
+
+def test_a_body_is_invited_if_the_client_expects_it(client: Client) -> None:
+    expects = ("Content-Length: 5", "Expect: 100-continue")
+    client.send(head("POST", "/echo", *expects))
+    assert client.receive().status == 100
+    assert client.exchange(b"hello").description["body"] == "hello"
+
+
+def test_a_body_that_is_not_wanted_is_not_invited(client: Client) -> None:
+    expects = ("Content-Length: 5", "Expect: 100-continue")
+    response = client.exchange(head("POST", "/unread", *expects))
+    assert (response.status, response.headers["connection"]) == (200, "close")
+    assert client.receive_all() == b""
+
+
+# --- upgrades -------------------------------------------------------------------------------------
+
+
+def test_an_offer_of_another_protocol_is_ignored(server: Server) -> None:
+    offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+    for path in ("/echo", "/inline", "/later"):
+        with Client(server) as client:
+            client.send(head("GET", path, *offer) + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            assert client.statuses() == [200]
+
+
+# --- clients that close ---------------------------------------------------------------------------
+
+
+def test_a_half_closed_client_gets_its_responses(client: Client) -> None:
+    client.send(head("GET", "/echo") + head("GET", "/inline") + head("GET", "/later"))
+    client.half_close()
+    assert client.statuses() == [200, 200, 200]
+
+
+def test_a_half_closed_client_without_a_request_is_closed(server: Server, client: Client) -> None:
+    client.exchange(head("GET", "/inline"))
+    client.half_close()
+    assert client.receive_all() == b""
+    wait_until(lambda: not server.state.connections)
+
+
+def test_a_client_that_breaks_off_its_body_gets_no_response(server: Server, client: Client) -> None:
+    client.send(head("POST", "/echo", "Content-Length: 5") + b"he")
+    client.half_close()
+    assert client.receive_all() == b""
+    assert server.saw("disconnected /echo")
+
+
+def test_the_application_can_wait_for_the_client_to_leave(server: Server) -> None:
+    with Client(server) as client:
+        client.send(head("GET", "/wait"))
+        wait_until(lambda: server.saw("admit /wait"))
+    wait_until(lambda: server.saw("noticed"))
+    wait_until(lambda: not server.state.connections)
+
+
+def test_a_client_that_leaves_while_its_request_waits(server: Server) -> None:
+    with Client(server) as client:
+        client.send(head("GET", "/hold") + head("GET", "/echo"))
+        wait_until(lambda: server.application.held)
+    server.call(server.application.release.set)
+    wait_until(lambda: not server.state.connections)
+
+
+def test_a_client_that_leaves_a_stream(server: Server) -> None:
+    with Client(server) as client:
+        client.send(head("GET", "/stream?100000"))
+        client.socket.recv(1000)
+    wait_until(lambda: server.saw("disconnected /stream"))
+
+
+# --- errors of the application --------------------------------------------------------------------
+
+
+def test_an_error_of_the_application_closes_the_connection() -> None:
+    with serving() as server:
+        for path in ("/fail", "/admit-fails", "/no-response"):
+            with Client(server) as client:
+                client.send(head("GET", path) + head("GET", "/echo"))
+                assert client.receive_all() == b""
+        wait_until(lambda: not server.state.connections)
+        assert not server.saw("admit /echo")
+        assert "admit fails" in str([context.get("exception") for context in server.errors])
+
+
+def test_a_truncated_response_is_noticed() -> None:
+    with serving() as server, Client(server) as client:
+        client.send(head("GET", "/truncate") + head("GET", "/echo"))
+        received = client.receive_all()
+        assert received == b"" or received.endswith(b"too short")

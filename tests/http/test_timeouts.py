@@ -1,0 +1,136 @@
+"""Clients that keep the server waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gleanery.http import Limits
+from gleanery.http.timeouts import Awaited, Timeouts
+from tests.http.server import Client, Server, head, serving, wait_until
+
+IMPATIENT = Limits(idle_seconds=0.2, stall_seconds=0.2, linger_seconds=0.2, check_seconds=0.02)
+
+
+@pytest.fixture
+def impatient() -> Iterator[Server]:
+    with serving(IMPATIENT) as server:
+        yield server
+
+
+def trickle(client: Client, data: bytes) -> int:
+    """Sends a byte at a time, until there is a response; returns its status."""
+    client.socket.settimeout(0.05)
+    for byte in data:
+        client.send(bytes([byte]))
+        try:
+            received = client.socket.recv(65536)
+        except TimeoutError:
+            continue
+        return int(received.split()[1])
+    raise AssertionError("the server took all of it")
+
+
+def test_a_slow_head_is_rejected(impatient: Server) -> None:
+    with Client(impatient) as client:
+        assert trickle(client, head("GET", "/echo", f"X: {'x' * 10_000}")) == 408
+        assert impatient.saw("reject RequestTimeout")
+
+
+def test_a_slow_body_is_rejected(impatient: Server) -> None:
+    with Client(impatient) as client:
+        client.send(head("POST", "/echo", "Content-Length: 10000"))
+        assert trickle(client, b"x" * 10_000) == 408
+
+
+def test_a_reader_that_stalls_is_given_up(impatient: Server) -> None:
+    with Client(impatient) as client:
+        client.send(head("GET", "/stream?100000"))
+        wait_until(lambda: impatient.saw("disconnected /stream"))
+        wait_until(lambda: not impatient.state.connections)
+
+
+def test_an_idle_connection_is_closed(impatient: Server) -> None:
+    with Client(impatient) as client:
+        assert client.exchange(head("GET", "/echo")).status == 200
+        assert client.receive_all() == b""
+
+
+def test_a_connection_without_a_request_is_closed(impatient: Server) -> None:
+    with Client(impatient) as client:
+        assert client.receive_all() == b""
+
+
+def test_a_client_that_does_not_close_after_a_rejection_is_given_up(impatient: Server) -> None:
+    with Client(impatient) as client:
+        assert client.exchange(b"rubbish\r\n\r\n").status == 400
+        wait_until(lambda: not impatient.state.connections)
+
+
+def test_a_request_that_takes_its_time_is_not_given_up(impatient: Server) -> None:
+    with Client(impatient) as client, Client(impatient) as idle:
+        client.send(head("GET", "/hold"))
+        assert idle.receive_all() == b""  # its time is over
+        impatient.call(impatient.application.release.set)
+        assert client.receive().status == 200
+
+
+# --- the measurement alone ------------------------------------------------------------------------
+
+LIMITS = Limits(idle_seconds=5, stall_seconds=3, linger_seconds=2, min_bytes_per_second=100)
+
+
+def checks_until_overdue(awaited: Awaited, received: int = 0, written: int = 0) -> int:
+    """How many checks pass, with so many bytes moved between them, before one fails."""
+    timeouts = Timeouts(LIMITS)
+    for count in range(100):
+        if timeouts.is_overdue(awaited, 1, unsent=1000):
+            return count
+        timeouts.received += received
+        timeouts.written += written
+    return 100
+
+
+@pytest.mark.parametrize(
+    ("awaited", "checks"),
+    [
+        (Awaited.NOTHING, 100),
+        (Awaited.REQUEST, 5),
+        (Awaited.HEAD, 3),
+        (Awaited.BODY, 3),
+        (Awaited.READER, 3),
+        (Awaited.CLOSE, 2),
+    ],
+)
+def test_each_wait_has_its_time(awaited: Awaited, checks: int) -> None:
+    assert checks_until_overdue(awaited) == checks
+
+
+def test_a_steady_client_is_not_given_up() -> None:
+    assert checks_until_overdue(Awaited.BODY, received=100) == 100
+    assert checks_until_overdue(Awaited.BODY, received=99) == 3
+    assert checks_until_overdue(Awaited.READER, written=100) == 100  # as many are sent as written
+    assert checks_until_overdue(Awaited.READER, written=99) == 3
+
+
+def test_a_head_has_its_time_however_fast_it_grows() -> None:
+    assert checks_until_overdue(Awaited.HEAD, received=1_000_000) == 3
+
+
+def test_a_new_request_begins_a_new_wait() -> None:
+    timeouts = Timeouts(LIMITS)
+    for number in range(100):
+        assert not timeouts.is_overdue(Awaited.HEAD, number // 3, unsent=0)
+
+
+def test_a_connection_is_idle_once_a_check_has_found_nothing() -> None:
+    timeouts = Timeouts(LIMITS)
+    timeouts.is_overdue(Awaited.REQUEST, 1, unsent=0)
+    assert not timeouts.is_idle(1)
+    timeouts.is_overdue(Awaited.REQUEST, 1, unsent=0)
+    assert timeouts.is_idle(1)
+    assert not timeouts.is_idle(2)
+    timeouts.is_overdue(Awaited.NOTHING, 1, unsent=0)
+    timeouts.is_overdue(Awaited.NOTHING, 1, unsent=0)
+    assert not timeouts.is_idle(1)
