@@ -200,6 +200,9 @@ def test_outputs_are_found_by_seeks(database: Settings, name: str) -> None:
     assert found.of("outputs")
     assert [access for access in found.of("outputs") if not is_seek(access)] == []
     assert not found.sorts or name == MERGES_TWO_PAGES
+    bounds = {bound for access in found.of("outputs") for bound in access.bounds}
+    filters = {f"{column}=" for column in FILTERS if f"{column} = " in ON_OUTPUTS[name]}
+    assert "identity=" in bounds or filters <= bounds
 
 
 @pytest.mark.parametrize("filters", page_statements(), ids="+".join)

@@ -12,7 +12,7 @@ from typing import Any
 
 from gleanery import storage
 from gleanery.storage.outputs import pages
-from gleanery.storage.sessions.records import RecordKind
+from gleanery.storage.sessions.kinds import RecordKind
 
 FILTERS = ("job_id", "url_hash", "country", "region")
 _NO_QUERIES = ("postgres.row_security", "migrations")  # they define tables and policies
