@@ -320,6 +320,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
+        self._discard_input()
         self._queue.clear()
         self._transport.abort()
 
