@@ -175,7 +175,7 @@ def check_head(data: bytes) -> None:
     first, _, second = data.partition(b"\0")
     before = _Reader()
     before.feed(first)
-    if before.parser.position is not Position.BETWEEN_REQUESTS or len(before.requests) != 1:
+    if not before.is_between_requests or len(before.requests) != 1:
         return
     alone = _Reader()
     alone.feed(second)
@@ -215,6 +215,13 @@ class _Reader:
         self.parser = RequestParser(self, 65536)
         self.requests: list[_Read] = []
         self.is_well = True
+
+    @property
+    def is_between_requests(self) -> bool:
+        """Tells if another request may follow."""
+        if not self.is_well or not all(request.keep_alive for request in self.requests):
+            return False
+        return self.parser.position is Position.BETWEEN_REQUESTS
 
     def feed(self, data: bytes) -> None:
         try:
