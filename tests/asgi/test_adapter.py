@@ -195,7 +195,7 @@ def test_settings_are_read_from_the_environment() -> None:
     assert (settings.port, settings.data, settings.sweep_seconds) == (9, Path("d"), 1.5)
 
 
-# --- servers that give up a request -----------------------------------------------------------------
+# --- servers that give up a request ---------------------------------------------------------------
 
 HELD_REQUESTS = 12  # enough to make the service busy, so that further requests wait for their turn
 
