@@ -12,6 +12,13 @@ from gleanery.serve import prepare
 from gleanery.settings import Settings
 
 
+async def _create_app() -> AsgiApp:
+    settings = Settings.from_environment()
+    logs.configure(settings)
+    await prepare(settings)
+    return AsgiApp(build_app(settings))
+
+
 class _App:
     """Reads the settings when the server starts, not when it imports this module."""
 
@@ -20,10 +27,12 @@ class _App:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            settings = Settings.from_environment()
-            logs.configure(settings)
-            await prepare(settings)
-            self._started = AsgiApp(build_app(settings))
+            try:
+                self._started = await _create_app()
+            except Exception as error:  # a server may go on after an exception, but not after this
+                await receive()
+                await send({"type": "lifespan.startup.failed", "message": str(error)})
+                return
         if self._started is None:
             raise RuntimeError("the service is not started: turn on the server's lifespan events")
         await self._started(scope, receive, send)

@@ -13,10 +13,11 @@ from typing import Any
 import apsw
 import pytest
 
+from gleanery.storage.sqlite.database import SqliteDatabase
 from tests.support.outputs import output
 from tests.support.process import Served, database_options, new_token, served, suspended
 from tests.support.raw_http import open_connections
-from tests.support.service import Client
+from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
 
 pytestmark = pytest.mark.thorough
@@ -132,3 +133,22 @@ def spoil(file: Path) -> None:
     database.execute("UPDATE outputs SET last_scraped_at = last_scraped_at + 1")
     os.truncate(f"{file}-wal", 0)
     database.close()
+
+
+def test_a_batch_that_cannot_be_read_keeps_nobody_waiting(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request is answered on the usual path, and the service stops without a delay."""
+
+    def fail(self: SqliteDatabase, reads: object) -> None:
+        raise apsw.IOError("the transaction cannot be committed")
+
+    service = Service(fresh_settings("sqlite", request, tmp_path))
+    with service.client() as client:
+        client.store("shop", *(output(n) for n in range(OUTPUTS)))
+        asked_for = page(client, "limit=2&cursor=1")
+    with open_connections(service.url, 3) as held:
+        well = [asked(connection, asked_for) for connection in held]
+        monkeypatch.setattr(SqliteDatabase, "read_pages", fail)
+        assert [asked(connection, asked_for) for connection in held] == well
+    service.stop()

@@ -15,11 +15,15 @@ from typing import Any
 import httpx2
 import pytest
 
+from gleanery import asgi
 from gleanery.api.app import build_app
 from gleanery.api.asgi import AsgiApp, Message
 from gleanery.errors import SettingsError
 from gleanery.serve import prepare
 from gleanery.settings import Settings
+from gleanery.storage import organizations
+from gleanery.storage.engines import open_engine
+from gleanery.values import timestamps
 from tests.support.process import free_port
 from tests.support.service import Client, Service
 from tests.support.waiting import wait_until
@@ -189,3 +193,96 @@ def test_settings_are_read_from_the_environment() -> None:
         {"GLEANERY_PORT": "9", "GLEANERY_DATA": "d", "GLEANERY_SWEEP_SECONDS": "1.5"}
     )
     assert (settings.port, settings.data, settings.sweep_seconds) == (9, Path("d"), 1.5)
+
+
+# --- servers that give up a request ---------------------------------------------------------------
+
+HELD_REQUESTS = 12  # enough to make the service busy, so that further requests wait for their turn
+
+
+async def never() -> Message:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def ignore(message: Message) -> None:
+    """Sends nothing."""
+
+
+async def new_token(settings: Settings) -> str:
+    async with open_engine(settings) as database:
+        scopes = frozenset({"session:write"})
+        return await organizations.create_token(database, "a", scopes, timestamps.now(), None)
+
+
+async def cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def cancel_waiting_requests(app: AsgiApp) -> None:
+    """Cancels many requests that are admitted and wait for their turn."""
+    for _ in range(10):
+        request = scope("GET", "/v1/cookies")
+        waiting = [asyncio.create_task(app(request, never, ignore)) for _ in range(50)]
+        await asyncio.sleep(0)
+        await cancel(waiting)
+
+
+def test_a_cancelled_request_releases_its_slot(app: Callable[[], AsgiApp], tmp_path: Path) -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def run() -> None:
+        served = app()
+        await served.app.start()
+        token = await new_token(Settings(data=tmp_path))
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        upload = scope("POST", "/v1/cookies", **headers)
+        held = [asyncio.create_task(served(upload, never, ignore)) for _ in range(HELD_REQUESTS)]
+        await asyncio.sleep(0.1)
+        await cancel_waiting_requests(served)
+        await cancel(held)
+        await cancel_waiting_requests(served)  # slots that are not released keep the service busy
+        await served(scope("GET", "/v1/cookies"), never, send)
+        await served.app.stop()
+
+    asyncio.run(run())
+    assert sent[0]["status"] == 401
+
+
+def test_a_server_that_cannot_send_is_a_disconnected_client(
+    app: Callable[[], AsgiApp], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(message: Message) -> None:
+        raise OSError("the client has disconnected")
+
+    async def run() -> None:
+        served = app()
+        await served.app.start()
+        await served(scope("GET", "/healthz"), never, fail)
+        await served(scope("GET", "/docs"), never, fail)
+        await served.app.stop()
+
+    asyncio.run(run())
+    assert not caplog.records
+
+
+def test_a_failed_start_is_reported_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise uvicorn serves on, without the lifespan events that start the service."""
+    monkeypatch.setenv("GLEANERY_MAX_REQUESTS", "many")
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(asgi.app({"type": "lifespan"}, receive, send))
+    [failed] = sent
+    assert failed["type"] == "lifespan.startup.failed"
+    assert "GLEANERY_MAX_REQUESTS" in failed["message"]

@@ -88,8 +88,11 @@ class AsgiRequest:
 
     async def drain(self) -> None:
         messages, self._messages, self._queued_bytes = self._messages, [], 0
-        for message in messages:
-            await self._send(message)
+        try:
+            for message in messages:
+                await self._send(message)
+        except OSError:  # ASGI servers report a closed connection in this way
+            raise ClientDisconnected from None
 
     def decline_body(self) -> None:
         length = self.headers.get(b"content-length", b"0")
@@ -142,7 +145,12 @@ class AsgiApp:
         application = self.app.application
         application.admit(request)
         try:
-            if await request.decision:
+            is_started = await request.decision
+        except asyncio.CancelledError:  # by the server, while the request waits for its turn
+            application.abandon(request)
+            raise
+        try:
+            if is_started:
                 await application.handle(request)
             await request.end_response()
         except ClientDisconnected:

@@ -72,9 +72,17 @@ class PageBatches:
                 request.start()
             else:
                 batch.append((request, grant))
-        read = self._reader.read_pages([_page_read(request.state) for request, _ in batch])
+        read = self._read([request.state for request, _ in batch])
         for (request, grant), page in zip(batch, read, strict=True):
             self._answer(request, grant, page, started)
+
+    def _read(self, states: Sequence[RequestState]) -> Sequence[Page | Exception]:
+        """Reads the pages. If the batch as a whole fails, each request takes the usual path."""
+        try:
+            return self._reader.read_pages([_page_read(state) for state in states])
+        except Exception as error:
+            _log.exception("a batch of pages could not be read")
+            return [error] * len(states)
 
     def _grant(self, state: RequestState) -> Grant | None:
         """Returns the grant of the request's token, if that is known without asking."""

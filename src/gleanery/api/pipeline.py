@@ -65,6 +65,19 @@ class RequestPipeline:
     # --- admission --------------------------------------------------------------------------------
 
     def admit(self, request: Request) -> None:
+        try:
+            self._admit(request)
+        except BaseException:
+            self.abandon(request)
+            raise
+
+    def abandon(self, request: Request) -> None:
+        """Releases the slot of a request that will not be handled."""
+        state: RequestState | None = request.state
+        if state is not None:
+            state.release_slot()
+
+    def _admit(self, request: Request) -> None:
         memo = memo_of(request.header_block)
         if not memo.caller:
             memo.caller = self._authenticator.caller(request.headers)
