@@ -83,7 +83,7 @@ class AsgiRequest:
         self._queued_bytes += len(piece)
 
     @property
-    def is_behind(self) -> bool:
+    def is_write_paused(self) -> bool:
         return self._queued_bytes > _MAX_QUEUED_BYTES
 
     async def drain(self) -> None:
@@ -91,7 +91,7 @@ class AsgiRequest:
         for message in messages:
             await self._send(message)
 
-    def decline_body(self) -> None:
+    def skip_body(self) -> None:
         length = self.headers.get(b"content-length", b"0")
         is_long = len(length) > 5 or int(length) > _MAX_UNREAD_BYTES
         if is_long or b"transfer-encoding" in self.headers:

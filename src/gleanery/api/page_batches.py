@@ -96,7 +96,7 @@ class PageBatches:
             state.is_answered = True
         except Exception:
             _log.exception("a batch could not answer a request")
-        if state.is_answered and not request.is_behind:
+        if state.is_answered and not request.is_write_paused:
             state.release_slot()
             request.finish()
         else:

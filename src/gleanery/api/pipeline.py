@@ -74,7 +74,7 @@ class RequestPipeline:
             return
         error = self._try_to_admit(state)
         if error is not None:
-            request.decline_body()
+            request.skip_body()
             rejection = partial(self._send_rejection, request, error)
             self._services.scheduler.defer_rejection(rejection)
             return
@@ -174,7 +174,7 @@ class RequestPipeline:
 
     def _response_to(self, error: GleaneryError, request: Request, request_id: bytes) -> Response:
         if isinstance(error, Overloaded | RateLimited):
-            request.decline_body()
+            request.skip_body()
         if isinstance(error, Unavailable):
             _log.warning("unavailable", extra={"request_id": request_id.decode()}, exc_info=error)
         return error_responses.response_to(error)
@@ -269,7 +269,7 @@ class RequestPipeline:
     ) -> None:
         try:
             respond(request, response, request_id, request.state.rate_limit_headers)
-            if request.is_behind:
+            if request.is_write_paused:
                 await request.drain()
             if response.rest is not None and request.method != "HEAD":
                 await send_rest(request, response.rest)
