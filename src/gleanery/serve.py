@@ -96,7 +96,7 @@ async def prepare(settings: Settings) -> None:
                 "gleanery keys forget removes the values that need it"
             )
         vault = open_vault(settings.secret_key, settings.key_file)
-        await metadata.claim_key(database, vault)
+        await metadata.check_or_store_key(database, vault)
 
 
 def _check_tls(settings: Settings) -> None:

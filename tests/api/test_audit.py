@@ -232,7 +232,7 @@ def test_values_that_can_not_be_noted_do_not_leave(
     tmp_path: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sqlite, "_BUSY_MS", 300)
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 300)
     monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", "SET lock_timeout = '300ms'")
     service = Service(fresh_settings(engine, request, tmp_path))
     with service.client() as client:

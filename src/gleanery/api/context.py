@@ -31,24 +31,24 @@ class Services:
     settings: Settings
     address: str
     database: Engine
-    schemas: SchemaValidator
+    schema_validator: SchemaValidator
     blobs: Blobs
     vault: Vault
     read_auditor: ReadAuditor
     """Writes reads of session values to the audit log."""
     file_links: FileLinks
     clock: Callable[[], int]
-    work: ConcurrencyLimit
-    """Limit of requests in progress."""
+    request_limit: ConcurrencyLimit
+    """Limits the requests in progress."""
     scheduler: RequestScheduler
-    """Order in which requests start."""
-    waits: ConcurrencyLimit
-    """Limit of long polls."""
-    transfers: ConcurrencyLimit
-    """Limit of file transfers."""
+    """Decides the order in which requests start."""
+    long_poll_limit: ConcurrencyLimit
+    """Limits the long polls."""
+    transfer_limit: ConcurrencyLimit
+    """Limits the file transfers."""
     telemetry: Telemetry
-    contract: Callable[[], bytes]
-    reference: Callable[[], bytes]
+    openapi_json: Callable[[], bytes]
+    reference_page: Callable[[], bytes]
 
     def insert_own_links(
         self, text: bytes | memoryview, organization_id: int

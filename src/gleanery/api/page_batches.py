@@ -53,7 +53,7 @@ class PageBatches:
 
     def takes(self, bound: BoundRequest) -> bool:
         """Tells if a request that repeats an earlier one can be part of a batch."""
-        return bound.operation.batches_pages and bound.query.query.limit <= _MAX_ITEMS
+        return bound.operation.allows_read_batching and bound.query.query.limit <= _MAX_ITEMS
 
     def add(self, request: Request) -> None:
         """Adds a request whose turn it is."""

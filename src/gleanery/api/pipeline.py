@@ -37,7 +37,7 @@ UNMATCHED = "unmatched"
 _NO_TENANT = 0
 _LARGE_BODY_BYTES = 256 * 1024  # parsed in a thread, so that other requests are served meanwhile
 _OVERLOADED = Overloaded()
-_OVERLOADED_RESPONSE = error_responses.response_to(_OVERLOADED)
+_OVERLOADED_RESPONSE = error_responses.for_error(_OVERLOADED)
 
 
 class RequestPipeline:
@@ -90,9 +90,9 @@ class RequestPipeline:
             if rate_limited is not None:
                 return rate_limited
         organization_id = self._authenticator.cached_organization(state.caller) or _NO_TENANT
-        if not self._services.work.has_room_for(organization_id):
+        if not self._services.request_limit.has_room_for(organization_id):
             return _OVERLOADED
-        state.slot = Slot(self._services.work, organization_id)
+        state.slot = Slot(self._services.request_limit, organization_id)
         return None
 
     def _known_rate_limit(
@@ -130,7 +130,7 @@ class RequestPipeline:
     def _respond_at_once(self, request: Request, error: GleaneryError) -> None:
         started = time.perf_counter()
         is_usual = error is _OVERLOADED
-        response = _OVERLOADED_RESPONSE if is_usual else error_responses.response_to(error)
+        response = _OVERLOADED_RESPONSE if is_usual else error_responses.for_error(error)
         request_id = request_id_of(request.headers)
         respond(request, response, request_id, request.state.rate_limit_headers)
         telemetry = self._services.telemetry
@@ -164,7 +164,7 @@ class RequestPipeline:
         except ClientDisconnected:
             raise
         except HttpError as error:
-            response = error_responses.response_to(error_responses.as_service_error(error))
+            response = error_responses.for_error(error_responses.as_service_error(error))
         except GleaneryError as error:
             response = self._response_to(error, request, request_id)
         except Exception:
@@ -177,7 +177,7 @@ class RequestPipeline:
             request.skip_body()
         if isinstance(error, Unavailable):
             _log.warning("unavailable", extra={"request_id": request_id.decode()}, exc_info=error)
-        return error_responses.response_to(error)
+        return error_responses.for_error(error)
 
     def _route(self, request: Request, state: RequestState) -> tuple[Operation, dict[str, str]]:
         if state.bound is not None:

@@ -92,7 +92,7 @@ class Application(Protocol):
     async def handle(self, request: Request) -> None:
         """Responds to a request that was started.
 
-        An exception closes the connection, so that the client notices that the response is truncated.
+        An exception closes the connection, so that the client notices a truncated response.
         """
 
     def reject(self, request: Request, error: HttpError) -> None:

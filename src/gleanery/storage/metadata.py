@@ -31,7 +31,7 @@ async def key_fingerprint(database: Database) -> str | None:
     return await _read(database, KEY_FINGERPRINT)
 
 
-async def claim_key(database: Database, vault: Vault) -> None:
+async def check_or_store_key(database: Database, vault: Vault) -> None:
     """Stores the fingerprint of the first key on first use; later checks that the vault has it."""
     if not await has_key(database):
         await _add(database, KEY_FINGERPRINT, vault.fingerprints[0])

@@ -36,7 +36,7 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
             left = deadline - time.monotonic()
             if feed.changes or left <= 0:
                 return feed
-            with context.slot.parked_in(context.services.waits):
+            with context.slot.parked_in(context.services.long_poll_limit):
                 was_notified = await subscription.wait(left)
             if not was_notified:
                 return feed

@@ -60,7 +60,7 @@ class _Upload:
 
 async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> Response:
     s, query = context.services, context.query
-    context.slot.transfer(s.transfers)
+    context.slot.transfer(s.transfer_limit)
     upload = _Upload(context.body)
     declared = context.request.headers.get(b"content-type", b"").decode("latin-1")
     file_type = await asyncio.to_thread(media_types.media_type, await upload.head(), declared)
@@ -130,7 +130,7 @@ async def _send_file(
     if part.is_partial:
         headers.append((b"content-range", part.header))
     if not is_head:
-        context.slot.transfer(context.services.transfers)
+        context.slot.transfer(context.services.transfer_limit)
     pieces = context.services.blobs.read(file.key, part.start, part.stop)
     return Response(
         b"" if is_head else await _first(pieces),

@@ -70,7 +70,7 @@ async def store_outputs(context: RequestContext[None, Batch]) -> Response:
     return Response(json_text.encode(await _store_batch(context, context.body)))
 
 
-async def store_lines(context: RequestContext[None, AsyncIterator[bytes]]) -> Response:
+async def store_ndjson(context: RequestContext[None, AsyncIterator[bytes]]) -> Response:
     """Stores NDJSON as many batches, so that a body of any length needs little memory.
 
     An error names the first line that is not stored.
@@ -93,7 +93,7 @@ async def store_lines(context: RequestContext[None, AsyncIterator[bytes]]) -> Re
 async def _store_batch(context: AnyContext, batch: Batch) -> IngestResult:
     return await ingest.store_batch(
         context.database,
-        context.services.schemas,
+        context.services.schema_validator,
         context.path["group_id"],
         batch,
         context.services.clock,

@@ -133,7 +133,7 @@ async def set_group(
         return True
 
     # Waits for a bulk job: the end of a removal would delete settings that are saved before it.
-    await bulk_jobs.run_with_bulk_job(database, group, clock, save, group_lock.lock_or_create)
+    await bulk_jobs.run_and_finish_bulk_job(database, group, clock, save, group_lock.lock_or_create)
     return await read_group(database, group)
 
 
@@ -160,7 +160,7 @@ async def delete_job(database: Database, group: str, job: str, clock: Clock) -> 
         await bulk_jobs.create(locked, "delete", job_id)
         return int(output_count)
 
-    return await bulk_jobs.run_with_bulk_job(database, group, clock, decide)
+    return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, decide)
 
 
 async def delete_group(database: Database, group: str, clock: Clock) -> int:
@@ -171,4 +171,4 @@ async def delete_group(database: Database, group: str, clock: Clock) -> int:
         await bulk_jobs.create(locked, "delete", None)
         return locked.output_count
 
-    return await bulk_jobs.run_with_bulk_job(database, group, clock, decide)
+    return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, decide)

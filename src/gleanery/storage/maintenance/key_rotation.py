@@ -193,7 +193,7 @@ async def _undecryptable(engine: Engine, vault: Vault) -> AsyncIterator[_Batch]:
 def _can_decrypt(vault: Vault, batch: _Batch, row: Row) -> bool:
     """Decrypts as a read does: with the identity that follows from the record's columns."""
     _, encrypted_value, *identity_values = row
-    identity = batch.kind.identity(batch.database.organization_id, *identity_values)
+    identity = batch.kind.hash_identity(batch.database.organization_id, *identity_values)
     try:
         vault.decrypt(encrypted_value, identity)
     except DecryptionFailed:

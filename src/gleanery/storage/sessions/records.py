@@ -173,7 +173,7 @@ async def read(
     organization_id = database.organization_id
     rows = await _read_rows(kind, database, filter_)
     identity_values = itemgetter(*[2 + kind.columns.index(c) for c in kind.identity_columns])
-    hash_identity, to_response = kind.identity, kind.to_response
+    hash_identity, to_response = kind.hash_identity, kind.to_response
     records = []
     async for row in _with_pauses(rows):
         identity = hash_identity(organization_id, *identity_values(row))

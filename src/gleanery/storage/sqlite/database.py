@@ -34,7 +34,7 @@ from gleanery.storage.sqlite.connections import (
     connect_reader,
     lock_folder,
 )
-from gleanery.storage.sqlite.statements import joined_items, to_sqlite
+from gleanery.storage.sqlite.statements import join_items, to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class SqliteDatabase:
         self, organization_id: int, search: str, limit: int, values: Sequence[Any]
     ) -> Page:
         """SQLite joins the items: half the time of a row, an object and a call for each item."""
-        sql = joined_items(search, len(values) + 1)
+        sql = join_items(search, len(values) + 1)
         rows = self.read_for(organization_id, sql, (*values, limit + 1, BETWEEN_ITEMS))
         [(count, last, items)] = rows
         if count <= limit:
