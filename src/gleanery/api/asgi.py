@@ -1,6 +1,6 @@
-"""The ASGI adapter: lets any ASGI server run the service, through the interface of ``http``.
+"""The ASGI adapter: runs the service on any ASGI server, through the interface of ``http``.
 
-The server owns the connections. Their number, TLS, idle and slow clients are its settings.
+The server owns the connections. It handles their number, TLS, idle and slow clients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _MAX_QUEUED_BYTES = 64 * 1024  # of a response; a small one is sent in one message
-_MAX_UNREAD_BYTES = 64 * 1024  # of a body that is not worth reading to its end
+_MAX_UNREAD_BYTES = 64 * 1024  # of an unread body; above it the connection is closed
 
 
 class AsgiRequest:
@@ -106,7 +106,7 @@ class AsgiRequest:
             self.decision.set_result(False)
 
     async def end_response(self) -> None:
-        """Sends what is queued; the last message tells the server that the body is complete."""
+        """Sends the queued messages; the last one tells the server that the body is complete."""
         if self._messages and self._messages[-1]["type"] == "http.response.body":
             self._messages[-1]["more_body"] = False
         else:
@@ -132,13 +132,13 @@ class AsgiApp:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         match scope["type"]:
             case "http":
-                await self._answer(AsgiRequest(scope, receive, send))
+                await self._handle(AsgiRequest(scope, receive, send))
             case "lifespan":
                 await self._run(receive, send)
             case other:
                 raise RuntimeError(f"the service answers HTTP requests only, not {other}")
 
-    async def _answer(self, request: AsgiRequest) -> None:
+    async def _handle(self, request: AsgiRequest) -> None:
         application = self.app.application
         application.admit(request)
         try:

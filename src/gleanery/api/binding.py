@@ -1,4 +1,4 @@
-"""Validation of path, query and body: the arguments of a handler, or all error details."""
+"""Validation of path, query and body. The result is a handler's arguments, or all error details."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MESSAGES = {
 
 
 def bind_path(names: dict[str, str], creates_resource: bool) -> None:
-    """Check the names in the path. An invalid name is not found, unless it is a new one."""
+    """Check the names in the path. An invalid name gets 404, unless it may be a new one."""
     for parameter, text in names.items():
         try:
             _check_name(text)
@@ -63,7 +63,7 @@ class BoundQuery(NamedTuple):
 
     query: Any = None
     repeated: tuple[tuple[str, str], ...] = ()
-    """Parameters as they were sent, without the cursor, for links to the next page."""
+    """Parameters as sent, without the cursor, for the URL of the next page."""
     cursor: int = 0
 
 
@@ -149,7 +149,7 @@ def idempotency_key(headers: Headers) -> str | None:
 
 
 async def _receive(request: Request) -> bytes:
-    """Return the next piece of the body. Errors of the HTTP exchange become the service's own."""
+    """Return the next part of the body. Converts errors of the HTTP connection."""
     try:
         return await request.receive()
     except ClientDisconnected:

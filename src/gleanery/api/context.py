@@ -1,4 +1,4 @@
-"""Input and output of a handler: the checked request, and the response."""
+"""Input and output of a handler: the validated request, and the response."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Services:
     blobs: Blobs
     vault: Vault
     read_auditor: ReadAuditor
-    """Writes reads of session values to the audit log."""
+    """Records reads of session values in the audit log."""
     file_links: FileLinks
     clock: Callable[[], int]
     request_limit: ConcurrencyLimit
@@ -53,7 +53,7 @@ class Services:
     def insert_own_links(
         self, text: bytes | memoryview, organization_id: int
     ) -> bytes | memoryview | None:
-        """Inserts the links of files into the text of outputs; None if the store must sign them."""
+        """Inserts links to files into the text of outputs; None if the store must sign them."""
         if not needs_links(text):
             return text
         now = self.clock() // timestamps.SECOND
@@ -75,7 +75,7 @@ class RequestContext(Generic[Query, Body]):
     """Query without the cursor: several requests may share this object."""
     cursor: int = 0
     repeated: tuple[tuple[str, str], ...] = ()
-    """Parameters as they were sent, without the cursor, for links to the next page."""
+    """Parameters as sent, without the cursor, for the URL of the next page."""
     body: Body = _NONE
     idempotency_key: str | None = None
 

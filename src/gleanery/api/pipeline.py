@@ -1,4 +1,4 @@
-"""The request pipeline: takes each request through its stages.
+"""The request pipeline: runs the stages of each request.
 
 The stages are: admit, route, authenticate, bind, handle, respond.
 """
@@ -51,15 +51,15 @@ class RequestPipeline:
         self._rate_limiter = rate_limiter
         self._router = Router(OPERATIONS)
         self._always_admitted = {one.path.encode() for one in OPERATIONS if one.always_admit}
-        self._page_batches = self._batches()
+        self._page_batches = self._create_page_batches()
 
-    def _batches(self) -> PageBatches | None:
-        """Makes batches where nothing in them has to wait: neither SQLite nor the rate limit."""
+    def _create_page_batches(self) -> PageBatches | None:
+        """Creates the read batching, if neither the database nor the rate limit can wait."""
         reader, rate_limiter = self._services.database.page_reader, self._rate_limiter
         if reader is None or (rate_limiter is not None and rate_limiter.is_shared):
             return None
         batches = PageBatches(self._services, reader, self._authenticator, rate_limiter)
-        self._services.scheduler.after_each_turn(batches.answer)
+        self._services.scheduler.after_each_round(batches.flush)
         return batches
 
     # --- admission --------------------------------------------------------------------------------
@@ -84,13 +84,13 @@ class RequestPipeline:
         self._schedule(request, state)
 
     def _try_to_admit(self, state: RequestState) -> GleaneryError | None:
-        """Gives the request a slot, or returns the reason why it gets none."""
+        """Assigns a slot to the request, or returns the error for the rejection."""
         if self._rate_limiter is not None:
             rate_limited = self._known_rate_limit(self._rate_limiter, state)
             if rate_limited is not None:
                 return rate_limited
         organization_id = self._authenticator.cached_organization(state.caller) or _NO_TENANT
-        if not self._services.request_limit.has_room_for(organization_id):
+        if not self._services.request_limit.can_acquire(organization_id):
             return _OVERLOADED
         state.slot = Slot(self._services.request_limit, organization_id)
         return None
@@ -100,7 +100,7 @@ class RequestPipeline:
     ) -> RateLimited | None:
         """Returns an error if the token is already known to have reached its limit."""
         token_id = self._authenticator.cached_token(state.caller)
-        reached = None if token_id is None else rate_limiter.spent(token_id)
+        reached = None if token_id is None else rate_limiter.exhausted(token_id)
         if reached is None:
             return None
         state.rate_limit_headers = reached.headers
@@ -109,13 +109,13 @@ class RequestPipeline:
     def _schedule(self, request: Request, state: RequestState) -> None:
         assert state.slot is not None
         scheduler, batches = self._services.scheduler, self._page_batches
-        if batches is not None and state.bound is not None and batches.takes(state.bound):
-            scheduler.add_to_turn(state.slot, partial(batches.add, request))
+        if batches is not None and state.bound is not None and batches.accepts(state.bound):
+            scheduler.add_to_next_round(state.slot, partial(batches.add, request))
         else:
             scheduler.add(state.slot, request.start)
 
     def _send_rejection(self, request: Request, error: GleaneryError) -> None:
-        """Answers without a task: a rejection must cost little."""
+        """Sends the response without a task, because a rejection must be cheap."""
         try:
             self._respond_at_once(request, error)
         except ClientDisconnected:
@@ -129,8 +129,8 @@ class RequestPipeline:
 
     def _respond_at_once(self, request: Request, error: GleaneryError) -> None:
         started = time.perf_counter()
-        is_usual = error is _OVERLOADED
-        response = _OVERLOADED_RESPONSE if is_usual else error_responses.for_error(error)
+        is_overloaded = error is _OVERLOADED
+        response = _OVERLOADED_RESPONSE if is_overloaded else error_responses.for_error(error)
         request_id = request_id_of(request.headers)
         respond(request, response, request_id, request.state.rate_limit_headers)
         telemetry = self._services.telemetry
@@ -141,19 +141,19 @@ class RequestPipeline:
     def shutdown(self) -> None:
         self._services.database.stop_subscriptions()
 
-    # --- answering --------------------------------------------------------------------------------
+    # --- handling ---------------------------------------------------------------------------------
 
     async def handle(self, request: Request) -> None:
         state: RequestState = request.state
         try:
-            if state.is_answered:
+            if state.is_response_sent:
                 await request.drain()
             else:
-                await self._answer(request, state)
+                await self._handle(request, state)
         finally:
             state.release_slot()
 
-    async def _answer(self, request: Request, state: RequestState) -> None:
+    async def _handle(self, request: Request, state: RequestState) -> None:
         started = time.perf_counter()
         request_id = request_id_of(request.headers)
         name = UNMATCHED
@@ -223,7 +223,7 @@ class RequestPipeline:
     async def _count(self, rate_limiter: RateLimiter, token_id: int, state: RequestState) -> None:
         counted = await rate_limiter.count(token_id)
         state.rate_limit_headers = counted.headers
-        if counted.is_over:
+        if counted.is_exceeded:
             raise RateLimited(counted.seconds)
 
     def _bind(
@@ -275,7 +275,9 @@ class RequestPipeline:
                 await send_rest(request, response.rest)
         except ClientDisconnected:
             raise
-        except Exception:  # the connection is closed, so that the client notices the truncation
+        except (
+            Exception
+        ):  # the connection is closed, so that the client notices the truncated response
             _log.exception("response truncated", extra={"request_id": request_id.decode()})
             raise
         finally:

@@ -23,7 +23,7 @@ async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
 
 
 async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
-    """Waits until there are changes, the time is over, or the client has disconnected."""
+    """Waits until there are changes, the time has expired, or the client has disconnected."""
     seconds = min(context.query.wait, context.services.settings.max_wait_seconds)
     deadline = time.monotonic() + seconds
     channel = group_lock.channel(context.organization_id, context.path["group_id"])
@@ -40,7 +40,7 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
                 was_notified = await subscription.wait(left)
             if not was_notified:
                 return feed
-            await context.services.scheduler.turn(context.slot)
+            await context.services.scheduler.wait_to_continue(context.slot)
 
 
 @asynccontextmanager

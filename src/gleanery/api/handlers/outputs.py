@@ -37,7 +37,7 @@ def page_response(
     items: bytes | memoryview,
     next_cursor: int | None,
 ) -> Response:
-    """Return the response for a page whose links are inserted."""
+    """Return the response for a page with inserted links."""
     start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
     if next_cursor is not None:
         start = b'{"metadata":{"next_url":"%s%d","next_cursor":%d},"items":[' % (
@@ -48,7 +48,7 @@ def page_response(
     return Response(start, more=(items, b"]}"))
 
 
-@lru_cache(maxsize=64)  # of values of any length
+@lru_cache(maxsize=64)  # small, because the values can be long
 def _next_url_prefix(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> bytes:
     """Returns ``next_url`` up to the cursor, escaped for a JSON string."""
     query = dict(repeated) | {"cursor": ""}
@@ -116,7 +116,7 @@ async def _chunks(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
 
 
 def _bind_lines(lines: list[bytes], first_position: int) -> Batch:
-    """Makes a batch of the lines that are not blank."""
+    """Creates a batch of the lines that are not blank."""
     numbered = {n: line for n, line in enumerate(lines, first_position) if line.strip()}
     parse_strictly = partial(_parse_strictly, numbered)
     texts, positions = [*numbered.values()], [*numbered]
