@@ -1,4 +1,4 @@
-"""File records: their columns, their identity, and how they are found."""
+"""File records: their columns, identity and look-ups."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Key rotation: re-encrypts every session value with a new secret key, in short transactions.
 
-The database stores which key encrypts. A writer reads it after it has locked its organization's
+The database names the active key. A writer reads it after it has locked its organization's
 session state. Rotation first stores the new key and then locks each organization's session state
 once. After that, no writer uses an old key, and the values under old keys are found and
 re-encrypted. Rotation can be repeated, interrupted, or run twice at the same time.
@@ -82,7 +82,7 @@ async def count_by_key(engine: Engine) -> Counter[str]:
 
 
 async def begin(database: Database, choose: Callable[[], str]) -> str:
-    """Stores the chosen key as the one that encrypts, and returns its fingerprint.
+    """Stores the chosen key as the active key, and returns its fingerprint.
 
     On SQLite, ``choose`` runs while no other process can write, so it may change the key file.
     """
@@ -202,7 +202,7 @@ def _can_decrypt(vault: Vault, batch: _Batch, row: Row) -> bool:
 
 
 async def _delete(batch: _Batch, now: int, transaction: Transaction) -> int:
-    """Deletes records whose value is unchanged; another node may have stored a new value."""
+    """Deletes records with an unchanged value; another node may have stored a new one."""
     organization_id = transaction.organization_id
     deleted = await transaction.fetch_many(
         _DELETE[batch.kind.table], [(organization_id, row[0], row[1]) for row in batch.rows]

@@ -54,7 +54,7 @@ class IdempotentRequest(NamedTuple):
         return self._response(await database.read(_SELECT, database.organization_id, self.key_hash))
 
     async def fetch_response(self, transaction: Transaction) -> IngestResult | None:
-        """Does the same as ``read_response``, in a transaction."""
+        """Does the same as ``read_response``, inside a transaction."""
         organization_id = transaction.organization_id
         return self._response(await transaction.fetch(_SELECT, organization_id, self.key_hash))
 

@@ -33,7 +33,7 @@ from gleanery.storage.outputs.rules import check_batch
 _HASHES = """
 SELECT sent_hash, content_hash FROM outputs WHERE organization_id = $1 AND identity = $2
 """
-_SMALL_BATCH = 16  # outputs; to parse them takes less time than to look up the first one
+_SMALL_BATCH = 16  # for fewer outputs, parsing is faster than a look-up
 
 
 async def store_batch(
@@ -83,7 +83,7 @@ async def _prepare(
 
 
 async def _is_first_unchanged(database: Database, batch: Batch, identities: IdentityHasher) -> bool:
-    """Tells if the first output is stored with the same bytes; then most of the others are too."""
+    """Returns True if the first output is stored with the same bytes, as most others then are."""
     first = batch.outputs[0]
     identity = identities.identity(first.job_id, identities.key_hash(first))
     stored = await database.read(_HASHES, database.organization_id, identity)

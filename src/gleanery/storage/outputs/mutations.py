@@ -46,7 +46,7 @@ async def approve_range(
 ) -> list[int]:
     """Approves outputs of the job, or withdraws their approval.
 
-    An output whose approval changes gets a new sequence number. Returns the old sequence numbers of
+    If the approval changes, an output gets a new number. Returns the old sequence numbers of
     all outputs in the range.
     """
     rows = await locked.transaction.fetch(

@@ -29,7 +29,7 @@ _VALIDATION_TOO_COSTLY = (
 _SCHEMA_TOO_COSTLY = "this schema takes too much time or memory: make it simpler"
 _UNREADABLE_SCHEMA = "this version cannot read the group's schema: set the schema again"
 _MAX_SCHEMA_LENGTH = 64 * 1024
-_CHUNK = 1000  # outputs that are validated before another group gets its turn
+_CHUNK = 1000  # outputs per validation request, so that other groups do not wait long
 
 
 class Rules(NamedTuple):

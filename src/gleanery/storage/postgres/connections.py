@@ -55,9 +55,9 @@ class _Connection(asyncpg.Connection):
 
 
 class _ConnectionLimit:
-    """Limits the connections in use. Tenants that wait for one take turns.
+    """Limits the connections in use, with a fair queue of the tenants that wait for one.
 
-    The pool's own queue is not used: there a late request can overtake, and a tenant with many
+    The pool's own queue is not used: there a later request can overtake, and a tenant with many
     requests delays the others.
     """
 

@@ -22,7 +22,7 @@ TEMPORARY_ERRORS = (
 _PAGE_BYTES = 16 * 1024  # a page holds a dozen items of 1 KB without overflow pages
 _CACHE_KIB = 16 * 1024
 _MAX_MAPPED_BYTES = 2**40  # larger than any file, so that all of it is mapped
-_BUSY_TIMEOUT_MS = 10_000  # a writer waits at most this long for the writer of another process
+_BUSY_TIMEOUT_MS = 10_000  # maximum wait for the writer of another process
 
 
 def connect(path: Path) -> apsw.Connection:

@@ -18,7 +18,7 @@ import apsw
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import (
-    BETWEEN_ITEMS,
+    ITEM_SEPARATOR,
     Database,
     Page,
     PageRead,
@@ -100,10 +100,10 @@ class SqliteDatabase:
     def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
         """Reads in one transaction: locking the file takes a fifth of a small read."""
         if len(reads) > 1:
-            with suppress(apsw.Error):  # then each read finds out by itself
+            with suppress(apsw.Error):  # then each read raises its own error
                 self._reader.execute("BEGIN")
         pages = [self._page_or_error(read) for read in reads]
-        if self._reader.in_transaction:  # SQLite ends it itself if the disk fails
+        if self._reader.in_transaction:  # SQLite rolls back by itself if the disk fails
             self._reader.execute("COMMIT")
         return pages
 
@@ -116,13 +116,13 @@ class SqliteDatabase:
     def read_page_for(
         self, organization_id: int, search: str, limit: int, values: Sequence[Any]
     ) -> Page:
-        """SQLite joins the items: half the time of a row, an object and a call for each item."""
+        """Lets SQLite join the items, which takes half the time of fetching each item."""
         sql = join_items(search, len(values) + 1)
-        rows = self.read_for(organization_id, sql, (*values, limit + 1, BETWEEN_ITEMS))
+        rows = self.read_for(organization_id, sql, (*values, limit + 1, ITEM_SEPARATOR))
         [(count, last, items)] = rows
         if count <= limit:
             return Page(items or b"", None)
-        without_the_last = memoryview(items)[: items.rindex(BETWEEN_ITEMS)]  # copies nothing
+        without_the_last = memoryview(items)[: items.rindex(ITEM_SEPARATOR)]  # without a copy
         return Page(without_the_last, last - 1)
 
     async def schema_number(self) -> int:
@@ -151,7 +151,7 @@ class SqliteDatabase:
     async def write_for(
         self, organization_id: int, work: Callable[[Transaction], Awaitable[T]]
     ) -> T:
-        """Runs the work in the writer thread, which also takes the place of a writers' queue."""
+        """Runs the work in the writer thread, which also serves as the writers' queue."""
         assert self._writer is not None, "open() comes first"
         request = WriteRequest(work, organization_id, asyncio.get_running_loop().create_future())
         self._writer.add(request)
