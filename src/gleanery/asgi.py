@@ -25,7 +25,7 @@ class _App:
             await prepare(settings)
             self._started = AsgiApp(build_app(settings))
         if self._started is None:
-            raise RuntimeError("the service is not started: turn on the server's lifespan events")
+            raise RuntimeError("the service is not started: enable the server's lifespan events")
         await self._started(scope, receive, send)
 
 

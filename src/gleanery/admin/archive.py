@@ -49,7 +49,7 @@ def open_for_reading(file: BinaryIO) -> tarfile.TarFile:
 
 
 def add_file(archive: tarfile.TarFile, name: str, file: BinaryIO) -> bytes:
-    """Add a file and return the checksum of what was added."""
+    """Add a file and return its checksum."""
     reader = _HashingReader(file)
     archive.addfile(_header(name, os.fstat(file.fileno()).st_size), reader)
     forget_members(archive)

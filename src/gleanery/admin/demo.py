@@ -1,4 +1,4 @@
-"""Demo data: a realistic sample organization, stored by the same code that serves real ones."""
+"""Demo data: a realistic sample organization, stored by the same code as real data."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ async def _store_outputs(database: Database, now: int, progress: StartProgress) 
 
 
 def introduction(address: str, token: str) -> str:
-    """Return the text for a new user: the token, and commands to paste."""
+    """Return the text for a new user: the token, and commands to try."""
     header = '-H "Authorization: Bearer $TOKEN"'
     since = (datetime.now(UTC) - timedelta(days=2)).strftime("%Y-%m-%d")
     cookie = '[{"domain": ".shop.example", "name": "sid", "value": "s3cret", "path": ""}]'

@@ -1,4 +1,4 @@
-"""The sweep: runs retention again and again while the service runs."""
+"""The sweep: runs retention at intervals while the service runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Sweep:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def run_once(self) -> None:
-        """Runs one round; also finds out if a key rotation has selected another key."""
+        """Runs one round; also detects if a key rotation has selected another key."""
         await metadata.follow_key(self._engine, self._vault)
         await retention.sweep(self._engine, self._blobs, self._clock, self._keep)
 

@@ -184,18 +184,18 @@ class Connection(asyncio.Protocol):
             self._fail(request, error)
 
     async def _run(self, request: HttpRequest) -> None:
-        is_answered = False
+        has_response = False
         try:
             await self._application.handle(request)
-            is_answered = request.has_response
+            has_response = request.has_response
         except ClientDisconnected:
             pass
         finally:
-            self.finish(request, is_answered)
+            self.finish(request, has_response)
             if self._queue:
                 self._admit_next()
 
-    def finish(self, request: HttpRequest, is_answered: bool) -> None:
+    def finish(self, request: HttpRequest, has_response: bool) -> None:
         if self._current is not request:  # the application failed after it was finished
             return
         self._current = None
@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
             self._receiving = None  # the rest of its body is discarded
         if self._state is _CLOSED:
             self._server_state.connections.discard(self)
-        elif not is_answered:
+        elif not has_response:
             self.abort()
         elif not request.keep_alive or self._registry.is_stopping:
             self._close_after(request)
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
         """Reports an error of the application, and closes the connection."""
         context = {"message": "the application failed on a request", "exception": error}
         self._loop.call_exception_handler(context)
-        self.finish(request, is_answered=False)
+        self.finish(request, has_response=False)
 
     def _proceed(self) -> None:
         """Continues after a response: with the next request, with an error, or with reading.

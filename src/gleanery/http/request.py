@@ -37,7 +37,7 @@ class Transport(Protocol):
     def start(self, request: HttpRequest) -> None:
         """Runs the application's handler in a task."""
 
-    def finish(self, request: HttpRequest, is_answered: bool) -> None:
+    def finish(self, request: HttpRequest, has_response: bool) -> None:
         """Ends the request, so that the next one can start.
 
         Closes the connection if the response is missing or truncated.
