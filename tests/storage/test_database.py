@@ -1,4 +1,4 @@
-"""What both engines promise the queries: transactions, migrations, and plain words on failure."""
+"""The database protocol on both engines: transactions, migrations and error messages."""
 
 from __future__ import annotations
 

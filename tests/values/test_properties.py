@@ -1,4 +1,4 @@
-"""What holds for every date, host, cursor and JSON text, over HTTP where that is the question."""
+"""Property-based tests of dates, host names, cursors and JSON text."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ VALUES = st.recursive(
 
 
 def meaning(value: Any) -> Any:
-    """What a JSON value says: members in no order, and 1 no other number than 1.0."""
+    """Normalizes a JSON value: the order of members does not matter, and 1 equals 1.0."""
     if isinstance(value, dict):
         return "object", frozenset((name, meaning(member)) for name, member in value.items())
     if isinstance(value, list):
