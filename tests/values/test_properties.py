@@ -193,7 +193,7 @@ def test_a_cursor_of_one_who_catches_up_is_read_as_it_was_written(
     day, year_2020 = 86_400 * timestamps.SECOND, 1_577_836_800 * timestamps.SECOND
     seq, started = year_2020 + after_2020, year_2020 + started_day * day
     position = Position(seq, started)
-    read = Position.of(position.cursor, started + days * day)
+    read = Position.from_cursor(position.cursor, started + days * day)
     assert read.started == started
     assert 0 <= read.seq - seq < 1000  # exact to the millisecond, and never before it
     assert read.cursor == position.cursor < 2**53

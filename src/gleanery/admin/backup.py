@@ -33,7 +33,7 @@ class Backup(NamedTuple):
     """Fingerprint of the active key."""
 
 
-def make(settings: Settings, path: Path, with_key: bool, progress: StartProgress) -> Backup:
+def create(settings: Settings, path: Path, with_key: bool, progress: StartProgress) -> Backup:
     """Write a backup of the data that is committed at this moment."""
     if path.exists():
         raise SettingsError(f"{path} already exists: choose another name")
@@ -45,10 +45,10 @@ def make(settings: Settings, path: Path, with_key: bool, progress: StartProgress
             file.touch(mode=0o600, exist_ok=False)  # private, even in a world-readable folder
             stack.callback(file.unlink, missing_ok=True)
         keys = _copy(settings, database, with_key, progress)
-        made = _write(settings, partial, database, keys, progress)
+        result = _write(settings, partial, database, keys, progress)
         partial.rename(path)
         archive.sync_folder(path.absolute().parent)
-    return made
+    return result
 
 
 def _copy(settings: Settings, database: Path, with_key: bool, progress: StartProgress) -> str:
@@ -95,10 +95,10 @@ def _write(
     settings: Settings, partial: Path, database: Path, keys: str, progress: StartProgress
 ) -> Backup:
     with partial.open("wb") as file:
-        made = _write_archive(settings, file, database, keys, progress)
+        result = _write_archive(settings, file, database, keys, progress)
         file.flush()
         os.fsync(file.fileno())
-    return made
+    return result
 
 
 def _write_archive(
@@ -106,18 +106,18 @@ def _write_archive(
 ) -> Backup:
     with archive.open_for_writing(file) as tar:
         with closing(Snapshot(database)) as snapshot:
-            made = _add_blobs(tar, snapshot, settings.blobs_folder, progress)
+            result = _add_blobs(tar, snapshot, settings.blobs_folder, progress)
         if keys:
             archive.add_text(tar, archive.KEYS, keys)
         with database.open("rb") as content:
             checksum = archive.add_file(tar, archive.DATABASE, content)
-        archive.add_text(tar, archive.MANIFEST, _manifest(made, checksum))
-    return made
+        archive.add_text(tar, archive.MANIFEST, _manifest(result, checksum))
+    return result
 
 
-def _manifest(made: Backup, database_checksum: bytes) -> str:
+def _manifest(result: Backup, database_checksum: bytes) -> str:
     program = {"format": archive.FORMAT, "program": __version__, "made": timestamps.now()}
-    return json.dumps({**program, "database": database_checksum.hex(), **made._asdict()})
+    return json.dumps({**program, "database": database_checksum.hex(), **result._asdict()})
 
 
 def _add_blobs(

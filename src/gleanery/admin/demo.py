@@ -178,12 +178,14 @@ async def _store_sample(
 
 
 async def _store_outputs(database: Database, now: int, progress: StartProgress) -> None:
-    schemas = SchemaValidator()  # starts no process, because the sample has no schemas
+    schema_validator = (
+        SchemaValidator()
+    )  # starts no process, because the sample has no schema_validator
     batches = list(Sample().batches())
     advance = progress("Creating the sample", len(batches))
     for group, outputs, days_ago in batches:
         batch, clock = from_outputs(outputs), partial(int, now - days_ago * _DAY)
-        await ingest.store_batch(database, schemas, group, batch, clock)
+        await ingest.store_batch(database, schema_validator, group, batch, clock)
         advance(1)
 
 

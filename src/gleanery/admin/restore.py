@@ -181,7 +181,7 @@ def _extract_members(path: Path, staging: _StagingArea, progress: StartProgress)
                 manifest = _read_manifest(content)
             elif content is not None:
                 _extract(content, staging, member.name)
-            archive.forget_members(tar)
+            archive.clear_members(tar)
             advance(file.tell() - position)
             position = file.tell()
     return manifest

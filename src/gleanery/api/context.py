@@ -50,14 +50,14 @@ class Services:
     openapi_json: Callable[[], bytes]
     reference_page: Callable[[], bytes]
 
-    def insert_own_links(
+    def insert_local_links(
         self, text: bytes | memoryview, organization_id: int
     ) -> bytes | memoryview | None:
         """Inserts links to files into the text of outputs; None if the store must sign them."""
         if not needs_links(text):
             return text
         now = self.clock() // timestamps.SECOND
-        return self.file_links.insert_own(text, organization_id, now)
+        return self.file_links.insert_local(text, organization_id, now)
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class RequestContext(Generic[Query, Body]):
     query: Query = _NONE
     """Query without the cursor: several requests may share this object."""
     cursor: int = 0
-    repeated: tuple[tuple[str, str], ...] = ()
+    next_page_parameters: tuple[tuple[str, str], ...] = ()
     """Parameters as sent, without the cursor, for the URL of the next page."""
     body: Body = _NONE
     idempotency_key: str | None = None

@@ -49,13 +49,15 @@ class FileLinks:
 
     async def insert(self, text: bytes | memoryview, organization_id: int, now: int) -> bytes:
         """Replace the markers in the text of outputs by links. ``now`` is in seconds."""
-        own = self.insert_own(text, organization_id, now)
-        if own is None:
+        local = self.insert_local(text, organization_id, now)
+        if local is None:
             assert isinstance(self._blobs, S3Blobs)
             return await self._insert_presigned_links(self._blobs, self._with_file_urls(text))
-        return own
+        return local
 
-    def insert_own(self, text: bytes | memoryview, organization_id: int, now: int) -> bytes | None:
+    def insert_local(
+        self, text: bytes | memoryview, organization_id: int, now: int
+    ) -> bytes | None:
         """Do the same without waiting; return None if the object store must sign the links."""
         if isinstance(self._blobs, S3Blobs):
             return None

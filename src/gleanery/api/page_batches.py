@@ -105,12 +105,12 @@ class PageBatches:
     def _respond(self, request: Request, grant: Grant, page: Page, started: float) -> None:
         """Sends the page, unless the store must sign its links or the rate limit is reached."""
         services, state = self._services, request.state
-        items = services.insert_own_links(page.items, grant.organization_id)
+        items = services.insert_local_links(page.items, grant.organization_id)
         if items is None or (rate_limit_headers := self._count(grant)) is None:
             return
         operation, path, query = state.bound
         response = outputs.page_response(
-            services.address, path["group_id"], query.repeated, items, page.next_cursor
+            services.address, path["group_id"], query.next_page_parameters, items, page.next_cursor
         )
         request_id = request_id_of(request.headers)
         try:

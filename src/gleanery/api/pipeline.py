@@ -209,7 +209,7 @@ class RequestPipeline:
             path,
             query.query,
             cursor,
-            query.repeated,
+            query.next_page_parameters,
         )
         handler = operation.handler
         if operation.body is not None:
@@ -246,16 +246,16 @@ class RequestPipeline:
         settings, request = self._services.settings, context.request
         headers = request.headers
         if operation.body is bytes:
-            binding.refuse_coding(headers)
+            binding.reject_content_encoding(headers)
             context.body = binding.read_chunks(request, settings.max_file_bytes)
             return operation.handler
-        known = [binding.Media.JSON] + [binding.Media.LINES] * (
+        known = [binding.Media.JSON] + [binding.Media.NDJSON] * (
             operation.ndjson_handler is not None
         )
-        media = binding.media_of(headers, *known)
+        media = binding.parse_media_type(headers, *known)
         if operation.ndjson_handler is not None:
             context.idempotency_key = binding.idempotency_key(headers)
-        if media is binding.Media.LINES and operation.ndjson_handler is not None:
+        if media is binding.Media.NDJSON and operation.ndjson_handler is not None:
             context.body = binding.read_lines(request, settings.max_body_bytes)
             return operation.ndjson_handler
         text = await binding.read_body(request, settings.max_body_bytes)

@@ -69,7 +69,7 @@ class RateLimiter:
         self._item: RateLimitItem = parse(rate)
         quota = (self._item.amount, self._item.get_expiry())
         self._policy = (b"ratelimit-policy", b'"token";q=%d;w=%d' % quota)
-        self._own = _Windows(self._item.get_expiry())
+        self._local = _Windows(self._item.get_expiry())
         self._pool = None if redis_url is None else _pool(redis_url)
         self._shared = None if redis_url is None else _storage(redis_url, self._pool)
         self._redis_retry_at = 0.0  # 0 while Redis is available
@@ -98,7 +98,7 @@ class RateLimiter:
 
     def _counted(self, token_id: int, shared: tuple[int, float] | None) -> RateLimitState:
         """Uses the count of Redis, or the worker's own if there is none."""
-        count, until = shared or self._own.count(token_id)
+        count, until = shared or self._local.count(token_id)
         state = self._state(self._item.amount - count, until)
         if state.is_exceeded:
             self._exhausted[token_id] = until

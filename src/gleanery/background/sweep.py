@@ -31,7 +31,7 @@ class Sweep:
         self._blobs = blobs
         self._vault = vault
         self._seconds = settings.sweep_seconds
-        self._keep = retention.RetentionDays(
+        self._retention_days = retention.RetentionDays(
             tombstones=settings.tombstone_days,
             unreferenced_files=settings.unreferenced_file_days,
             audit_entries=settings.audit_days,
@@ -50,8 +50,8 @@ class Sweep:
 
     async def run_once(self) -> None:
         """Runs one round; also detects if a key rotation has selected another key."""
-        await metadata.follow_key(self._engine, self._vault)
-        await retention.sweep(self._engine, self._blobs, self._clock, self._keep)
+        await metadata.load_active_key(self._engine, self._vault)
+        await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days)
 
     async def _run(self) -> None:
         while True:

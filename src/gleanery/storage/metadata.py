@@ -35,7 +35,7 @@ async def check_or_store_key(database: Database, vault: Vault) -> None:
     """Stores the fingerprint of the first key on first use; later checks that the vault has it."""
     if not await has_key(database):
         await _add(database, KEY_FINGERPRINT, vault.fingerprints[0])
-    if not await follow_key(database, vault):
+    if not await load_active_key(database, vault):
         raise SettingsError(
             "The secret key is not the one that encrypts this database's values: give the right "
             "GLEANERY_SECRET_KEY, or put back the right secret.key file. If that key is lost, "
@@ -43,7 +43,7 @@ async def check_or_store_key(database: Database, vault: Vault) -> None:
         )
 
 
-async def follow_key(database: Database, vault: Vault) -> bool:
+async def load_active_key(database: Database, vault: Vault) -> bool:
     """Makes the database's key the vault's current key; returns False if the vault lacks it."""
     fingerprint = await key_fingerprint(database)
     if fingerprint is None or not vault.knows(fingerprint):
@@ -52,13 +52,13 @@ async def follow_key(database: Database, vault: Vault) -> bool:
     return True
 
 
-async def encryption_key(transaction: Transaction) -> str:
+async def active_key(transaction: Transaction) -> str:
     """Returns the fingerprint of the active key, valid while the transaction has locks."""
     [[fingerprint]] = await transaction.fetch(_READ, KEY_FINGERPRINT)
     return str(fingerprint)
 
 
-async def set_encryption_key(transaction: Transaction, fingerprint: str) -> None:
+async def set_active_key(transaction: Transaction, fingerprint: str) -> None:
     """Selects the active key of every node."""
     await transaction.fetch(_SET, KEY_FINGERPRINT, fingerprint)
 

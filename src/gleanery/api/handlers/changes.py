@@ -16,7 +16,7 @@ from gleanery.storage.outputs import changes
 
 async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
     feed = await _read(context)
-    if not feed.changes and not feed.is_ahead and context.query.wait:
+    if not feed.changes and not feed.is_beyond_end and context.query.wait:
         feed = await _wait(context)
     changes = await context.with_links(feed.changes)
     return Response(b'{"cursor":%d,"changes":[' % feed.cursor, more=(changes, b"]}"))

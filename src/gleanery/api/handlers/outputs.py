@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from gleanery.api import urls
-from gleanery.api.binding import bind_strictly
+from gleanery.api.binding import validate_with_model
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
 from gleanery.models import batches
@@ -26,14 +26,14 @@ async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     group = context.path["group_id"]
     page = await pages.read_page(context.database, group, context.query, context.cursor)
     items = await context.with_links(page.items)
-    address, repeated = context.services.address, context.repeated
-    return page_response(address, group, repeated, items, page.next_cursor)
+    address, next_page_parameters = context.services.address, context.next_page_parameters
+    return page_response(address, group, next_page_parameters, items, page.next_cursor)
 
 
 def page_response(
     base: str,
     group: str,
-    repeated: tuple[tuple[str, str], ...],
+    next_page_parameters: tuple[tuple[str, str], ...],
     items: bytes | memoryview,
     next_cursor: int | None,
 ) -> Response:
@@ -41,7 +41,7 @@ def page_response(
     start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
     if next_cursor is not None:
         start = b'{"metadata":{"next_url":"%s%d","next_cursor":%d},"items":[' % (
-            _next_url_prefix(base, group, repeated),
+            _next_url_prefix(base, group, next_page_parameters),
             next_cursor,
             next_cursor,
         )
@@ -49,9 +49,11 @@ def page_response(
 
 
 @lru_cache(maxsize=64)  # small, because the values can be long
-def _next_url_prefix(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> bytes:
+def _next_url_prefix(
+    base: str, group: str, next_page_parameters: tuple[tuple[str, str], ...]
+) -> bytes:
     """Returns ``next_url`` up to the cursor, escaped for a JSON string."""
-    query = dict(repeated) | {"cursor": ""}
+    query = dict(next_page_parameters) | {"cursor": ""}
     return json_text.encode(urls.address(base, "outputs", group, query=query))[1:-1]
 
 
@@ -129,7 +131,7 @@ def _parse_strictly(lines: dict[int, bytes]) -> list[Output]:
     details: list[ErrorDetail] = []
     for position, line in lines.items():
         try:
-            outputs.append(bind_strictly(OutputIn, line, 1).checked())
+            outputs.append(validate_with_model(OutputIn, line, 1).checked())
         except InvalidRequest as error:
             details += [replace(d, loc=("body", str(position), *d.loc[1:])) for d in error.details]
     if details:

@@ -89,7 +89,7 @@ async def begin(database: Database, choose: Callable[[], str]) -> str:
 
     async def work(transaction: Transaction) -> str:
         fingerprint = choose()
-        await metadata.set_encryption_key(transaction, fingerprint)
+        await metadata.set_active_key(transaction, fingerprint)
         return fingerprint
 
     return await database.write(work)
@@ -99,7 +99,7 @@ async def end(database: Database, fingerprint: str, keep_only: Callable[[str], N
     """Drops the other keys, unless another rotation has begun. Returns True if it did."""
 
     async def work(transaction: Transaction) -> bool:
-        is_current = await metadata.encryption_key(transaction) == fingerprint
+        is_current = await metadata.active_key(transaction) == fingerprint
         if is_current:
             keep_only(fingerprint)
         return is_current
@@ -173,7 +173,7 @@ async def delete_undecryptable(engine: Engine, vault: Vault, now: int) -> int:
 
     Another process may still have a lost key. It must not encrypt with that key meanwhile.
     """
-    if not await metadata.follow_key(engine, vault):
+    if not await metadata.load_active_key(engine, vault):
         await begin(engine, lambda: vault.fingerprints[0])
         for database in await _tenants(engine):
             await _wait_for_writers(database, vault, now)

@@ -39,7 +39,7 @@ class IdempotentRequest(NamedTuple):
     request_hash: bytes
 
     @classmethod
-    def of(cls, group: str, idempotency_key: str, batch: Batch) -> IdempotentRequest:
+    def from_batch(cls, group: str, idempotency_key: str, batch: Batch) -> IdempotentRequest:
         """Hashes the key and the batch, which is parsed completely.
 
         The batches of an NDJSON body have the same key, so the position is a part of the hash.

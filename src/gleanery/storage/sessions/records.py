@@ -40,7 +40,7 @@ async def lock_session_state(transaction: Transaction, vault: Vault) -> Key:
     """
     await _lock(transaction)
     try:
-        return vault.key(await metadata.encryption_key(transaction))
+        return vault.key(await metadata.active_key(transaction))
     except UnknownKey as error:
         raise _key_missing(error) from None
 
