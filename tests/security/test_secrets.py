@@ -164,10 +164,10 @@ def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
 def test_the_key_file_is_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "secret.key"
     file = KeyFile(path)
-    file.make()
+    file.create()
     [key] = file.read()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    file.make()
+    file.create()
     assert KeyFile(path).read() == [key]
     assert list(tmp_path.iterdir()) == [path]
     path.chmod(0o644)

@@ -43,7 +43,7 @@ class KeyFile:
         self._path = path
         self._cached: tuple[tuple[int, ...], Sequence[bytes]] | None = None
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create the file with a new key, unless it exists.
 
         The file is written under another name and then linked. So two processes that start at

@@ -120,5 +120,5 @@ def open_vault(secret_key: str | None, key_file: Path) -> Vault:
         return Vault(partial(keys_from_text, secret_key))
     key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = KeyFile(key_file)
-    file.make()
+    file.create()
     return Vault(file.read)
