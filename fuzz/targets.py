@@ -107,12 +107,12 @@ def check_timestamp(data: bytes) -> None:
 def check_expiry(data: bytes) -> None:
     """An expiry of any JSON type. Values that the API returns are accepted unchanged."""
     try:
-        seconds = fields._expiry(json_text.decode(data))
+        seconds = fields._parse_expiry(json_text.decode(data))
     except ValueError:
         return
     if seconds is not None:
-        assert fields._expiry(timestamps.render(seconds)) == seconds
-        assert seconds < 0 or fields._expiry(seconds) == seconds
+        assert fields._parse_expiry(timestamps.render(seconds)) == seconds
+        assert seconds < 0 or fields._parse_expiry(seconds) == seconds
 
 
 def check_hostname(data: bytes) -> None:
@@ -157,8 +157,8 @@ def check_query(data: bytes) -> None:
     model, query_string = _QUERIES[(data or b"\0")[0] % len(_QUERIES)], data[1:]
     bound = bind_query(model, query_string)
     if bound is not None and "cursor" in model.model_fields:
-        repeated = dict(bound.repeated) | {"cursor": bound.cursor}
-        url = urlsplit(urls.address("http://host", "outputs", query=repeated))
+        query = dict(bound.next_page_parameters) | {"cursor": bound.cursor}
+        url = urlsplit(urls.address("http://host", "outputs", query=query))
         assert bind_query(model, url.query.encode("ascii")) == bound
 
 
@@ -197,7 +197,7 @@ def assert_is_repeat_of(one: _Read, other: _Read) -> None:
         found = bind_query(OutputQuery, other.query)
         assert found is not None
         assert one.path == other.path
-        assert (found.repeated, found.cursor) == (bound.repeated, cursor)
+        assert (found.next_page_parameters, found.cursor) == (bound.next_page_parameters, cursor)
 
 
 class _Read(NamedTuple):

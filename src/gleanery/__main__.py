@@ -1,4 +1,4 @@
-"""Lets ``python -m gleanery`` be the same command as ``gleanery``."""
+"""Makes ``python -m gleanery`` the same command as ``gleanery``."""
 
 from gleanery.cli import main
 

@@ -34,7 +34,7 @@ class _App:
                 await send({"type": "lifespan.startup.failed", "message": str(error)})
                 return
         if self._started is None:
-            raise RuntimeError("the service is not started: turn on the server's lifespan events")
+            raise RuntimeError("the service is not started: enable the server's lifespan events")
         await self._started(scope, receive, send)
 
 

@@ -1,6 +1,6 @@
 """Blob store for the bytes of files: a folder, or a bucket of an S3-compatible service.
 
-Keys are random and contain nothing that a client sent. A failed upload leaves nothing behind,
+Keys are random and contain nothing that a client sent. A failed upload leaves no data,
 except parts in a bucket if the process was killed.
 """
 
@@ -63,9 +63,9 @@ class Blobs:
                 )
 
     async def read(self, key: str, start: int, stop: int) -> AsyncGenerator[bytes]:
-        """Yield the bytes from start to stop in pieces.
+        """Yield the bytes from start to stop in chunks.
 
-        Each piece is a separate request, so a slow client holds no connection to the store.
+        Each chunk is a separate request, so a slow client holds no connection to the store.
         """
         while start < stop:
             end = min(start + _READ_BYTES, stop)
@@ -178,7 +178,7 @@ class BlobNotFound(Exception):
 
 @contextmanager
 def _as_unavailable() -> Iterator[None]:
-    """Turn errors of the store into Unavailable."""
+    """Convert errors of the store to Unavailable."""
     try:
         yield
     except (obstore.exceptions.BaseError, OSError) as error:

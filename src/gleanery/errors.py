@@ -190,4 +190,4 @@ class RateLimited(GleaneryError):
 
 
 class SettingsError(Exception):
-    """A setting or its environment is wrong: one sentence that says what to do."""
+    """A setting or its environment is wrong. The message says what to do."""

@@ -96,7 +96,7 @@ async def prepare(settings: Settings) -> None:
                 "gleanery keys forget removes the values that need it"
             )
         vault = open_vault(settings.secret_key, settings.key_file)
-        await metadata.claim_key(database, vault)
+        await metadata.check_or_store_key(database, vault)
 
 
 def _check_tls(settings: Settings) -> None:
@@ -114,7 +114,7 @@ def _worker(settings: Settings, metrics_folder: Path | None = None) -> App:
     """Create the application of a worker process. Workers share only the database."""
     _keep_freed_memory()
     logs.configure(settings)
-    _allow_files(settings.max_connections + _OTHER_FILES)
+    _raise_open_files_limit(settings.max_connections + _OTHER_FILES)
     return build_app(settings, metrics_folder=metrics_folder)
 
 
@@ -130,7 +130,7 @@ def _keep_freed_memory() -> None:
         library.mallopt(_M_TRIM_THRESHOLD, 32 * 1024 * 1024)
 
 
-def _allow_files(count: int) -> None:
+def _raise_open_files_limit(count: int) -> None:
     """Raise the limit on open files: each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:

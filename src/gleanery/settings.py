@@ -180,8 +180,8 @@ class Settings:
     )
     stall_seconds: int = setting(
         30,
-        "Time limit for a request head. A body or response that moves at less than 1 KiB per "
-        "second for this time is ended too.",
+        "Time limit for a request head. A body or response that is slower than 1 KiB per "
+        "second over this time is ended too.",
         _POSITIVE,
     )
     shutdown_seconds: int = setting(

@@ -1,4 +1,4 @@
-"""Backups are whole, restores are all or nothing, and clients find the truth after one."""
+"""Backups are complete, restores are atomic, and clients sync correctly after a restore."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
     over, failures, stored = threading.Event(), list[str](), set[int]()
 
     def write(url: str, token: str, writer: int) -> None:
-        """Stores batch after batch: ten outputs with one file each, all of the same turn."""
+        """Stores batches of ten outputs with one file each; a batch has one turn number."""
         turn = 0
         while not over.is_set():
             turn += 1
@@ -216,7 +216,7 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def archive(backed_up: Path, tmp_path: Path) -> Path:
-    """That backup, for the test to do with as it likes; the database is beside it."""
+    """A copy of that backup that the test may change, beside the database."""
     shutil.copytree(backed_up, tmp_path, dirs_exist_ok=True)
     return tmp_path / "backup.tar"
 
@@ -244,7 +244,7 @@ def test_a_folder_with_a_database_or_in_use_is_left_alone(archive: Path, tmp_pat
 
 
 def damaged(archive: Path, found: bytes) -> None:
-    """Changes one byte, somewhere behind these ones."""
+    """Changes one byte after these bytes."""
     content = bytearray(archive.read_bytes())
     place = content.index(found) + 700
     content[place] ^= 1
@@ -313,7 +313,7 @@ def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
 def test_what_an_older_database_left_behind_is_not_taken_for_the_restored_ones(
     tmp_path: Path,
 ) -> None:
-    """Its log would be played into the restored database, page over page."""
+    """SQLite would apply the old log to the restored database."""
     data, archive = tmp_path / "data", tmp_path / "backup.tar"
     where, port = ["--data", str(data)], free_port()
     url = f"http://127.0.0.1:{port}"
@@ -378,7 +378,7 @@ SELECT 1, groups.id, jobs.id, 'approve', last_seq, 0 FROM groups, jobs
 
 
 class Place(NamedTuple):
-    """A service that can be taken back to an earlier moment, on either engine."""
+    """A service that can be restored to an earlier state, on either engine."""
 
     where: list[str]
     variables: dict[str, str]
@@ -510,19 +510,19 @@ def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
     with serving_thread(again, **place.variables) as url, Client(url, token) as client:
         check(client, syncer, follower, restarts=1)
         assert len(stored_outputs(client)) == 9
-        # A client in the middle of its pages is given everything as it is now.
+        # A client in the middle of its pages gets the current state of everything.
         rest = client.items("group", cursor=page["next_cursor"])
         assert {item["output_id"]: item for item in rest} == stored_outputs(client)
-        # One that rested since before the backup may not know that it missed nothing.
+        # A client that paused since before the backup must start again.
         stale = client.get("/v1/changes/group", params={"cursor": rested})
         assert stale.status_code == 410
-        # One that starts where the feed stands now is not refused.
+        # A client that starts at the current end of the feed is accepted.
         stands = client.get("/v1/groups/emptied").json()["cursor"]
         assert client.get("/v1/changes/emptied", params={"cursor": stands}).status_code == 200
-        # Who follows the audit log is told of the restore, and goes on.
+        # A client that follows the audit log sees the restore, and continues.
         follows = client.get("/v1/audit", params={"cursor": log}).json()["entries"]
         assert [entry["action"] for entry in follows] == ["restore"]
-        # What is new is taken for new.
+        # New outputs are recognised as new.
         client.store("group", output(1, data={"new": True}), output(30), output(31))
         client.delete(f"/v1/outputs/group/{next(iter(stored_outputs(client)))}")
         check(client, syncer, follower, restarts=1)
@@ -543,7 +543,7 @@ def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
 
 
 def check(client: Client, syncer: Syncer, follower: Follower, restarts: int) -> None:
-    """Both copies hold the truth; what was removed only the feed can tell."""
+    """Both copies match the database; only the feed reports deletions."""
     now = stored_outputs(client)
     for one in (syncer, follower):
         one.sync(client)

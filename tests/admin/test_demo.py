@@ -1,4 +1,4 @@
-"""``gleanery demo`` as a newcomer meets it: every line it prints works when pasted."""
+"""``gleanery demo`` for a new user: every command that it prints works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.thorough
 
 
 def pasted(line: str, token: str) -> httpx2.Response:
-    """What a shell and curl would do with the line."""
+    """Runs the command as a shell and curl would."""
     words = iter(shlex.split(line.replace("$TOKEN", token))[1:])
     headers, data, url = {}, None, ""
     for word in words:

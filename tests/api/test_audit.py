@@ -1,4 +1,4 @@
-"""The audit log tells who touched what, misses nothing, never holds a value, and stays as it is."""
+"""The audit log is complete, contains no values, and is append-only."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def organization_of(client: Client) -> int:
     return int(client.get("/v1/local-storage").json()[0]["organization_id"])
 
 
-# --- what is noted ------------------------------------------------------------------------------
+# --- entries ------------------------------------------------------------------------------------
 
 
 def test_every_touch_of_session_values_is_noted(client: Client) -> None:
@@ -134,7 +134,7 @@ def test_a_write_to_many_domains_names_the_first(client: Client) -> None:
     assert about["domains"] == [f"a{n}.com" for n in range(20)]
 
 
-# --- reading it ---------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------
 
 
 def test_the_log_is_paged_oldest_first(client: Client) -> None:
@@ -170,7 +170,7 @@ def test_it_needs_a_scope_of_its_own(service: Service) -> None:
 
 
 def test_who_follows_it_while_others_work_misses_nothing(service: Service) -> None:
-    """The order is that of commit: a number is never given out before a smaller one is seen."""
+    """Ids are in commit order: a client never sees an id before a smaller one."""
     working, seen, failures = threading.Event(), list[str](), list[int]()
     with service.client() as owner:
         token = str(owner.token)
@@ -203,7 +203,7 @@ def test_who_follows_it_while_others_work_misses_nothing(service: Service) -> No
     assert sorted(seen) == sorted(["None", *(f"{n}-{t}" for n in range(6) for t in range(25))])
 
 
-# --- what can't be noted ------------------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -232,7 +232,7 @@ def test_values_that_can_not_be_noted_do_not_leave(
     tmp_path: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sqlite, "_BUSY_MS", 300)
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 300)
     monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", "SET lock_timeout = '300ms'")
     service = Service(fresh_settings(engine, request, tmp_path))
     with service.client() as client:
@@ -250,7 +250,7 @@ def test_values_that_can_not_be_noted_do_not_leave(
     service.stop()
 
 
-# --- only ever added to -------------------------------------------------------------------------
+# --- append-only --------------------------------------------------------------------------------
 
 CHANGES = (
     "UPDATE audit_log SET action = 'nothing' WHERE organization_id = $1",
@@ -270,7 +270,7 @@ def test_the_database_refuses_to_change_it(client: Client, service: Service, eng
                 )
 
     async def replace(engine: Engine) -> None:
-        """Whatever is in the way of a new row goes without a word, unless it is asked for."""
+        """REPLACE deletes conflicting rows without triggers, unless the triggers are enabled."""
         first = "organization_id, min(id), token_id, request_id, 'nothing', about FROM audit_log"
         sql = f"INSERT OR REPLACE INTO audit_log SELECT {first} WHERE organization_id = $1"
         with pytest.raises(apsw.ConstraintError):
@@ -304,7 +304,7 @@ def test_entries_are_forgotten_when_they_are_old(service: Service) -> None:
         of_today = log(client)["entries"]
 
         async def note(transaction: Transaction) -> None:
-            """As if all of this had been done long before."""
+            """Makes all entries older."""
             back = "UPDATE audit_positions SET last_id = 0 WHERE organization_id = $1"
             await transaction.fetch(back, organization_id)
             for moment in [old] * count + [young]:

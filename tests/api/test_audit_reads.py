@@ -1,4 +1,4 @@
-"""Concurrent reads of session values: each is audited before its values leave."""
+"""Concurrent reads of session values: each is audited before its values are sent."""
 
 from __future__ import annotations
 

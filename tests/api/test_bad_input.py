@@ -1,4 +1,4 @@
-"""Bad input and what it gets, row by row, on both engines."""
+"""Invalid input and its error responses, as a table, on both engines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MARK = "never-repeat-me"
 
 
 def faults(answer: Any) -> list[dict[str, Any]]:
-    """The faults of an error answer, whose shape is checked on the way."""
+    """Checks the shape of an error response, and returns its details."""
     body = answer.json()
     assert body.keys() == {"detail"}
     for fault in body["detail"]:
@@ -379,7 +379,7 @@ def test_all_faults_of_a_query_are_told_at_once(client: Client) -> None:
     assert sorted(locs(answer)) == [["query", "cursor"], ["query", "limit"], ["query", "region"]]
 
 
-# --- names that lead nowhere --------------------------------------------------------------------
+# --- unknown names ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("resource", ["outputs", "reviews"])
@@ -416,7 +416,7 @@ def test_a_method_that_does_not_exist(client: Client, method: str) -> None:
     faults(answer)
 
 
-# --- who is asking ------------------------------------------------------------------------------
+# --- authentication -----------------------------------------------------------------------------
 
 
 def test_every_way_of_not_being_let_in(client: Client, service: Service) -> None:
@@ -447,7 +447,7 @@ def test_every_way_of_not_being_let_in(client: Client, service: Service) -> None
     assert raw.get(service.url, "/v1/cookies", good.replace("Bearer", "bearer")).status == 200
 
 
-# --- no value is ever repeated ------------------------------------------------------------------
+# --- errors contain no values --------------------------------------------------------------------
 
 
 def test_a_rejected_value_is_never_repeated(client: Client, service: Service) -> None:

@@ -1,4 +1,4 @@
-"""What clients do to a connection that no library would do: slow, broken, early, half closed."""
+"""Unusual clients: slow, broken, early, or half closed connections."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def detail_type(received: bytes) -> str:
     return str(json.loads(body)["detail"][0]["type"])
 
 
-# --- what is not HTTP, or too much of it --------------------------------------------------------
+# --- invalid or too large input -----------------------------------------------------------------
 
 
 def test_what_is_not_http_is_told_so_in_the_form_of_every_error(node: Service) -> None:
@@ -101,7 +101,7 @@ LENGTH, CHUNKS = "Content-Length: 5", "Transfer-Encoding: chunked"
 def test_where_a_body_ends_is_never_in_doubt(
     node: Service, caller: Client, headers: tuple[str, ...]
 ) -> None:
-    """Else a proxy in front could take for a body what is another client's request to us."""
+    """Prevents request smuggling through a proxy."""
     hidden = b"0\r\n\r\n" + request_head(caller, "DELETE", "/v1/groups/group")
     with connect(node.url) as connection:
         connection.sendall(request_head(caller, "POST", "/v1/cookies", JSON, *headers) + hidden)
@@ -138,7 +138,7 @@ def test_a_header_without_end_is_not_collected(strict: Service) -> None:
 
 
 def sent_to(connection: socket.socket, piece: bytes, times: int) -> int:
-    """How often it could be sent before the other side had enough."""
+    """Counts how often it can be sent before the server closes the connection."""
     for number in range(times):
         try:
             connection.sendall(piece)
@@ -173,7 +173,7 @@ def test_far_too_many_requests_ahead_are_refused(node: Service) -> None:
     assert set(found[:-1]) == {b"200"}
 
 
-# --- what is unusual, and right ------------------------------------------------------------------
+# --- unusual but valid ---------------------------------------------------------------------------
 
 
 def test_requests_sent_ahead_are_answered_in_their_order(node: Service, caller: Client) -> None:
@@ -422,7 +422,7 @@ def test_a_reader_that_stalls_is_given_up_and_holds_nothing_up(
 
 
 def answers_ended(slow_caller: Client) -> int:
-    """How many pages of outputs were sent or given up."""
+    """Number of pages of outputs that were sent or abandoned."""
     found = re.search(
         r'_count\{operation="get_outputs",status="200"\} (\d+)', slow_caller.get("/metrics").text
     )
@@ -430,7 +430,7 @@ def answers_ended(slow_caller: Client) -> int:
 
 
 def assert_the_log_is_free(path: Path) -> None:
-    """The log of the database can be written back whole: no reader holds on to a part of it."""
+    """The write-ahead log can be checkpointed completely: no reader blocks it."""
     connection = apsw.Connection(str(path))
     [(busy, _, _)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     connection.close()

@@ -1,4 +1,4 @@
-"""The contract as machines and people read it, and a fuzzer that takes it at its word."""
+"""The OpenAPI document, the reference pages, and a fuzzer that tests the API against them."""
 
 from __future__ import annotations
 

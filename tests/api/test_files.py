@@ -40,7 +40,7 @@ MEMBERS = [
 
 
 class Blobs:
-    """What a test sees of where the bytes are."""
+    """The blob store, as a test sees it."""
 
     def __init__(self, folder: Path, bucket: Bucket | None) -> None:
         self._folder, self._bucket = folder, bucket
@@ -81,7 +81,7 @@ def with_file(number: int, file_id: str) -> dict[str, Any]:
     return output(number, files=[{"field": "attachments[0].url", "id": file_id}])
 
 
-# --- in -----------------------------------------------------------------------------------------
+# --- uploads ------------------------------------------------------------------------------------
 
 
 def test_a_file_goes_in_and_is_found(scraper: Client) -> None:
@@ -217,7 +217,7 @@ def test_an_upload_that_is_cut_off_leaves_nothing(
     assert sorted(blobs.keys()) == sorted(before)
 
 
-# --- out ----------------------------------------------------------------------------------------
+# --- downloads-----------------------------------------------------------------------------------
 
 
 def test_an_output_has_all_members_of_its_files(scraper: Client, keeper: Service) -> None:
@@ -476,7 +476,7 @@ def test_links_that_nobody_can_sign(unsure: Service, credentials: Credentials) -
         assert client.get(pages[0]).status_code == 200
 
 
-# --- collecting ---------------------------------------------------------------------------------
+# --- cleanup ------------------------------------------------------------------------------------
 
 
 def test_a_file_that_no_output_names_is_collected(

@@ -1,4 +1,4 @@
-"""Groups over HTTP, on both engines: what they hold, and what they demand."""
+"""Groups over HTTP, on both engines: counts, settings, schemas and deletion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show(client: Client) -> dict[str, Any]:
 
 
 def assert_counts_are_true(client: Client) -> None:
-    """What is counted along the way is what counting at the end gives."""
+    """Incremental counts equal the counts of a full scan."""
     items = client.items("group", limit=1000)
     group = show(client)
     assert group["outputs"] == len(items)
@@ -190,7 +190,7 @@ def deep(levels: int) -> dict[str, Any]:
 
 @pytest.mark.thorough
 def test_a_schema_that_costs_too_much_harms_nobody(client: Client, service: Service) -> None:
-    """Each level of such data is looked at twice as often as the one above."""
+    """The validation time doubles with each level of such data."""
     twice = {"properties": {"next": {"$ref": "#"}}, "required": ["next"]}
     put(client, schema={"anyOf": [{**twice, "minProperties": 1}, {**twice, "maxProperties": 9}]})
     with service.client() as other:
@@ -219,7 +219,7 @@ def schema_processes() -> list[int]:
 
 
 def test_a_schema_process_that_hears_nothing_more_is_replaced() -> None:
-    """As one that was killed a moment ago, of which nobody has heard yet."""
+    """Simulates a process that was killed, and that the service has not noticed yet."""
 
     async def ask_twice() -> tuple[int, int]:
         schemas = SchemaValidator()

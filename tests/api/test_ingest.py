@@ -1,4 +1,4 @@
-"""Ingest at length: NDJSON of any size, and requests that are repeated; on both engines."""
+"""Ingest of NDJSON of any size, and repeated requests, on both engines."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_only_ingest_reads_lines(client: Client) -> None:
 def test_memory_stays_flat_whatever_the_length(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """200 MB of lines, of which the service holds a megabyte or so at a time."""
+    """200 MB of lines; the service holds about a megabyte at a time."""
     line = (json.dumps(output(1, data={"text": "x" * 100_000})) + "\n").encode()
 
     def body() -> Iterator[bytes]:

@@ -59,7 +59,7 @@ def write(url: str, token: str, number: int, failures: list[str]) -> None:
 
 
 def break_off(url: str, token: str) -> None:
-    """Sends half a request and goes away."""
+    """Sends half a request and disconnects."""
     port = int(url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(
@@ -103,7 +103,7 @@ def test_every_reader_ends_with_the_exact_final_state(workers: tuple[str, str]) 
 
 
 def without_scrape_date(copy: dict[str, Any]) -> dict[str, Any]:
-    """A scrape that finds nothing new moves only this date, and is told to nobody."""
+    """A scrape without changes updates only this date, and does not appear in the feed."""
     return {
         id_: {name: value for name, value in item.items() if name != "last_scraped_date"}
         for id_, item in copy.items()

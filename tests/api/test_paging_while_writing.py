@@ -1,8 +1,8 @@
-"""A client that pages while writers write ends with the true state, on both engines.
+"""A client that pages while others write ends with the correct state, on both engines.
 
-Two nodes serve one database. The reader goes on from its last cursor and never looks back, so
-that a change whose sequence number is lower than one already seen would be lost to it: with
-the number taken before the group's lock instead of under it, this test fails on both engines.
+Two nodes serve one database. The reader continues from its last cursor. It would miss a change with
+a sequence number below one that it has already seen. If the number were taken before the group's
+lock instead of under it, this test would fail on both engines.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def nodes(
 
 
 class Reader(threading.Thread):
-    """Keeps a copy of the group in step, by cursor alone."""
+    """Keeps a copy of the group up to date, only by its cursor."""
 
     def __init__(self, client: Client, writing: threading.Event) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pages that are asked for at once are read in a row: each client gets its own all the same."""
+"""Read batching: each client gets its own page, although pages are read together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OUTPUTS = 30
 def clients(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[Served, Sequence[Client]]]:
-    """A service, and clients of two organizations that call different things by the same name."""
+    """A service, and clients of two organizations with groups of the same name."""
     settings = fresh_settings("sqlite", request, tmp_path)
     with served(settings) as service:
         tokens = service.token, new_token(database_options(settings), "b")
@@ -111,7 +111,7 @@ def test_a_database_that_fails_keeps_nobody_waiting(
 def test_a_disk_that_fails_keeps_nobody_waiting(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Neither those whose pages are read nor those who are turned away in the same turn."""
+    """All requests get a response: the batched and the rejected ones of the same round."""
     settings = fresh_settings("sqlite", request, tmp_path)
     limit, many = 20, 30
     with served(settings, "--max-requests", str(limit)) as service:
@@ -128,7 +128,7 @@ def test_a_disk_that_fails_keeps_nobody_waiting(
 
 
 def spoil(file: Path) -> None:
-    """Lets the log of what was changed end before what was changed last."""
+    """Truncates the write-ahead log before the last change."""
     database = apsw.Connection(str(file))
     database.execute("UPDATE outputs SET last_scraped_at = last_scraped_at + 1")
     os.truncate(f"{file}-wal", 0)

@@ -1,4 +1,4 @@
-"""What is sent again: known by its bytes, by its value, or not at all; on both engines."""
+"""Resends, recognised by their bytes or by their value, on both engines."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_what_was_stored_before_bytes_were_known(service: Service, client: Clien
 
 
 def test_what_was_changed_by_one_who_knows_no_bytes(service: Service, client: Client) -> None:
-    """Such as a node of an older version, while a newer one is already at work."""
+    """Simulates a node of an older version beside a newer one."""
 
     async def change() -> None:
         async with open_engine(service.settings) as database:

@@ -1,4 +1,4 @@
-"""Reviews over HTTP, on both engines, and what they mean for outputs."""
+"""Reviews over HTTP, on both engines, and their effect on outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands whose output nobody reads: they end, and print no traceback."""
+"""Commands with closed output streams: they exit without a traceback."""
 
 from __future__ import annotations
 

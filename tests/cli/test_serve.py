@@ -1,4 +1,4 @@
-"""``gleanery serve`` as an operator meets it: settings, TLS, workers, logs, health, and the end."""
+"""``gleanery serve``: settings, TLS, workers, logs, health checks and shutdown."""
 
 from __future__ import annotations
 

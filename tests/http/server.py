@@ -72,7 +72,7 @@ class EchoApplication:
                 request.start()
 
     def _answer_inline(self, request: Request) -> None:
-        request.decline_body()
+        request.skip_body()
         respond(request, 200, b"inline")
         request.finish()
 

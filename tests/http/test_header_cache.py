@@ -1,4 +1,4 @@
-"""Requests that repeat the header block of the request before."""
+"""Requests that repeat the header block of the previous request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOKEN = "Authorization: Bearer secret"
 
 
 def uses(client: Client, request: bytes) -> int:
-    """How many requests in a row have shared the header block of this one."""
+    """Number of consecutive requests that have shared this header block."""
     count = client.exchange(request).description["uses_of_headers"]
     assert isinstance(count, int)
     return count

@@ -75,24 +75,24 @@ def test_the_next_request_is_admitted_after_the_response(server: Server, client:
     assert client.receive().body == b"inline"
 
 
-def is_client_behind(server: Server) -> bool:
-    return any(connection.is_behind for connection in tuple(server.state.connections))
+def is_write_paused(server: Server) -> bool:
+    return any(connection.is_write_paused for connection in tuple(server.state.connections))
 
 
-def test_a_client_that_is_behind_gets_no_further_response(server: Server) -> None:
+def test_a_client_that_reads_slowly_gets_no_further_response(server: Server) -> None:
     with Client(server, receive_buffer=65536) as client:
         client.send(head("GET", "/stream?200") + head("GET", "/inline"))
-        wait_until(lambda: is_client_behind(server))
+        wait_until(lambda: is_write_paused(server))
         assert not server.saw("admit /inline")
         assert len(client.receive().body) == 200 * len(PIECE)
         assert client.receive().body == b"inline"
 
 
-def test_a_request_waits_while_the_client_is_behind(server: Server) -> None:
+def test_a_request_waits_while_the_client_reads_slowly(server: Server) -> None:
     """Also if the response that the client does not read was sent without a task."""
     with Client(server, receive_buffer=65536) as client:
         client.send(head("GET", "/inline-large"))
-        wait_until(lambda: is_client_behind(server))
+        wait_until(lambda: is_write_paused(server))
         client.send(head("GET", "/later"))
         client.send(head("GET", "/echo"))
         assert len(client.receive().body) == 200 * len(PIECE)

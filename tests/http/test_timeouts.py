@@ -82,7 +82,7 @@ LIMITS = Limits(idle_seconds=5, stall_seconds=3, linger_seconds=2, min_bytes_per
 
 
 def checks_until_overdue(awaited: Awaited, received: int = 0, written: int = 0) -> int:
-    """How many checks pass, with so many bytes moved between them, before one fails."""
+    """Counts the checks before one fails, with this many bytes transferred between them."""
     timeouts = Timeouts(LIMITS)
     for count in range(100):
         if timeouts.is_overdue(awaited, 1, unsent=1000):

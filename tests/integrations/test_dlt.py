@@ -1,4 +1,4 @@
-"""A data engineer's tool, unchanged: dlt's REST source pulls a group, then only what changed."""
+"""dlt's unchanged REST source loads a group, then only its changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def quiet_dlt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def pull(dlt: Any, folder: Path, service: Service, token: str) -> int:
-    """Runs the pipeline once and tells how many outputs it was given."""
+    """Runs the pipeline once, and returns the number of loaded outputs."""
     from dlt.sources.rest_api import rest_api_source
 
     source = rest_api_source(

@@ -1,4 +1,4 @@
-"""What we depend on: pinned, needed, and looked up among known vulnerabilities."""
+"""Dependencies: all are needed, pinned, and checked for known vulnerabilities."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pins(file: str) -> dict[str, str]:
     return {canonical(match[1]): match[2] for match in found if match is not None}
 
 
-# --- what is needed ------------------------------------------------------------------------------
+# --- imports -------------------------------------------------------------------------------------
 
 
 def imported(*folders: str) -> set[str]:
@@ -77,7 +77,7 @@ def test_every_dependency_is_imported() -> None:
     assert named([*RUNTIME, *EXTRAS["redis"]]) == imported("src") | by_name
 
 
-# --- what is pinned ------------------------------------------------------------------------------
+# --- constraints ---------------------------------------------------------------------------------
 
 
 def surroundings() -> Iterator[dict[str, str]]:
@@ -143,11 +143,11 @@ def test_the_peers_are_pinned() -> None:
     assert named(peers) <= pins("constraints-bench.txt").keys()
 
 
-# --- what is known against it --------------------------------------------------------------------
+# --- advisories ----------------------------------------------------------------------------------
 
 
 class Advisories(ThreadingHTTPServer):
-    """Answers as the service of advisories does: of some versions something is known."""
+    """Fake advisory service: some versions have vulnerabilities."""
 
     def __init__(self, vulnerable: str = "", status: int = 200, then: int | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)

@@ -54,7 +54,7 @@ def _command_length(lines: list[str]) -> int:
 
 
 def is_shown(printed: str, shown: str) -> bool:
-    """Tells whether the page shows this output; … stands for any text, white space for none."""
+    """Returns True if the page shows this output; … matches any text, white space is ignored."""
     pattern = ".*".join(map(re.escape, re.sub(r"\s", "", shown).split("…")))
     return re.fullmatch(pattern, re.sub(r"\s", "", printed), re.S) is not None
 

@@ -1,4 +1,4 @@
-"""The promises of docs/reliability.md, with a little of the damage that ``make faults`` does."""
+"""The guarantees of docs/reliability.md, with a small part of the faults of ``make faults``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_full_disk_refuses_writes_keeps_reads_and_heals(made: Environment, eng
 def test_so_does_a_file_that_can_not_grow(
     made: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which is how a full disk is tried by those who may not mount one."""
+    """Simulates a full disk without the right to mount one."""
     monkeypatch.setattr(disks, "can_mount", lambda: False)
     assert holds(disk_full.fill_disk(made, "SQLite", rounds=1))
 

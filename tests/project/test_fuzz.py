@@ -1,4 +1,4 @@
-"""The targets of ``make fuzz`` with bytes like those that they begin with, and what they found."""
+"""The targets of ``make fuzz``, with their seeds and with inputs that once failed."""
 
 from __future__ import annotations
 

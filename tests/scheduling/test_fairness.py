@@ -1,4 +1,4 @@
-"""Organizations take turns: one that sends much at once keeps another waiting for little of it."""
+"""Fair queueing: an organization with many requests does not delay another one."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def storing(token: str, group: str, number: int) -> bytes:
 
 
 def number_of(connection: socket.socket) -> int:
-    """The number that the output got: they rise in the order in which they are given out."""
+    """The output's sequence number; the numbers show the order of execution."""
     head, _, body = read_until_close(connection).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head
     return int(json.loads(body)["results"][0]["id"])
 
 
 def assert_soon(crowd: Sequence[socket.socket], one: socket.socket) -> None:
-    """The one that came last of all was among the first to be served."""
+    """The last request was among the first to be served."""
     mine = number_of(one)
     assert sum(number_of(connection) < mine for connection in crowd) < FEW
 

@@ -1,4 +1,4 @@
-"""More than the service can do: who is turned away, how, and who is not."""
+"""Overload: rejected and admitted requests, connections, rate limits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def serving(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iter
 
 
 def known(service: Service) -> Client:
-    """A client whose organization the service has met, and which has a group."""
+    """A client of an organization that is known to the service and has a group."""
     client = service.client()
     client.store("group", {"job_id": "j", "source_url": "u", "data": {}})
     return client
@@ -59,11 +59,11 @@ def known(service: Service) -> Client:
 
 @contextmanager
 def under_way(service: Service, client: Client, path: str = "/v1/cookies") -> Iterator[None]:
-    """A request of which the body is still to come; it is well answered in the end."""
+    """A request with an incomplete body; it succeeds in the end."""
     with connect(service.url) as connection:
         lines = (JSON, "Content-Length: 2", "Connection: close", "Expect: 100-continue")
         connection.sendall(request_head(client, "POST", path, *lines))
-        assert b" 100 Continue" in connection.recv(100)  # so it has its place
+        assert b" 100 Continue" in connection.recv(100)  # so it holds a slot
         yield
         connection.sendall(b"[]")
         assert statuses(read_until_close(connection)) == [b"200"]
@@ -91,7 +91,7 @@ def assert_turned_away(answer: httpx2.Response) -> None:
     assert (fault["loc"], fault["type"]) == (["server"], "busy")
 
 
-# --- requests at once ----------------------------------------------------------------------------
+# --- concurrent requests -------------------------------------------------------------------------
 
 
 def test_an_organization_at_its_share_does_not_keep_another_out(serving: Serving) -> None:
@@ -138,7 +138,7 @@ def test_who_is_turned_away_need_not_send_its_body(serving: Serving) -> None:
         )
         last = request_head(client, "GET", "/healthz", "Connection: close")
         with connect(service.url) as connection:
-            connection.sendall(short * 2000 + last)  # sent ahead of the answers
+            connection.sendall(short * 2000 + last)  # pipelined
             assert statuses(read_until_close(connection)) == [b"503"] * 2000 + [b"200"]
 
 
@@ -150,7 +150,7 @@ def test_who_only_waits_for_news_takes_no_place(serving: Serving) -> None:
         waiting = []
         for _ in range(2):
             waiting.append(polls.enter_context(polling(service, client, cursor)))
-            wait_until(lambda: is_let_in(client))  # it has given its place back, and waits
+            wait_until(lambda: is_let_in(client))  # it has released its slot, and waits
         third = client.get("/v1/changes/group", params={"cursor": cursor, "wait": 60})
         assert_turned_away(third)  # it would leave too little to others
         client.store("group", {"job_id": "j", "source_url": "u", "data": {"is": "new"}})
@@ -161,7 +161,7 @@ def test_who_only_waits_for_news_takes_no_place(serving: Serving) -> None:
 
 @pytest.mark.thorough
 def test_who_is_woken_from_waiting_keeps_nobody_out(serving: Serving) -> None:
-    """All of them at once, with more than their clients take: others are let in all the same."""
+    """Many responses that clients do not read do not block other requests."""
     service = serving(max_requests=2, max_wait_seconds=20)
     client, other = known(service), known(service)
     cursor = client.get("/v1/changes/group").json()["cursor"]
@@ -173,7 +173,7 @@ def test_who_is_woken_from_waiting_keeps_nobody_out(serving: Serving) -> None:
             wait_until(lambda: is_let_in(client))
         client.store("group", *large)
         for connection in waiting:
-            assert connection.recv(1)  # it is being answered
+            assert connection.recv(1)  # its response is in progress
         assert is_let_in(other)
 
 
@@ -234,11 +234,11 @@ def test_one_connection_too_many_is_told_so(serving: Serving) -> None:
     assert client.get("/healthz").status_code == 200
 
 
-# --- how often -----------------------------------------------------------------------------------
+# --- rate limits ---------------------------------------------------------------------------------
 
 
 def standing(answer: httpx2.Response) -> tuple[int, int]:
-    """How many requests are left, and for how many seconds."""
+    """Remaining requests of the rate limit, and the seconds until it resets."""
     found = re.fullmatch(r'"token";r=(\d+);t=(\d+)', answer.headers["ratelimit"])
     assert found, answer.headers
     return int(found[1]), int(found[2])
@@ -265,7 +265,7 @@ def test_a_token_may_ask_so_often(serving: Serving) -> None:
 
 
 def test_who_has_asked_too_often_is_told_so_in_a_full_house(serving: Serving) -> None:
-    """Else it would come back in a second, in vain."""
+    """Otherwise the client would retry too early."""
     service = serving(max_requests=2, rate_limit="2/hour")
     spent, other = (service.client(organization="of two tokens") for _ in range(2))
     assert [spent.get("/v1/cookies").status_code for _ in range(3)] == [200, 200, 429]
@@ -324,7 +324,7 @@ def test_a_limit_that_cannot_be_is_refused(
     assert word in run.stderr
 
 
-# --- counted together ----------------------------------------------------------------------------
+# --- shared counters -----------------------------------------------------------------------------
 
 
 class Redis:
@@ -347,7 +347,7 @@ class Redis:
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
     def size(self) -> int:
-        """How many counts it keeps."""
+        """Number of stored counters."""
         with socket.create_connection(("127.0.0.1", self._port)) as connection:
             connection.sendall(b"DBSIZE\r\n")
             return int(connection.recv(100)[1:])
@@ -403,7 +403,7 @@ def test_without_redis_each_worker_counts_by_itself(
 
 
 class SilentRedis:
-    """Takes connections, and never says a word."""
+    """Accepts connections, and never responds."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -411,7 +411,7 @@ class SilentRedis:
         self._taken: list[socket.socket] = []
 
     def callers(self) -> int:
-        """How many have connected, up to now."""
+        """Number of connections so far."""
         while select.select([self._listener], [], [], 0)[0]:
             self._taken.append(self._listener.accept()[0])
         return len(self._taken)

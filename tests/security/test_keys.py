@@ -1,4 +1,4 @@
-"""The secret key is changed while the service serves, and given up when it is lost."""
+"""Rotation of the secret key while the service runs, and removal of lost keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STEP = ("gleanery.storage.maintenance.key_rotation", "_reencrypt")  # encrypts 5
 
 
 def listed(where: list[str], **variables: str) -> dict[str, tuple[int, str]]:
-    """What ``keys list`` shows: values and state of each key."""
+    """Output of ``keys list``: values and state of each key."""
     lines = run_successfully("keys", "list", *where, **variables).splitlines()[1:]
     found = [re.split(r" {2,}", line.strip()) for line in lines]
     return {key: (int(values), state) for key, values, state in found}
@@ -192,7 +192,7 @@ def test_nodes_with_both_keys_change_under_load_without_an_error(
 
 
 def reencrypted(data: Path) -> int:
-    """How many values are already under the first key of the file."""
+    """Number of values that the first key of the file encrypts."""
     first = key_files.fingerprint(key_files.KeyFile(data / "secret.key").read()[0])
     with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
         kinds = ("cookies", "local_storage")
@@ -273,7 +273,7 @@ def test_a_change_needs_a_new_key_in_the_variable(postgres: PostgresServer, tmp_
     assert "set the variable GLEANERY_SECRET_KEY" in refused.stderr
 
 
-# --- keys that are not at hand ------------------------------------------------------------------
+# --- unavailable keys ---------------------------------------------------------------------------
 
 
 def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Secrets stay secret: in the database, in answers and in the log; on both engines."""
+"""No secrets in the database, in responses or in the log, on both engines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def own_service(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> 
 
 
 def stored_bytes(settings: Settings, request: pytest.FixtureRequest) -> bytes:
-    """Everything that a thief of the database would hold: files with the log, or a dump."""
+    """Everything that an attacker with a copy of the database has: its files, or a dump."""
     if settings.database is None:
         kept = [p for p in settings.data.rglob("*") if p.is_file() and p != settings.key_file]
         assert any(path.name.endswith("-wal") and path.stat().st_size for path in kept)
@@ -121,7 +121,7 @@ def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> 
 def test_a_record_turned_into_another_does_not_open(
     own_service: Service, kind: str, change: str
 ) -> None:
-    """Who can write to the database, but has no key, gets no value sent elsewhere."""
+    """An attacker who can write to the database, but has no key, cannot redirect a value."""
     thief = own_service.client(own_service.token("thief"))
     with own_service.client() as client, thief:
         store_secrets(client)
@@ -164,10 +164,10 @@ def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
 def test_the_key_file_is_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "secret.key"
     file = KeyFile(path)
-    file.make()
+    file.create()
     [key] = file.read()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    file.make()
+    file.create()
     assert KeyFile(path).read() == [key]
     assert list(tmp_path.iterdir()) == [path]
     path.chmod(0o644)

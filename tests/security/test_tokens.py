@@ -1,4 +1,4 @@
-"""Tokens and organizations: who is let in, to what, and for how long; on both engines."""
+"""Tokens and organizations: authentication, scopes and expiry, on both engines."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_two_tokens_of_one_organization_see_the_same(service: Service) -> None:
         assert len(two.items("group")) == 1
 
 
-# --- life of a token ----------------------------------------------------------------------------
+# --- expiry and revocation----------------------------------------------------------------------
 
 
 def test_an_expired_token_is_rejected(timed_service: Service, clock: Clock) -> None:
@@ -186,7 +186,7 @@ def test_create_use_list_revoke(service: Service) -> None:
 
 
 def worker_of(answer: httpx2.Response) -> str:
-    """Which process has answered: its requests' ids begin alike."""
+    """Returns the prefix of the request id, which identifies the worker process."""
     return answer.headers["x-request-id"][:12]
 
 

@@ -1,4 +1,4 @@
-"""Approving a million outputs at once: others go on meanwhile. Not a part of the quick suite."""
+"""Approval of a million outputs, while other requests continue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lines() -> Iterator[bytes]:
 
 
 class Busy(threading.Thread):
-    """Does the same thing again and again, and keeps how long each time took."""
+    """Repeats an action, and records the duration of each call."""
 
     def __init__(self, work: Callable[[int], Any]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Files as large, and names as many, as the quick suite has no time for."""
+"""Very large files, and many file names."""
 
 from __future__ import annotations
 

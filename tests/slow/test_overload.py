@@ -1,4 +1,4 @@
-"""Three times what the service can do, and a neighbour beyond its limit. Not in the quick suite.
+"""Load of three times the capacity, and a neighbour that exceeds its rate limit.
 
 ``measure_overload`` and ``measure_neighbour`` print what they find and return it. The service has
 one core and the load another, so that figures of one run can be compared with each other.
@@ -130,7 +130,7 @@ def measure_neighbour(settings: Settings) -> Neighbour:
 
 
 def merge(tallies: Sequence[Tally]) -> Tally:
-    """What one organization with several tokens has seen; within its limits, that is all well."""
+    """Results of one organization with several tokens; within its limits, no request fails."""
     assert all(set(tally.statuses) == {200} for tally in tallies)
     return Tally(SECONDS, times=[seconds for tally in tallies for seconds in tally.times])
 

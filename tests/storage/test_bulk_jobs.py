@@ -1,4 +1,4 @@
-"""Long work on a group survives a crash and reaches just as far as it was decided."""
+"""Bulk jobs survive a crash, and change exactly the outputs that they cover."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_a_crash_interrupts_goes_on_after_the_restart(
 
 
 def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> None:
-    """Notes a bulk_job and leaves it at that, as a process does that dies right after."""
+    """Creates a bulk job without running it, like a process that is killed right after."""
 
     async def run() -> None:
         async with open_engine(service.settings) as database:
@@ -124,7 +124,7 @@ def test_what_is_stored_during_a_chore_comes_after_it(
     client.store("group", stored)
     client.post(
         "/v1/reviews/group", json={"job_id": "job", "status": "pending"}
-    )  # ends the bulk_job
+    )  # finishes the bulk job
     items = client.items("group")
     assert {item["data"]["number"]: item["is_approved"] for item in items} == expected
     group = client.get("/v1/groups/group").json()
@@ -144,7 +144,7 @@ def test_a_rejection_reaches_what_moves_meanwhile(client: Client, service: Servi
 
 @pytest.mark.thorough
 def test_a_removal_counts_what_others_have_helped_to_remove(swept: Client) -> None:
-    """The sweep goes on with every bulk_job that it meets, one that a request is at too."""
+    """The sweep continues every bulk job, even one that a request is running."""
     swept.store("group", *(output(n) for n in range(10_000)))
     assert swept.delete("/v1/groups/group").json() == {"deleted": 10_000}
 
@@ -211,7 +211,7 @@ def test_approving_again_what_is_approved(client: Client, monkeypatch: pytest.Mo
 def test_a_chore_that_fails_keeps_nothing_else_from_being_done(
     timed_service: Service, clock: Clock
 ) -> None:
-    """Approving no job at all can't be: the sweep meets it each time, and goes on to the rest."""
+    """An invalid bulk job fails in each sweep, but does not stop the others."""
     with timed_service.client() as client:
         client.store("group", output(1))
         client.store("other", output(1))

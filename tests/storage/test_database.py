@@ -1,4 +1,4 @@
-"""What both engines promise the queries: transactions, migrations, and plain words on failure."""
+"""The database protocol on both engines: transactions, migrations and error messages."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
 
     from gleanery.storage.sqlite import connections as sqlite
 
-    monkeypatch.setattr(sqlite, "_BUSY_MS", 100)
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 100)
     settings = Settings(data=tmp_path)
 
     async def work(database: Engine) -> None:

@@ -1,4 +1,4 @@
-"""Writes that wait for the lock on a group: their dates, and the requests beside them."""
+"""Writes that wait for the lock on a group: their dates, and the concurrent requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def writes(engine: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_a_write_that_waited_is_dated_when_it_got_the_lock(
     timed_service: Service, clock: Clock, writes: list[Any]
 ) -> None:
-    """With an earlier date, a client that synced in between would never see it."""
+    """A client that synced in between would miss an output with an earlier date."""
     with timed_service.client() as client, ThreadPoolExecutor() as pool:
         client.store("group", output(1))
         with LockHolder(timed_service) as holder:

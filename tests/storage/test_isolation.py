@@ -1,8 +1,8 @@
-"""Another organization's name for a thing is as good as no name: every route, every identifier.
+"""Tenant isolation: foreign identifiers look unknown, on every route, for every identifier.
 
-The matrix is made from the table of operations. What an operation takes is either a name for
-something or known not to be one; a new route that takes anything else fails here until it is said
-which it is.
+The test matrix is generated from the operation table. Each input of an operation must be declared
+here, either as an identifier of a record or as another value. A new input fails until it is
+declared.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ def members(model: type[BaseModel] | None) -> Iterator[str]:
 
 
 def kind(operation: Operation, taken: str) -> str | None:
-    """What the input is a name for."""
+    """Kind of record that the input identifies."""
     return NAMES.get(f"{operation.name} {taken}", NAMES.get(taken))
 
 
 def not_a_name(operation: Operation, taken: str) -> str:
-    """Under which it may be known as none."""
+    """Key of the input in ``NO_NAMES``."""
     alone = f"{operation.name} {taken}"
     return alone if alone in NO_NAMES else taken
 
@@ -266,7 +266,7 @@ def operation(request: pytest.FixtureRequest) -> Operation:
 
 @pytest.fixture(scope="module")
 def world(operation: Operation, service: Service, kept_world: World) -> Iterator[World]:
-    """For an operation that writes, a new one."""
+    """Returns a new world for an operation that writes."""
     if operation.method == "GET":
         yield kept_world
         return
@@ -277,7 +277,7 @@ def world(operation: Operation, service: Service, kept_world: World) -> Iterator
 
 
 def belongings(client: Client, names: Names) -> list[str]:
-    """All that an organization can see of its own."""
+    """Everything that an organization can read."""
     group = names["group"]
     paths = (f"changes/{group}", f"reviews/{group}", "groups", "cookies", "local-storage")
     return [re.sub(r'"blob_url":"[^"]*"', "", client.get(f"/v1/{path}").text) for path in paths]

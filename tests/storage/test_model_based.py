@@ -1,4 +1,4 @@
-"""A dictionary, SQLite and PostgreSQL agree over random interleavings of everything."""
+"""Model-based test: a dictionary, SQLite and PostgreSQL agree after random operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second wall: a statement that forgets the organization still shows nothing foreign."""
+"""Second layer of tenant isolation: a statement without a tenant filter shows no foreign rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
     return asyncio.run(run())
 
 
-# --- what every statement says of itself --------------------------------------------------------
+# --- the checker on every statement -------------------------------------------------------------
 
 # The sweep reads which organizations have work to do, then works for each of them. A backup holds
 # all organizations.
@@ -89,7 +89,7 @@ def test_only_the_sweep_works_for_everyone() -> None:
 
 
 def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
-    """The check can fail: each place that names one is taken out, one after the other."""
+    """Tests the checker itself: removes each tenant filter, one after the other."""
     places = 0
     for name, sql in statements().items():
         if name in OVER_ALL:
@@ -411,7 +411,7 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As on many a managed server; here the role is there, made for another database."""
+    """As on many managed servers: the role exists already, created for another database."""
     owner = postgres.new_user("")
     url = postgres.new_database(owner)
     settings = Settings(
@@ -444,7 +444,7 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
     dump = postgres.dump(url, "--enable-row-security", PGOPTIONS="-c gleanery.organization=-1")
     assert dump.count(b"\tgroup-") >= 2  # the groups of both
 
-    # A migration works on the rows of all, though its user is not above the wall.
+    # A migration works on the rows of all, although its user cannot bypass row-level security.
     newer = migrations.Migration(9999, "of tomorrow", "UPDATE groups SET display_name = 'moved'")
     known = (*migrations.known("postgres"), newer)
     monkeypatch.setattr(migrations, "known", lambda engine: known)

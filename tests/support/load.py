@@ -1,4 +1,4 @@
-"""Requests at a given rate, whatever becomes of them: what a crowd does that waits for nobody."""
+"""Open-loop load: requests at a given rate, independent of the responses."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _TICK = 0.001
 
 @dataclass
 class Tally:
-    """What became of the requests of one crowd."""
+    """Results of one crowd of clients."""
 
     seconds: float
     statuses: Counter[int] = field(default_factory=Counter)
     times: list[float] = field(default_factory=list)
-    """Of those that were answered well, in seconds."""
+    """Durations of the successful requests, in seconds."""
     unsent: int = 0
     """Requests for which no connection was free: all of them waited for answers."""
     broken: int = 0
@@ -30,16 +30,16 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """Good answers a second."""
+        """Successful responses per second."""
         return self.statuses[200] / self.seconds
 
     def quantile(self, part: float) -> float:
-        """In milliseconds."""
+        """Percentile of the durations, in milliseconds."""
         return sorted(self.times)[int(len(self.times) * part)] * 1000
 
 
 class Crowd(NamedTuple):
-    """So many connections of one token that ask for a path: at a rate, or as fast as it goes."""
+    """Connections of one token that request a path: at a rate, or as fast as possible."""
 
     token: str
     path: str
@@ -98,7 +98,7 @@ class _Caller(asyncio.Protocol):
 
 
 def storm(url: str, crowds: Sequence[Crowd], seconds: float) -> list[Tally]:
-    """All crowds at once; tells of each."""
+    """Runs all crowds at the same time; returns the results of each."""
 
     async def run() -> list[Tally]:
         return await asyncio.gather(*(_ask(url, crowd, seconds) for crowd in crowds))

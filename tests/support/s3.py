@@ -1,4 +1,4 @@
-"""A real S3 endpoint for tests, on this machine, whose network can be made to fail."""
+"""A real S3 endpoint for tests, on this machine, with network failures on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bucket:
     def __init__(self) -> None:
         self._app: Any = DomainDispatcherApplication(create_backend_app)
         self.failing = 0
-        """How many requests are still to be answered with 500."""
+        """Number of requests that will get 500."""
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.variables = {
@@ -55,7 +55,7 @@ class Bucket:
 
 
 class Credentials:
-    """What a machine in the cloud asks for its keys, which hold for a minute; may know none."""
+    """Fake metadata service of a cloud machine: returns keys for one minute, or none."""
 
     def __init__(self) -> None:
         self.are_known = True

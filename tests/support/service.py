@@ -133,7 +133,7 @@ class Service:
         return asyncio.run(create())
 
     def sweep(self, clock: Callable[[], int]) -> None:
-        """What the service does by itself every now and then."""
+        """Runs one round of the sweep."""
 
         async def run() -> None:
             settings = self.settings

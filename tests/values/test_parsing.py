@@ -1,4 +1,4 @@
-"""The small readers under the contract: dates, hosts, JSON text, places."""
+"""Parsers of dates, host names, JSON text and countries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ZONES = st.timedeltas(timedelta(hours=-23, minutes=-59), timedelta(hours=23, min
 )
 
 
-# --- instants -----------------------------------------------------------------------------------
+# --- timestamps ---------------------------------------------------------------------------------
 
 
 @given(st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31), timezones=ZONES))
@@ -108,7 +108,7 @@ def test_a_hash_depends_on_where_each_part_ends(parts: list[str]) -> None:
     assert (hashing.hash_parts(*parts) == joined) == ("".join(parts[1:]) == "" and bool(parts))
 
 
-# --- hosts --------------------------------------------------------------------------------------
+# --- host names ---------------------------------------------------------------------------------
 
 
 @given(st.text(max_size=80))
@@ -121,7 +121,7 @@ def test_any_host_is_refused_or_settles(text: str) -> None:
     assert hostnames.normalize(once) == once
 
 
-# --- places -------------------------------------------------------------------------------------
+# --- countries ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

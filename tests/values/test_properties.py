@@ -1,4 +1,4 @@
-"""What holds for every date, host, cursor and JSON text, over HTTP where that is the question."""
+"""Property-based tests of dates, host names, cursors and JSON text."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_cursor_of_one_who_catches_up_is_read_as_it_was_written(
     day, year_2020 = 86_400 * timestamps.SECOND, 1_577_836_800 * timestamps.SECOND
     seq, started = year_2020 + after_2020, year_2020 + started_day * day
     position = Position(seq, started)
-    read = Position.of(position.cursor, started + days * day)
+    read = Position.from_cursor(position.cursor, started + days * day)
     assert read.started == started
     assert 0 <= read.seq - seq < 1000  # exact to the millisecond, and never before it
     assert read.cursor == position.cursor < 2**53
@@ -216,7 +216,7 @@ VALUES = st.recursive(
 
 
 def meaning(value: Any) -> Any:
-    """What a JSON value says: members in no order, and 1 no other number than 1.0."""
+    """Normalizes a JSON value: the order of members does not matter, and 1 equals 1.0."""
     if isinstance(value, dict):
         return "object", frozenset((name, meaning(member)) for name, member in value.items())
     if isinstance(value, list):

@@ -1,1 +1,1 @@
-"""Work of an operator outside the running service: backups, key rotation and demo data."""
+"""Operator tasks outside the running service: backups, key rotation and demo data."""

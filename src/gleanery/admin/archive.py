@@ -49,10 +49,10 @@ def open_for_reading(file: BinaryIO) -> tarfile.TarFile:
 
 
 def add_file(archive: tarfile.TarFile, name: str, file: BinaryIO) -> bytes:
-    """Add a file and return the checksum of what was added."""
+    """Add a file and return its checksum."""
     reader = _HashingReader(file)
     archive.addfile(_header(name, os.fstat(file.fileno()).st_size), reader)
-    forget_members(archive)
+    clear_members(archive)
     return reader.checksum
 
 
@@ -60,7 +60,7 @@ def add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
     archive.addfile(_header(name, len(text.encode())), io.BytesIO(text.encode()))
 
 
-def forget_members(archive: Any) -> None:
+def clear_members(archive: Any) -> None:
     """Free the list of members, which a tar file keeps: there may be millions."""
     archive.members.clear()
 

@@ -30,25 +30,25 @@ class Backup(NamedTuple):
     lost: list[str]
     """Keys of blobs that files need, but that are missing or damaged."""
     key: str
-    """Fingerprint of the key that encrypts session values."""
+    """Fingerprint of the active key."""
 
 
-def make(settings: Settings, path: Path, with_key: bool, progress: StartProgress) -> Backup:
+def create(settings: Settings, path: Path, with_key: bool, progress: StartProgress) -> Backup:
     """Write a backup of the data that is committed at this moment."""
     if path.exists():
         raise SettingsError(f"{path} already exists: choose another name")
-    draft = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f"{path.name}.partial")
     database = path.with_name(f"{path.name}.database")
     with ExitStack() as stack:
-        for file in (draft, database):
+        for file in (partial, database):
             file.unlink(missing_ok=True)
-            file.touch(mode=0o600, exist_ok=False)  # private, even in a folder of all users
+            file.touch(mode=0o600, exist_ok=False)  # private, even in a world-readable folder
             stack.callback(file.unlink, missing_ok=True)
         keys = _copy(settings, database, with_key, progress)
-        made = _write(settings, draft, database, keys, progress)
-        draft.rename(path)
+        result = _write(settings, partial, database, keys, progress)
+        partial.rename(path)
         archive.sync_folder(path.absolute().parent)
-    return made
+    return result
 
 
 def _copy(settings: Settings, database: Path, with_key: bool, progress: StartProgress) -> str:
@@ -92,13 +92,13 @@ def _check_keys(keys: str, active_key: str) -> None:
 
 
 def _write(
-    settings: Settings, draft: Path, database: Path, keys: str, progress: StartProgress
+    settings: Settings, partial: Path, database: Path, keys: str, progress: StartProgress
 ) -> Backup:
-    with draft.open("wb") as file:
-        made = _write_archive(settings, file, database, keys, progress)
+    with partial.open("wb") as file:
+        result = _write_archive(settings, file, database, keys, progress)
         file.flush()
         os.fsync(file.fileno())
-    return made
+    return result
 
 
 def _write_archive(
@@ -106,18 +106,18 @@ def _write_archive(
 ) -> Backup:
     with archive.open_for_writing(file) as tar:
         with closing(Snapshot(database)) as snapshot:
-            made = _add_blobs(tar, snapshot, settings.blobs_folder, progress)
+            result = _add_blobs(tar, snapshot, settings.blobs_folder, progress)
         if keys:
             archive.add_text(tar, archive.KEYS, keys)
         with database.open("rb") as content:
             checksum = archive.add_file(tar, archive.DATABASE, content)
-        archive.add_text(tar, archive.MANIFEST, _manifest(made, checksum))
-    return made
+        archive.add_text(tar, archive.MANIFEST, _manifest(result, checksum))
+    return result
 
 
-def _manifest(made: Backup, database_checksum: bytes) -> str:
+def _manifest(result: Backup, database_checksum: bytes) -> str:
     program = {"format": archive.FORMAT, "program": __version__, "made": timestamps.now()}
-    return json.dumps({**program, "database": database_checksum.hex(), **made._asdict()})
+    return json.dumps({**program, "database": database_checksum.hex(), **result._asdict()})
 
 
 def _add_blobs(
@@ -125,8 +125,8 @@ def _add_blobs(
 ) -> Backup:
     """Add the blobs that the copied database references.
 
-    A blob that the service has removed since the copy was unreferenced: the copy forgets it too.
-    A blob that becomes unreferenced now stays for days.
+    A blob that the service has removed since the copy was unreferenced, so it is also removed from
+    the copy. A blob that becomes unreferenced now remains in the store for days.
     """
     if folder is None:
         return Backup(None, [], snapshot.key_fingerprint())

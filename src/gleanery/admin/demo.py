@@ -1,4 +1,4 @@
-"""Demo data: a realistic sample organization, stored by the same code that serves real ones."""
+"""Demo data: a realistic sample organization, stored by the same code as real data."""
 
 from __future__ import annotations
 
@@ -178,17 +178,19 @@ async def _store_sample(
 
 
 async def _store_outputs(database: Database, now: int, progress: StartProgress) -> None:
-    schemas = SchemaValidator()  # starts no process, because the sample has no schemas
+    schema_validator = (
+        SchemaValidator()
+    )  # starts no process, because the sample has no schema_validator
     batches = list(Sample().batches())
     advance = progress("Creating the sample", len(batches))
     for group, outputs, days_ago in batches:
         batch, clock = from_outputs(outputs), partial(int, now - days_ago * _DAY)
-        await ingest.store_batch(database, schemas, group, batch, clock)
+        await ingest.store_batch(database, schema_validator, group, batch, clock)
         advance(1)
 
 
 def introduction(address: str, token: str) -> str:
-    """Return the text for a new user: the token, and commands to paste."""
+    """Return the text for a new user: the token, and commands to try."""
     header = '-H "Authorization: Bearer $TOKEN"'
     since = (datetime.now(UTC) - timedelta(days=2)).strftime("%Y-%m-%d")
     cookie = '[{"domain": ".shop.example", "name": "sid", "value": "s3cret", "path": ""}]'

@@ -63,7 +63,7 @@ async def _open_vault(settings: Settings, database: Engine) -> Vault:
     if await metadata.has_key(database) and not settings.has_secret_key:
         raise SettingsError(f"The secret key {settings.key_file} is missing: put it back first")
     vault = open_vault(settings.secret_key, settings.key_file)
-    await metadata.claim_key(database, vault)
+    await metadata.check_or_store_key(database, vault)
     return vault
 
 

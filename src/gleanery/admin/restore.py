@@ -1,4 +1,4 @@
-"""Restores of backups: a backup is put in place completely or not at all."""
+"""Restore of a backup, completely or not at all."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class _StagingArea:
 
     def check_target(self) -> None:
         """Reject a target that already contains data."""
-        # SQLite would apply a -wal file that was left behind to the restored database.
+        # SQLite would apply an old -wal file to the restored database.
         if any(self._target.data.glob(f"{self._target.sqlite_file.name}*")):
             raise SettingsError(
                 f"There is a database in {self._target.data.absolute()}: give --data another "
@@ -108,7 +108,7 @@ class _StagingArea:
         return [entry for entry in self._target_blobs.iterdir() if entry != self.blobs]
 
     def _is_half_published(self) -> bool:
-        """Detect a restore that was killed between its renames: the blobs are its own."""
+        """Detect a restore that was killed between its renames: its blobs are already there."""
         return (
             self.database.exists()
             and self._publishing.exists()
@@ -116,13 +116,13 @@ class _StagingArea:
         )
 
     def create(self) -> None:
-        self.remove()  # the rest of a restore that was killed
+        self.remove()  # leftover of a restore that was killed
         self._created_target_blobs = not self._target_blobs.exists()
         for folder in (self._folder, self._target_blobs, self.blobs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def publish(self) -> None:
-        """Move everything to its place. The database is last: before it, nothing is restored."""
+        """Publish all files by renames. The database is last: it makes the restore visible."""
         self._publish_key()
         self._publishing.write_text(str(self._target_blobs.absolute()))
         os.sync()
@@ -181,7 +181,7 @@ def _extract_members(path: Path, staging: _StagingArea, progress: StartProgress)
                 manifest = _read_manifest(content)
             elif content is not None:
                 _extract(content, staging, member.name)
-            archive.forget_members(tar)
+            archive.clear_members(tar)
             advance(file.tell() - position)
             position = file.tell()
     return manifest

@@ -1,1 +1,1 @@
-"""The edge: HTTP in, one call into the store, HTTP out."""
+"""HTTP API: the operation table and the request pipeline."""

@@ -1,4 +1,4 @@
-"""The application: wires everything once, and starts and stops it."""
+"""The application: builds the objects of the service, and starts and stops them."""
 
 from __future__ import annotations
 
@@ -40,44 +40,44 @@ def build_app(
     clock: Callable[[], int] = timestamps.now,
     metrics_folder: Path | None = None,
 ) -> App:
-    """The whole service on these settings.
+    """Build the service with these settings.
 
-    ``clock`` is the time in microseconds; ``metrics_folder`` is shared by several workers.
+    ``clock`` returns the time in microseconds. Several workers share ``metrics_folder``.
     """
-    contract = cache(partial(openapi.document, OPERATIONS, settings))  # made when first asked for
+    document = cache(partial(openapi.document, OPERATIONS, settings))  # built on first use
     vault = open_vault(settings.secret_key, settings.key_file)
     blobs = open_blobs(settings.blobs_location)
     database = create_engine(settings)
-    work = ConcurrencyLimit(settings.max_requests)
+    request_limit = ConcurrencyLimit(settings.max_requests)
     services = Services(
         settings=settings,
         address=settings.address,
         database=database,
-        schemas=SchemaValidator(),
+        schema_validator=SchemaValidator(),
         blobs=blobs,
         vault=vault,
         read_auditor=ReadAuditor(),
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
-        work=work,
-        scheduler=RequestScheduler(work),
-        waits=ConcurrencyLimit(settings.max_connections),
-        transfers=ConcurrencyLimit(settings.max_transfers),
+        request_limit=request_limit,
+        scheduler=RequestScheduler(request_limit),
+        long_poll_limit=ConcurrencyLimit(settings.max_connections),
+        transfer_limit=ConcurrencyLimit(settings.max_transfers),
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
             (UNMATCHED, *(operation.name for operation in OPERATIONS)),
             metrics_folder,
         ),
-        contract=cache(lambda: openapi.encoded(contract())),
-        reference=cache(lambda: reference.html_page(contract())),
+        openapi_json=cache(lambda: openapi.encoded(document())),
+        reference_page=cache(lambda: reference.html_page(document())),
     )
-    return App(services, _rate_limiter_of(settings))
+    return App(services, _create_rate_limiter(settings))
 
 
-def _rate_limiter_of(settings: Settings) -> RateLimiter | None:
+def _create_rate_limiter(settings: Settings) -> RateLimiter | None:
     if settings.rate_limit is None:
         return None
-    from gleanery.api.rate_limits import RateLimiter  # takes its time to load, and few need it
+    from gleanery.api.rate_limits import RateLimiter  # slow to import, and rarely needed
 
     return RateLimiter(settings.rate_limit, settings.rate_limit_storage)
 
@@ -91,7 +91,7 @@ def _limits(settings: Settings) -> Limits:
 
 
 class App:
-    """The whole service, from ``start`` to ``stop``."""
+    """The service with its background tasks, between ``start`` and ``stop``."""
 
     def __init__(self, services: Services, rate_limiter: RateLimiter | None) -> None:
         self._services = services
@@ -101,7 +101,7 @@ class App:
             services.database, settings.token_cache_seconds, services.clock
         )
         self.application = RequestPipeline(services, authenticator, rate_limiter)
-        """Answers the requests of any server."""
+        """Handles the requests of the built-in server, or of an ASGI server."""
         self.registry = ConnectionRegistry(self.application, _limits(settings))
         """The connections of the built-in server."""
         self._sweep = Sweep(
@@ -112,7 +112,7 @@ class App:
     async def start(self) -> None:
         await self._services.database.open()
         try:
-            await metadata.claim_key(self._services.database, self._services.vault)
+            await metadata.check_or_store_key(self._services.database, self._services.vault)
             if security_warning := await self._services.database.security_warning():
                 _log.warning("row-level security is not active", extra={"reason": security_warning})
         except BaseException:
@@ -128,5 +128,5 @@ class App:
         await self._sweep.stop()
         if self._rate_limiter is not None:
             await self._rate_limiter.close()
-        await self._services.schemas.close()
+        await self._services.schema_validator.close()
         await self._services.database.close()

@@ -1,6 +1,6 @@
-"""The ASGI adapter: lets any ASGI server run the service, through the interface of ``http``.
+"""The ASGI adapter: runs the service on any ASGI server, through the interface of ``http``.
 
-The server owns the connections. Their number, TLS, idle and slow clients are its settings.
+The server owns the connections. It handles their number, TLS, idle and slow clients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _MAX_QUEUED_BYTES = 64 * 1024  # of a response; a small one is sent in one message
-_MAX_UNREAD_BYTES = 64 * 1024  # of a body that is not worth reading to its end
+_MAX_UNREAD_BYTES = 64 * 1024  # of an unread body; above it the connection is closed
 
 
 class AsgiRequest:
@@ -83,7 +83,7 @@ class AsgiRequest:
         self._queued_bytes += len(piece)
 
     @property
-    def is_behind(self) -> bool:
+    def is_write_paused(self) -> bool:
         return self._queued_bytes > _MAX_QUEUED_BYTES
 
     async def drain(self) -> None:
@@ -94,7 +94,7 @@ class AsgiRequest:
         except OSError:  # ASGI servers report a closed connection in this way
             raise ClientDisconnected from None
 
-    def decline_body(self) -> None:
+    def skip_body(self) -> None:
         length = self.headers.get(b"content-length", b"0")
         is_long = len(length) > 5 or int(length) > _MAX_UNREAD_BYTES
         if is_long or b"transfer-encoding" in self.headers:
@@ -109,7 +109,7 @@ class AsgiRequest:
             self.decision.set_result(False)
 
     async def end_response(self) -> None:
-        """Sends what is queued; the last message tells the server that the body is complete."""
+        """Sends the queued messages; the last one tells the server that the body is complete."""
         if self._messages and self._messages[-1]["type"] == "http.response.body":
             self._messages[-1]["more_body"] = False
         else:
@@ -135,13 +135,13 @@ class AsgiApp:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         match scope["type"]:
             case "http":
-                await self._answer(AsgiRequest(scope, receive, send))
+                await self._handle(AsgiRequest(scope, receive, send))
             case "lifespan":
                 await self._run(receive, send)
             case other:
                 raise RuntimeError(f"the service answers HTTP requests only, not {other}")
 
-    async def _answer(self, request: AsgiRequest) -> None:
+    async def _handle(self, request: AsgiRequest) -> None:
         application = self.app.application
         application.admit(request)
         try:

@@ -1,4 +1,4 @@
-"""Authentication: from the Authorization header to a grant, cached for a short time."""
+"""Authentication: finds the grant of the Authorization header, and caches it for a short time."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Authenticator:
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
     def caller(self, headers: Mapping[bytes, bytes]) -> bytes:
-        """Return the digest by which a caller is known. The token need not be valid."""
+        """Return the digest that identifies a caller. The token may be invalid."""
         header = headers.get(b"authorization", b"")
         return hashlib.blake2b(header, digest_size=16, key=self._secret).digest()
 
     def cached_organization(self, caller: bytes) -> int | None:
-        """Return the organization that the token last belonged to. This proves nothing."""
+        """Return the cached organization of the token. The token may be invalid by now."""
         cached = self._grants.get(caller)
         return None if cached is None else cached[1].organization_id
 

@@ -1,4 +1,4 @@
-"""Validation of path, query and body: the arguments of a handler, or all error details."""
+"""Validation of path, query and body. The result is a handler's arguments, or all error details."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MESSAGES = {
 
 
 def bind_path(names: dict[str, str], creates_resource: bool) -> None:
-    """Check the names in the path. An invalid name is not found, unless it is a new one."""
+    """Check the names in the path. An invalid name gets 404, unless it may be a new one."""
     for parameter, text in names.items():
         try:
             _check_name(text)
@@ -62,8 +62,8 @@ class BoundQuery(NamedTuple):
     """Validated query of a request. Unknown parameters are ignored."""
 
     query: Any = None
-    repeated: tuple[tuple[str, str], ...] = ()
-    """Parameters as they were sent, without the cursor, for links to the next page."""
+    next_page_parameters: tuple[tuple[str, str], ...] = ()
+    """Parameters as sent, without the cursor, for the URL of the next page."""
     cursor: int = 0
 
 
@@ -74,8 +74,8 @@ def bind_query(model: type[BaseModel], raw: bytes) -> BoundQuery:
     except ValidationError as error:
         raise InvalidRequest(*_error_details(("query",), error)) from None
     known = model.model_fields.keys() & parameters.keys() - {"cursor"}
-    repeated = tuple((name, parameters[name]) for name in sorted(known))
-    return BoundQuery(query, repeated, getattr(query, "cursor", 0))
+    next_page_parameters = tuple((name, parameters[name]) for name in sorted(known))
+    return BoundQuery(query, next_page_parameters, getattr(query, "cursor", 0))
 
 
 def _parse_query(raw: bytes) -> dict[str, str]:
@@ -110,22 +110,22 @@ class Media(Enum):
     """Media type of a body."""
 
     JSON = "application/json"
-    LINES = "application/x-ndjson"
+    NDJSON = "application/x-ndjson"
 
 
 Headers = Mapping[bytes, bytes]
 
 
-def refuse_coding(headers: Headers) -> None:
+def reject_content_encoding(headers: Headers) -> None:
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise UnsupportedMedia("content-encoding", "Send the body without Content-Encoding")
 
 
-def media_of(headers: Headers, *known: Media) -> Media:
+def parse_media_type(headers: Headers, *known: Media) -> Media:
     """Return the media type of the body, which must be in UTF-8 and not compressed."""
     media, _, parameters = headers.get(b"content-type", b"").decode("latin-1").partition(";")
     charset = parameters.strip().lower().replace('"', "")
-    refuse_coding(headers)
+    reject_content_encoding(headers)
     for candidate in known:
         if media.strip().lower() == candidate.value and charset in ("", "charset=utf-8"):
             return candidate
@@ -149,7 +149,7 @@ def idempotency_key(headers: Headers) -> str | None:
 
 
 async def _receive(request: Request) -> bytes:
-    """Return the next piece of the body. Errors of the HTTP exchange become the service's own."""
+    """Return the next part of the body. Converts errors of the HTTP connection."""
     try:
         return await request.receive()
     except ClientDisconnected:
@@ -177,8 +177,8 @@ async def read_lines(request: Request, max_line_bytes: int) -> AsyncIterator[byt
 
 async def read_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the body as it arrives, and raise as soon as it is larger than the limit."""
-    announced = request.headers.get(b"content-length", b"")
-    if announced.isdigit() and int(announced) > limit:
+    declared_length = request.headers.get(b"content-length", b"")
+    if declared_length.isdigit() and int(declared_length) > limit:
         raise _too_large(request, limit)
     size = 0
     while chunk := await _receive(request):
@@ -208,15 +208,15 @@ def bind_body(type_: Any, text: bytes, max_records: int) -> Any:
     """Return the value of a body. A batch of outputs is validated later, on demand."""
     if type_ == list[OutputIn]:
         return batches.from_array(text, max_records, partial(_outputs, text, max_records))
-    return bind_strictly(type_, text, max_records)
+    return validate_with_model(type_, text, max_records)
 
 
 def _outputs(text: bytes, max_records: int) -> list[Output]:
-    bound: list[OutputIn] = bind_strictly(list[OutputIn], text, max_records)
+    bound: list[OutputIn] = validate_with_model(list[OutputIn], text, max_records)
     return [output.checked() for output in bound]
 
 
-def bind_strictly(type_: Any, text: bytes, max_records: int) -> Any:
+def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
     """Validate a body by its model. The error lists all problems of all elements."""
     if not text:
         raise InvalidRequest(ErrorDetail(("body",), "The body is empty", "json"))

@@ -1,4 +1,4 @@
-"""Input and output of a handler: the checked request, and the response."""
+"""Input and output of a handler: the validated request, and the response."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ class Services:
     settings: Settings
     address: str
     database: Engine
-    schemas: SchemaValidator
+    schema_validator: SchemaValidator
     blobs: Blobs
     vault: Vault
     read_auditor: ReadAuditor
-    """Writes reads of session values to the audit log."""
+    """Records reads of session values in the audit log."""
     file_links: FileLinks
     clock: Callable[[], int]
-    work: ConcurrencyLimit
-    """Limit of requests in progress."""
+    request_limit: ConcurrencyLimit
+    """Limits the requests in progress."""
     scheduler: RequestScheduler
-    """Order in which requests start."""
-    waits: ConcurrencyLimit
-    """Limit of long polls."""
-    transfers: ConcurrencyLimit
-    """Limit of file transfers."""
+    """Decides the order in which requests start."""
+    long_poll_limit: ConcurrencyLimit
+    """Limits the long polls."""
+    transfer_limit: ConcurrencyLimit
+    """Limits the file transfers."""
     telemetry: Telemetry
-    contract: Callable[[], bytes]
-    reference: Callable[[], bytes]
+    openapi_json: Callable[[], bytes]
+    reference_page: Callable[[], bytes]
 
-    def insert_own_links(
+    def insert_local_links(
         self, text: bytes | memoryview, organization_id: int
     ) -> bytes | memoryview | None:
-        """Inserts the links of files into the text of outputs; None if the store must sign them."""
+        """Inserts links to files into the text of outputs; None if the store must sign them."""
         if not needs_links(text):
             return text
         now = self.clock() // timestamps.SECOND
-        return self.file_links.insert_own(text, organization_id, now)
+        return self.file_links.insert_local(text, organization_id, now)
 
 
 @dataclass(slots=True)
@@ -74,8 +74,8 @@ class RequestContext(Generic[Query, Body]):
     query: Query = _NONE
     """Query without the cursor: several requests may share this object."""
     cursor: int = 0
-    repeated: tuple[tuple[str, str], ...] = ()
-    """Parameters as they were sent, without the cursor, for links to the next page."""
+    next_page_parameters: tuple[tuple[str, str], ...] = ()
+    """Parameters as sent, without the cursor, for the URL of the next page."""
     body: Body = _NONE
     idempotency_key: str | None = None
 

@@ -32,14 +32,14 @@ DESCRIPTIONS = {
     404: "The organization has no such record.",
     405: "The path does not allow this method.",
     409: "The Idempotency-Key was used for a different request.",
-    410: "The cursor is older than the kept tombstones, or than a restore.",
+    410: "The cursor is from before the oldest tombstone or the last restore.",
     413: "The body is too large.",
     415: "The operation does not accept the Content-Type or Content-Encoding of the body.",
     416: "The requested range starts after the end of the file.",
     422: "The request fails validation; every problem is listed.",
     429: "The token has reached its rate limit; Retry-After says when to try again.",
     500: "Internal error; the log has details under the request id.",
-    503: "The service is overloaded, or the database, the store of files or a secret key is not "
+    503: "The service is overloaded, or the database, the blob store or a secret key is not "
     "available; Retry-After says when to try again.",
 }
 HEADERS = {
@@ -51,7 +51,7 @@ HEADERS = {
 
 
 def as_service_error(error: http.HttpError) -> errors.GleaneryError:
-    """Return the service's error for an error of the HTTP exchange."""
+    """Return the service's error for an error of the HTTP connection."""
     match error:
         case http.HeadTooLarge(limit=limit):
             return errors.HeadTooLarge(limit)
@@ -64,7 +64,7 @@ def as_service_error(error: http.HttpError) -> errors.GleaneryError:
     return errors.BadRequest()
 
 
-def response_to(error: errors.GleaneryError) -> Response:
+def for_error(error: errors.GleaneryError) -> Response:
     """Return the response for an error."""
     return Response(_body(*error.details), STATUS[type(error)], headers=_headers(error))
 

@@ -1,9 +1,9 @@
-"""Signed links to files: made when an output is read, valid for some minutes without a token.
+"""Signed links to files: created when an output is read, valid for some minutes without a token.
 
-S3 signs its own links. Links to a folder lead to this service. Their signature is one AES block
-over the id of the file. The AES key belongs to one organization and one expiry time. So a
-signature reveals nothing about another file or another time. One call signs all files of a page,
-which may be thousands.
+The S3 library signs links to a bucket. Links to blobs in a folder are URLs of this service. Their
+signature is the file id, which is one block, encrypted with AES. Each organization and expiry time
+has its own AES key. So a signature reveals nothing about another file or another time. One call
+signs all files of a page, which may be thousands.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ _MAX_DIGITS = 18
 
 
 def needs_links(text: bytes | memoryview) -> bool:
-    """Tells if there are marks for links in the text of outputs."""
-    searchable: Any = text.obj if isinstance(text, memoryview) else text  # a view has no search
+    """Returns True if the text of outputs contains markers for links."""
+    searchable: Any = (
+        text.obj if isinstance(text, memoryview) else text
+    )  # a memoryview cannot be searched
     return SIGNATURE_MARKER in searchable
 
 
@@ -46,15 +48,17 @@ class FileLinks:
         self._seconds = seconds
 
     async def insert(self, text: bytes | memoryview, organization_id: int, now: int) -> bytes:
-        """Replace the placeholders in the text of outputs by links. ``now`` is in seconds."""
-        own = self.insert_own(text, organization_id, now)
-        if own is None:
+        """Replace the markers in the text of outputs by links. ``now`` is in seconds."""
+        local = self.insert_local(text, organization_id, now)
+        if local is None:
             assert isinstance(self._blobs, S3Blobs)
-            return await self._put_store_links(self._blobs, self._with_file_urls(text))
-        return own
+            return await self._insert_presigned_links(self._blobs, self._with_file_urls(text))
+        return local
 
-    def insert_own(self, text: bytes | memoryview, organization_id: int, now: int) -> bytes | None:
-        """Do the same in a plain call; return None if the store must sign the links."""
+    def insert_local(
+        self, text: bytes | memoryview, organization_id: int, now: int
+    ) -> bytes | None:
+        """Do the same without waiting; return None if the object store must sign the links."""
         if isinstance(self._blobs, S3Blobs):
             return None
         pieces = (
@@ -85,7 +89,7 @@ class FileLinks:
             for key in self._vault.derive_all(_PURPOSE)
         )
 
-    async def _put_store_links(self, blobs: S3Blobs, text: bytes) -> bytes:
+    async def _insert_presigned_links(self, blobs: S3Blobs, text: bytes) -> bytes:
         keys, pieces = split_at_blob_urls(text)
         links = await blobs.sign(keys, self._seconds)
         return _interleave(pieces, [link.encode() for link in links])

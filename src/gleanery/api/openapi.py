@@ -65,8 +65,8 @@ def document(operations: Sequence[Operation], settings: Settings) -> Document:
     }
 
 
-def encoded(contract: Document) -> bytes:
-    return json.dumps(contract, ensure_ascii=False).encode()
+def encoded(document: Document) -> bytes:
+    return json.dumps(document, ensure_ascii=False).encode()
 
 
 class _Schemas:

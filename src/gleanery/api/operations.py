@@ -43,7 +43,7 @@ class Operation:
     description: str
     scope: str | None = None
     creates_resource: bool = False
-    """True if the path may name a new record. Otherwise an invalid name is not found (404)."""
+    """True if the path may name a new record. Otherwise an invalid name gets 404."""
     query: type[BaseModel] | None = None
     body: Any = None
     """Type of a JSON body; ``bytes`` for a streamed body of any media type."""
@@ -55,8 +55,8 @@ class Operation:
     """Error statuses that do not follow from the other fields."""
     always_admit: bool = False
     """True if the request is admitted even when the service is overloaded."""
-    batches_pages: bool = False
-    """True if small pages that a client repeats are read in batches, see ``page_batches``."""
+    allows_read_batching: bool = False
+    """True if repeated requests for small pages are read in batches; see ``page_batches``."""
 
     @property
     def name(self) -> str:
@@ -114,7 +114,7 @@ OPERATIONS = (
         path="/v1/cookies",
         handler=cookies.delete_cookies,
         title="Delete cookies",
-        description="Deletes the cookies of a domain, or those with one name.",
+        description="Deletes all cookies of a domain, or only those with a given name.",
         scope="session:write",
         query=requests.CookieDeletion,
         response=responses.Deleted,
@@ -148,7 +148,7 @@ OPERATIONS = (
         path="/v1/local-storage",
         handler=local_storage.delete_local_storage,
         title="Delete local storage",
-        description="Deletes the entries of a domain, or those with one key.",
+        description="Deletes all entries of a domain, or only those with a given key.",
         scope="session:write",
         query=requests.LocalStorageDeletion,
         response=responses.Deleted,
@@ -170,8 +170,8 @@ OPERATIONS = (
         handler=reviews.add_review,
         title="Add a review",
         description="Adds a review of a job. `approved` approves the current outputs of the job. "
-        "`changes_requested` and `rejected` end the approval. `pending` and `in_review` do not "
-        "change it. Every output whose approval changes gets a new position in the change order.",
+        "`changes_requested` and `rejected` withdraw the approval. `pending` and `in_review` do "
+        "not change it. An output gets a new position in the change order if its approval changes.",
         scope="reviews:write",
         body=requests.ReviewIn,
         response=responses.ReviewOut,
@@ -199,7 +199,7 @@ OPERATIONS = (
         scope="outputs:read",
         query=requests.OutputQuery,
         response=responses.OutputPage,
-        batches_pages=True,
+        allows_read_batching=True,
     ),
     Operation(
         method="POST",
@@ -218,7 +218,7 @@ OPERATIONS = (
         scope="outputs:write",
         creates_resource=True,
         body=list[requests.OutputIn],
-        ndjson_handler=outputs.store_lines,
+        ndjson_handler=outputs.store_ndjson,
         response=responses.IngestResult,
         extra_errors=(404,),  # an output may reference an unknown file
     ),
@@ -238,8 +238,8 @@ OPERATIONS = (
         title="Get changes",
         description="The group's creations, updates, approval changes and deletions in commit "
         "order. To continue, pass the `cursor` of the response. With `wait`, the response comes as "
-        "soon as there is a change. A cursor that is older than the kept tombstones, or than a "
-        "restore, gets 410: start again with cursor 0.",
+        "soon as there is a change. A cursor from before the oldest tombstone or the "
+        "last restore gets 410: start again with cursor 0.",
         scope="outputs:read",
         query=requests.ChangeQuery,
         response=responses.ChangePage,
@@ -270,8 +270,8 @@ OPERATIONS = (
         path="/v1/groups/{group_id}",
         handler=groups.set_group,
         title="Set up a group",
-        description="Replaces the settings of a group; a missing setting is reset. A new group is "
-        "created. A new key or schema applies to outputs that are stored afterwards.",
+        description="Replaces the settings of a group; an omitted setting gets its default. A new "
+        "group is created. A new key or schema applies to outputs that are stored afterwards.",
         scope="outputs:write",
         creates_resource=True,
         body=requests.GroupSettings,
@@ -302,10 +302,10 @@ OPERATIONS = (
         path="/v1/files",
         handler=files.store_file,
         title="Store a file",
-        description="Stores the body as a file. It can have any `Content-Type` and is stored while "
-        "it arrives. Equal bytes are stored once. Equal bytes from the same source are the same "
-        "file. The bytes decide on `file_type`, if they have a known format. An output references "
-        "the file by its `id`. A file without a reference is deleted after some days.",
+        description="Stores the body as a file. It can have any `Content-Type` and is streamed to "
+        "the blob store. Equal bytes are stored once. Equal bytes from the same source are the "
+        "same file. `file_type` is detected from the bytes if their format is known. An output "
+        "references the file by its `id`. A file without a reference is deleted after some days.",
         scope="outputs:write",
         query=requests.FileUpload,
         body=bytes,
@@ -351,7 +351,7 @@ OPERATIONS = (
         path="/healthz",
         handler=system.healthz,
         title="Liveness",
-        description="Returns 200 while the process serves.",
+        description="Returns 200 while the process accepts requests.",
         response=Status,
         always_admit=True,
     ),
@@ -360,7 +360,8 @@ OPERATIONS = (
         path="/readyz",
         handler=system.readyz,
         title="Readiness",
-        description="Returns 200 while the database is available and its schema fits this program.",
+        description="Returns 200 while the database is available and its schema matches this "
+        "version.",
         response=Status,
         always_admit=True,
         extra_errors=(503,),

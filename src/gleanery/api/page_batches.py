@@ -1,11 +1,11 @@
-"""Batches of small pages of outputs that clients repeat: answered without tasks, on SQLite only.
+"""Read batching: reads small pages of outputs in batches, without tasks, on SQLite only.
 
-A request passes through the interpreter, the server, the system and the database, and each of
-them displaces the others from the processor's caches. Therefore the pages of the requests of one
-turn are read together, and then all are answered: see ``docs/decisions/0032-read-batching.md``.
+The server, the kernel and the database displace each other's code and data from the processor's
+caches. Therefore the pages of all requests of one scheduler round are read together, and then all
+responses are sent. See ``docs/decisions/0032-read-batching.md``.
 
-Everything here is a plain function, so nothing can wait. A request that would have to wait, or
-that is irregular in any way, takes the usual path: ``request.start()``.
+Everything here is a plain function, so nothing can wait. A request that would have to wait, or that
+is not a simple repetition, is handled in a task as usual: ``request.start()``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gleanery")
 
-_MAX_ITEMS = 100  # reading a larger page takes so long that a batch gains nothing
+_MAX_ITEMS = 100  # for larger pages a batch saves nothing
 
 
 class PageBatches:
-    """Collects the requests of one turn of the scheduler, then answers them together."""
+    """Collects the requests of one scheduler round, then responds to all of them."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class PageBatches:
         self._rate_limiter = rate_limiter
         self._waiting: list[Request] = []
 
-    def takes(self, bound: BoundRequest) -> bool:
-        """Tells if a request that repeats an earlier one can be part of a batch."""
-        return bound.operation.batches_pages and bound.query.query.limit <= _MAX_ITEMS
+    def accepts(self, bound: BoundRequest) -> bool:
+        """Returns True if a request that repeats an earlier one can be part of a batch."""
+        return bound.operation.allows_read_batching and bound.query.query.limit <= _MAX_ITEMS
 
     def add(self, request: Request) -> None:
-        """Adds a request whose turn it is."""
+        """Adds a request to the batch of this round."""
         self._waiting.append(request)
 
-    def answer(self) -> None:
-        """Answers the requests of this turn. The scheduler calls it at the end of each turn."""
+    def flush(self) -> None:
+        """Responds to the collected requests. The scheduler calls it in each round."""
         if not self._waiting:
             return
         started = time.perf_counter()
@@ -74,7 +74,7 @@ class PageBatches:
                 batch.append((request, grant))
         read = self._read([request.state for request, _ in batch])
         for (request, grant), page in zip(batch, read, strict=True):
-            self._answer(request, grant, page, started)
+            self._finish(request, grant, page, started)
 
     def _read(self, states: Sequence[RequestState]) -> Sequence[Page | Exception]:
         """Reads the pages. If the batch as a whole fails, each request takes the usual path."""
@@ -85,7 +85,7 @@ class PageBatches:
             return [error] * len(states)
 
     def _grant(self, state: RequestState) -> Grant | None:
-        """Returns the grant of the request's token, if that is known without asking."""
+        """Returns the grant of the request's token if it is cached."""
         assert state.bound is not None
         scope = state.bound.operation.scope
         grant = self._authenticator.cached_grant(state.caller, scope)
@@ -93,18 +93,18 @@ class PageBatches:
             return None
         return grant
 
-    def _answer(
+    def _finish(
         self, request: Request, grant: Grant, page: Page | Exception, started: float
     ) -> None:
         state: RequestState = request.state
         try:
-            if isinstance(page, Page) and page.items:  # an empty page may be of an unknown group
+            if isinstance(page, Page) and page.items:  # the group of an empty page may not exist
                 self._respond(request, grant, page, started)
         except ClientDisconnected:
-            state.is_answered = True
+            state.is_response_sent = True
         except Exception:
-            _log.exception("a batch could not answer a request")
-        if state.is_answered and not request.is_behind:
+            _log.exception("a batch could not respond to a request")
+        if state.is_response_sent and not request.is_write_paused:
             state.release_slot()
             request.finish()
         else:
@@ -113,17 +113,17 @@ class PageBatches:
     def _respond(self, request: Request, grant: Grant, page: Page, started: float) -> None:
         """Sends the page, unless the store must sign its links or the rate limit is reached."""
         services, state = self._services, request.state
-        items = services.insert_own_links(page.items, grant.organization_id)
+        items = services.insert_local_links(page.items, grant.organization_id)
         if items is None or (rate_limit_headers := self._count(grant)) is None:
             return
         operation, path, query = state.bound
         response = outputs.page_response(
-            services.address, path["group_id"], query.repeated, items, page.next_cursor
+            services.address, path["group_id"], query.next_page_parameters, items, page.next_cursor
         )
         request_id = request_id_of(request.headers)
         try:
             respond(request, response, request_id, rate_limit_headers)
-            state.is_answered = True
+            state.is_response_sent = True
         finally:
             services.telemetry.record(
                 operation.name, request.method, request.path, request_id, response.status, started
@@ -134,7 +134,7 @@ class PageBatches:
         if self._rate_limiter is None:
             return ()
         counted = self._rate_limiter.count_in_process(grant.token_id)
-        return None if counted.is_over else counted.headers
+        return None if counted.is_exceeded else counted.headers
 
 
 def _page_read(state: RequestState) -> PageRead:

@@ -1,4 +1,4 @@
-"""The request pipeline: takes each request through its stages.
+"""The request pipeline: runs the stages of each request.
 
 The stages are: admit, route, authenticate, bind, handle, respond.
 """
@@ -37,7 +37,7 @@ UNMATCHED = "unmatched"
 _NO_TENANT = 0
 _LARGE_BODY_BYTES = 256 * 1024  # parsed in a thread, so that other requests are served meanwhile
 _OVERLOADED = Overloaded()
-_OVERLOADED_RESPONSE = error_responses.response_to(_OVERLOADED)
+_OVERLOADED_RESPONSE = error_responses.for_error(_OVERLOADED)
 
 
 class RequestPipeline:
@@ -51,15 +51,15 @@ class RequestPipeline:
         self._rate_limiter = rate_limiter
         self._router = Router(OPERATIONS)
         self._always_admitted = {one.path.encode() for one in OPERATIONS if one.always_admit}
-        self._page_batches = self._batches()
+        self._page_batches = self._create_page_batches()
 
-    def _batches(self) -> PageBatches | None:
-        """Makes batches where nothing in them has to wait: neither SQLite nor the rate limit."""
+    def _create_page_batches(self) -> PageBatches | None:
+        """Creates the read batching, if neither the database nor the rate limit can wait."""
         reader, rate_limiter = self._services.database.page_reader, self._rate_limiter
         if reader is None or (rate_limiter is not None and rate_limiter.is_shared):
             return None
         batches = PageBatches(self._services, reader, self._authenticator, rate_limiter)
-        self._services.scheduler.after_each_turn(batches.answer)
+        self._services.scheduler.after_each_round(batches.flush)
         return batches
 
     # --- admission --------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class RequestPipeline:
             return
         error = self._try_to_admit(state)
         if error is not None:
-            request.decline_body()
+            request.skip_body()
             rejection = partial(self._send_rejection, request, error)
             self._services.scheduler.defer_rejection(rejection)
             return
@@ -97,15 +97,15 @@ class RequestPipeline:
         self._schedule(request, state)
 
     def _try_to_admit(self, state: RequestState) -> GleaneryError | None:
-        """Gives the request a slot, or returns the reason why it gets none."""
+        """Assigns a slot to the request, or returns the error for the rejection."""
         if self._rate_limiter is not None:
             rate_limited = self._known_rate_limit(self._rate_limiter, state)
             if rate_limited is not None:
                 return rate_limited
         organization_id = self._authenticator.cached_organization(state.caller) or _NO_TENANT
-        if not self._services.work.has_room_for(organization_id):
+        if not self._services.request_limit.can_acquire(organization_id):
             return _OVERLOADED
-        state.slot = Slot(self._services.work, organization_id)
+        state.slot = Slot(self._services.request_limit, organization_id)
         return None
 
     def _known_rate_limit(
@@ -113,7 +113,7 @@ class RequestPipeline:
     ) -> RateLimited | None:
         """Returns an error if the token is already known to have reached its limit."""
         token_id = self._authenticator.cached_token(state.caller)
-        reached = None if token_id is None else rate_limiter.spent(token_id)
+        reached = None if token_id is None else rate_limiter.exhausted(token_id)
         if reached is None:
             return None
         state.rate_limit_headers = reached.headers
@@ -122,13 +122,13 @@ class RequestPipeline:
     def _schedule(self, request: Request, state: RequestState) -> None:
         assert state.slot is not None
         scheduler, batches = self._services.scheduler, self._page_batches
-        if batches is not None and state.bound is not None and batches.takes(state.bound):
-            scheduler.add_to_turn(state.slot, partial(batches.add, request))
+        if batches is not None and state.bound is not None and batches.accepts(state.bound):
+            scheduler.add_to_next_round(state.slot, partial(batches.add, request))
         else:
             scheduler.add(state.slot, request.start)
 
     def _send_rejection(self, request: Request, error: GleaneryError) -> None:
-        """Answers without a task: a rejection must cost little."""
+        """Sends the response without a task, because a rejection must be cheap."""
         try:
             self._respond_at_once(request, error)
         except ClientDisconnected:
@@ -142,8 +142,8 @@ class RequestPipeline:
 
     def _respond_at_once(self, request: Request, error: GleaneryError) -> None:
         started = time.perf_counter()
-        is_usual = error is _OVERLOADED
-        response = _OVERLOADED_RESPONSE if is_usual else error_responses.response_to(error)
+        is_overloaded = error is _OVERLOADED
+        response = _OVERLOADED_RESPONSE if is_overloaded else error_responses.for_error(error)
         request_id = request_id_of(request.headers)
         respond(request, response, request_id, request.state.rate_limit_headers)
         telemetry = self._services.telemetry
@@ -154,19 +154,19 @@ class RequestPipeline:
     def shutdown(self) -> None:
         self._services.database.stop_subscriptions()
 
-    # --- answering --------------------------------------------------------------------------------
+    # --- handling ---------------------------------------------------------------------------------
 
     async def handle(self, request: Request) -> None:
         state: RequestState = request.state
         try:
-            if state.is_answered:
+            if state.is_response_sent:
                 await request.drain()
             else:
-                await self._answer(request, state)
+                await self._handle(request, state)
         finally:
             state.release_slot()
 
-    async def _answer(self, request: Request, state: RequestState) -> None:
+    async def _handle(self, request: Request, state: RequestState) -> None:
         started = time.perf_counter()
         request_id = request_id_of(request.headers)
         name = UNMATCHED
@@ -177,7 +177,7 @@ class RequestPipeline:
         except ClientDisconnected:
             raise
         except HttpError as error:
-            response = error_responses.response_to(error_responses.as_service_error(error))
+            response = error_responses.for_error(error_responses.as_service_error(error))
         except GleaneryError as error:
             response = self._response_to(error, request, request_id)
         except Exception:
@@ -187,10 +187,10 @@ class RequestPipeline:
 
     def _response_to(self, error: GleaneryError, request: Request, request_id: bytes) -> Response:
         if isinstance(error, Overloaded | RateLimited):
-            request.decline_body()
+            request.skip_body()
         if isinstance(error, Unavailable):
             _log.warning("unavailable", extra={"request_id": request_id.decode()}, exc_info=error)
-        return error_responses.response_to(error)
+        return error_responses.for_error(error)
 
     def _route(self, request: Request, state: RequestState) -> tuple[Operation, dict[str, str]]:
         if state.bound is not None:
@@ -222,7 +222,7 @@ class RequestPipeline:
             path,
             query.query,
             cursor,
-            query.repeated,
+            query.next_page_parameters,
         )
         handler = operation.handler
         if operation.body is not None:
@@ -236,7 +236,7 @@ class RequestPipeline:
     async def _count(self, rate_limiter: RateLimiter, token_id: int, state: RequestState) -> None:
         counted = await rate_limiter.count(token_id)
         state.rate_limit_headers = counted.headers
-        if counted.is_over:
+        if counted.is_exceeded:
             raise RateLimited(counted.seconds)
 
     def _bind(
@@ -259,16 +259,16 @@ class RequestPipeline:
         settings, request = self._services.settings, context.request
         headers = request.headers
         if operation.body is bytes:
-            binding.refuse_coding(headers)
+            binding.reject_content_encoding(headers)
             context.body = binding.read_chunks(request, settings.max_file_bytes)
             return operation.handler
-        known = [binding.Media.JSON] + [binding.Media.LINES] * (
+        known = [binding.Media.JSON] + [binding.Media.NDJSON] * (
             operation.ndjson_handler is not None
         )
-        media = binding.media_of(headers, *known)
+        media = binding.parse_media_type(headers, *known)
         if operation.ndjson_handler is not None:
             context.idempotency_key = binding.idempotency_key(headers)
-        if media is binding.Media.LINES and operation.ndjson_handler is not None:
+        if media is binding.Media.NDJSON and operation.ndjson_handler is not None:
             context.body = binding.read_lines(request, settings.max_body_bytes)
             return operation.ndjson_handler
         text = await binding.read_body(request, settings.max_body_bytes)
@@ -282,13 +282,15 @@ class RequestPipeline:
     ) -> None:
         try:
             respond(request, response, request_id, request.state.rate_limit_headers)
-            if request.is_behind:
+            if request.is_write_paused:
                 await request.drain()
             if response.rest is not None and request.method != "HEAD":
                 await send_rest(request, response.rest)
         except ClientDisconnected:
             raise
-        except Exception:  # the connection is closed, so that the client notices the truncation
+        except (
+            Exception
+        ):  # the connection is closed, so that the client notices the truncated response
             _log.exception("response truncated", extra={"request_id": request_id.decode()})
             raise
         finally:

@@ -19,14 +19,14 @@ _log = logging.getLogger("gleanery")
 
 _MAX_CONNECTIONS = 16
 _REDIS_TIMEOUT = 0.5  # seconds that a request waits for Redis
-_RETRY_SECONDS = 5.0  # pause after a failure of Redis
-_MAX_WINDOWS = 10_000  # number of windows that starts the removal of ended ones
+_RETRY_SECONDS = 5.0  # time without Redis after it has failed
+_MAX_WINDOWS = 10_000  # above this number, ended windows are removed
 
 
 class RateLimitState(NamedTuple):
     """State of a token in its current window."""
 
-    is_over: bool
+    is_exceeded: bool
     until: float
     """End of the window. The next request after it starts another."""
     seconds: int
@@ -35,7 +35,7 @@ class RateLimitState(NamedTuple):
 
 
 class _Windows:
-    """Windows of this worker. The library's own storage searches all windows at each request."""
+    """Windows of this worker. The library's own storage scans all windows at each request."""
 
     def __init__(self, seconds: int) -> None:
         self._seconds = seconds
@@ -69,41 +69,41 @@ class RateLimiter:
         self._item: RateLimitItem = parse(rate)
         quota = (self._item.amount, self._item.get_expiry())
         self._policy = (b"ratelimit-policy", b'"token";q=%d;w=%d' % quota)
-        self._own = _Windows(self._item.get_expiry())
+        self._local = _Windows(self._item.get_expiry())
         self._pool = None if redis_url is None else _pool(redis_url)
         self._shared = None if redis_url is None else _storage(redis_url, self._pool)
         self._redis_retry_at = 0.0  # 0 while Redis is available
-        self._spent: dict[int, float] = {}  # ends of the windows that have reached the limit
+        self._exhausted: dict[int, float] = {}  # ends of the windows that have reached the limit
 
     @property
     def is_shared(self) -> bool:
-        """Tells if requests are counted in Redis, which takes time."""
+        """True if requests are counted in Redis, which takes time."""
         return self._shared is not None
 
     async def count(self, token_id: int) -> RateLimitState:
         """Count one request, and return the state of its token."""
-        state = self.spent(token_id)
+        state = self.exhausted(token_id)
         if state is not None:
             return state
         return self._counted(token_id, await self._count_in_redis(token_id))
 
     def count_in_process(self, token_id: int) -> RateLimitState:
-        """Do the same in a plain call, without Redis."""
-        return self.spent(token_id) or self._counted(token_id, None)
+        """Do the same without waiting, and without Redis."""
+        return self.exhausted(token_id) or self._counted(token_id, None)
 
-    def spent(self, token_id: int) -> RateLimitState | None:
+    def exhausted(self, token_id: int) -> RateLimitState | None:
         """Return the state of a token that has reached its limit in the current window."""
-        until = self._spent.get(token_id, 0.0)
+        until = self._exhausted.get(token_id, 0.0)
         return self._state(-1, until) if until > time.time() else None
 
     def _counted(self, token_id: int, shared: tuple[int, float] | None) -> RateLimitState:
         """Uses the count of Redis, or the worker's own if there is none."""
-        count, until = shared or self._own.count(token_id)
+        count, until = shared or self._local.count(token_id)
         state = self._state(self._item.amount - count, until)
-        if state.is_over:
-            self._spent[token_id] = until
+        if state.is_exceeded:
+            self._exhausted[token_id] = until
         else:
-            self._spent.pop(token_id, None)
+            self._exhausted.pop(token_id, None)
         return state
 
     async def _count_in_redis(self, token_id: int) -> tuple[int, float] | None:

@@ -49,8 +49,8 @@ class Section(NamedTuple):
     statuses: list[tuple[str, str]]
 
 
-def sections(contract: Document) -> Iterator[Section]:
-    for path, methods in contract["paths"].items():
+def sections(document: Document) -> Iterator[Section]:
+    for path, methods in document["paths"].items():
         for method, row in methods.items():
             yield Section(
                 id=row["operationId"],
@@ -121,17 +121,17 @@ def type_name(schema: Document) -> str:
 # --- HTML ---------------------------------------------------------------------------------------
 
 
-def html_page(contract: Document) -> bytes:
+def html_page(document: Document) -> bytes:
     """Return the reference as one HTML page without scripts and external resources."""
-    found = list(sections(contract))
+    found = list(sections(document))
     links = "".join(f'<a href="#{s.id}">{_html_route(s)}</a>' for s in found)
-    title = f"{contract['info']['title']} {contract['info']['version']}"
-    types = contract["components"]["schemas"].items()
+    title = f"{document['info']['title']} {document['info']['version']}"
+    types = document["components"]["schemas"].items()
     page = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
 <body><h1>{escape(title)}</h1>
-<p>{escape(contract["info"]["description"])} The OpenAPI document is
+<p>{escape(document["info"]["description"])} The OpenAPI document is
 <a href="/openapi.json">openapi.json</a>.</p>
 <p>Every <code>/v1</code> route except <code>/v1/blobs</code> requires
 <code>Authorization: Bearer &lt;token&gt;</code>. Every route with GET also supports HEAD.
@@ -194,7 +194,7 @@ def _html_type_link(name: str) -> str:
 # --- Markdown -----------------------------------------------------------------------------------
 
 
-def markdown(contract: Document) -> str:
+def markdown(document: Document) -> str:
     """Return the content of docs/reference.md."""
     lines = [
         "# Reference",
@@ -207,14 +207,14 @@ def markdown(contract: Document) -> str:
         "error is an `ErrorBody`.",
         "",
     ]
-    for s in sections(contract):
+    for s in sections(document):
         lines += [f"## {s.method} {s.path}", "", f"**{s.title}.** {s.description}", ""]
         lines += _markdown_rows("parameter", s.parameters)
         lines += [f"Body: `{s.body}`", ""] if s.body else []
         statuses = ", ".join(code for code, _ in s.statuses)
         lines += [f"Response: `{s.response}`. Statuses: {statuses}.", ""]
     lines += ["## Types", ""]
-    for name, schema in contract["components"]["schemas"].items():
+    for name, schema in document["components"]["schemas"].items():
         lines += [f"### {name}", "", _description(schema), ""]
         lines += _markdown_rows("member", members(schema))
     return "\n".join(lines).rstrip() + "\n"

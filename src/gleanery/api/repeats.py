@@ -1,8 +1,8 @@
-"""A cache of the last request with the same headers, so that a repeat is not bound again.
+"""A cache of the last request with the same headers, so that a repetition is not parsed again.
 
-A client that pages sends the same request again and again, except for the cursor. A client that
+A client that pages sends the same request many times, except for the cursor. A client that
 polls sends exactly the same one. The HTTP server recognises the headers; this module recognises
-the target. The cache lives in the header block's memo, so it ends with the connection.
+the target. The cache is stored in the header block's memo, so it ends with the connection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gleanery.api.binding import BoundQuery
 from gleanery.api.operations import Operation
 from gleanery.http import HeaderBlock
 
-# A cursor that is certainly valid: 18 digits are below the largest one.
+# 18 digits are always below the maximum, so such a cursor is valid.
 _CURSOR = re.compile(rb"(?:.*&)?cursor=([1-9][0-9]{0,17})(?:&.*)?")
 _MAX_DIGITS = 18
 
@@ -28,13 +28,13 @@ class BoundRequest(NamedTuple):
 
 
 class RequestMemo:
-    """Everything that is remembered for requests with the same headers."""
+    """Cached results for requests with the same headers."""
 
     __slots__ = ("_around_cursor", "_path", "_query", "bound", "caller")
 
     def __init__(self) -> None:
         self.caller = b""
-        """Digest of the Authorization header; empty until the authenticator makes it."""
+        """Digest of the Authorization header; empty until the authenticator computes it."""
         self.bound: BoundRequest | None = None
         """The last request that was bound."""
         self._path = self._query = b""
@@ -45,12 +45,12 @@ class RequestMemo:
         self._around_cursor = None
 
     def find_cursor(self, path: bytes, query: bytes) -> int | None:
-        """Returns the cursor of a request that differs from the stored one in nothing else."""
+        """Returns the cursor if the request differs from the stored one only in its cursor."""
         if self.bound is None or path != self._path:
             return None
         if query == self._query:
             return self.bound.query.cursor
-        if self._around_cursor is None:  # made here: most headers are never sent again
+        if self._around_cursor is None:  # computed late: most headers are never sent again
             self._around_cursor = _around_cursor(self._query)
         before, after = self._around_cursor
         if not (before and query.startswith(before) and query.endswith(after)):
@@ -62,7 +62,7 @@ class RequestMemo:
 
 
 def _around_cursor(query: bytes) -> tuple[bytes, bytes]:
-    """Returns the query up to its cursor and after it; nothing if it has none."""
+    """Returns the query before and after the cursor; empty if it has no cursor."""
     found = _CURSOR.fullmatch(query)
     if found is None:
         return b"", b""
@@ -70,7 +70,7 @@ def _around_cursor(query: bytes) -> tuple[bytes, bytes]:
 
 
 def memo_of(block: HeaderBlock) -> RequestMemo:
-    """Returns the memo of a header block; makes it at the first request."""
+    """Returns the memo of a header block; creates it at the first request."""
     memo: RequestMemo | None = block.memo
     if memo is None:
         memo = block.memo = RequestMemo()

@@ -1,4 +1,4 @@
-"""Routing: a tree of path segments that leads from method and path to an operation."""
+"""Routing: finds the operation of a method and path in a tree of path segments."""
 
 from __future__ import annotations
 

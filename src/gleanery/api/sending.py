@@ -1,4 +1,4 @@
-"""The way of a response to the client: its headers, and its body as fast as the client reads it."""
+"""Sends a response: its headers, and its body as fast as the client reads it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-stor
 def respond(
     request: Request, response: Response, request_id: bytes, rate_limit_headers: Iterable[Header]
 ) -> None:
-    """Sends the response, except for a body that is longer than memory holds."""
+    """Sends the response, except for the rest of a long body."""
     headers = [
         (b"x-request-id", request_id),
         *_ALWAYS,
         *rate_limit_headers,
         *response.headers,
     ]
-    if response.status != _NOT_MODIFIED:  # its headers describe a body that the client has
+    if response.status != _NOT_MODIFIED:  # 304 describes the body that the client has
         headers += (
             (b"content-type", response.content_type),
             (b"content-length", b"%d" % response.total_length),

@@ -1,1 +1,1 @@
-"""Work that runs beside the requests of a service."""
+"""Background tasks of a service."""

@@ -1,4 +1,4 @@
-"""The sweep: runs retention again and again while the service runs."""
+"""The sweep: runs retention at intervals while the service runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sweep:
         self._blobs = blobs
         self._vault = vault
         self._seconds = settings.sweep_seconds
-        self._keep = retention.RetentionDays(
+        self._retention_days = retention.RetentionDays(
             tombstones=settings.tombstone_days,
             unreferenced_files=settings.unreferenced_file_days,
             audit_entries=settings.audit_days,
@@ -49,9 +49,9 @@ class Sweep:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def run_once(self) -> None:
-        """Runs one round; also finds out if a key rotation has selected another key."""
-        await metadata.follow_key(self._engine, self._vault)
-        await retention.sweep(self._engine, self._blobs, self._clock, self._keep)
+        """Runs one round; also detects if a key rotation has selected another key."""
+        await metadata.load_active_key(self._engine, self._vault)
+        await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days)
 
     async def _run(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""The ``gleanery`` command: its subcommands, and how it starts and ends."""
+"""The ``gleanery`` command: its subcommands, its start and its exit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMAND_MODULES = {
 
 
 class _LazyCommands(TyperGroup):
-    """Imports the module of a command on use, so that serve does not wait for table drawing."""
+    """Imports the module of a command on use, so that serve starts faster."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMAND_MODULES)
@@ -70,7 +70,7 @@ def gleanery(
 
 
 def main() -> None:
-    """Run the command. An error that the user can fix is one sentence, not a traceback."""
+    """Run the command. An error that the user can fix prints one sentence, not a traceback."""
     _replace_closed_streams()
     for number in (signal.SIGTERM, signal.SIGHUP):  # unwind the stack, as Ctrl-C does
         signal.signal(number, lambda number, _: sys.exit(128 + number))

@@ -34,11 +34,11 @@ def backup_command(
     _check_sqlite(settings, "use pg_dump; see docs/how-to/back-up-and-restore.md")
     require_sqlite_file(settings)
     with progress_bars() as progress:
-        made = backup.make(settings, file, with_key, progress)
-    _print_contents(str(file), "the database", made)
+        result = backup.create(settings, file, with_key, progress)
+    _print_contents(str(file), "the database", result)
     if not with_key:
         typer.echo(
-            f"It does not contain the secret key {made.key}. Keep a copy of the key elsewhere: "
+            f"It does not contain the secret key {result.key}. Keep a copy of the key elsewhere: "
             "without it, cookie and local-storage values cannot be decrypted."
         )
 

@@ -1,4 +1,4 @@
-"""Access of commands to the database that their options name."""
+"""Database access for commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Options of the commands: made from the settings table, each also an environment variable."""
+"""Command-line options, generated from the settings table.
+
+Each option is also an environment variable.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +48,13 @@ def all_settings_options() -> Callable[[Command], Command]:
 
 def _signature(command: Command, rows: list[Setting]) -> Any:
     """Signature that Typer reads: the command's own parameters, then the settings."""
-    own = signature(command, eval_str=True)
+    command_signature = signature(command, eval_str=True)
     parameters = [
         parameter.replace(kind=Parameter.KEYWORD_ONLY)
-        for parameter in own.parameters.values()
+        for parameter in command_signature.parameters.values()
         if parameter.name != "settings"
     ]
-    return own.replace(parameters=[*parameters, *map(_parameter, rows)])
+    return command_signature.replace(parameters=[*parameters, *map(_parameter, rows)])
 
 
 def _parameter(row: Setting) -> Parameter:

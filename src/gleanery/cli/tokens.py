@@ -24,7 +24,7 @@ token_app = typer.Typer(help="Create, list and revoke access tokens.", no_args_i
 app.add_typer(token_app, name="token")
 
 _LIFETIME = re.compile(r"([1-9][0-9]{0,11})([smhd])")
-_MAX_LIFETIME = 100 * 365 * 86400
+_MAX_LIFETIME_SECONDS = 100 * 365 * 86400
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DEFAULT_SCOPES = ",".join(scope for scope in tokens.SCOPES if scope in tokens.DEFAULT_SCOPES)
 
@@ -33,7 +33,7 @@ _DEFAULT_SCOPES = ",".join(scope for scope in tokens.SCOPES if scope in tokens.D
 @settings_options("data", "database")
 def create_token(
     organization: Annotated[
-        str, option("organization", "Name of the organization; a new one is created.")
+        str, option("organization", "Name of the organization. It is created if it is new.")
     ],
     settings: Settings,
     scopes: Annotated[
@@ -44,9 +44,9 @@ def create_token(
         option("expires-in", "Lifetime, such as 12h or 90d; without it the token does not expire."),
     ] = None,
 ) -> None:
-    """Print a new token, alone on standard output. It is shown once and only its hash is stored."""
+    """Print a new token. It cannot be shown again, because only its hash is stored."""
     now = timestamps.now()
-    granted, expires = _parse_scopes(scopes), _expiry(expires_in, now)
+    granted, expires = _parse_scopes(scopes), _parse_lifetime(expires_in, now)
     if not organization.strip() or len(organization) > 200 or "\0" in organization:
         raise SettingsError("--organization must be a name of 1 to 200 characters")
 
@@ -81,7 +81,10 @@ def list_tokens(settings: Settings) -> None:
 @settings_options("data", "database")
 def revoke_token(
     token_id: Annotated[
-        int, typer.Argument(metavar="ID", help="Id in token list.", min=1, max=2**63 - 1)
+        int,
+        typer.Argument(
+            metavar="ID", help="Id, as shown by gleanery token list.", min=1, max=2**63 - 1
+        ),
     ],
     settings: Settings,
 ) -> None:
@@ -97,18 +100,18 @@ def _parse_scopes(text: str) -> frozenset[str]:
     if unknown or not scopes:
         raise SettingsError(
             f"--scopes must be one or more of {', '.join(tokens.SCOPES)}"
-            + (f"; not {', '.join(unknown)}" if unknown else "")
+            + (f"; unknown: {', '.join(unknown)}" if unknown else "")
         )
     return scopes
 
 
-def _expiry(text: str | None, now: int) -> int | None:
+def _parse_lifetime(text: str | None, now: int) -> int | None:
     if text is None:
         return None
     match = _LIFETIME.fullmatch(text)
     if match is None:
         raise SettingsError("--expires-in must be a number and s, m, h or d, such as 12h or 90d")
     seconds = int(match[1]) * _UNITS[match[2]]
-    if seconds > _MAX_LIFETIME:
+    if seconds > _MAX_LIFETIME_SECONDS:
         raise SettingsError("--expires-in must be at most 100 years; omit it for no expiry")
     return now + seconds * timestamps.SECOND

@@ -1,4 +1,4 @@
-"""The interface between a server and the application that answers its requests.
+"""The interface between a server and the application that handles its requests.
 
 The HTTP/1.1 server of this package is one implementation of the server's side. An ASGI adapter can
 be another: its ``respond`` queues messages, and its ``drain`` awaits the server's ``send``.
@@ -17,12 +17,12 @@ Header = tuple[bytes, bytes]
 
 
 class Request(Protocol):
-    """One request of a client, and the way to answer it."""
+    """One request of a client, and the methods to respond to it."""
 
     keep_alive: bool
-    """Tells if the connection stays open afterwards. The application may set it to False."""
+    """True if the connection stays open afterwards. The application may set it to False."""
     state: Any
-    """Belongs to the application; None at first."""
+    """Data of the application about the request; None at first."""
 
     @property
     def method(self) -> str:
@@ -42,20 +42,20 @@ class Request(Protocol):
 
     @property
     def header_block(self) -> HeaderBlock:
-        """The same headers as an object that later requests of the client may share."""
+        """The same headers as an object, which later requests with equal headers share."""
 
     async def receive(self) -> bytes:
         """Returns the next piece of the body, empty at its end. Raises ``HttpError``."""
 
     async def disconnected(self) -> None:
-        """Returns when the client has disconnected. Not to be awaited together with receive."""
+        """Returns when the client has disconnected. Must not run together with ``receive``."""
 
     def respond(
         self, status: int, headers: Sequence[Header], body: Sequence[bytes | memoryview]
     ) -> None:
         """Sends the status, the headers, and the body or its beginning.
 
-        The headers include content-length. The body of a response to HEAD is left out. Raises
+        The headers include content-length. The body of a response to HEAD is omitted. Raises
         ``ClientDisconnected``.
         """
 
@@ -63,43 +63,43 @@ class Request(Protocol):
         """Sends more of the body. Raises ``ClientDisconnected``."""
 
     @property
-    def is_behind(self) -> bool:
-        """Tells if much of what was sent is still to be read by the client."""
+    def is_write_paused(self) -> bool:
+        """True if the write buffer is full, because the client reads slowly."""
 
     async def drain(self) -> None:
-        """Returns when the client is no longer behind. Raises ``ClientDisconnected``."""
+        """Waits until the write buffer has space again. Raises ``ClientDisconnected``."""
 
-    def decline_body(self) -> None:
-        """Closes the connection after the response if the rest of the body could be long."""
+    def skip_body(self) -> None:
+        """Ignores the rest of the body. If it could be long, closes the connection afterwards."""
 
     def start(self) -> None:
         """Runs the application's ``handle`` in a task."""
 
     def finish(self) -> None:
-        """Ends a request that was answered without ``start``."""
+        """Ends a request that was responded to without ``start``."""
 
 
 class Application(Protocol):
-    """Answers requests."""
+    """Handles requests."""
 
     def admit(self, request: Request) -> None:
-        """Decides about a request whose head is complete and whose turn it is.
+        """Admits or rejects a request. Its head is complete, and earlier responses are sent.
 
         The application calls ``request.start()``, or ``request.respond(...)`` and then
         ``request.finish()``. It does so before it returns or in a later event-loop iteration.
         """
 
     async def handle(self, request: Request) -> None:
-        """Answers a request that was started.
+        """Responds to a request that was started.
 
-        An exception closes the connection, so that the client notices the truncation.
+        An exception closes the connection, so that the client notices a truncated response.
         """
 
     def reject(self, request: Request, error: HttpError) -> None:
-        """Answers, with ``request.respond(...)``, a request that cannot be read.
+        """Responds to a request that cannot be parsed, with ``request.respond(...)``.
 
         The server finishes it and closes the connection.
         """
 
     def shutdown(self) -> None:
-        """Ends the requests that only wait for an event: the server is stopping."""
+        """Ends long polls and other waits, because the server is stopping."""

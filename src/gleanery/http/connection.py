@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: takes requests from a socket, which are answered in their order."""
+"""One HTTP/1.1 connection: reads requests from a socket, and sends responses in order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MAX_JOINED_BYTES = 64 * 1024  # larger responses are written in parts, without 
 
 
 class State(Enum):
-    """State of a connection. It only ever moves down this list."""
+    """State of a connection. It only moves down this list."""
 
     OPEN = auto()
     """Requests are read."""
     DISCARDING = auto()
-    """Input is discarded. Requests that were read before are still answered."""
+    """Input is discarded. Requests that were read before still get a response."""
     HALF_CLOSED = auto()
     """The client sends nothing more. It may still read responses."""
     CLOSED = auto()
@@ -58,9 +58,9 @@ class Connection(asyncio.Protocol):
         self._parser = RequestParser(self, self._limits.max_head_bytes)
         self._timeouts = Timeouts(self._limits)
         self._state = _OPEN
-        self._current: HttpRequest | None = None  # it is being answered
+        self._current: HttpRequest | None = None  # its response is in progress
         self._receiving: HttpRequest | None = None  # its body is arriving
-        self._queue: deque[HttpRequest] = deque()  # sent ahead of the responses
+        self._queue: deque[HttpRequest] = deque()  # pipelined requests
         self._error: HttpError | None = None  # to be sent after the other responses
 
     # --- called by the event loop -----------------------------------------------------------------
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
             self.reject(error)
 
     def eof_received(self) -> bool:
-        """Notes that the client sends nothing more; tells if it may still read responses."""
+        """Notes that the client sends nothing more. Returns True if it may still read responses."""
         self._state = State.HALF_CLOSED
         unanswered = [one for one in (self._current, *self._queue) if one is not None]
         for request in unanswered:
@@ -112,13 +112,13 @@ class Connection(asyncio.Protocol):
     # --- called by the parser ---------------------------------------------------------------------
 
     def on_request(self, request: HttpRequest) -> None:
-        if self._state is not _OPEN:  # since the request before it, in the same bytes
+        if self._state is not _OPEN:  # the previous request in the same bytes closed it
             return
         if len(self._queue) >= self._limits.max_queued_requests:
-            raise BadRequest("too many requests are sent ahead of the responses")
+            raise BadRequest("too many pipelined requests")
         if not request.is_complete:
             self._receiving = request
-        if self._current is None and not self._queue and not self._flow.is_behind:
+        if self._current is None and not self._queue and not self._flow.is_write_paused:
             self._admit(request)
         else:
             self._queue.append(request)
@@ -134,9 +134,9 @@ class Connection(asyncio.Protocol):
             self._receiving = None
 
     def on_upgrade(self) -> None:
-        """Ignores the offer: answers the request, and closes the connection after it."""
+        """Ignores the upgrade: the request is handled, then the connection is closed."""
         last = self._queue[-1] if self._queue else self._current
-        if last is None:  # it is answered already
+        if last is None:  # it already has a response
             self._transport.close()
         else:
             last.keep_alive = False
@@ -145,8 +145,8 @@ class Connection(asyncio.Protocol):
     # --- called by requests -----------------------------------------------------------------------
 
     @property
-    def is_behind(self) -> bool:
-        return self._flow.is_behind
+    def is_write_paused(self) -> bool:
+        return self._flow.is_write_paused
 
     async def drain(self) -> None:
         await self._flow.drain()
@@ -184,18 +184,18 @@ class Connection(asyncio.Protocol):
             self._fail(request, error)
 
     async def _run(self, request: HttpRequest) -> None:
-        is_answered = False
+        has_response = False
         try:
             await self._application.handle(request)
-            is_answered = request.has_response
+            has_response = request.has_response
         except ClientDisconnected:
             pass
         finally:
-            self.finish(request, is_answered)
+            self.finish(request, has_response)
             if self._queue:
                 self._admit_next()
 
-    def finish(self, request: HttpRequest, is_answered: bool) -> None:
+    def finish(self, request: HttpRequest, has_response: bool) -> None:
         if self._current is not request:  # the application failed after it was finished
             return
         self._current = None
@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
             self._receiving = None  # the rest of its body is discarded
         if self._state is _CLOSED:
             self._server_state.connections.discard(self)
-        elif not is_answered:
+        elif not has_response:
             self.abort()
         elif not request.keep_alive or self._registry.is_stopping:
             self._close_after(request)
@@ -214,16 +214,16 @@ class Connection(asyncio.Protocol):
         """Reports an error of the application, and closes the connection."""
         context = {"message": "the application failed on a request", "exception": error}
         self._loop.call_exception_handler(context)
-        self.finish(request, is_answered=False)
+        self.finish(request, has_response=False)
 
     def _proceed(self) -> None:
-        """Goes on after a response: with the next request, with an error, or with reading.
+        """Continues after a response: with the next request, with an error, or with reading.
 
-        The client gets no further response while it is behind with reading.
+        The client gets no further response while the write buffer is full.
         """
-        if self._flow.is_behind:
+        if self._flow.is_write_paused:
             return
-        if self._queue:  # not at once: requests that are answered at once would nest
+        if self._queue:  # later: immediate responses would nest
             self._loop.call_soon(self._admit_next)
         elif self._error is not None:
             self._send_error(self._error)
@@ -231,7 +231,7 @@ class Connection(asyncio.Protocol):
             self._flow.resume_reading()
 
     def _admit_next(self) -> None:
-        if self._current is None and self._queue and not self._flow.is_behind:
+        if self._current is None and self._queue and not self._flow.is_write_paused:
             self._admit(self._queue.popleft())
             self.resume_reading()
 
@@ -278,7 +278,7 @@ class Connection(asyncio.Protocol):
         if self._receiving is not None:
             self._receiving.fail(error)
             self._receiving = None
-        elif self._current is not None or self._queue or self._flow.is_behind:
+        elif self._current is not None or self._queue or self._flow.is_write_paused:
             self._error = error
         else:
             self._send_error(error)
@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
 
     def _awaited(self) -> Awaited:
-        if self._flow.is_behind:
+        if self._flow.is_write_paused:
             return Awaited.READER
         if self._current is not None:
             return Awaited.BODY if self._current.awaits_body else Awaited.NOTHING
@@ -314,7 +314,7 @@ class Connection(asyncio.Protocol):
         return Awaited.REQUEST
 
     def close(self) -> None:
-        if self._transport.get_write_buffer_size():  # nobody reads the response
+        if self._transport.get_write_buffer_size():  # the client does not read the response
             self._transport.abort()
         else:
             self._transport.close()
@@ -325,7 +325,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def shutdown(self) -> None:
-        """Closes the connection after the response that is under way. uvicorn calls it."""
+        """Closes the connection after the current response. uvicorn calls it."""
         self._registry.shutdown()
         if self._current is None:
             self._queue.clear()

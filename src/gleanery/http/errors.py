@@ -1,4 +1,4 @@
-"""Errors of the HTTP/1.1 exchange; the application chooses the response to each."""
+"""Errors of the HTTP/1.1 connection; the application chooses the response to each."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ class HttpError(Exception):
 
 
 class BadRequest(HttpError):
-    """The client sent bytes that are not valid HTTP/1.1, or too many requests ahead."""
+    """The client sent bytes that are not valid HTTP/1.1, or pipelined too many requests."""
 
 
 class HeadTooLarge(HttpError):
     """The request line and the headers exceed the limit."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"the head exceeds {limit} bytes")
+        super().__init__(f"the request line and headers exceed {limit} bytes")
         self.limit = limit
 
 
@@ -24,11 +24,11 @@ class RequestTimeout(HttpError):
 
 
 class TooManyConnections(HttpError):
-    """The server has as many connections as it may have, and none of them is idle."""
+    """The server has reached its connection limit, and no connection is idle."""
 
 
 class ClientDisconnected(HttpError):
-    """The client closed the connection: nobody reads a response."""
+    """The client closed the connection, so no response can be sent."""
 
 
 class RangeNotSatisfiable(HttpError):

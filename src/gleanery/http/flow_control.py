@@ -1,4 +1,4 @@
-"""Flow control of one connection: pauses the client, and waits for it."""
+"""Flow control of one connection: pauses reading, and waits for the write buffer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class FlowControl:
-    """Pauses reading while the server is behind, and tells if the client is behind."""
+    """Pauses reading from the client, and knows when writing to it is paused."""
 
     __slots__ = ("_drained", "_is_reading_paused", "_transport")
 
@@ -26,8 +26,8 @@ class FlowControl:
             self._transport.resume_reading()
 
     @property
-    def is_behind(self) -> bool:
-        """Tells if much of what was written is still to be read by the client."""
+    def is_write_paused(self) -> bool:
+        """True if the write buffer is full, because the client reads slowly."""
         return self._drained is not None
 
     def pause_writing(self) -> None:
@@ -35,12 +35,12 @@ class FlowControl:
         self._drained = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        """Notes that the write buffer has room again, or that nobody reads it any more."""
+        """Notes that the write buffer has space again, or that the connection is lost."""
         drained, self._drained = self._drained, None
         if drained is not None and not drained.done():
             drained.set_result(None)
 
     async def drain(self) -> None:
-        """Returns when the client is no longer behind."""
+        """Waits until the write buffer has space again."""
         if self._drained is not None:
             await self._drained

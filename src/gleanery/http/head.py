@@ -38,11 +38,11 @@ class HeaderBlock:
     def __init__(self, headers: Mapping[bytes, bytes]) -> None:
         self.headers = headers
         self.memo: Any = None
-        """Belongs to the application, for results that it derives from the headers."""
+        """Cache of the application for results that it derives from the headers."""
 
 
 class HeaderCache:
-    """Recognises a GET request that repeats the header block of the one before.
+    """Recognises a GET request that repeats the header block of the previous request.
 
     A client that sends many requests on a connection usually changes nothing but the target. Then
     the parser is not needed: it would take 9 µs, a comparison takes less than 1 µs.

@@ -1,4 +1,4 @@
-"""Limits that every connection keeps."""
+"""Limits of every connection."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class Limits:
     idle_seconds: float = 75
     """Time for which a connection without a request stays open."""
     stall_seconds: float = 30
-    """Time in which a head must be complete, and over which the pace of a client is measured."""
+    """Time in which a head must be complete. Also the period of a speed measurement."""
     max_connections: int = 2000
     max_head_bytes: int = 64 * 1024
     """Size of the request line and the headers; also of the trailers after a chunked body."""
     max_queued_requests: int = 64
-    """Requests that a client may send ahead of the responses (pipelining)."""
+    """Requests that a client may pipeline: send before it has the earlier responses."""
     min_bytes_per_second: int = 1024
-    """Pace of a client that sends a body or reads a response."""
+    """Minimum speed of a client that sends a body or reads a response, in bytes per second."""
     linger_seconds: float = 5
     """Time for which input is discarded, so that a client can read the last response."""
     linger_bytes: int = 4 * 1024 * 1024
-    """Input that is discarded at most for the same reason."""
+    """Maximum number of bytes that are discarded for the same reason."""
     max_rejected_connections: int = 100
     """Connections above the limit that get a response; further ones are closed without one."""
     check_seconds: float = 1.0

@@ -1,4 +1,4 @@
-"""Parser of the bytes of one connection: finds the requests and keeps the limits of their heads."""
+"""Parser of one connection: finds the requests and enforces the limits of their heads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class Position(Enum):
-    """The part of a request to which the next byte belongs."""
+    """The part of a request that the next byte belongs to."""
 
     BETWEEN_REQUESTS = auto()
     HEAD = auto()
@@ -27,23 +27,23 @@ _BETWEEN_REQUESTS, _HEAD, _BODY = Position.BETWEEN_REQUESTS, Position.HEAD, Posi
 
 
 class Receiver(Transport, Protocol):
-    """A connection: takes the requests that the parser finds."""
+    """A connection: receives the requests that the parser finds."""
 
     def on_request(self, request: HttpRequest) -> None:
-        """Takes a request whose head is complete. Raises ``BadRequest``."""
+        """Receives a request with a complete head. Raises ``BadRequest``."""
 
     def on_body(self, piece: bytes) -> None:
-        """Takes a piece of the body of that request."""
+        """Receives a part of the body of that request."""
 
     def on_request_end(self) -> None:
         """Notes that the body is complete."""
 
     def on_upgrade(self) -> None:
-        """Notes that the last request offers another protocol, which may follow it."""
+        """Notes that the last request asks for an upgrade to another protocol."""
 
 
 class RequestParser:
-    """Feeds bytes to llhttp, unless they only repeat the headers of the request before."""
+    """Feeds bytes to llhttp, unless they repeat the headers of the previous request."""
 
     def __init__(self, receiver: Receiver, max_head_bytes: int) -> None:
         self._receiver = receiver
@@ -57,7 +57,7 @@ class RequestParser:
         self._block = HeaderBlock(self._headers)
         self._keep_alive = False
         self._parsed = 0  # bytes of the head that were parsed
-        self._unparsed = 0  # bytes since then that led to nothing
+        self._unparsed = 0  # bytes since the last callback
         self._found_something = False  # in the bytes that were fed last
         self.position = _BETWEEN_REQUESTS
         self.request_count = 0

@@ -27,14 +27,14 @@ class ContentRange(NamedTuple):
 
 
 def is_not_modified(headers: Mapping[bytes, bytes], etag: bytes) -> bool:
-    """Tells if If-None-Match names this ETag: the client already has the content."""
+    """Returns True if If-None-Match names this ETag: the client already has the content."""
     tags = _value(headers, b"if-none-match").split(b",")
     named = [tag.strip().removeprefix(b"W/") for tag in tags]
     return etag in named or b"*" in named
 
 
 def requested_range(headers: Mapping[bytes, bytes], etag: bytes, size: int) -> ContentRange:
-    """Returns the range that the Range header asks for.
+    """Returns the range that the Range header requests.
 
     It is the whole content if the header asks for several ranges, is not valid, or is not
     wanted for this ETag (If-Range).

@@ -15,16 +15,16 @@ class ManagedConnection(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Tells if the client has sent no request since the last check."""
+        """True if the client has sent no request since the last check."""
 
     def check_timeouts(self) -> None:
-        """Gives up a client that keeps the server waiting for too long."""
+        """Closes the connection if the client exceeds a timeout."""
 
     def reject(self, error: HttpError) -> None:
-        """Answers with an error and reads nothing more."""
+        """Responds with an error and reads nothing more."""
 
     def close(self) -> None:
-        """Closes the connection at a moment when nobody waits for a response."""
+        """Closes an idle connection."""
 
     def abort(self) -> None:
         """Closes the connection at once."""
@@ -40,7 +40,7 @@ class ConnectionRegistry:
         self._connections: dict[ManagedConnection, None] = {}  # the oldest first
 
     def add(self, connection: ManagedConnection) -> None:
-        """Takes in a new connection.
+        """Adds a new connection.
 
         One above the limit replaces the oldest idle connection. If none is idle, it is rejected.
         """
@@ -68,7 +68,7 @@ class ConnectionRegistry:
                 connection.check_timeouts()
 
     def shutdown(self) -> None:
-        """Lets the application end waiting requests. Each connection closes itself."""
+        """Tells the application to end waiting requests. Each connection closes itself."""
         if not self.is_stopping:
             self.is_stopping = True
             self.application.shutdown()

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from gleanery.http.application import Header
 from gleanery.http.head import HeaderBlock
 
-_MAX_BUFFERED_BYTES = 64 * 1024  # of a body that nobody has read yet
+_MAX_BUFFERED_BYTES = 64 * 1024  # of a body that the application has not read yet
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}".encode() for s in HTTPStatus}
 
@@ -22,23 +22,23 @@ class Transport(Protocol):
     """The part of a connection that its requests use."""
 
     @property
-    def is_behind(self) -> bool:
-        """Tells if much of what was written is still to be read by the client."""
+    def is_write_paused(self) -> bool:
+        """True if the write buffer is full, because the client reads slowly."""
 
     async def drain(self) -> None:
-        """Returns when the client is no longer behind. Raises ``ClientDisconnected``."""
+        """Waits until the write buffer has space again. Raises ``ClientDisconnected``."""
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """Writes bytes. Raises ``ClientDisconnected``."""
 
     def resume_reading(self) -> None:
-        """Lets the client send on."""
+        """Resumes reading from the client."""
 
     def start(self, request: HttpRequest) -> None:
         """Runs the application's handler in a task."""
 
-    def finish(self, request: HttpRequest, is_answered: bool) -> None:
-        """Ends the request, so that the next one has its turn.
+    def finish(self, request: HttpRequest, has_response: bool) -> None:
+        """Ends the request, so that the next one can start.
 
         Closes the connection if the response is missing or truncated.
         """
@@ -82,13 +82,13 @@ class HttpRequest:
         self.headers = header_block.headers
         self.keep_alive = keep_alive
         self.is_complete = is_complete
-        """Tells if the whole body has arrived."""
+        """True if the whole body has arrived."""
         self.has_response = False
         self.state: Any = None
         self._expects_continue = b"expect" in self.headers
         self._pieces: list[bytes] = []
         self._buffered = 0
-        self._body_error: Exception | None = None  # why nothing more arrives
+        self._body_error: Exception | None = None  # set if the rest of the body cannot arrive
         self._wakeup: asyncio.Future[None] | None = None
 
     async def receive(self) -> bytes:
@@ -108,7 +108,7 @@ class HttpRequest:
         while self._body_error is None:
             await self._wait()
 
-    def decline_body(self) -> None:
+    def skip_body(self) -> None:
         length = self.headers.get(b"content-length", b"0")
         is_long = len(length) > 5 or int(length) > _MAX_BUFFERED_BYTES
         if is_long or b"transfer-encoding" in self.headers:
@@ -130,11 +130,11 @@ class HttpRequest:
         self._transport.write((piece,))
 
     @property
-    def is_behind(self) -> bool:
-        return self._transport.is_behind
+    def is_write_paused(self) -> bool:
+        return self._transport.is_write_paused
 
     async def drain(self) -> None:
-        if self._transport.is_behind:
+        if self._transport.is_write_paused:
             await self._transport.drain()
 
     def start(self) -> None:
@@ -147,11 +147,11 @@ class HttpRequest:
 
     @property
     def awaits_body(self) -> bool:
-        """Tells if the application waits for more of the body."""
+        """True if the application waits for more of the body."""
         return self._wakeup is not None and not self.is_complete
 
     def add_body(self, piece: bytes) -> bool:
-        """Adds a piece of the body; tells if that is enough for now."""
+        """Adds a part of the body. Returns True if the buffer is full."""
         self._pieces.append(piece)
         self._buffered += len(piece)
         self._wake()

@@ -1,4 +1,4 @@
-"""Timeouts of one connection: what the server waits for, since when, and at which pace."""
+"""Timeouts of one connection: the event that the server waits for, its duration and its speed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from gleanery.http.limits import Limits
 
 
 class Awaited(Enum):
-    """What the server waits for on a connection."""
+    """Event that the server waits for on a connection."""
 
     NOTHING = auto()
-    """The application works on a request."""
+    """The application handles a request."""
     REQUEST = auto()
     """The client sends a request."""
     HEAD = auto()
@@ -25,7 +25,7 @@ class Awaited(Enum):
 
 
 class Timeouts:
-    """Measures, at each check, how long and how slowly a client keeps the server waiting."""
+    """Measures at each check how long the server waits for the client, and the client's speed."""
 
     __slots__ = ("_limits", "_seconds", "_unsent", "_waiting_for", "received", "written")
 
@@ -40,9 +40,9 @@ class Timeouts:
         """Bytes put into the write buffer since then."""
 
     def is_overdue(self, awaited: Awaited, request_number: int, unsent: int) -> bool:
-        """Counts one interval more; tells if the client exceeds its time or is too slow.
+        """Counts one more interval. Returns True if the client exceeds its time or is too slow.
 
-        ``request_number`` tells waiting for one request from waiting for the next.
+        ``request_number`` distinguishes the wait for one request from the wait for the next.
         """
         if self._waiting_for != (awaited, request_number):
             self._waiting_for = (awaited, request_number)
@@ -54,7 +54,7 @@ class Timeouts:
         return self._is_too_slow(awaited, unsent)
 
     def is_idle(self, request_number: int) -> bool:
-        """Tells if the client has sent nothing since the last check, and was not asked to."""
+        """True if the client has sent nothing since the last check, and no response is due."""
         return self._seconds > 0 and self._waiting_for == (Awaited.REQUEST, request_number)
 
     def _allowed_seconds(self, awaited: Awaited) -> float:
@@ -68,7 +68,7 @@ class Timeouts:
         return self._limits.stall_seconds
 
     def _is_too_slow(self, awaited: Awaited, unsent: int) -> bool:
-        """Tells if a body or a reader is too slow; everything else is, when its time is over."""
+        """Returns True if the client is too slow. A body and a reader have a minimum speed."""
         if awaited is Awaited.BODY:
             moved = self.received
         elif awaited is Awaited.READER:

@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from gleanery.values import countries, hostnames, timestamps
 
-LARGEST_CURSOR = 2**63 - 1
-LONGEST_NAME = 200
+MAX_INT64 = 2**63 - 1
+MAX_NAME_LENGTH = 200
 _NO_EXPIRY = -1
 
 
@@ -28,29 +28,30 @@ def as_validation_error(type_: str, check: Callable[[Any], Any]) -> Callable[[An
     return validate
 
 
-def _matching(pattern: str, reason: str) -> Callable[[str], str]:
-    form = re.compile(pattern.removesuffix("$") + r"\Z")
+def _pattern_check(pattern: str, reason: str) -> Callable[[str], str]:
+    # Python's $ also matches before a final line feed; \Z does not.
+    regex = re.compile(pattern.removesuffix("$") + r"\Z")
 
     def check(value: str) -> str:
-        if not form.match(value):
+        if not regex.match(value):
             raise ValueError(reason)
         return value
 
     return check
 
 
-def _whole_number(value: str) -> int:
+def _parse_whole_number(value: str) -> int:
     """Parse ASCII digits. Python's int() also accepts signs, underscores and other scripts."""
     if not re.fullmatch(r"0|[1-9][0-9]{0,18}", value):
         raise ValueError("expected a whole number in digits, at most 2^63-1")
     return int(value)
 
 
-def _integral(value: Any) -> Any:
+def _float_to_integer(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _expiry(value: Any) -> int | None:
+def _parse_expiry(value: Any) -> int | None:
     """Return seconds since 1970 from a date-time or a number; None for no expiry."""
     if value is None:
         return None
@@ -65,53 +66,59 @@ def _expiry(value: Any) -> int | None:
     return None if value == _NO_EXPIRY else int(value)
 
 
-def _region(code: str) -> str:
+def _normalize_region(code: str) -> str:
     key = countries.region_key(code)
     if key is None:
         raise ValueError("expected an ISO 3166-2 code such as DE-BY")
     return key
 
 
-def _schema(**extra: Any) -> Any:
+def _with_json_schema(**extra: Any) -> Any:
     return Field(json_schema_extra=extra)
 
 
 # No NUL, which PostgreSQL cannot store in text.
-_TEXT = r"^[^\x00]*$"
+_TEXT_PATTERN = r"^[^\x00]*$"
 # No line break, which would end the header that contains the text.
-_HEADER_TEXT = r"^[^\x00\r\n]*$"
+_HEADER_TEXT_PATTERN = r"^[^\x00\r\n]*$"
 # A name is also a path segment: no slash, no control character, not "." or "..".
-_NAME = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/]{1,200}$"
-FILE_ID = r"^[0-9a-f]{32}$"
-check_name = _matching(
-    _NAME, "expected 1 to 200 characters, without slashes and control characters, not . or .."
+_NAME_PATTERN = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f/]{1,200}$"
+FILE_ID_PATTERN = r"^[0-9a-f]{32}$"
+check_name = _pattern_check(
+    _NAME_PATTERN,
+    "expected 1 to 200 characters, without slashes and control characters, not . or ..",
 )
 
 Text = Annotated[
     str,
-    AfterValidator(as_validation_error("text", _matching(_TEXT, "must not contain NUL"))),
-    _schema(pattern=_TEXT),
+    AfterValidator(
+        as_validation_error("text", _pattern_check(_TEXT_PATTERN, "must not contain NUL"))
+    ),
+    _with_json_schema(pattern=_TEXT_PATTERN),
 ]
 HeaderText = Annotated[
     str,
     AfterValidator(
-        as_validation_error("text", _matching(_HEADER_TEXT, "must not contain NUL, CR or LF"))
+        as_validation_error(
+            "text", _pattern_check(_HEADER_TEXT_PATTERN, "must not contain NUL, CR or LF")
+        )
     ),
-    _schema(pattern=_HEADER_TEXT),
+    _with_json_schema(pattern=_HEADER_TEXT_PATTERN),
 ]
 Name = Annotated[
     str,
     AfterValidator(as_validation_error("name", check_name)),
-    _schema(pattern=_NAME),
+    _with_json_schema(pattern=_NAME_PATTERN),
 ]
 FileId = Annotated[
     str,
     AfterValidator(
         as_validation_error(
-            "file_id", _matching(FILE_ID, "expected 32 hexadecimal digits in lower case")
+            "file_id",
+            _pattern_check(FILE_ID_PATTERN, "expected 32 hexadecimal digits in lower case"),
         )
     ),
-    _schema(pattern=FILE_ID),
+    _with_json_schema(pattern=FILE_ID_PATTERN),
 ]
 Domain = Annotated[
     str,
@@ -126,7 +133,7 @@ Domain = Annotated[
 ]
 Expiry = Annotated[
     int | None,
-    BeforeValidator(as_validation_error("expires", _expiry)),
+    BeforeValidator(as_validation_error("expires", _parse_expiry)),
     WithJsonSchema(
         {
             "anyOf": [
@@ -137,24 +144,26 @@ Expiry = Annotated[
         }
     ),
 ]
-Moment = Annotated[
+DateTime = Annotated[
     int,
     BeforeValidator(as_validation_error("date_time", timestamps.parse)),
     WithJsonSchema(
         {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
     ),
 ]
-# In JSON, 7.0 is an integer like 7.
-GroupNumber = Annotated[int, Field(ge=0, le=LARGEST_CURSOR), BeforeValidator(_integral)]
-Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(_integral)]
-QueryGroupNumber = Annotated[
+# The ``id`` of a group, which is a number. In JSON, 7.0 is an integer like 7.
+NumericGroupId = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(_float_to_integer)]
+Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(_float_to_integer)]
+QueryNumericGroupId = Annotated[
     int,
-    Field(ge=0, le=LARGEST_CURSOR),
-    BeforeValidator(as_validation_error("whole_number", _whole_number)),
+    Field(ge=0, le=MAX_INT64),
+    BeforeValidator(as_validation_error("whole_number", _parse_whole_number)),
 ]
-WholeNumber = Annotated[int, BeforeValidator(as_validation_error("whole_number", _whole_number))]
+WholeNumber = Annotated[
+    int, BeforeValidator(as_validation_error("whole_number", _parse_whole_number))
+]
 Region = Annotated[
     str,
-    AfterValidator(as_validation_error("region", _region)),
-    _schema(pattern=countries.REGION_PATTERN),
+    AfterValidator(as_validation_error("region", _normalize_region)),
+    _with_json_schema(pattern=countries.REGION_PATTERN),
 ]

@@ -11,17 +11,17 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gleanery.models.fields import (
-    LARGEST_CURSOR,
-    LONGEST_NAME,
+    MAX_INT64,
+    MAX_NAME_LENGTH,
+    DateTime,
     Days,
     Domain,
     Expiry,
     FileId,
-    GroupNumber,
     HeaderText,
-    Moment,
     Name,
-    QueryGroupNumber,
+    NumericGroupId,
+    QueryNumericGroupId,
     Region,
     Text,
     WholeNumber,
@@ -61,7 +61,7 @@ class LocalStorageIn(Input):
     domain: Domain
     key: Text
     value: Text
-    group_id: GroupNumber | None = Field(
+    group_id: NumericGroupId | None = Field(
         default=None,
         description="`id` of the group that uses the entry. Without it, or with 0, every group.",
     )
@@ -83,7 +83,7 @@ class DomainQuery(Input):
 class LocalStorageQuery(DomainQuery):
     """Filters of local-storage entries."""
 
-    for_group: QueryGroupNumber | None = Field(
+    for_group: QueryNumericGroupId | None = Field(
         default=None,
         description="Only the entries that the group with this `id` uses: its own, and those of "
         "group 0.",
@@ -124,7 +124,7 @@ class ReviewQuery(Input):
     )
     limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size of the history.")
     cursor: WholeNumber = Field(
-        default=LARGEST_CURSOR, ge=0, le=LARGEST_CURSOR, description="Cursor from the Link header."
+        default=MAX_INT64, ge=0, le=MAX_INT64, description="Cursor from the Link header."
     )
 
 
@@ -140,7 +140,7 @@ def _member_names(names: list[str]) -> list[str]:
 class GroupSettings(Input):
     """Settings of a group. A missing setting is reset."""
 
-    display_name: Text | None = Field(default=None, max_length=LONGEST_NAME)
+    display_name: Text | None = Field(default=None, max_length=MAX_NAME_LENGTH)
     key_fields: (
         Annotated[list[Text], AfterValidator(as_validation_error("key_fields", _member_names))]
         | None
@@ -169,7 +169,7 @@ class GroupsQuery(Input):
     cursor: WholeNumber = Field(
         default=0,
         ge=0,
-        le=LARGEST_CURSOR,
+        le=MAX_INT64,
         description="Only the groups after this `id`. The Link header has the next page.",
     )
 
@@ -268,7 +268,7 @@ class ChangeQuery(Input):
     """Part of the change order to read, and the time to wait for a change."""
 
     cursor: WholeNumber = Field(
-        default=0, ge=0, le=LARGEST_CURSOR, description="Only what comes after this position."
+        default=0, ge=0, le=MAX_INT64, description="Only what comes after this position."
     )
     limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
     wait: WholeNumber = Field(
@@ -285,7 +285,7 @@ class AuditQuery(Input):
     cursor: WholeNumber = Field(
         default=0,
         ge=0,
-        le=LARGEST_CURSOR,
+        le=MAX_INT64,
         description="Only entries after this cursor, or after a time in microseconds since 1970.",
     )
     limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
@@ -298,14 +298,14 @@ class OutputQuery(Input):
     """Filters and paging of outputs."""
 
     job_id: Text | None = Field(default=None, description="Only the outputs of this root job.")
-    created_after: Moment | None = Field(
+    created_after: DateTime | None = Field(
         default=None,
         description="Only outputs created or updated at or after this date or date-time.",
     )
     url: Text | None = Field(default=None, description="Only outputs with exactly this source_url.")
     limit: WholeNumber = Field(default=10, ge=1, le=1000, description="Page size.")
     cursor: WholeNumber = Field(
-        default=0, ge=0, le=LARGEST_CURSOR, description="Only what comes after this position."
+        default=0, ge=0, le=MAX_INT64, description="Only what comes after this position."
     )
     country: Text | None = Field(
         default=None,

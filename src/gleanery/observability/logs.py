@@ -129,7 +129,7 @@ class _JsonRequestLog:
 
     def _flush(self) -> None:
         lines, self._lines = self._lines, []
-        with suppress(OSError):  # the reader of a pipe has gone, or the disk is full
+        with suppress(OSError):  # the pipe is closed, or the disk is full
             sys.stderr.buffer.write(b"".join(lines))
             sys.stderr.buffer.flush()
 

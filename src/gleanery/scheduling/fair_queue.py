@@ -1,4 +1,4 @@
-"""A queue that serves tenants in turn."""
+"""A queue that serves the tenants in rotation (round robin)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Takes one entry of each tenant in turn; of one tenant, the oldest entry first."""
+    """Serves the tenants in rotation; within one tenant, the oldest entry first."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, deque[T]] = {}  # the tenant whose turn is next comes first
+        self._entries: dict[int, deque[T]] = {}  # the next tenant is first
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -21,7 +21,7 @@ class FairQueue(Generic[T]):
         self._entries.setdefault(organization_id, deque()).append(entry)
 
     def take(self) -> T:
-        """Removes and returns the next entry; its tenant goes to the end of the queue."""
+        """Removes and returns the next entry; its tenant moves to the end of the queue."""
         organization_id = next(iter(self._entries))
         entries = self._entries.pop(organization_id)
         entry = entries.popleft()

@@ -1,6 +1,6 @@
-"""Concurrency limits whose slots are shared fairly by the tenants.
+"""Concurrency limits with slots that the tenants share fairly.
 
-A tenant gets a slot while it holds fewer than there are free. One tenant alone can hold half of
+A tenant gets a slot while it holds fewer slots than are free. One tenant alone can hold half of
 them, two can hold a third each, and so on. An idle tenant always gets a slot while one is free.
 """
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from gleanery.errors import Overloaded
 
-_FEW = 8  # requests at once that do not make a service busy
+_FEW = 8  # concurrent requests up to which the service is not busy
 
 
 class ConcurrencyLimit:
@@ -22,12 +22,12 @@ class ConcurrencyLimit:
         self._free_when_busy = slots - _FEW
         self._held: dict[int, int] = {}  # by tenant
 
-    def has_room_for(self, organization_id: int) -> bool:
+    def can_acquire(self, organization_id: int) -> bool:
         return self._held.get(organization_id, 0) < self._free
 
     @property
     def is_busy(self) -> bool:
-        """Tells if more than a few slots are held."""
+        """True if more than a few slots are held."""
         return self._free < self._free_when_busy
 
     def acquire(self, organization_id: int) -> None:
@@ -58,7 +58,7 @@ class Slot:
         return self._organization_id
 
     def assign_tenant(self, organization_id: int) -> None:
-        """Counts the slot for the tenant that the request turned out to belong to."""
+        """Counts the slot for the tenant that authentication has found."""
         if organization_id != self._organization_id:
             self._exchange(self._limit, organization_id)
 
@@ -70,8 +70,8 @@ class Slot:
     def parked_in(self, limit: ConcurrencyLimit) -> Iterator[None]:
         """Holds a slot of another limit for a while.
 
-        If its own limit has no room afterwards, the slot stays in the other one. Otherwise many
-        requests that wake up together would take all slots from new ones.
+        If its own limit has no free slot afterwards, the slot stays in the other limit. Otherwise
+        many requests that wake up together would take all slots from new ones.
         """
         own = self._limit
         if own is not limit:
@@ -86,7 +86,7 @@ class Slot:
         self._limit.release(self._organization_id)
 
     def _exchange(self, limit: ConcurrencyLimit, organization_id: int) -> None:
-        if not limit.has_room_for(organization_id):
+        if not limit.can_acquire(organization_id):
             raise Overloaded
         self.release()
         limit.acquire(organization_id)

@@ -1,7 +1,7 @@
 """Storage of secret keys: an environment variable, or a file beside the SQLite database.
 
 Both may contain several keys, separated by white space. A rotation encrypts with the first one.
-The others decrypt the values that are not yet encrypted again.
+The others decrypt the values that are not yet re-encrypted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class KeyFile:
         self._path = path
         self._cached: tuple[tuple[int, ...], Sequence[bytes]] | None = None
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create the file with a new key, unless it exists.
 
         The file is written under another name and then linked. So two processes that start at
@@ -51,10 +51,10 @@ class KeyFile:
         """
         if self._path.exists():
             return
-        draft = self._draft(secrets.token_hex(8), [_new_key()])
+        temporary = self._write_temporary(secrets.token_hex(8), [_new_key()])
         with contextlib.suppress(FileExistsError):
-            os.link(draft, self._path)
-        draft.unlink()
+            os.link(temporary, self._path)
+        temporary.unlink()
         self._sync_folder()
 
     def read(self) -> Sequence[bytes]:
@@ -96,13 +96,13 @@ class KeyFile:
 
         The caller excludes other writers.
         """
-        draft = self._draft("new", keys)
+        temporary = self._write_temporary("new", keys)
         try:
             # Keep the owner: root may run this for the service of another user.
-            os.chown(draft, self._path.stat().st_uid, -1)
-            draft.replace(self._path)
+            os.chown(temporary, self._path.stat().st_uid, -1)
+            temporary.replace(self._path)
         finally:
-            draft.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         self._sync_folder()
 
     def _sync_folder(self) -> None:
@@ -112,14 +112,14 @@ class KeyFile:
         finally:
             os.close(folder)
 
-    def _draft(self, suffix: str, keys: Sequence[bytes]) -> Path:
-        draft = self._path.with_name(f"{self._path.name}.{suffix}")
-        draft.unlink(missing_ok=True)  # the rest of a process that was killed
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    def _write_temporary(self, suffix: str, keys: Sequence[bytes]) -> Path:
+        temporary = self._path.with_name(f"{self._path.name}.{suffix}")
+        temporary.unlink(missing_ok=True)  # leftover of a process that was killed
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.writelines(base64.b64encode(key).decode() + "\n" for key in keys)
             file.flush()
             os.fsync(file.fileno())
-        return draft
+        return temporary
 
 
 def _new_key() -> bytes:

@@ -12,7 +12,7 @@ PREFIX = "glean_"
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _BODY = 43  # base-62 digits of 256 bits
 _CHECK = 6  # base-62 digits of a CRC-32
-_FORM = re.compile(rf"{PREFIX}[0-9A-Za-z]{{{_BODY + _CHECK}}}", re.ASCII)
+_FORMAT = re.compile(rf"{PREFIX}[0-9A-Za-z]{{{_BODY + _CHECK}}}", re.ASCII)
 
 SCOPES = {
     "session:read": "read cookies and local storage, values included",
@@ -44,7 +44,7 @@ def mint() -> str:
 
 def is_well_formed(token: str) -> bool:
     """Check the format and the checksum of a token, without the database."""
-    if not _FORM.fullmatch(token):
+    if not _FORMAT.fullmatch(token):
         return False
     body, check = token[len(PREFIX) : -_CHECK], token[-_CHECK:]
     return secrets.compare_digest(_checksum(body), check)

@@ -63,7 +63,7 @@ class Key:
 
 
 class Vault:
-    """All available keys. Any of them decrypts; the database says which one encrypts.
+    """All available keys. Each can decrypt; the database names the active key, which encrypts.
 
     An unknown key makes the vault read its source again, so a process finds a new key when it
     first needs it. A known key stays known, for values that were read before a rotation ended.
@@ -74,7 +74,7 @@ class Vault:
         self._keys: dict[str, Key] = {}
         self.reload()
         self.current = next(iter(self._keys), "")
-        """Fingerprint of the key that encrypts, as far as this process knows."""
+        """Fingerprint of the active key, as far as this process knows."""
 
     @property
     def fingerprints(self) -> Sequence[str]:
@@ -120,5 +120,5 @@ def open_vault(secret_key: str | None, key_file: Path) -> Vault:
         return Vault(partial(keys_from_text, secret_key))
     key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = KeyFile(key_file)
-    file.make()
+    file.create()
     return Vault(file.read)

@@ -1,4 +1,4 @@
-"""The audit log: who read or changed session values, reviewed, or changed tokens or keys, and when.
+"""The audit log of session values, reviews, tokens and keys.
 
 An entry is appended in the transaction of the action that it records. The database rejects a change
 of an entry, and the deletion of one that is younger than 30 days. An entry contains no value, no
@@ -92,7 +92,7 @@ async def _append_all(transaction: Transaction, entries: Sequence[Entry]) -> Non
 
 
 class ReadAuditor:
-    """Appends entries for reads, in transactions of its own.
+    """Appends entries for reads, in separate transactions.
 
     An organization has one such transaction at a time. Entries that arrive meanwhile share the next
     one. So a reader waits for two commits at most, however many readers there are.

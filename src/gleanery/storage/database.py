@@ -1,4 +1,4 @@
-"""The database protocol: what both engines provide and all queries use.
+"""The database protocol: the interface of both engines, which all queries use.
 
 Queries are written once, in the SQL that SQLite and PostgreSQL share, with ``$1`` for parameters.
 The work of a transaction is a coroutine function. PostgreSQL runs it on the event loop; SQLite runs
@@ -27,7 +27,7 @@ class Page(NamedTuple):
 
 
 class PageRead(NamedTuple):
-    """The read of one page of a tenant."""
+    """One page to read for a tenant."""
 
     organization_id: int
     search: str
@@ -37,10 +37,10 @@ class PageRead(NamedTuple):
 
 
 class PageReader(Protocol):
-    """Reads pages in plain calls, on an engine whose reads never wait."""
+    """Reads pages synchronously, on an engine that never waits for reads."""
 
     def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
-        """Reads pages from one snapshot. The error of a read takes the place of its page."""
+        """Reads pages from one snapshot. A failed read returns its error instead of a page."""
 
 
 class Transaction(Protocol):
@@ -48,7 +48,7 @@ class Transaction(Protocol):
 
     @property
     def organization_id(self) -> int:
-        """The tenant whose rows the transaction sees."""
+        """The tenant of the transaction; only its rows are visible."""
 
     async def fetch(self, sql: str, *values: Any) -> Sequence[Row]:
         """Runs one statement and returns its rows."""
@@ -89,7 +89,7 @@ class Database(Protocol):
 
     @property
     def organization_id(self) -> int:
-        """The tenant whose rows this handle sees."""
+        """The tenant of the handle; only its rows are visible."""
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         """Runs one SELECT on a snapshot of the committed data."""
@@ -115,7 +115,7 @@ class Database(Protocol):
 
 
 class Engine(Database, Protocol):
-    """A whole database. Used as a handle, it sees the rows of no tenant."""
+    """A whole database. Used as a handle, it sees no tenant's rows."""
 
     @property
     def engine(self) -> str:
@@ -123,7 +123,7 @@ class Engine(Database, Protocol):
 
     @property
     def page_reader(self) -> PageReader | None:
-        """Reads pages without waiting; None for an engine whose reads wait."""
+        """Reads pages synchronously; None on an engine that has to wait."""
 
     async def open(self) -> None:
         """Connects. Afterwards reads and writes work if the schema exists."""
@@ -144,7 +144,7 @@ class Engine(Database, Protocol):
         """Returns the number of the newest applied migration; 0 for an empty database."""
 
     async def security_warning(self) -> str | None:
-        """Says what an operator must do to activate row-level security; None if it is active."""
+        """Returns how to activate row-level security; None if it is active."""
 
     def subscribe(self, channel: str) -> AbstractAsyncContextManager[Subscription]:
         """Subscribes to a channel until the context ends.

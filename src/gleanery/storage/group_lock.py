@@ -55,7 +55,7 @@ def channel(organization_id: int, name: str) -> str:
 
 
 class BulkJob(NamedTuple):
-    """Work on many outputs of a group; see the package ``bulk_jobs``."""
+    """Operation on many outputs of a group; see the package ``bulk_jobs``."""
 
     id: int
     job_id: int | None
@@ -65,16 +65,16 @@ class BulkJob(NamedTuple):
     done_seq: int
 
     def covers(self, job_id: int, seq: int) -> bool:
-        """Tells if the bulk job has yet to process an output of this job and sequence number."""
+        """Returns True if the bulk job has not yet processed this output of this job."""
         return self.job_id in (None, job_id) and self.done_seq < seq <= self.until_seq
 
 
 class LockedGroup:
-    """A group whose row this transaction has locked; issues the group's sequence numbers.
+    """A group that this transaction has locked; issues the group's sequence numbers.
 
     A sequence number is the time of the change in microseconds, or the previous number plus one if
-    that is larger. So the numbers increase in commit order and never repeat, not even after a
-    restore or when the clock goes back, and a time is also a position in the change order.
+    that is larger. So the numbers increase in commit order. They never repeat, not even after a
+    restore or when the clock goes back. A time is also a position in the change order.
     """
 
     def __init__(self, transaction: Transaction, name: str, row: Row, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Facts that a database stores about itself: its encryption key, restores, and demo data."""
+"""Metadata of a database: its active key, restores, and demo data."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ RESTORE_TIME = f"(SELECT value FROM metadata WHERE name = '{_RESTORE_TIME}')"
 
 
 async def has_key(database: Database) -> bool:
-    """Tells if the database has an encryption key, so that it may hold encrypted values."""
+    """Returns True if the database has an encryption key, so that it may hold encrypted values."""
     return await key_fingerprint(database) is not None
 
 
 async def key_fingerprint(database: Database) -> str | None:
-    """Returns the fingerprint of the key that encrypts; None before the first start."""
+    """Returns the fingerprint of the active key; None before the first start."""
     return await _read(database, KEY_FINGERPRINT)
 
 
-async def claim_key(database: Database, vault: Vault) -> None:
+async def check_or_store_key(database: Database, vault: Vault) -> None:
     """Stores the fingerprint of the first key on first use; later checks that the vault has it."""
     if not await has_key(database):
         await _add(database, KEY_FINGERPRINT, vault.fingerprints[0])
-    if not await follow_key(database, vault):
+    if not await load_active_key(database, vault):
         raise SettingsError(
             "The secret key is not the one that encrypts this database's values: give the right "
             "GLEANERY_SECRET_KEY, or put back the right secret.key file. If that key is lost, "
@@ -43,7 +43,7 @@ async def claim_key(database: Database, vault: Vault) -> None:
         )
 
 
-async def follow_key(database: Database, vault: Vault) -> bool:
+async def load_active_key(database: Database, vault: Vault) -> bool:
     """Makes the database's key the vault's current key; returns False if the vault lacks it."""
     fingerprint = await key_fingerprint(database)
     if fingerprint is None or not vault.knows(fingerprint):
@@ -52,14 +52,14 @@ async def follow_key(database: Database, vault: Vault) -> bool:
     return True
 
 
-async def encryption_key(transaction: Transaction) -> str:
-    """Returns the fingerprint of the key that encrypts, valid while the transaction has locks."""
+async def active_key(transaction: Transaction) -> str:
+    """Returns the fingerprint of the active key, valid while the transaction has locks."""
     [[fingerprint]] = await transaction.fetch(_READ, KEY_FINGERPRINT)
     return str(fingerprint)
 
 
-async def set_encryption_key(transaction: Transaction, fingerprint: str) -> None:
-    """Selects the key that encrypts from now on, on every node."""
+async def set_active_key(transaction: Transaction, fingerprint: str) -> None:
+    """Selects the active key of every node."""
     await transaction.fetch(_SET, KEY_FINGERPRINT, fingerprint)
 
 
@@ -83,7 +83,7 @@ async def reject_pending_restore(database: Database) -> None:
 
 
 async def is_demo(database: Database) -> bool:
-    """Tells if the database holds only the data of ``gleanery demo``."""
+    """Returns True if the database holds only the data of ``gleanery demo``."""
     return await _read(database, _DEMO) is not None
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Subscription:
-    """Receives the notifications of one channel from the moment it was added."""
+    """Receives the notifications of one channel, from its registration on."""
 
     def __init__(self) -> None:
         self._notified = asyncio.Event()

@@ -94,7 +94,7 @@ async def list_tokens(database: Database) -> list[ListedToken]:
 
 
 async def revoke_token(engine: Engine, token_id: int, now: int) -> None:
-    """Revokes a token; a token that is revoked already keeps its first date."""
+    """Revokes a token; a second revocation does not change the date."""
     rows = await engine.read(_ORGANIZATION_OF_TOKEN, token_id)
     if not rows:
         raise NotFound(("token",), f"There is no token {token_id}")

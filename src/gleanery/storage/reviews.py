@@ -67,7 +67,7 @@ async def add_review(
     database: Database, group: str, review: ReviewIn, clock: group_lock.Clock, actor: audit.Actor
 ) -> ReviewOut:
     """Appends the review and applies its status to the outputs that the job has at that time."""
-    return await bulk_jobs.run_with_bulk_job(
+    return await bulk_jobs.run_and_finish_bulk_job(
         database, group, clock, lambda locked: _append(locked, review, actor)
     )
 

@@ -2,7 +2,7 @@
 
 The first layer is that every statement filters by the organization's id. If a statement lacks the
 filter, row-level security in PostgreSQL still hides the rows of other tenants; see
-``postgres.row_security``. SQLite has no such feature. There ``check`` examines each statement
+``postgres.row_security``. SQLite has no such feature. For SQLite, ``check`` examines each statement
 before its first run and rejects a statement that lacks a filter.
 
 The method of the checker:
@@ -16,7 +16,7 @@ The method of the checker:
 5. An INSERT must set ``organization_id``. Its ON CONFLICT clause must name ``organization_id``, so
    that it can only meet a row of the same tenant.
 
-The checker knows the part of SQL that this project uses. It rejects a statement if it is not sure.
+The checker supports the part of SQL that this project uses. It rejects any other statement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from itertools import pairwise
 ALL_TENANTS = -1
 NO_TENANT = 0
 ANY_TENANT = 1
-"""Stands for every organization's id in the checker; real ids start at 1."""
+"""Represents every organization's id in the checker; real ids start at 1."""
 
 TENANT_TABLES = (
     "audit_log",
@@ -186,7 +186,7 @@ class _Query:
         return None
 
     def _insert_sets_tenant(self, table: str) -> bool:
-        """Tells if an INSERT sets the tenant, and can only conflict with a row of that tenant."""
+        """Returns True if an INSERT sets the tenant and can conflict only with its rows."""
         pairs = list(pairwise(self.tokens))
         lists: list[str | Tokens] = [token for before, token in pairs if before == "CONFLICT"]
         lists += [token for before, token in pairs if before == table and isinstance(token, tuple)]

@@ -1,4 +1,4 @@
-"""Countries and regions: maps the spellings that people use to one comparable key."""
+"""Countries and regions: maps common spellings to one comparable key."""
 
 from __future__ import annotations
 

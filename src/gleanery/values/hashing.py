@@ -1,4 +1,4 @@
-"""Hashes of records: of fixed length, and unambiguous about where each part ends."""
+"""Hashes of records, over length-prefixed parts, so that it is clear where each part ends."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def _to_ascii(host: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """Tells if the host is an IP address, which has no parent domains."""
+    """Returns True if the host is an IP address, which has no parent domains."""
     try:
         ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:

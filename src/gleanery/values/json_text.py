@@ -146,7 +146,7 @@ def encode(value: Any) -> bytes:
 
 
 def canonical(value: Any) -> bytes:
-    """Writes the canonical text, which is the same for all JSON texts with the same meaning.
+    """Writes the canonical text, which is the same for all JSON texts with equal values.
 
     Members are sorted by code point. There is no white space, and strings have the fewest escapes.
     A number below 2^53 without a fraction is written as an integer. Any other number that a double
@@ -190,7 +190,7 @@ def _normalize_numbers(value: Any) -> Any:
 
 
 def _as_double(integer: int) -> int | float:
-    """Returns the double whose shortest decimal is this integer, or the integer if none is."""
+    """Returns the double with this integer as its shortest decimal; else the integer."""
     try:
         double = float(integer)
     except OverflowError:

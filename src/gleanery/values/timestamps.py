@@ -1,4 +1,4 @@
-"""Timestamps: parses the forms that the contract accepts and renders the one form that it returns.
+"""Timestamps: parses the forms that the API accepts and renders the one form that it returns.
 
 Inside the service a timestamp is an integer count since 1970: microseconds for events in the
 service, seconds for the expiry of a cookie or of a local-storage entry.
@@ -27,7 +27,7 @@ _PLUS_DECODED_AS_SPACE = re.compile(r"[Tt][\d:.]+ \d\d:?\d\d\Z", re.ASCII)
 
 
 def now() -> int:
-    """Returns the time of the wall clock in microseconds."""
+    """Returns the current time in microseconds since 1970."""
     return time.time_ns() // 1000
 
 

@@ -16,14 +16,14 @@ from gleanery.storage.outputs import changes
 
 async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
     feed = await _read(context)
-    if not feed.changes and not feed.is_ahead and context.query.wait:
+    if not feed.changes and not feed.is_beyond_end and context.query.wait:
         feed = await _wait(context)
     changes = await context.with_links(feed.changes)
     return Response(b'{"cursor":%d,"changes":[' % feed.cursor, more=(changes, b"]}"))
 
 
 async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
-    """Waits until there are changes, the time is over, or the client has disconnected."""
+    """Waits until there are changes, the time has expired, or the client has disconnected."""
     seconds = min(context.query.wait, context.services.settings.max_wait_seconds)
     deadline = time.monotonic() + seconds
     channel = group_lock.channel(context.organization_id, context.path["group_id"])
@@ -36,11 +36,11 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
             left = deadline - time.monotonic()
             if feed.changes or left <= 0:
                 return feed
-            with context.slot.parked_in(context.services.waits):
+            with context.slot.parked_in(context.services.long_poll_limit):
                 was_notified = await subscription.wait(left)
             if not was_notified:
                 return feed
-            await context.services.scheduler.turn(context.slot)
+            await context.services.scheduler.wait_to_continue(context.slot)
 
 
 @asynccontextmanager

@@ -19,11 +19,11 @@ from gleanery.values import media_types, timestamps
 from gleanery.values.json_text import encode
 
 _log = logging.getLogger("gleanery")
-_FILE_POLICY = b"default-src 'none'; sandbox"  # in case a browser displays the file
+_FILE_POLICY = b"default-src 'none'; sandbox"  # protects a browser that displays the file
 
 
 class _Upload:
-    """Hashes and counts the bytes of a body while they go to the store."""
+    """Hashes and counts the bytes of a body while they are written to the store."""
 
     def __init__(self, body: AsyncIterator[bytes]) -> None:
         self._body = body
@@ -32,7 +32,7 @@ class _Upload:
         self.size = 0
 
     async def head(self) -> bytes:
-        """Reads the first bytes, which ``chunks`` repeats."""
+        """Reads the first bytes; ``chunks`` returns them again."""
         size = 0
         async for chunk in self._body:
             self._head_chunks.append(chunk)
@@ -60,7 +60,7 @@ class _Upload:
 
 async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> Response:
     s, query = context.services, context.query
-    context.slot.transfer(s.transfers)
+    context.slot.transfer(s.transfer_limit)
     upload = _Upload(context.body)
     declared = context.request.headers.get(b"content-type", b"").decode("latin-1")
     file_type = await asyncio.to_thread(media_types.media_type, await upload.head(), declared)
@@ -105,7 +105,7 @@ async def get_blob(context: RequestContext[BlobQuery, None]) -> Response:
     parts = (context.path["id"], query.organization, query.expires, query.signature)
     if not s.file_links.is_valid(*parts, now=s.clock() // timestamps.SECOND):
         raise InvalidSignature
-    organization_id = int(query.organization)  # the signature proves it
+    organization_id = int(query.organization)  # the signature proves the organization
     context.slot.assign_tenant(organization_id)
     database = s.database.for_tenant(organization_id)
     file = await records.find(database, context.path["id"])
@@ -130,7 +130,7 @@ async def _send_file(
     if part.is_partial:
         headers.append((b"content-range", part.header))
     if not is_head:
-        context.slot.transfer(context.services.transfers)
+        context.slot.transfer(context.services.transfer_limit)
     pieces = context.services.blobs.read(file.key, part.start, part.stop)
     return Response(
         b"" if is_head else await _first(pieces),
@@ -143,7 +143,7 @@ async def _send_file(
 
 
 async def _first(pieces: AsyncIterator[bytes]) -> bytes:
-    """Reads the first piece, so that an error of the store is found before the response starts."""
+    """Reads the first chunk, so that an error of the store is found before the response starts."""
     try:
         return await anext(pieces, b"")
     except BlobNotFound as lost:

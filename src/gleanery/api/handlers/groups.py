@@ -27,7 +27,7 @@ async def get_group(context: RequestContext[None, None]) -> Response:
 async def set_group(context: RequestContext[None, GroupSettings]) -> Response:
     services, group_id = context.services, context.path["group_id"]
     group = await catalog.set_group(
-        context.database, services.schemas, group_id, context.body, services.clock
+        context.database, services.schema_validator, group_id, context.body, services.clock
     )
     return Response(encode(group))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from gleanery.api import urls
-from gleanery.api.binding import bind_strictly
+from gleanery.api.binding import validate_with_model
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
 from gleanery.models import batches
@@ -26,32 +26,34 @@ async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     group = context.path["group_id"]
     page = await pages.read_page(context.database, group, context.query, context.cursor)
     items = await context.with_links(page.items)
-    address, repeated = context.services.address, context.repeated
-    return page_response(address, group, repeated, items, page.next_cursor)
+    address, next_page_parameters = context.services.address, context.next_page_parameters
+    return page_response(address, group, next_page_parameters, items, page.next_cursor)
 
 
 def page_response(
     base: str,
     group: str,
-    repeated: tuple[tuple[str, str], ...],
+    next_page_parameters: tuple[tuple[str, str], ...],
     items: bytes | memoryview,
     next_cursor: int | None,
 ) -> Response:
-    """Return the response for a page whose links are inserted."""
+    """Return the response for a page with inserted links."""
     start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
     if next_cursor is not None:
         start = b'{"metadata":{"next_url":"%s%d","next_cursor":%d},"items":[' % (
-            _next_url_prefix(base, group, repeated),
+            _next_url_prefix(base, group, next_page_parameters),
             next_cursor,
             next_cursor,
         )
     return Response(start, more=(items, b"]}"))
 
 
-@lru_cache(maxsize=64)  # of values of any length
-def _next_url_prefix(base: str, group: str, repeated: tuple[tuple[str, str], ...]) -> bytes:
+@lru_cache(maxsize=64)  # small, because the values can be long
+def _next_url_prefix(
+    base: str, group: str, next_page_parameters: tuple[tuple[str, str], ...]
+) -> bytes:
     """Returns ``next_url`` up to the cursor, escaped for a JSON string."""
-    query = dict(repeated) | {"cursor": ""}
+    query = dict(next_page_parameters) | {"cursor": ""}
     return json_text.encode(urls.address(base, "outputs", group, query=query))[1:-1]
 
 
@@ -70,7 +72,7 @@ async def store_outputs(context: RequestContext[None, Batch]) -> Response:
     return Response(json_text.encode(await _store_batch(context, context.body)))
 
 
-async def store_lines(context: RequestContext[None, AsyncIterator[bytes]]) -> Response:
+async def store_ndjson(context: RequestContext[None, AsyncIterator[bytes]]) -> Response:
     """Stores NDJSON as many batches, so that a body of any length needs little memory.
 
     An error names the first line that is not stored.
@@ -93,7 +95,7 @@ async def store_lines(context: RequestContext[None, AsyncIterator[bytes]]) -> Re
 async def _store_batch(context: AnyContext, batch: Batch) -> IngestResult:
     return await ingest.store_batch(
         context.database,
-        context.services.schemas,
+        context.services.schema_validator,
         context.path["group_id"],
         batch,
         context.services.clock,
@@ -116,7 +118,7 @@ async def _chunks(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
 
 
 def _bind_lines(lines: list[bytes], first_position: int) -> Batch:
-    """Makes a batch of the lines that are not blank."""
+    """Creates a batch of the lines that are not blank."""
     numbered = {n: line for n, line in enumerate(lines, first_position) if line.strip()}
     parse_strictly = partial(_parse_strictly, numbered)
     texts, positions = [*numbered.values()], [*numbered]
@@ -129,7 +131,7 @@ def _parse_strictly(lines: dict[int, bytes]) -> list[Output]:
     details: list[ErrorDetail] = []
     for position, line in lines.items():
         try:
-            outputs.append(bind_strictly(OutputIn, line, 1).checked())
+            outputs.append(validate_with_model(OutputIn, line, 1).checked())
         except InvalidRequest as error:
             details += [replace(d, loc=("body", str(position), *d.loc[1:])) for d in error.details]
     if details:

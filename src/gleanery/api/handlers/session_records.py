@@ -1,4 +1,4 @@
-"""The work that the handlers of cookies and of local storage share."""
+"""Shared functions of the handlers of cookies and of local storage."""
 
 from __future__ import annotations
 

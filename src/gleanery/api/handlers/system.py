@@ -28,12 +28,12 @@ async def metrics(context: AnyContext) -> Response:
 
 
 async def openapi(context: AnyContext) -> Response:
-    return Response(context.services.contract())
+    return Response(context.services.openapi_json())
 
 
 async def docs(context: AnyContext) -> Response:
     return Response(
-        context.services.reference(),
+        context.services.reference_page(),
         content_type=b"text/html; charset=utf-8",
         headers=((b"content-security-policy", _PAGE_POLICY),),
     )

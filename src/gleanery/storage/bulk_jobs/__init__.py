@@ -1,1 +1,1 @@
-"""Bulk jobs: work on many outputs of a group, done in short transactions that survive a crash."""
+"""Bulk jobs: operations on many outputs of a group, in short transactions; a crash loses none."""

@@ -1,9 +1,10 @@
 """Creates and runs bulk jobs, such as the approval of a million outputs.
 
-A bulk job is stored in the transaction that decides on it. It covers the outputs up to the group's
-last sequence number at that time; later outputs are not affected. A request that stores a covered
-output again first applies the bulk job to that output. Each step is a transaction of its own, so
-that other writers of the group can run between two steps. A group has one bulk job at a time.
+A bulk job is stored in the transaction of the request that starts it. It covers the outputs up to
+the group's last sequence number at that time; later outputs are not affected. A request that stores
+a covered output again first applies the bulk job to that output. Each step is a separate
+transaction, so that other writers of the group can run between two steps. A group has one bulk job
+at a time.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _BATCH_SIZE = 1000
 
 
 async def create(locked: LockedGroup, kind: BulkJobKind, job_id: int | None) -> None:
-    """Creates a bulk job for all current outputs of the job, or of the whole group."""
+    """Creates a bulk job for the current outputs of a job, or of the group if it is None."""
     group_key = (locked.organization_id, locked.group_id)
     await locked.transaction.fetch(_CREATE, *group_key, job_id, kind, locked.last_seq)
 
 
-async def run_with_bulk_job(
+async def run_and_finish_bulk_job(
     database: Database,
     group: str,
     clock: group_lock.Clock,
@@ -81,7 +82,7 @@ async def run_with_bulk_job(
 async def unfinished(
     engine: Engine, clock: group_lock.Clock
 ) -> list[Callable[[], Awaitable[None]]]:
-    """Lists the bulk jobs that a crash has interrupted, each as a function that runs it."""
+    """Returns a function for each unfinished bulk job, which continues it."""
     return [
         partial(_run, engine.for_tenant(organization_id), group, clock, bulk_job_id)
         for organization_id, group, bulk_job_id in await engine.for_all_tenants().read(_UNFINISHED)
@@ -123,9 +124,9 @@ async def _run_step(locked: LockedGroup, bulk_job: BulkJob) -> bool:
 
 async def _process_batch(locked: LockedGroup, bulk_job: BulkJob) -> list[int]:
     """Applies the bulk job to a batch of outputs; returns their former sequence numbers."""
-    span = mutations.SeqRange(bulk_job.done_seq, bulk_job.until_seq, _BATCH_SIZE)
+    seq_range = mutations.SeqRange(bulk_job.done_seq, bulk_job.until_seq, _BATCH_SIZE)
     if bulk_job.kind == "delete":
-        return await mutations.delete_range(locked, bulk_job.job_id, span)
+        return await mutations.delete_range(locked, bulk_job.job_id, seq_range)
     assert bulk_job.job_id is not None, "an approval covers one job"
     approved = bulk_job.kind == "approve"
-    return await mutations.approve_range(locked, bulk_job.job_id, approved, span)
+    return await mutations.approve_range(locked, bulk_job.job_id, approved, seq_range)

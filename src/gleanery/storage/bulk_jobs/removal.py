@@ -1,8 +1,8 @@
 """Deletes the reviews, jobs and counts of a deleted job or group, after its outputs, in steps.
 
-Each step first finds rows and then deletes them by their keys. The database could keep a plan for
-both at once that it made while the table was small, and that is slow when the table is large. No
-review is added during a removal, because a new review waits for the group's bulk job.
+Each step first finds rows and then deletes them by their keys. A single statement for both could
+keep a query plan from the time when the table was small. That plan would be slow on a large table.
+No review is added during a removal, because a new review waits for the group's bulk job.
 """
 
 from __future__ import annotations

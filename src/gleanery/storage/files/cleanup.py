@@ -28,7 +28,7 @@ WHERE organization_id = $1 AND key = $2 RETURNING key
 _REMOVE_UNREFERENCED = "DELETE FROM unreferenced_blobs WHERE organization_id = $1 AND key = $2"
 _BATCH_SIZE = 500
 _MAX_UPLOAD_TIME = 86_400 * timestamps.SECOND  # no upload takes a day
-_TO_DELETE = 0  # value of unreferenced_at for a blob whose upload must not be finished any more
+_TO_DELETE = 0  # value of unreferenced_at: the upload of the blob must not be finished
 
 
 async def delete_unused(engine: Engine, store: blobs.Blobs, before: int, now: int) -> None:

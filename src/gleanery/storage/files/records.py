@@ -1,4 +1,4 @@
-"""File records: their columns, their identity, and how they are found."""
+"""File records: their columns, identity and look-ups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.models.fields import FILE_ID
+from gleanery.models.fields import FILE_ID_PATTERN
 from gleanery.models.responses import StoredFile
 from gleanery.storage.database import Database, Row
 from gleanery.values.hashing import hash_parts
@@ -56,7 +56,7 @@ def file_id(organization_id: int, source: bytes, checksum: bytes) -> bytes:
 
 async def find(database: Database, id_: str) -> File:
     """Finds a file by its hexadecimal id. Raises NotFound."""
-    if not re.fullmatch(FILE_ID, id_):
+    if not re.fullmatch(FILE_ID_PATTERN, id_):
         raise NotFound
     by_id = f"{_SELECT} AND id = $2"
     return _only(await database.read(by_id, database.organization_id, bytes.fromhex(id_)))

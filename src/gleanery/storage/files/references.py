@@ -67,7 +67,7 @@ class FileReference(NamedTuple):
     """A reference of an output to a file, encoded as far as possible without the database."""
 
     id: bytes | None
-    """None for an external file, whose bytes the client keeps elsewhere."""
+    """None for an external file, which is not stored here."""
     field: bytes
     """The path inside ``data``, as JSON text."""
     metadata: bytes
@@ -130,7 +130,7 @@ def _encode_file(file: File) -> tuple[bytes, bytes]:
 
 
 def _render_external(file: FileIn, now: int) -> bytes:
-    """Renders a file whose bytes the client keeps elsewhere."""
+    """Renders an external file, which is not stored here."""
     source_url, file_url = file.source_url or "", file.file_url or file.source_url or ""
     return json_text.encode(
         FileOut(

@@ -38,7 +38,7 @@ RETURNING file_count, key
 
 
 class Upload(NamedTuple):
-    """The facts about an upload, known when all bytes have arrived."""
+    """The properties of an upload, known when all bytes have arrived."""
 
     checksum: bytes
     size: int

@@ -133,7 +133,7 @@ async def set_group(
         return True
 
     # Waits for a bulk job: the end of a removal would delete settings that are saved before it.
-    await bulk_jobs.run_with_bulk_job(database, group, clock, save, group_lock.lock_or_create)
+    await bulk_jobs.run_and_finish_bulk_job(database, group, clock, save, group_lock.lock_or_create)
     return await read_group(database, group)
 
 
@@ -151,7 +151,7 @@ async def delete_job(database: Database, group: str, job: str, clock: Clock) -> 
     Returns the number of outputs that it had.
     """
 
-    async def decide(locked: LockedGroup) -> int:
+    async def start_deletion(locked: LockedGroup) -> int:
         group_key = (locked.organization_id, locked.group_id)
         rows = await locked.transaction.fetch(_FIND_JOB, *group_key, job)
         if not rows:
@@ -160,15 +160,15 @@ async def delete_job(database: Database, group: str, job: str, clock: Clock) -> 
         await bulk_jobs.create(locked, "delete", job_id)
         return int(output_count)
 
-    return await bulk_jobs.run_with_bulk_job(database, group, clock, decide)
+    return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, start_deletion)
 
 
 async def delete_group(database: Database, group: str, clock: Clock) -> int:
     """Deletes a group in the same way. Its change feed stays, so that clients see the deletions."""
 
-    async def decide(locked: LockedGroup) -> int:
+    async def start_deletion(locked: LockedGroup) -> int:
         await removal.clear_settings(locked)
         await bulk_jobs.create(locked, "delete", None)
         return locked.output_count
 
-    return await bulk_jobs.run_with_bulk_job(database, group, clock, decide)
+    return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, start_deletion)

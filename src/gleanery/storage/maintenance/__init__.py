@@ -1,1 +1,1 @@
-"""Work on the whole database: retention, key rotation, snapshots and restore."""
+"""Maintenance of the whole database: retention, key rotation, snapshots and restore."""

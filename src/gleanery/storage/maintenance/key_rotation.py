@@ -1,6 +1,6 @@
 """Key rotation: re-encrypts every session value with a new secret key, in short transactions.
 
-The database stores which key encrypts. A writer reads it after it has locked its organization's
+The database names the active key. A writer reads it after it has locked its organization's
 session state. Rotation first stores the new key and then locks each organization's session state
 once. After that, no writer uses an old key, and the values under old keys are found and
 re-encrypted. Rotation can be repeated, interrupted, or run twice at the same time.
@@ -82,14 +82,14 @@ async def count_by_key(engine: Engine) -> Counter[str]:
 
 
 async def begin(database: Database, choose: Callable[[], str]) -> str:
-    """Stores the chosen key as the one that encrypts, and returns its fingerprint.
+    """Stores the chosen key as the active key, and returns its fingerprint.
 
     On SQLite, ``choose`` runs while no other process can write, so it may change the key file.
     """
 
     async def work(transaction: Transaction) -> str:
         fingerprint = choose()
-        await metadata.set_encryption_key(transaction, fingerprint)
+        await metadata.set_active_key(transaction, fingerprint)
         return fingerprint
 
     return await database.write(work)
@@ -99,7 +99,7 @@ async def end(database: Database, fingerprint: str, keep_only: Callable[[str], N
     """Drops the other keys, unless another rotation has begun. Returns True if it did."""
 
     async def work(transaction: Transaction) -> bool:
-        is_current = await metadata.encryption_key(transaction) == fingerprint
+        is_current = await metadata.active_key(transaction) == fingerprint
         if is_current:
             keep_only(fingerprint)
         return is_current
@@ -173,7 +173,7 @@ async def delete_undecryptable(engine: Engine, vault: Vault, now: int) -> int:
 
     Another process may still have a lost key. It must not encrypt with that key meanwhile.
     """
-    if not await metadata.follow_key(engine, vault):
+    if not await metadata.load_active_key(engine, vault):
         await begin(engine, lambda: vault.fingerprints[0])
         for database in await _tenants(engine):
             await _wait_for_writers(database, vault, now)
@@ -193,7 +193,7 @@ async def _undecryptable(engine: Engine, vault: Vault) -> AsyncIterator[_Batch]:
 def _can_decrypt(vault: Vault, batch: _Batch, row: Row) -> bool:
     """Decrypts as a read does: with the identity that follows from the record's columns."""
     _, encrypted_value, *identity_values = row
-    identity = batch.kind.identity(batch.database.organization_id, *identity_values)
+    identity = batch.kind.hash_identity(batch.database.organization_id, *identity_values)
     try:
         vault.decrypt(encrypted_value, identity)
     except DecryptionFailed:
@@ -202,7 +202,7 @@ def _can_decrypt(vault: Vault, batch: _Batch, row: Row) -> bool:
 
 
 async def _delete(batch: _Batch, now: int, transaction: Transaction) -> int:
-    """Deletes records whose value is unchanged; another node may have stored a new value."""
+    """Deletes records with an unchanged value; another node may have stored a new one."""
     organization_id = transaction.organization_id
     deleted = await transaction.fetch_many(
         _DELETE[batch.kind.table], [(organization_id, row[0], row[1]) for row in batch.rows]

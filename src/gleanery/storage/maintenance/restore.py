@@ -1,4 +1,4 @@
-"""The work after a restore from a backup, so that clients do not mistake old data for new.
+"""Steps after a restore from a backup, so that clients do not mistake old data for new.
 
 The changes after the backup are lost, but clients have seen their cursors, dates and ids. So
 cursors from before the restore are rejected. New ids start far above all ids that were issued. Each
@@ -33,7 +33,7 @@ _MIN_SKIPPED_IDS = 3600 * timestamps.SECOND
 
 
 async def complete_restore(engine: Engine, clock: group_lock.Clock, progress: StartProgress) -> int:
-    """Does all the work, in short transactions; returns the number of outputs that were resent.
+    """Runs all steps, in short transactions; returns the number of outputs that were resent.
 
     If it is interrupted, it must be run again before the service starts.
     """

@@ -44,7 +44,7 @@ Task = Callable[[], Awaitable[None]]
 
 
 class RetentionDays(NamedTuple):
-    """How long data is kept that nothing needs any more, in days."""
+    """Retention times of unneeded data, in days."""
 
     tombstones: int
     unreferenced_files: int
@@ -82,7 +82,7 @@ async def _tasks(engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays
 
 
 async def _expirations(engine: Engine, clock: Clock, now: int) -> list[Task]:
-    """Returns a task for each group whose outputs may have expired."""
+    """Returns a task for each group with outputs that may have expired."""
     return [
         _Expiration(engine.for_tenant(organization_id), name, group_id, days, clock).run
         for organization_id, name, group_id, days in await engine.for_all_tenants().read(

@@ -14,7 +14,7 @@ from gleanery.storage.sqlite.statements import to_sqlite
 from gleanery.storage.tenancy import ANY_TENANT
 
 _BLOBS = "SELECT organization_id, checksum, key FROM blobs ORDER BY key"
-_KEY = f"SELECT value FROM metadata WHERE name = '{KEY_FINGERPRINT}'"
+_KEY_FINGERPRINT = f"SELECT value FROM metadata WHERE name = '{KEY_FINGERPRINT}'"
 _DELETE_UNREFERENCED_FILES = """
 DELETE FROM files WHERE organization_id = $1 AND checksum = $2 AND reference_count = 0
 """
@@ -22,7 +22,7 @@ _COUNT_FILES = "SELECT count(*) FROM files WHERE organization_id = $1 AND checks
 _SET_FILE_COUNT = "UPDATE blobs SET file_count = $3 WHERE organization_id = $1 AND checksum = $2"
 _DELETE_BLOB = "DELETE FROM blobs WHERE organization_id = $1 AND checksum = $2"
 _PAGES_PER_STEP = 256
-_BUSY_MS = 10_000
+_BUSY_TIMEOUT_MS = 10_000
 
 
 class BlobRecord(NamedTuple):
@@ -36,20 +36,20 @@ class BlobRecord(NamedTuple):
 def create(source: Path, target: Path, progress: StartProgress) -> None:
     """Copies the committed data page by page.
 
-    Writers continue meanwhile; only the write-ahead log cannot shrink.
+    Writers continue meanwhile. The write-ahead log can grow until the copy is complete.
     """
     with (
         closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as reader,
         closing(apsw.Connection(str(target))) as copy,
     ):
-        reader.set_busy_timeout(_BUSY_MS)  # for a service that starts or stops at this moment
+        reader.set_busy_timeout(_BUSY_TIMEOUT_MS)  # a service locks at start and stop
         reader.execute("BEGIN")
-        # The first read fixes the state that the copy gets.
+        # The first read starts the snapshot that is copied.
         reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         copy.pragma("synchronous", "OFF")
         advance = progress("Copying the database", reader.pragma("page_count"))
-        with copy.backup("main", reader, "main") as pending:
-            while not pending.step(_PAGES_PER_STEP):
+        with copy.backup("main", reader, "main") as backup:
+            while not backup.step(_PAGES_PER_STEP):
                 advance(_PAGES_PER_STEP)
         reader.execute("COMMIT")
         copy.pragma("journal_mode", "delete")
@@ -62,7 +62,7 @@ class Snapshot:
         self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
 
     def close(self) -> None:
-        """Closes it, with all data in one file."""
+        """Closes the database and removes its write-ahead log: one file has all data."""
         self._connection.pragma("journal_mode", "delete")
         self._connection.close()
 
@@ -72,8 +72,8 @@ class Snapshot:
         return None if result == "ok" else str(result)
 
     def key_fingerprint(self) -> str:
-        """Returns the fingerprint of the key that encrypts; empty if there is none."""
-        return str(self._connection.execute(_KEY).get or "")
+        """Returns the fingerprint of the active key; empty if there is none."""
+        return str(self._connection.execute(_KEY_FINGERPRINT).get or "")
 
     def blobs(self) -> list[BlobRecord]:
         rows: list[Any] = self._connection.execute(_BLOBS).fetchall()

@@ -88,7 +88,7 @@ async def _fetch_rows(locked: LockedGroup, identities: Collection[bytes]) -> Row
 
 
 async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> None:
-    """Applies an unfinished bulk job to these outputs first, because they may move behind it."""
+    """Applies an unfinished bulk job first: it does not cover the outputs' new sequence numbers."""
     bulk_job = await locked.pending_bulk_job()
     if bulk_job is None:
         return
@@ -125,7 +125,7 @@ def _is_stored(stored: RowsByIdentity, output: UnparsedOutput) -> bool:
 
 
 def _differs(row: OutputRow | None, output: PreparedOutput) -> bool:
-    """Tells if a client can see a difference."""
+    """Returns True if a client can see a difference."""
     return row is None or row.content_hash != output.content_hash
 
 

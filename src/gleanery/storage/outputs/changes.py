@@ -70,7 +70,7 @@ class Position:
     started: int | None = None
 
     @classmethod
-    def of(cls, cursor: int, now: int) -> Position:
+    def from_cursor(cls, cursor: int, now: int) -> Position:
         """Decodes a cursor. A start day is decoded wrongly if the client paused for 5.6 years."""
         if cursor < _CATCHING_UP:
             return cls(cursor)
@@ -98,26 +98,26 @@ class Feed:
 
     changes: bytes
     cursor: int
-    is_ahead: bool = False
-    """The cursor is greater than any that was returned, so there is nothing to wait for."""
+    is_beyond_end: bool = False
+    """True if the cursor is greater than any issued one, so there is nothing to wait for."""
 
 
 async def read_feed(database: Database, group: str, cursor: int, limit: int, now: int) -> Feed:
     """Reads the changes after the cursor, oldest first. An output appears once, as it is now."""
     group_id, purged, clock, restored = await _read_group(database, group)
-    position = _check(Position.of(cursor, now), purged, restored, now)
+    position = _check(Position.from_cursor(cursor, now), purged, restored, now)
     group_key = (database.organization_id, group_id)
     rows = list(await database.read(_CHANGES, *group_key, position.seq, _MAX_SEQ, limit))
     # A purge may have run since the first check, so the position is checked again after the read.
     _, purged, _, restored = await _read_group(database, group)
     _check(position, purged, restored, now)
     if not rows:
-        return Feed(b"", cursor, is_ahead=position.seq > clock)
+        return Feed(b"", cursor, is_beyond_end=position.seq > clock)
     end = Position(rows[-1][0])
     if position.started is not None and end.seq < purged:
         # Such a cursor has a resolution of a millisecond: the page ends with a whole millisecond.
         end = Position(end.seq, position.started)
-        until = Position.of(end.cursor, now).seq
+        until = Position.from_cursor(end.cursor, now).seq
         rows += await database.read(_CHANGES, *group_key, rows[-1][0], until, _CHUNK)
     return Feed(b",".join([_render(row) for row in rows]), end.cursor)
 

@@ -25,7 +25,7 @@ def sent_hash(raw_hash: bytes, content_hash: bytes) -> bytes:
 
 
 def has_same_bytes(raw_hash: bytes, stored_sent_hash: bytes, stored_content_hash: bytes) -> bool:
-    """Tells if the stored output was last sent in the bytes with this hash."""
+    """Returns True if the stored output was last sent in the bytes with this hash."""
     return bool(raw_hash) and stored_sent_hash == sent_hash(raw_hash, stored_content_hash)
 
 

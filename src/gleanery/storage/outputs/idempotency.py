@@ -39,7 +39,7 @@ class IdempotentRequest(NamedTuple):
     request_hash: bytes
 
     @classmethod
-    def of(cls, group: str, idempotency_key: str, batch: Batch) -> IdempotentRequest:
+    def from_batch(cls, group: str, idempotency_key: str, batch: Batch) -> IdempotentRequest:
         """Hashes the key and the batch, which is parsed completely.
 
         The batches of an NDJSON body have the same key, so the position is a part of the hash.
@@ -54,7 +54,7 @@ class IdempotentRequest(NamedTuple):
         return self._response(await database.read(_SELECT, database.organization_id, self.key_hash))
 
     async def fetch_response(self, transaction: Transaction) -> IngestResult | None:
-        """Does the same as ``read_response``, in a transaction."""
+        """Does the same as ``read_response``, inside a transaction."""
         organization_id = transaction.organization_id
         return self._response(await transaction.fetch(_SELECT, organization_id, self.key_hash))
 

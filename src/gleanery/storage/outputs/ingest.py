@@ -33,12 +33,12 @@ from gleanery.storage.outputs.rules import check_batch
 _HASHES = """
 SELECT sent_hash, content_hash FROM outputs WHERE organization_id = $1 AND identity = $2
 """
-_SMALL_BATCH = 16  # outputs; to parse them takes less time than to look up the first one
+_SMALL_BATCH = 16  # for fewer outputs, parsing is faster than a look-up
 
 
 async def store_batch(
     database: Database,
-    schemas: SchemaValidator,
+    schema_validator: SchemaValidator,
     group: str,
     batch: Batch,
     clock: Clock,
@@ -53,28 +53,30 @@ async def store_batch(
     request = None
     if idempotency_key is not None:
         batch = await asyncio.to_thread(batch.parse_all)
-        request = await asyncio.to_thread(IdempotentRequest.of, group, idempotency_key, batch)
+        request = await asyncio.to_thread(
+            IdempotentRequest.from_batch, group, idempotency_key, batch
+        )
         if (response := await request.read_response(database)) is not None:
             return response
-    prepared = await _prepare(database, schemas, group, batch)
+    prepared = await _prepare(database, schema_validator, group, batch)
     while True:
         work = partial(apply_batch, group=group, batch=prepared, request=request, clock=clock)
         try:
             return await database.write(work, queue_key=group)
         except RulesChanged:
-            prepared = await _prepare(database, schemas, group, batch)
+            prepared = await _prepare(database, schema_validator, group, batch)
         except UnparsedChanged as changed:
             await asyncio.to_thread(prepared.parse, changed.indexes)
 
 
 async def _prepare(
-    database: Database, schemas: SchemaValidator, group: str, batch: Batch
+    database: Database, schema_validator: SchemaValidator, group: str, batch: Batch
 ) -> PreparedBatch:
     """Prepares the batch under the group's current rules.
 
     Parsing, hashing and rendering take time: in a thread they do not delay other requests.
     """
-    rules, batch = await check_batch(database, schemas, group, batch)
+    rules, batch = await check_batch(database, schema_validator, group, batch)
     identities = IdentityHasher(database.organization_id, group, rules.key_fields)
     parse_all = len(batch.outputs) < _SMALL_BATCH or not await _is_first_unchanged(
         database, batch, identities
@@ -83,7 +85,7 @@ async def _prepare(
 
 
 async def _is_first_unchanged(database: Database, batch: Batch, identities: IdentityHasher) -> bool:
-    """Tells if the first output is stored with the same bytes; then most of the others are too."""
+    """Returns True if the first output is stored with the same bytes, as most others then are."""
     first = batch.outputs[0]
     identity = identities.identity(first.job_id, identities.key_hash(first))
     stored = await database.read(_HASHES, database.organization_id, identity)

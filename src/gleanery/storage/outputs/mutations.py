@@ -22,7 +22,7 @@ SELECT identity, seq, last_scraped_at, approved FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
 ORDER BY seq LIMIT $5
 """
-# The plus sign keeps planners from reading the whole group to find one identity in it.
+# The plus sign prevents planners from scanning the whole group to find one identity in it.
 _DELETE = """
 DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
 RETURNING identity, id, job_id, approved, country, file_ids
@@ -46,7 +46,7 @@ async def approve_range(
 ) -> list[int]:
     """Approves outputs of the job, or withdraws their approval.
 
-    An output whose approval changes gets a new sequence number. Returns the old sequence numbers of
+    If the approval changes, an output gets a new number. Returns the old sequence numbers of
     all outputs in the range.
     """
     rows = await locked.transaction.fetch(

@@ -48,7 +48,7 @@ def page_read(organization_id: int, group: str, query: OutputQuery, cursor: int)
     )
 
 
-@lru_cache(maxsize=64)  # of values of any length
+@lru_cache(maxsize=64)  # small, because the values can be long
 def _filter(
     job_id: str | None, url: str | None, country: str | None, region: str | None
 ) -> tuple[str, tuple[str | bytes, ...]]:
@@ -77,7 +77,7 @@ def _statement(columns: tuple[str, ...]) -> str:
 
 
 def _indexed(index: str) -> str:
-    """Returns the rows of the group. SQLite must use the index; PostgreSQL reads a comment."""
+    """Returns the rows of the group. SQLite must use the index; PostgreSQL ignores the comment."""
     return f"outputs /* INDEXED BY {index} */ WHERE {_IN_GROUP}"
 
 

@@ -45,7 +45,7 @@ class PreparedOutput(NamedTuple):
     """The position in the request body, for error messages."""
 
     def has_same_value(self, content_hash: bytes) -> bool:
-        """Tells if this content hash belongs to the same value."""
+        """Returns True if this content hash belongs to the same value."""
         return self.content_hash[:HASH_BYTES] == content_hash[:HASH_BYTES]
 
 
@@ -73,9 +73,9 @@ class PreparedBatch:
 def prepare(
     batch: Batch, rules: Rules, identities: IdentityHasher, parse_all: bool
 ) -> PreparedBatch:
-    """Identifies every output, and parses all of them if asked to.
+    """Identifies every output; ``parse_all`` also parses all of them.
 
-    If an output occurs twice, all are parsed: the stored bytes tell nothing about the second.
+    If an output occurs twice, all are parsed: the stored bytes cannot identify the second.
     """
     unparsed = []
     for output, raw_hash in zip(batch.outputs, batch.raw_hashes, strict=True):

@@ -29,7 +29,7 @@ _VALIDATION_TOO_COSTLY = (
 _SCHEMA_TOO_COSTLY = "this schema takes too much time or memory: make it simpler"
 _UNREADABLE_SCHEMA = "this version cannot read the group's schema: set the schema again"
 _MAX_SCHEMA_LENGTH = 64 * 1024
-_CHUNK = 1000  # outputs that are validated before another group gets its turn
+_CHUNK = 1000  # outputs per validation request, so that other groups do not wait long
 
 
 class Rules(NamedTuple):
@@ -40,7 +40,7 @@ class Rules(NamedTuple):
 
 
 async def check_batch(
-    database: Database, schemas: SchemaValidator, group: str, batch: Batch
+    database: Database, schema_validator: SchemaValidator, group: str, batch: Batch
 ) -> tuple[Rules, Batch]:
     """Reads the group's rules and validates the batch against its schema.
 
@@ -51,27 +51,27 @@ async def check_batch(
     if rules != Rules():
         batch = await asyncio.to_thread(batch.parse_all)
     if rules.schema is not None:
-        await _validate(rules.schema, schemas, batch)
+        await _validate(rules.schema, schema_validator, batch)
     return rules, batch
 
 
-async def _validate(schema: str, schemas: SchemaValidator, batch: Batch) -> None:
+async def _validate(schema: str, schema_validator: SchemaValidator, batch: Batch) -> None:
     """Raises InvalidRequest with every violation of the schema, without the values."""
     details: list[ErrorDetail] = []
     for start in range(0, len(batch.outputs), _CHUNK):
         indexes = range(start, min(start + _CHUNK, len(batch.outputs)))
         values = [output.data for output in batch.parse(indexes)]
-        for violation in await _violations(schema, schemas, values):
+        for violation in await _violations(schema, schema_validator, values):
             details.append(_detail(batch.positions[start + violation.value_index], violation))
     if details:
         raise InvalidRequest(*details)
 
 
 async def _violations(
-    schema: str, schemas: SchemaValidator, values: Sequence[Any]
+    schema: str, schema_validator: SchemaValidator, values: Sequence[Any]
 ) -> list[SchemaViolation]:
     try:
-        return await schemas.violations(schema, values)
+        return await schema_validator.violations(schema, values)
     except SchemaTooCostly:
         raise InvalidRequest(_schema_error(("body",), _VALIDATION_TOO_COSTLY)) from None
     except InvalidSchema:
@@ -87,14 +87,14 @@ def _schema_error(loc: tuple[str, ...], msg: str) -> ErrorDetail:
     return ErrorDetail(loc, msg, "schema")
 
 
-async def check_schema(schemas: SchemaValidator, schema: str | None) -> None:
+async def check_schema(schema_validator: SchemaValidator, schema: str | None) -> None:
     """Raises InvalidRequest if this is not a self-contained JSON Schema."""
     if schema is None:
         return
     try:
         if len(schema) > _MAX_SCHEMA_LENGTH:
             raise InvalidSchema
-        await schemas.violations(schema, [])
+        await schema_validator.violations(schema, [])
     except InvalidSchema:
         raise InvalidRequest(_schema_error(("body", "schema"), _INVALID_SCHEMA)) from None
     except SchemaTooCostly:

@@ -33,8 +33,8 @@ def over_arrays(sql: str, types: Sequence[str]) -> str | None:
     sets = f"unnest({arrays}) AS many ({names})"
     if match := _UPDATE.fullmatch(whole):
         table, change, condition = match.groups()
-        row = f"(SELECT ctid AS place FROM {table} {condition} OFFSET 0) AS found"
-        return f"UPDATE {table}{change} FROM {sets}, LATERAL {row} WHERE ctid = found.place"
+        row = f"(SELECT ctid AS row_address FROM {table} {condition} OFFSET 0) AS found"
+        return f"UPDATE {table}{change} FROM {sets}, LATERAL {row} WHERE ctid = found.row_address"
     if match := _SELECT.fullmatch(whole):
         return f"SELECT found.* FROM {sets}, LATERAL ({match[1]} OFFSET 0) AS found"
     return None

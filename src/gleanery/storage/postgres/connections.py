@@ -55,9 +55,9 @@ class _Connection(asyncpg.Connection):
 
 
 class _ConnectionLimit:
-    """Limits the connections in use. Tenants that wait for one take turns.
+    """Limits the connections in use, with a fair queue of the tenants that wait for one.
 
-    The pool's own queue is not used: there a late request can overtake, and a tenant with many
+    The pool's own queue is not used: there a later request can overtake, and a tenant with many
     requests delays the others.
     """
 
@@ -150,7 +150,7 @@ class ConnectionPool:
                     connection.terminate()
                     raise
                 finally:
-                    await self._give_back(connection, is_intact)
+                    await self._return(connection, is_intact)
             finally:
                 self._limit.release()
         except CONNECTION_ERRORS as error:
@@ -169,7 +169,7 @@ class ConnectionPool:
             await self._pool.release(connection)
         return await self._pool.acquire(timeout=_ACQUIRE_SECONDS)
 
-    async def _give_back(self, connection: Any, is_intact: bool) -> None:
+    async def _return(self, connection: Any, is_intact: bool) -> None:
         if is_intact and not self._is_closing:
             self._idle.append((connection, time.monotonic()))
         elif self._pool is not None:

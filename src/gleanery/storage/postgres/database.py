@@ -23,7 +23,7 @@ from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT
 T = TypeVar("T")
 
 _MIGRATION_LOCK = 0x676C65616E  # "glean": the id of an advisory lock
-_QUEUE_SECONDS = 20.0  # a writer waits at most this long for the writers before it
+_QUEUE_SECONDS = 20.0  # maximum wait of a writer for earlier writers
 _MIGRATION_SETTINGS = f"""
 SET LOCAL ROLE NONE; {row_security.SET_ALL_TENANTS};
 SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
@@ -81,7 +81,7 @@ class PostgresDatabase:
         await self.security_warning()
 
     async def _is_owned_by_another_user(self) -> bool:
-        """Tells if another user created the tables, so that this user cannot migrate them."""
+        """Returns True if another user owns the tables, so that this user cannot migrate them."""
         rows = await self.read(row_security.OWNED_BY_ANOTHER_USER)
         return bool(rows and rows[0][0])
 
@@ -177,7 +177,7 @@ class _PostgresHandle(NamedTuple):
         return await self.database.read_for(self.organization_id, sql, values)
 
     async def read_page(self, search: str, limit: int, values: Sequence[Any]) -> Page:
-        """Joins the items here, to save the time of the server, which all nodes share."""
+        """Joins the items in this process, because all nodes share the database server."""
         sql = f"{search} LIMIT ${len(values) + 1}"
         rows = await self.database.read_for(self.organization_id, sql, (*values, limit + 1))
         items = ITEM_SEPARATOR.join([row[1] for row in rows[:limit]])

@@ -20,7 +20,7 @@ _TEMPORARY_STATES = ("25006", "55P03", "58030")
 
 
 def is_temporary(error: Exception) -> bool:
-    """Tells if the same request may succeed when the client tries again."""
+    """Returns True if the same request may succeed when the client tries again."""
     if isinstance(error, asyncpg.InvalidCachedStatementError):  # another node changed the schema
         return True
     if isinstance(error, asyncpg.PostgresError):

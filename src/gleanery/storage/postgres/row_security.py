@@ -54,7 +54,7 @@ GRANT USAGE ON SEQUENCE output_ids TO {ROLE}
 """
 _ALL_PRIVILEGES = "SELECT, INSERT, UPDATE, DELETE"
 _AUDIT_PRIVILEGES = "SELECT, INSERT, DELETE"  # a trigger restricts what may be deleted
-# Fails without effect if the schema belongs to somebody else.
+# Fails without effect if another role owns the schema.
 _GRANT_SCHEMA = f"""
 DO $$ BEGIN EXECUTE format('GRANT USAGE ON SCHEMA %I TO {ROLE}', current_schema());
 EXCEPTION WHEN insufficient_privilege THEN NULL;
@@ -105,7 +105,7 @@ async def set_role(connection: Any) -> None:
 
 
 async def security_warning(connection: Any) -> str | None:
-    """Says what an operator should correct. Raises if row-level security has no effect at all."""
+    """Returns what an operator should correct. Raises if row-level security has no effect."""
     [[bypasses_row_security, owns_tables]] = await connection.fetch(_CURRENT_USER)
     if bypasses_row_security:
         raise SettingsError(

@@ -1,4 +1,4 @@
-"""Session state: cookies and local-storage entries, whose values are encrypted.
+"""Session state: cookies and local-storage entries with encrypted values.
 
 ``records`` stores, reads and deletes records of any kind. A kind is described by a ``RecordKind``.
 """

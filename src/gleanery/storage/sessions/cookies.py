@@ -11,7 +11,7 @@ from gleanery.values.hashing import hash_parts
 _NO_EXPIRY = -1
 
 
-def _identity(organization_id: int, domain: str, path: str, name: str) -> bytes:
+def _hash_identity(organization_id: int, domain: str, path: str, name: str) -> bytes:
     return hash_parts("cookie", organization_id, domain, path or "/", name)
 
 
@@ -21,7 +21,7 @@ def _prepare(organization_id: int, cookie: CookieIn) -> PreparedRecord:
     expires = None if cookie.expires is None else max(cookie.expires, 0)
     flags = (bool(cookie.secure), bool(cookie.http_only))
     columns = (domain, domain.removeprefix("."), name, path, *flags, expires)
-    identity = _identity(organization_id, domain, path, name)
+    identity = _hash_identity(organization_id, domain, path, name)
     return PreparedRecord(identity, domain, columns, cookie.value)
 
 
@@ -46,7 +46,7 @@ COOKIES = RecordKind[CookieIn, CookieOut](
     name_column="name",
     replaced_columns=("path", "secure", "http_only", "expires"),
     visible_if=f"host = $2 OR {HOST_IS_PARENT}",
-    identity=_identity,
+    hash_identity=_hash_identity,
     prepare=_prepare,
     to_response=_to_response,
     read_action="get_cookies",

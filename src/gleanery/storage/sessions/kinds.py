@@ -1,4 +1,4 @@
-"""The description of a kind of session record, and the SQL that follows from it."""
+"""The description of a kind of session record, and the SQL that is generated from it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PreparedRecord(NamedTuple):
     """A record ready to be stored."""
 
     identity: bytes
-    """Hash of what identifies the record. The encryption of the value is bound to it."""
+    """Hash of the columns that identify the record. It is the associated data of the encryption."""
     domain: str
     columns: tuple[Any, ...]
     """The values of ``RecordKind.columns``."""
@@ -37,7 +37,7 @@ class Statements(NamedTuple):
     find: str
     """Identity, encrypted value and columns of the record with identity $2."""
     store: str
-    """Inserts or replaces a record: $2 identity, $3 encrypted value, $4 now, then the columns."""
+    """Inserts or replaces a record: $2 identity, $3 encrypted value, $4 time, then the columns."""
     list_all: str
     """Identity, encrypted value, columns and extra columns, in the order of first insertion."""
     list_visible: str
@@ -59,12 +59,12 @@ class RecordKind(Generic[In, Out]):
     """Columns that can differ when a record with the same identity is stored again."""
     visible_if: str
     """SQL condition: the record is visible to a page on host $2; see ``HOST_IS_PARENT``."""
-    identity: Callable[..., bytes]
+    hash_identity: Callable[..., bytes]
     """Hashes the organization's id and the values of ``identity_columns``."""
     prepare: Callable[[int, In], PreparedRecord]
-    """Converts the input of a client of this organization."""
+    """Converts a client's input to a record; takes the organization's id."""
     to_response: Callable[[int, str, Row], Out]
-    """Converts organization, decrypted value and row for a client."""
+    """Converts organization id, decrypted value and row to the record that a client gets."""
     read_action: AuditAction
     store_action: AuditAction
     delete_action: AuditAction

@@ -15,7 +15,7 @@ from gleanery.values import timestamps
 from gleanery.values.hashing import hash_parts
 
 
-def _identity(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:
+def _hash_identity(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:
     return hash_parts("local storage", organization_id, group_id, domain, path, key)
 
 
@@ -24,7 +24,7 @@ def _prepare(organization_id: int, entry: LocalStorageIn) -> PreparedRecord:
     path = "/" if entry.path is None else entry.path
     group_id = entry.group_id or ALL_GROUPS
     columns = (group_id, domain, domain.removeprefix("."), key, path, entry.expires)
-    identity = _identity(organization_id, group_id, domain, path, key)
+    identity = _hash_identity(organization_id, group_id, domain, path, key)
     return PreparedRecord(identity, domain, columns, entry.value)
 
 
@@ -60,7 +60,7 @@ LOCAL_STORAGE = RecordKind[LocalStorageIn, LocalStorageOut](
     replaced_columns=("expires",),
     # Local storage belongs to one host. A leading dot makes it visible to subdomains.
     visible_if=f"host = $2 OR domain <> host AND {HOST_IS_PARENT}",
-    identity=_identity,
+    hash_identity=_hash_identity,
     prepare=_prepare,
     to_response=_to_response,
     read_action="get_local_storage",

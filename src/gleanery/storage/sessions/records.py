@@ -33,14 +33,14 @@ _MAX_AUDITED_DOMAINS = 20
 
 
 async def lock_session_state(transaction: Transaction, vault: Vault) -> Key:
-    """Locks the organization's session state until the commit; returns the key that encrypts.
+    """Locks the organization's session state until the commit; returns the active key.
 
     The key is read after the wait for the lock. A key rotation takes this lock once it has selected
     the new key, so after that no writer uses the old key.
     """
     await _lock(transaction)
     try:
-        return vault.key(await metadata.encryption_key(transaction))
+        return vault.key(await metadata.active_key(transaction))
     except UnknownKey as error:
         raise _key_missing(error) from None
 
@@ -152,7 +152,7 @@ async def delete(
 
 
 class Filter(NamedTuple):
-    """The records that a client asks for; by default all."""
+    """Filter of the records that a client requests; by default all."""
 
     domain: str | None = None
     """Only records that are visible to a page on this domain's host."""
@@ -173,7 +173,7 @@ async def read(
     organization_id = database.organization_id
     rows = await _read_rows(kind, database, filter_)
     identity_values = itemgetter(*[2 + kind.columns.index(c) for c in kind.identity_columns])
-    hash_identity, to_response = kind.identity, kind.to_response
+    hash_identity, to_response = kind.hash_identity, kind.to_response
     records = []
     async for row in _with_pauses(rows):
         identity = hash_identity(organization_id, *identity_values(row))
@@ -200,7 +200,7 @@ async def _read_rows(
 
 
 async def _with_pauses(rows: Iterable[Row]) -> AsyncIterator[Row]:
-    """Yields the rows and gives the event loop to other requests now and then."""
+    """Yields the rows; lets other requests run at intervals."""
     for count, row in enumerate(rows, 1):
         yield row
         if count % _RECORDS_PER_PAUSE == 0:

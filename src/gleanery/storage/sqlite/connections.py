@@ -22,13 +22,13 @@ TEMPORARY_ERRORS = (
 _PAGE_BYTES = 16 * 1024  # a page holds a dozen items of 1 KB without overflow pages
 _CACHE_KIB = 16 * 1024
 _MAX_MAPPED_BYTES = 2**40  # larger than any file, so that all of it is mapped
-_BUSY_MS = 10_000  # a writer waits at most this long for the writer of another process
+_BUSY_TIMEOUT_MS = 10_000  # maximum wait for the writer of another process
 
 
 def connect(path: Path) -> apsw.Connection:
     """Opens a connection for the writer."""
     connection = apsw.Connection(str(path))
-    connection.set_busy_timeout(_BUSY_MS)
+    connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
     # Without this SQLite plans a statement with a bound LIMIT again for each value, which takes
     # half of its time.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -55,7 +55,7 @@ def _enable_wal(connection: apsw.Connection) -> None:
     SQLite does not wait for another process that does the same on a new file, so this function
     tries again.
     """
-    deadline = time.monotonic() + _BUSY_MS / 1000
+    deadline = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
     while True:
         try:
             connection.pragma("journal_mode", "wal")

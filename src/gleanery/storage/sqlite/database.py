@@ -34,7 +34,7 @@ from gleanery.storage.sqlite.connections import (
     connect_reader,
     lock_folder,
 )
-from gleanery.storage.sqlite.statements import joined_items, to_sqlite
+from gleanery.storage.sqlite.statements import to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ class SqliteDatabase:
     async def write_for(
         self, organization_id: int, work: Callable[[Transaction], Awaitable[T]]
     ) -> T:
-        """Runs the work in the writer thread, which also takes the place of a writers' queue."""
+        """Runs the work in the writer thread, which also serves as the writers' queue."""
         assert self._writer is not None, "open() comes first"
         request = WriteRequest(work, organization_id, asyncio.get_running_loop().create_future())
         self._writer.add(request)

@@ -1,4 +1,4 @@
-"""Translates shared SQL to SQLite's, after the check for a tenant filter."""
+"""Translates the shared SQL to SQLite's dialect, after the check for a tenant filter."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from gleanery.storage import tenancy
 
 
 def to_sqlite(sql: str, organization_id: int) -> str:
-    """Translates a statement: ``$1`` becomes ``?1``, and ``/* INDEXED BY name */`` takes effect.
+    """Translates a statement: ``$1`` becomes ``?1``, ``/* INDEXED BY i */`` becomes a clause.
 
-    SQLite then uses that index. With statistics, its planner would scan a group whose rows have
-    equal values. PostgreSQL reads a comment.
+    The clause makes SQLite use that index. Otherwise table statistics can make its planner scan a
+    whole group, if many rows have the same value. PostgreSQL ignores the comment.
 
     Raises ``MissingTenantFilter`` for a statement that could touch another tenant's rows.
     """
+    # All tenants share one cache entry.
     return _to_sqlite(sql, min(organization_id, tenancy.ANY_TENANT))
 
 
@@ -27,21 +28,23 @@ def _to_sqlite(sql: str, tenant: int) -> str:
 
 
 @lru_cache(maxsize=128)
-def for_key_array(sql: str, key: int, organization_id: int) -> str:
-    """Translates a statement with one key (parameter number ``key``) for an array of keys.
+def for_key_array(sql: str, key_parameter: int, organization_id: int) -> str:
+    """Translates a statement with one key for an array of keys.
 
-    One run per key would take twice as long.
+    ``key_parameter`` is the number of the key's parameter. One run per key would take twice as
+    long.
     """
-    return re.sub(rf"= \?{key}\b", f"IN carray(?{key})", to_sqlite(sql, organization_id))
+    statement = to_sqlite(sql, organization_id)
+    return re.sub(rf"= \?{key_parameter}\b", f"IN carray(?{key_parameter})", statement)
 
 
 @lru_cache(maxsize=128)
-def joined_items(search: str, limit: int) -> str:
+def join_items(search: str, limit_parameter: int) -> str:
     """Wraps the search for a page in a statement that joins the items.
 
-    ``limit`` is the number of the parameter for the limit; the next one is the separator.
+    ``limit_parameter`` is the number of the limit's parameter; the next one is the separator.
     """
     return f"""
-SELECT count(*), max(seq), CAST(group_concat(item, ${limit + 1}) AS BLOB)
-FROM ({search} LIMIT ${limit})
+SELECT count(*), max(seq), CAST(group_concat(item, ${limit_parameter + 1}) AS BLOB)
+FROM ({search} LIMIT ${limit_parameter})
 """

@@ -18,7 +18,7 @@ CREATE TABLE tokens (
     revoked_at      BIGINT
 );
 
--- Facts about the database itself, such as the key that encrypts.
+-- Metadata of the database, such as the fingerprint of the active key.
 CREATE TABLE metadata (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
@@ -102,7 +102,7 @@ CREATE TABLE outputs (
     group_id        BIGINT  NOT NULL,
     job_id          BIGINT  NOT NULL,
     seq             BIGINT  NOT NULL,             -- position in the change order
-    identity        BYTEA   NOT NULL,             -- hash of group, job and key; output_id
+    identity        BYTEA   NOT NULL,             -- output_id: hash of group, job and key
     content_hash    BYTEA   NOT NULL,             -- detects changes that a client can see
     url_hash        BYTEA   NOT NULL,             -- hash of source_url
     country         TEXT,
@@ -111,8 +111,8 @@ CREATE TABLE outputs (
     last_scraped_at BIGINT  NOT NULL,
     created_seq     BIGINT  NOT NULL,             -- seq of its creation
     file_ids        BYTEA   NOT NULL DEFAULT '',  -- uploaded files, 16 bytes each
-    item            BYTEA   NOT NULL,             -- JSON text with placeholders for links
-    sent_hash       BYTEA   NOT NULL DEFAULT '',  -- detects the same bytes as last time
+    item            BYTEA   NOT NULL,             -- JSON text with markers for links
+    sent_hash       BYTEA   NOT NULL DEFAULT '',  -- detects a byte-identical resend
     PRIMARY KEY (identity, organization_id)
 ) WITH (toast_tuple_target = 8160, fillfactor = 50);
 
@@ -122,16 +122,16 @@ CREATE TABLE outputs (
 -- Items are not compressed: decompression would take longer than reading a few more kilobytes.
 ALTER TABLE outputs ALTER COLUMN item SET STORAGE EXTERNAL;
 
--- The primary key begins with the identity, these indexes with the group. So a planner without
--- statistics, or with those of the average organization, cannot choose the wrong one.
+-- The primary key begins with the identity, these indexes with the group. So a planner cannot
+-- choose the wrong one, without statistics or with statistics of the average organization.
 CREATE INDEX outputs_in_order   ON outputs (group_id, seq);
 CREATE INDEX outputs_by_job     ON outputs (group_id, job_id, seq);
 CREATE INDEX outputs_by_url     ON outputs (group_id, url_hash, seq);
 CREATE INDEX outputs_by_country ON outputs (group_id, country, seq) WHERE country IS NOT NULL;
 CREATE INDEX outputs_by_region  ON outputs (group_id, region, seq) WHERE region IS NOT NULL;
 
--- Statistics must not say that a filter keeps most rows. With them the planner would read a group in
--- order and test each row, even for a value that is rare. For n_distinct = -1 all values differ.
+-- The statistics claim that all values differ (n_distinct = -1). Otherwise the planner could expect
+-- that a filter matches most rows. It would then scan the group, even for a rare value.
 ALTER TABLE outputs
     ALTER COLUMN job_id   SET (n_distinct = -1),
     ALTER COLUMN url_hash SET (n_distinct = -1),
@@ -175,8 +175,8 @@ CREATE TABLE tombstones (
     PRIMARY KEY (organization_id, group_id, seq)
 );
 
--- Work on many outputs of a group, done in short transactions. A bulk job covers the outputs with
--- sequence numbers after done_seq and up to until_seq.
+-- Operations on many outputs of a group, run in short transactions. A bulk job covers the outputs
+-- with sequence numbers after done_seq and up to until_seq.
 CREATE TABLE bulk_jobs (
     id              BIGINT  GENERATED ALWAYS AS IDENTITY,
     organization_id BIGINT  NOT NULL,
@@ -190,7 +190,7 @@ CREATE TABLE bulk_jobs (
 
 CREATE INDEX bulk_jobs_of_group ON bulk_jobs (organization_id, group_id, id);
 
--- Responses of requests that had an Idempotency-Key.
+-- Responses to requests with an Idempotency-Key.
 CREATE TABLE idempotency_keys (
     organization_id BIGINT  NOT NULL,
     key_hash        BYTEA   NOT NULL,

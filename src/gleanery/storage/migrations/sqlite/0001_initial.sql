@@ -18,7 +18,7 @@ CREATE TABLE tokens (
     revoked_at      INTEGER
 ) STRICT;
 
--- Facts about the database itself, such as the key that encrypts.
+-- Metadata of the database, such as the fingerprint of the active key.
 CREATE TABLE metadata (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
@@ -104,7 +104,7 @@ CREATE TABLE outputs (
     group_id        INTEGER NOT NULL,
     job_id          INTEGER NOT NULL,
     seq             INTEGER NOT NULL,             -- position in the change order
-    identity        BLOB    NOT NULL,             -- hash of group, job and key; output_id
+    identity        BLOB    NOT NULL,             -- output_id: hash of group, job and key
     content_hash    BLOB    NOT NULL,             -- detects changes that a client can see
     url_hash        BLOB    NOT NULL,             -- hash of source_url
     country         TEXT,
@@ -113,13 +113,13 @@ CREATE TABLE outputs (
     last_scraped_at INTEGER NOT NULL,
     created_seq     INTEGER NOT NULL,             -- seq of its creation
     file_ids        BLOB    NOT NULL DEFAULT x'', -- uploaded files, 16 bytes each
-    item            BLOB    NOT NULL DEFAULT x'', -- JSON text with placeholders for links
-    sent_hash       BLOB    NOT NULL DEFAULT x'', -- detects the same bytes as last time
+    item            BLOB    NOT NULL DEFAULT x'', -- JSON text with markers for links
+    sent_hash       BLOB    NOT NULL DEFAULT x'', -- detects a byte-identical resend
     UNIQUE (identity, organization_id)
 ) STRICT;
 
--- The unique key begins with the identity, these indexes with the group. So a planner without
--- statistics, or with those of the average organization, cannot choose the wrong one.
+-- The unique key begins with the identity, these indexes with the group. So a planner cannot
+-- choose the wrong one, without statistics or with statistics of the average organization.
 CREATE INDEX outputs_in_order   ON outputs (group_id, seq);
 CREATE INDEX outputs_by_job     ON outputs (group_id, job_id, seq);
 CREATE INDEX outputs_by_url     ON outputs (group_id, url_hash, seq);
@@ -164,8 +164,8 @@ CREATE TABLE tombstones (
     PRIMARY KEY (organization_id, group_id, seq)
 ) STRICT, WITHOUT ROWID;
 
--- Work on many outputs of a group, done in short transactions. A bulk job covers the outputs with
--- sequence numbers after done_seq and up to until_seq.
+-- Operations on many outputs of a group, run in short transactions. A bulk job covers the outputs
+-- with sequence numbers after done_seq and up to until_seq.
 CREATE TABLE bulk_jobs (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     organization_id INTEGER NOT NULL,
@@ -178,7 +178,7 @@ CREATE TABLE bulk_jobs (
 
 CREATE INDEX bulk_jobs_of_group ON bulk_jobs (organization_id, group_id, id);
 
--- Responses of requests that had an Idempotency-Key.
+-- Responses to requests with an Idempotency-Key.
 CREATE TABLE idempotency_keys (
     organization_id INTEGER NOT NULL,
     key_hash        BLOB    NOT NULL,
