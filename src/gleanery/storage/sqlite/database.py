@@ -117,7 +117,7 @@ class SqliteDatabase:
         self, organization_id: int, search: str, limit: int, values: Sequence[Any]
     ) -> Page:
         """Lets SQLite join the items, which takes half the time of one row per item."""
-        sql = joined_items(search, len(values) + 1)
+        sql = join_items(search, len(values) + 1)
         rows = self.read_for(organization_id, sql, (*values, limit + 1, ITEM_SEPARATOR))
         [(count, last_seq, items)] = rows
         if count <= limit:
