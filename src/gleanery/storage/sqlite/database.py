@@ -34,7 +34,7 @@ from gleanery.storage.sqlite.connections import (
     connect_reader,
     lock_folder,
 )
-from gleanery.storage.sqlite.statements import to_sqlite
+from gleanery.storage.sqlite.statements import join_items, to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
 
 T = TypeVar("T")
