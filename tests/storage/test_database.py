@@ -372,7 +372,7 @@ def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced_unnoticed(
         if not has_rested_too_long:
             server = request.getfixturevalue("postgres")
             await asyncio.to_thread(server.run, f"SELECT pg_terminate_backend({process}, 60000)")
-            [(connection, _)] = database._at_hand  # type: ignore[attr-defined]
+            [(connection, _)] = database._connections._idle  # type: ignore[attr-defined]
             async with asyncio.timeout(60):
                 while postgres._is_open(connection):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
