@@ -169,7 +169,7 @@ def test_a_long_poll_ends_after_its_time(client: Client) -> None:
 
 
 def test_a_long_poll_ends_when_the_service_stops(patient: Service, waits: list[Any]) -> None:
-    """Else it would delay the stop for the minute that it asked for."""
+    """Otherwise the long poll would delay the stop for a minute."""
     with patient.client() as client, ThreadPoolExecutor() as pool:
         client.store("group", output(1))
         cursor = read_changes(client)["cursor"]
@@ -180,7 +180,7 @@ def test_a_long_poll_ends_when_the_service_stops(patient: Service, waits: list[A
 
 
 def test_a_long_poll_ends_when_its_client_disconnects(patient: Service, waits: list[Any]) -> None:
-    """Else it would keep its connection for the minute that it asked for."""
+    """Otherwise the long poll would hold its connection for a minute."""
 
     def count(client: Client) -> list[str]:
         return re.findall(r'_count\{operation="get_changes".*', client.get("/metrics").text)

@@ -33,13 +33,13 @@ _SERVER_CORE, _LOAD_CORE = 0, 1
 
 class Overload(NamedTuple):
     capacity: float
-    """Requests a second."""
+    """Requests per second."""
     full: Tally
-    """As many at once as one organization may have."""
+    """Results at the concurrency limit of one organization."""
     flooded: Tally
-    """Three times the capacity, by one organization."""
+    """Results at three times the capacity, by one organization."""
     neighbour: Tally
-    """Another organization at the same time, which asks for a tenth of the capacity."""
+    """Results of another organization, which requests a tenth of the capacity meanwhile."""
     grown: float
     """MiB of memory, from the first second of the flood to the last."""
 

@@ -306,7 +306,7 @@ def test_a_foreign_name_is_answered_like_one_of_nothing(operation: Operation, wo
 
 
 def test_to_its_owner_each_name_makes_a_difference(operation: Operation, world: World) -> None:
-    """Else the test above would ask for nothing."""
+    """Ensures that the identifiers of the test above have an effect."""
     _, _, owner, names = world
     unlike = []
     nothing = unused_names()

@@ -411,7 +411,7 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As on many managed servers: the role exists already, created for another database."""
+    """Simulates a managed server: the role exists already, for another database."""
     owner = postgres.new_user("")
     url = postgres.new_database(owner)
     settings = Settings(
