@@ -26,13 +26,17 @@ def _to_sqlite(sql: str, tenant: int) -> str:
     return re.sub(r"\$(\d+)", r"?\1", sql)
 
 
-@lru_cache(maxsize=128)
 def for_key_array(sql: str, key: int, organization_id: int) -> str:
     """Translates a statement with one key (parameter number ``key``) for an array of keys.
 
     One run per key would take twice as long.
     """
-    return re.sub(rf"= \?{key}\b", f"IN carray(?{key})", to_sqlite(sql, organization_id))
+    return _for_key_array(sql, key, min(organization_id, tenancy.ANY_TENANT))
+
+
+@lru_cache(maxsize=128)
+def _for_key_array(sql: str, key: int, tenant: int) -> str:
+    return re.sub(rf"= \?{key}\b", f"IN carray(?{key})", _to_sqlite(sql, tenant))
 
 
 @lru_cache(maxsize=128)
