@@ -20,7 +20,9 @@ _RATE = re.compile(r"[1-9][0-9]{0,8}/(second|minute|hour|day)")
 _MAX_LINK_SECONDS = 7 * 24 * 3600  # the longest lifetime that S3 signs
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104
 _MIB, _GIB = 1024**2, 1024**3
-_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}  # as the command line
+# The same words as on the command line.
+_TRUE = {"1", "true", "t", "yes", "y", "on"}
+_FALSE = {"0", "false", "f", "no", "n", "off"}
 
 
 # --- checks -------------------------------------------------------------------------------------
@@ -354,9 +356,10 @@ class Setting(NamedTuple):
             raise SettingsError(f"{self.variable} must be a number") from None
 
     def _parse_bool(self, text: str) -> bool:
-        if text.lower() not in _TRUE | _FALSE:
+        word = text.strip().lower()
+        if word not in _TRUE | _FALSE:
             raise SettingsError(f"{self.variable} must be true or false")
-        return text.lower() in _TRUE
+        return word in _TRUE
 
 
 @cache

@@ -12,9 +12,11 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import click
 import httpx2
 import pytest
 
+from gleanery.settings import Settings
 from tests.support.process import (
     PROC,
     Running,
@@ -85,6 +87,13 @@ def test_wrong_settings_end_the_start_with_one_sentence(
     assert sentence in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("text", ["t", "Y", " on ", "f", "n", "Off"])
+def test_a_variable_has_the_same_words_for_true_and_false_as_an_option(text: str) -> None:
+    url = "https://data.example.com"
+    settings = Settings.from_environment({"GLEANERY_BEHIND_PROXY": text, "GLEANERY_BASE_URL": url})
+    assert settings.behind_proxy is click.BOOL.convert(text, None, None)
 
 
 def test_a_database_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

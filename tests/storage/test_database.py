@@ -129,6 +129,25 @@ def test_a_database_of_a_newer_program_is_refused(empty: Settings) -> None:
         with_database(empty, work)
 
 
+def test_a_database_with_other_migrations_is_refused(empty: Settings) -> None:
+    """The numbers of a development version may be in use again, for other statements."""
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+
+        async def pretend(transaction: Transaction) -> None:
+            await transaction.fetch("UPDATE migrations SET name = 'start' WHERE number = 1")
+            await transaction.fetch(
+                "INSERT INTO migrations (number, name, applied_at) VALUES (7, 'last', 0)"
+            )
+
+        await database.write(pretend)
+        await database.migrate()
+
+    with pytest.raises(SettingsError, match="a development version"):
+        with_database(empty, work)
+
+
 # --- transactions -------------------------------------------------------------------------------
 
 

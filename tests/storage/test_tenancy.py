@@ -24,6 +24,7 @@ from gleanery.storage.files import records as file_records
 from gleanery.storage.groups import catalog
 from gleanery.storage.sessions import cookies
 from gleanery.storage.sessions.kinds import RecordKind
+from gleanery.storage.sqlite.statements import for_key_array
 from tests.support.postgres_server import PostgresServer
 from tests.support.service import SECRET_KEY, Client, Service
 from tests.support.statements import statements, storage_modules
@@ -86,6 +87,12 @@ def test_only_the_sweep_works_for_everyone() -> None:
         if not name.endswith("database") and "for_all_tenants(" in text:
             calls[name] = text.count("for_all_tenants(")
     assert calls == WORKS_FOR_ALL_TENANTS
+
+
+def test_a_statement_is_translated_once_for_all_organizations() -> None:
+    """A service with many organizations would else translate it in every transaction."""
+    sql = "SELECT id FROM outputs WHERE organization_id = $1 AND identity = $2"
+    assert for_key_array(sql, 2, organization_id=1) is for_key_array(sql, 2, organization_id=2)
 
 
 def test_a_statement_without_any_of_its_organizations_is_refused() -> None:

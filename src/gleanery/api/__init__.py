@@ -1,1 +1,1 @@
-"""HTTP API: the operation table and the request pipeline."""
+"""The API: the operation table and the pipeline that answers requests."""

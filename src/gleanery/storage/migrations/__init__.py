@@ -19,6 +19,7 @@ CREATE TABLE IF NOT EXISTS migrations (
     applied_at BIGINT NOT NULL
 )
 """
+_APPLIED = "SELECT number, name FROM migrations"
 _RECORD = "INSERT INTO migrations (number, name, applied_at) VALUES ($1, $2, $3)"
 
 
@@ -53,9 +54,21 @@ def reject_newer(engine: str, applied: int) -> None:
         )
 
 
+async def _reject_other_history(engine: str, transaction: Transaction) -> None:
+    """Raises SettingsError if other migrations were applied under the same numbers."""
+    names = {migration.number: migration.name for migration in known(engine)}
+    for number, name in await transaction.fetch(_APPLIED):
+        if names.get(number, name) != name:
+            raise SettingsError(
+                "The database was written by a development version of Gleanery, and this program "
+                "cannot read it: start with a new database"
+            )
+
+
 async def apply(engine: str, transaction: Transaction) -> None:
     """Applies missing migrations. The caller excludes other processes that do the same."""
     await transaction.run_script(_CREATE_TABLE)
+    await _reject_other_history(engine, transaction)
     [[applied]] = await transaction.fetch(NEWEST_APPLIED)
     reject_newer(engine, applied)
     for migration in known(engine)[applied:]:

@@ -27,14 +27,18 @@ def _to_sqlite(sql: str, tenant: int) -> str:
     return re.sub(r"\$(\d+)", r"?\1", sql)
 
 
-@lru_cache(maxsize=128)
 def for_key_array(sql: str, key_parameter: int, organization_id: int) -> str:
     """Translates a statement with one key for an array of keys.
 
     ``key_parameter`` is the number of the key's parameter. One run per key would take twice as
     long.
     """
-    statement = to_sqlite(sql, organization_id)
+    return _for_key_array(sql, key_parameter, min(organization_id, tenancy.ANY_TENANT))
+
+
+@lru_cache(maxsize=128)
+def _for_key_array(sql: str, key_parameter: int, tenant: int) -> str:
+    statement = _to_sqlite(sql, tenant)
     return re.sub(rf"= \?{key_parameter}\b", f"IN carray(?{key_parameter})", statement)
 
 
