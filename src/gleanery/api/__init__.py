@@ -1,1 +1,1 @@
-"""The API: the operation table and the pipeline that answers requests."""
+"""HTTP API: the operation table and the request pipeline."""
