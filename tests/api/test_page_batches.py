@@ -45,7 +45,7 @@ class FakeRequest:
         self.header_block, self.headers = block, block.headers
         self.keep_alive = True
         self.state: Any = None
-        self.is_behind = False
+        self.is_write_paused = False
         self.reads_slowly = False
         self.has_left = False
         self.response: tuple[int, list[Header], bytes] | None = None
@@ -69,16 +69,16 @@ class FakeRequest:
         if self.has_left:
             raise ClientDisconnected
         self.response = (status, list(headers), b"".join(body))
-        self.is_behind = self.reads_slowly
+        self.is_write_paused = self.reads_slowly
 
     def send(self, piece: bytes) -> None:
         raise AssertionError("no page is sent in pieces")
 
     async def drain(self) -> None:
         await self.drained.wait()
-        self.is_behind = False
+        self.is_write_paused = False
 
-    def decline_body(self) -> None:
+    def skip_body(self) -> None:
         pass
 
     def start(self) -> None:
@@ -217,7 +217,7 @@ def test_links_of_files_are_the_same_on_both_paths(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_requests_of_one_turn_are_read_in_one_transaction(
+def test_requests_of_one_round_are_read_in_one_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -348,7 +348,7 @@ def test_a_read_that_fails_takes_the_usual_path(
     run(tmp_path, test)
 
 
-def test_a_client_that_is_behind_keeps_its_slot(tmp_path: Path) -> None:
+def test_a_client_that_is_write_paused_keeps_its_slot(tmp_path: Path) -> None:
     async def test(app: App) -> None:
         client = await new_client(app)
         await client.send("/v1/outputs/shop")
@@ -356,7 +356,7 @@ def test_a_client_that_is_behind_keeps_its_slot(tmp_path: Path) -> None:
         slow.reads_slowly = True
         await client.admit(slow).started.wait()
         assert slow.status == 200  # it is sent, and only the client is behind
-        assert not app._services.work.has_room_for(slow.state.organization_id)
+        assert not app._services.request_limit.can_acquire(slow.state.organization_id)
         slow.drained.set()
         await slow.answered()
         assert (await client.send("/v1/outputs/shop")).status == 200
@@ -387,7 +387,7 @@ def test_nothing_in_a_batch_can_wait() -> None:
     assert not [node for node in ast.walk(tree) if isinstance(node, waiting)]
     for called in (
         Authenticator.cached_grant,
-        FileLinks.insert_own,
+        FileLinks.insert_local,
         RateLimiter.count_in_process,
         SqliteDatabase.read_pages,
         outputs.page_response,

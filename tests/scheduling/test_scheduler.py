@@ -20,7 +20,7 @@ from gleanery.scheduling.scheduler import RequestScheduler
 def slots_of(limit: ConcurrencyLimit, organization_id: int) -> int:
     """Takes as many slots as the organization gets."""
     count = 0
-    while limit.has_room_for(organization_id):
+    while limit.can_acquire(organization_id):
         Slot(limit, organization_id)
         count += 1
     return count
@@ -35,10 +35,10 @@ def test_an_idle_tenant_gets_the_last_slot() -> None:
     limit = ConcurrencyLimit(3)
     for organization_id in (1, 1, 2):
         Slot(limit, organization_id)
-    assert not limit.has_room_for(3)
+    assert not limit.can_acquire(3)
     limit.release(2)
-    assert limit.has_room_for(3)
-    assert not limit.has_room_for(1)
+    assert limit.can_acquire(3)
+    assert not limit.can_acquire(1)
 
 
 def test_a_slot_moves_between_tenants_and_limits() -> None:
@@ -50,22 +50,22 @@ def test_a_slot_moves_between_tenants_and_limits() -> None:
     with pytest.raises(Overloaded):
         Slot(work, 7).transfer(transfers)
     slot.release()
-    assert transfers.has_room_for(7)
+    assert transfers.can_acquire(7)
 
 
 def test_a_parked_slot_comes_back_if_there_is_room() -> None:
     work, waits = ConcurrencyLimit(1), ConcurrencyLimit(10)
     slot = Slot(work, 1)
     with slot.parked_in(waits):
-        assert work.has_room_for(1)
-    assert not work.has_room_for(1)
+        assert work.can_acquire(1)
+    assert not work.can_acquire(1)
     with slot.parked_in(waits):
         other = Slot(work, 2)
-    assert not work.has_room_for(1)  # the other one has it
+    assert not work.can_acquire(1)  # the other one has it
     slot.release()
-    assert not work.has_room_for(1)
+    assert not work.can_acquire(1)
     other.release()
-    assert work.has_room_for(1)
+    assert work.can_acquire(1)
 
 
 # --- the fair queue -------------------------------------------------------------------------------
@@ -85,12 +85,12 @@ def test_tenants_take_turns() -> None:
 
 
 def scheduled(test: Callable[[RequestScheduler, ConcurrencyLimit, list[Any]], None]) -> list[Any]:
-    """Runs the test in an event loop; returns the notes of each turn."""
+    """Runs the test in an event loop; returns the notes of each round."""
 
     async def run() -> list[Any]:
         limit, notes = ConcurrencyLimit(1000), list[Any]()
         scheduler = RequestScheduler(limit)
-        scheduler.after_each_turn(partial(notes.append, "end of turn"))
+        scheduler.after_each_round(partial(notes.append, "end of round"))
         test(scheduler, limit, notes)
         for _ in range(10):
             await asyncio.sleep(0)
@@ -108,7 +108,7 @@ def test_among_few_a_request_starts_at_once() -> None:
     assert scheduled(test) == [1, 2, "returned"]
 
 
-def test_among_many_a_few_start_per_turn() -> None:
+def test_among_many_a_few_start_per_round() -> None:
     def test(scheduler: RequestScheduler, limit: ConcurrencyLimit, notes: list[Any]) -> None:
         slots = [Slot(limit, 1) for _ in range(20)]
         for number, slot in enumerate(slots):
@@ -120,18 +120,18 @@ def test_among_many_a_few_start_per_turn() -> None:
     rejections = [f"rejection {number}" for number in range(10)]
     assert scheduled(test) == [
         "returned",
-        *(*range(8), "end of turn", *rejections[:8]),
-        *(*range(8, 16), "end of turn", *rejections[8:]),
-        *(*range(16, 20), "end of turn"),
+        *(*range(8), "end of round", *rejections[:8]),
+        *(*range(8, 16), "end of round", *rejections[8:]),
+        *(*range(16, 20), "end of round"),
     ]
 
 
-def test_a_turn_is_shared_by_the_tenants() -> None:
+def test_a_round_is_shared_by_the_tenants() -> None:
     def test(scheduler: RequestScheduler, limit: ConcurrencyLimit, notes: list[Any]) -> None:
         crowd = [Slot(limit, 1) for _ in range(50)]
         for slot in crowd:
-            scheduler.add_to_turn(slot, partial(notes.append, "crowd"))
-        scheduler.add_to_turn(Slot(limit, 2), partial(notes.append, "other"))
+            scheduler.add_to_next_round(slot, partial(notes.append, "crowd"))
+        scheduler.add_to_next_round(Slot(limit, 2), partial(notes.append, "other"))
 
     assert scheduled(test).index("other") == 1
 
@@ -144,7 +144,7 @@ def test_a_request_that_fails_to_start_delays_no_other() -> None:
         asyncio.get_running_loop().set_exception_handler(
             lambda _, context: notes.append(str(context["exception"]))
         )
-        scheduler.add_to_turn(Slot(limit, 1), fail)
-        scheduler.add_to_turn(Slot(limit, 1), partial(notes.append, "other"))
+        scheduler.add_to_next_round(Slot(limit, 1), fail)
+        scheduler.add_to_next_round(Slot(limit, 1), partial(notes.append, "other"))
 
-    assert scheduled(test) == ["it fails", "other", "end of turn"]
+    assert scheduled(test) == ["it fails", "other", "end of round"]
