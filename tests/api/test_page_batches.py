@@ -217,7 +217,7 @@ def test_links_of_files_are_the_same_on_both_paths(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_requests_of_one_turn_are_read_in_one_transaction(
+def test_requests_of_one_round_are_read_in_one_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
@@ -348,7 +348,7 @@ def test_a_read_that_fails_takes_the_usual_path(
     run(tmp_path, test)
 
 
-def test_a_client_that_is_behind_keeps_its_slot(tmp_path: Path) -> None:
+def test_a_client_that_is_write_paused_keeps_its_slot(tmp_path: Path) -> None:
     async def test(app: App) -> None:
         client = await new_client(app)
         await client.send("/v1/outputs/shop")

@@ -85,12 +85,12 @@ def test_tenants_take_turns() -> None:
 
 
 def scheduled(test: Callable[[RequestScheduler, ConcurrencyLimit, list[Any]], None]) -> list[Any]:
-    """Runs the test in an event loop; returns the notes of each turn."""
+    """Runs the test in an event loop; returns the notes of each round."""
 
     async def run() -> list[Any]:
         limit, notes = ConcurrencyLimit(1000), list[Any]()
         scheduler = RequestScheduler(limit)
-        scheduler.after_each_round(partial(notes.append, "end of turn"))
+        scheduler.after_each_round(partial(notes.append, "end of round"))
         test(scheduler, limit, notes)
         for _ in range(10):
             await asyncio.sleep(0)
@@ -108,7 +108,7 @@ def test_among_few_a_request_starts_at_once() -> None:
     assert scheduled(test) == [1, 2, "returned"]
 
 
-def test_among_many_a_few_start_per_turn() -> None:
+def test_among_many_a_few_start_per_round() -> None:
     def test(scheduler: RequestScheduler, limit: ConcurrencyLimit, notes: list[Any]) -> None:
         slots = [Slot(limit, 1) for _ in range(20)]
         for number, slot in enumerate(slots):
@@ -120,13 +120,13 @@ def test_among_many_a_few_start_per_turn() -> None:
     rejections = [f"rejection {number}" for number in range(10)]
     assert scheduled(test) == [
         "returned",
-        *(*range(8), "end of turn", *rejections[:8]),
-        *(*range(8, 16), "end of turn", *rejections[8:]),
-        *(*range(16, 20), "end of turn"),
+        *(*range(8), "end of round", *rejections[:8]),
+        *(*range(8, 16), "end of round", *rejections[8:]),
+        *(*range(16, 20), "end of round"),
     ]
 
 
-def test_a_turn_is_shared_by_the_tenants() -> None:
+def test_a_round_is_shared_by_the_tenants() -> None:
     def test(scheduler: RequestScheduler, limit: ConcurrencyLimit, notes: list[Any]) -> None:
         crowd = [Slot(limit, 1) for _ in range(50)]
         for slot in crowd:
@@ -147,4 +147,4 @@ def test_a_request_that_fails_to_start_delays_no_other() -> None:
         scheduler.add_to_next_round(Slot(limit, 1), fail)
         scheduler.add_to_next_round(Slot(limit, 1), partial(notes.append, "other"))
 
-    assert scheduled(test) == ["it fails", "other", "end of turn"]
+    assert scheduled(test) == ["it fails", "other", "end of round"]
