@@ -54,7 +54,7 @@ def with_file(client: Client, number: int) -> dict[str, Any]:
 
 
 @pytest.mark.thorough
-def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
+def test_a_backup_under_load_is_complete_and_consistent(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive = tmp_path / "backup.tar"
     over, failures, stored = threading.Event(), list[str](), set[int]()
@@ -102,7 +102,7 @@ def test_a_backup_under_load_is_one_moment_and_whole(tmp_path: Path) -> None:
         assert len(client.get("/v1/cookies").json()) == 100
 
 
-def test_the_key_is_only_in_a_backup_that_asks_for_it(tmp_path: Path) -> None:
+def test_a_backup_holds_the_key_only_with_with_key(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive, key = tmp_path / "backup.tar", tmp_path / "data" / "secret.key"
     with serving_thread(where) as url:
@@ -124,7 +124,7 @@ def test_the_key_is_only_in_a_backup_that_asks_for_it(tmp_path: Path) -> None:
         assert [one["value"] for one in client.get("/v1/cookies").json()] == ["v0", "v1", "v2"]
 
 
-def test_a_file_that_goes_away_meanwhile_does_not_stop_a_backup(tmp_path: Path) -> None:
+def test_a_file_that_is_removed_during_a_backup_does_not_stop_it(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive = tmp_path / "backup.tar"
     with serving_thread(where) as url:
@@ -154,7 +154,7 @@ def test_a_file_that_goes_away_meanwhile_does_not_stop_a_backup(tmp_path: Path) 
         assert client.get(f"/v1/files/{gone}").content == b"2" * 1000
 
 
-def test_a_backup_looks_for_files_where_the_service_keeps_them(
+def test_a_backup_needs_the_folder_in_which_the_service_keeps_files(
     archive: Path, tmp_path: Path
 ) -> None:
     second, where = tmp_path / "second.tar", ["--data", str(tmp_path / "origin")]
@@ -166,7 +166,7 @@ def test_a_backup_looks_for_files_where_the_service_keeps_them(
         assert not second.exists()
 
 
-def test_what_is_not_for_these_commands_says_what_is(tmp_path: Path) -> None:
+def test_a_backup_command_for_another_engine_names_the_right_one(tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
     for command, words in (("backup", "pg_dump"), ("restore", "gleanery restored")):
         refused = gleanery_here(command, str(tmp_path / "file"), *where)
@@ -177,7 +177,7 @@ def test_what_is_not_for_these_commands_says_what_is(tmp_path: Path) -> None:
     assert "There is no database" in refused.stderr
 
 
-def test_a_backup_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> None:
+def test_a_backup_on_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     where, archive = ["--data", str(tmp_path / "data")], tmp_path / "backup.tar"
     run_successfully("migrate", *where)
     no_room = (
@@ -191,7 +191,7 @@ def test_a_backup_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_the_key_of_another_database_is_not_put_into_a_backup(archive: Path) -> None:
+def test_a_backup_with_the_key_of_another_database_is_refused(archive: Path) -> None:
     where, second = ["--data", str(archive.parent / "origin")], str(archive.parent / "second.tar")
     for wrong in (new_secret_key(), "nonsense"):
         refused = gleanery_here("backup", second, "--with-key", *where, GLEANERY_SECRET_KEY=wrong)
@@ -221,7 +221,7 @@ def archive(backed_up: Path, tmp_path: Path) -> Path:
     return tmp_path / "backup.tar"
 
 
-def test_a_folder_with_a_database_or_in_use_is_left_alone(archive: Path, tmp_path: Path) -> None:
+def test_a_restore_into_a_folder_with_a_database_is_refused(archive: Path, tmp_path: Path) -> None:
     where = ["--data", str(tmp_path / "data")]
     with serving_thread(where):
         refused = gleanery_here("restore", str(archive), *where)
@@ -310,7 +310,7 @@ def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
         assert client.get(item["files"][0]["blob_url"]).content == b"1" * 1000
 
 
-def test_what_an_older_database_left_behind_is_not_taken_for_the_restored_ones(
+def test_the_write_ahead_log_of_an_older_database_prevents_a_restore(
     tmp_path: Path,
 ) -> None:
     """SQLite would apply the old log to the restored database."""
@@ -334,7 +334,7 @@ def test_what_an_older_database_left_behind_is_not_taken_for_the_restored_ones(
     assert "1 output and" in run_successfully("restore", str(archive), *where)
 
 
-def test_files_and_keys_that_are_there_are_not_overwritten(archive: Path, tmp_path: Path) -> None:
+def test_a_restore_overwrites_no_files_and_no_key(archive: Path, tmp_path: Path) -> None:
     data, files, taken = tmp_path / "data", tmp_path / "files", tmp_path / "taken"
     taken.mkdir()
     (taken / "of another").touch()
@@ -357,7 +357,7 @@ def test_files_and_keys_that_are_there_are_not_overwritten(archive: Path, tmp_pa
         assert client.get(item["files"][0]["blob_url"]).content == b"1" * 1000
 
 
-def test_a_chore_under_way_is_not_lost(tmp_path: Path) -> None:
+def test_a_backup_holds_unfinished_bulk_jobs(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     with serving_thread(where) as url:
         token = new_token(where)
@@ -420,7 +420,7 @@ def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(where, {"GLEANERY_SECRET_KEY": new_secret_key()}, take_dump, load_dump)
 
 
-def test_a_database_that_is_half_told_of_its_restore_is_not_served(
+def test_a_database_whose_restore_was_interrupted_is_not_served(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving_thread(place.where, **place.variables) as url:
@@ -476,7 +476,7 @@ class Follower:
         self.cursor = follow_changes(client, self.copy, self.cursor)
 
 
-def test_clients_come_to_the_truth_after_a_restore(place: Place) -> None:
+def test_clients_have_the_right_copy_after_a_restore(place: Place) -> None:
     syncer, follower = Syncer(), Follower()
     with serving_thread(place.where, **place.variables) as url:
         token = new_token(place.where)

@@ -51,7 +51,7 @@ def test_every_printed_line_works_when_pasted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_nothing_is_kept(tmp_path: Path, number: int) -> None:
+def test_the_demo_leaves_no_data(tmp_path: Path, number: int) -> None:
     with Running("demo", "--port", "0", TMPDIR=str(tmp_path)) as running:
         running.wait_for(lambda: any(line.startswith("TOKEN=") for line in running.out))
         assert list(tmp_path.iterdir())
@@ -68,7 +68,7 @@ def test_a_folder_with_other_data_is_left_alone(tmp_path: Path) -> None:
     assert "Harvest" not in gleanery_here("token", "list", *data).stdout
 
 
-def test_a_kept_sample_is_not_made_twice(tmp_path: Path) -> None:
+def test_sample_data_in_a_folder_is_created_once(tmp_path: Path) -> None:
     counts = []
     for _ in range(2):
         with Running("demo", "--port", "0", "--data", str(tmp_path / "kept")) as running:

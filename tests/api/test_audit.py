@@ -59,7 +59,7 @@ def organization_of(client: Client) -> int:
 # --- entries ------------------------------------------------------------------------------------
 
 
-def test_every_touch_of_session_values_is_noted(client: Client) -> None:
+def test_every_read_and_write_of_session_values_is_audited(client: Client) -> None:
     before = log(client)["cursor"]
     number = client.put("/v1/groups/prices", json={}).json()["id"]
     client.post("/v1/cookies", json=[COOKIE, COOKIE | {"domain": "b.example"}])
@@ -81,7 +81,9 @@ def test_every_touch_of_session_values_is_noted(client: Client) -> None:
     ]
 
 
-def test_an_entry_says_who_when_and_in_which_request(client: Client, service: Service) -> None:
+def test_an_entry_names_the_token_the_date_and_the_request(
+    client: Client, service: Service
+) -> None:
     [made] = log(client)["entries"]
     assert made["action"] == "create_token"
     assert (made["token_id"], made["request_id"]) == (None, None)
@@ -108,7 +110,7 @@ def test_no_entry_holds_a_value_a_name_or_a_key(client: Client) -> None:
     assert "glean_" not in text
 
 
-def test_a_review_is_noted_without_its_comment(client: Client) -> None:
+def test_a_review_is_audited_without_its_comment(client: Client) -> None:
     client.store("prices", output(1, job_id="monday"))
     review = {"job_id": "monday", "status": "approved", "comment": "said in confidence"}
     review_id = client.post("/v1/reviews/prices", json=review).json()["review_id"]
@@ -117,7 +119,7 @@ def test_a_review_is_noted_without_its_comment(client: Client) -> None:
     assert "confidence" not in client.get("/v1/audit").text
 
 
-def test_what_did_not_happen_is_not_noted(client: Client) -> None:
+def test_a_rejected_request_is_not_audited(client: Client) -> None:
     before = told(client)
     client.post("/v1/cookies", json=[{"domain": "a.com"}])
     client.post("/v1/local-storage", json=[ENTRY | {"group_id": 10**9}])
@@ -155,7 +157,7 @@ def test_the_log_is_paged_oldest_first(client: Client) -> None:
         assert client.get("/v1/audit", params=wrong).status_code == 422
 
 
-def test_each_organization_has_its_own(service: Service) -> None:
+def test_each_organization_has_its_own_audit_log(service: Service) -> None:
     with service.client() as one, service.client() as two:
         before = told(two)
         one.post("/v1/cookies", json=[COOKIE])
@@ -163,13 +165,13 @@ def test_each_organization_has_its_own(service: Service) -> None:
         assert [action for action, _ in told(one)] == ["create_token", "set_cookies"]
 
 
-def test_it_needs_a_scope_of_its_own(service: Service) -> None:
+def test_the_audit_log_needs_its_own_scope(service: Service) -> None:
     assert "audit:read" not in DEFAULT_SCOPES
     with service.client(scopes=frozenset(SCOPES) - {"audit:read"}) as client:
         assert client.get("/v1/audit").status_code == 403
 
 
-def test_who_follows_it_while_others_work_misses_nothing(service: Service) -> None:
+def test_a_client_that_follows_the_audit_log_misses_no_entry(service: Service) -> None:
     """Ids are in commit order: a client never sees an id before a smaller one."""
     working, seen, failures = threading.Event(), list[str](), list[int]()
     with service.client() as owner:
@@ -226,7 +228,7 @@ def nobody_can_write(settings: Settings) -> Iterator[None]:
             runner.run(holder.close())
 
 
-def test_values_that_can_not_be_noted_do_not_leave(
+def test_values_do_not_leave_if_the_read_cannot_be_audited(
     engine: str,
     request: pytest.FixtureRequest,
     tmp_path: Any,
@@ -258,7 +260,9 @@ CHANGES = (
 )
 
 
-def test_the_database_refuses_to_change_it(client: Client, service: Service, engine: str) -> None:
+def test_the_database_refuses_to_change_audit_entries(
+    client: Client, service: Service, engine: str
+) -> None:
     organization_id = organization_of(client)
     before = told(client)
 
@@ -297,7 +301,7 @@ async def _as_owner(url: str, sql: str, organization_id: int) -> None:
         await connection.close()
 
 
-def test_entries_are_forgotten_when_they_are_old(service: Service) -> None:
+def test_old_entries_are_deleted(service: Service) -> None:
     old, young, count = timestamps.now() - 401 * DAY, timestamps.now() - 399 * DAY, 2500
     with service.client() as client:
         organization_id = organization_of(client)
@@ -320,7 +324,7 @@ def test_entries_are_forgotten_when_they_are_old(service: Service) -> None:
         assert rest == of_today != []
 
 
-def test_a_clock_that_goes_back_does_not_disturb_the_order(timed: Client, clock: Clock) -> None:
+def test_audit_entries_stay_in_order_if_the_clock_goes_back(timed: Client, clock: Clock) -> None:
     timed.get("/v1/cookies")
     clock.move(seconds=-3600)
     timed.get("/v1/local-storage")
@@ -332,7 +336,7 @@ def test_a_clock_that_goes_back_does_not_disturb_the_order(timed: Client, clock:
 # --- commands -----------------------------------------------------------------------------------
 
 
-def test_commands_are_noted(timed_service: Service) -> None:
+def test_commands_are_audited(timed_service: Service) -> None:
     settings = timed_service.settings
     where = ["--data", str(settings.data)]
     variables = {}

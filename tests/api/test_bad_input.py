@@ -67,7 +67,7 @@ def locs(answer: Any) -> list[list[str]]:
     ],
     ids=lambda body: repr(body[:12]),
 )
-def test_what_is_not_json(client: Client, path: str, body: bytes) -> None:
+def test_a_body_that_is_not_json_is_rejected(client: Client, path: str, body: bytes) -> None:
     if "reviews" in path:
         client.store("group", OUTPUT)
     answer = client.post(path, content=body, headers=JSON)
@@ -87,7 +87,7 @@ def test_what_is_not_json(client: Client, path: str, body: bytes) -> None:
     ],
     ids=lambda value: value[:8],
 )
-def test_what_is_not_json_deep_inside(client: Client, place: str, value: str) -> None:
+def test_invalid_json_inside_a_member_is_rejected(client: Client, place: str, value: str) -> None:
     body = json.dumps([OUTPUT | {place: {"x": 0}}]).replace('{"x": 0}', f'{{"x": {value}}}')
     answer = client.post("/v1/outputs/group", content=body.encode(), headers=JSON)
     assert locs(answer)[0][0] == "body"
@@ -109,25 +109,27 @@ def test_opening_brackets_in_strings_are_just_text(client: Client) -> None:
 
 @pytest.mark.parametrize("member", ["domain", "name", "value", "path"])
 @pytest.mark.parametrize("evil", ["a\0b", "a\rb", "a\nb"])
-def test_nul_and_line_breaks_in_a_cookie(client: Client, member: str, evil: str) -> None:
+def test_nul_and_line_breaks_in_a_cookie_are_rejected(
+    client: Client, member: str, evil: str
+) -> None:
     answer = client.post("/v1/cookies", json=[COOKIE | {member: evil}])
     assert locs(answer) == [["body", "0", member]]
 
 
 @pytest.mark.parametrize("member", ["domain", "key", "value", "path"])
-def test_nul_in_an_entry(client: Client, member: str) -> None:
+def test_nul_in_a_local_storage_entry_is_rejected(client: Client, member: str) -> None:
     answer = client.post("/v1/local-storage", json=[ENTRY | {member: "a\0b"}])
     assert locs(answer) == [["body", "0", member]]
 
 
 @pytest.mark.parametrize("member", ["job_id", "source_url", "key"])
-def test_nul_in_an_output(client: Client, member: str) -> None:
+def test_nul_in_an_output_is_rejected(client: Client, member: str) -> None:
     answer = client.post("/v1/outputs/group", json=[OUTPUT | {member: "a\0b"}])
     assert locs(answer) == [["body", "0", member]]
 
 
 @pytest.mark.parametrize("member", ["job_id", "comment"])
-def test_nul_in_a_review(client: Client, member: str) -> None:
+def test_nul_in_a_review_is_rejected(client: Client, member: str) -> None:
     client.store("group", OUTPUT)
     review = {"job_id": "j", "status": "approved", "comment": ""}
     answer = client.post("/v1/reviews/group", json=review | {member: "a\0b"})
@@ -175,12 +177,12 @@ def test_types_are_strict(
 
 
 @pytest.mark.parametrize("domain", ["", ".", "a b", "http://a.com", "a.com:80", "a.com/x", "a..b"])
-def test_a_domain_is_a_host(client: Client, domain: str) -> None:
+def test_a_domain_must_be_a_hostname(client: Client, domain: str) -> None:
     answer = client.post("/v1/cookies", json=[COOKIE | {"domain": domain}])
     assert locs(answer) == [["body", "0", "domain"]]
 
 
-def test_all_faults_of_a_body_are_told_at_once(client: Client) -> None:
+def test_all_errors_of_a_body_are_reported_at_once(client: Client) -> None:
     body = [COOKIE, {}, 5, COOKIE | {"secure": "yes", "expires": "never"}]
     assert locs(client.post("/v1/cookies", json=body)) == [
         ["body", "1", "domain"],
@@ -194,19 +196,19 @@ def test_all_faults_of_a_body_are_told_at_once(client: Client) -> None:
 
 @pytest.mark.parametrize("path", BODIES[:3])
 @pytest.mark.parametrize("body", [b"{}", b'"[]"', b"null", b"5", b'{"0":{}}'])
-def test_an_object_where_an_array_belongs(client: Client, path: str, body: bytes) -> None:
+def test_an_object_instead_of_an_array_is_rejected(client: Client, path: str, body: bytes) -> None:
     assert locs(client.post(path, content=body, headers=JSON)) == [["body"]]
 
 
 @pytest.mark.parametrize("path", BODIES[:3])
-def test_an_empty_array_is_fine(client: Client, path: str) -> None:
+def test_an_empty_array_is_accepted(client: Client, path: str) -> None:
     answer = client.post(path, json=[])
     assert answer.status_code == 200
     assert (answer.json()["created"], answer.json()["unchanged"]) == (0, 0)
 
 
 @pytest.mark.parametrize("status", ["", "Approved", "done", None, 1])
-def test_a_review_has_one_of_five_states(client: Client, status: Any) -> None:
+def test_a_review_must_have_one_of_five_states(client: Client, status: Any) -> None:
     client.store("group", OUTPUT)
     answer = client.post("/v1/reviews/group", json={"job_id": "j", "status": status})
     assert locs(answer) == [["body", "status"]]
@@ -226,7 +228,9 @@ def test_a_review_has_one_of_five_states(client: Client, status: Any) -> None:
         {},
     ],
 )
-def test_the_wrong_media(client: Client, path: str, headers: dict[str, str]) -> None:
+def test_an_unsupported_media_type_is_rejected(
+    client: Client, path: str, headers: dict[str, str]
+) -> None:
     answer = client.post(path, content=b"[]", headers=headers)
     assert answer.status_code == 415
     assert faults(answer)[0]["type"] == "unsupported_media_type"
@@ -236,7 +240,7 @@ def test_the_wrong_media(client: Client, path: str, headers: dict[str, str]) -> 
     "media",
     ["application/json", "application/json; charset=utf-8", 'Application/JSON;charset="UTF-8"'],
 )
-def test_the_right_media(client: Client, media: str) -> None:
+def test_a_supported_media_type_is_accepted(client: Client, media: str) -> None:
     answer = client.post("/v1/cookies", content=b"[]", headers={"Content-Type": media})
     assert answer.status_code == 200
 
@@ -244,7 +248,7 @@ def test_the_right_media(client: Client, media: str) -> None:
 @pytest.mark.parametrize(
     ("path", "record"), list(zip(BODIES, (COOKIE, ENTRY, OUTPUT), strict=False))
 )
-def test_too_many_records(client: Client, path: str, record: dict[str, Any]) -> None:
+def test_too_many_records_are_rejected(client: Client, path: str, record: dict[str, Any]) -> None:
     answer = client.post(path, json=[record] * 10_001)
     assert locs(answer) == [["body"]]
     assert faults(answer)[0]["type"] == "too_long"
@@ -254,7 +258,7 @@ LARGEST = 32 * 1024 * 1024
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_body_announced_too_large_is_refused_before_it_is_sent(
+def test_a_content_length_above_the_limit_is_rejected_before_the_body(
     client: Client, service: Service, path: str
 ) -> None:
     request = (
@@ -267,7 +271,7 @@ def test_a_body_announced_too_large_is_refused_before_it_is_sent(
     assert json.loads(answer.body)["detail"][0]["type"] == "too_large"
 
 
-def test_a_chunked_body_is_refused_while_it_streams(client: Client) -> None:
+def test_a_chunked_body_above_the_limit_is_rejected_while_it_streams(client: Client) -> None:
     sent = 0
 
     def endless() -> Iterator[bytes]:
@@ -280,7 +284,7 @@ def test_a_chunked_body_is_refused_while_it_streams(client: Client) -> None:
     assert sent < 3 * LARGEST
 
 
-def test_a_body_of_just_the_limit_is_read(client: Client) -> None:
+def test_a_body_of_exactly_the_limit_is_accepted(client: Client) -> None:
     body = b"[" + b" " * (LARGEST - 2) + b"]"
     assert client.post("/v1/cookies", content=body, headers=JSON).status_code == 200
 
@@ -306,7 +310,7 @@ def test_a_body_of_just_the_limit_is_read(client: Client) -> None:
         "country=" + "x" * 101,
     ],
 )
-def test_a_bad_query(client: Client, service: Service, query: str) -> None:
+def test_an_invalid_query_is_rejected(client: Client, service: Service, query: str) -> None:
     client.store("group", OUTPUT)
     target = f"/v1/outputs/group?{query}"
     answer = raw.get(service.url, target, f"Authorization: Bearer {client.token}")
@@ -340,7 +344,7 @@ def test_a_bad_query(client: Client, service: Service, query: str) -> None:
         "-0001-01-01",
     ],
 )
-def test_a_bad_created_after(client: Client, moment: str) -> None:
+def test_an_invalid_created_after_is_rejected(client: Client, moment: str) -> None:
     client.store("group", OUTPUT)
     answer = client.get("/v1/outputs/group", params={"created_after": moment})
     assert locs(answer) == [["query", "created_after"]]
@@ -359,7 +363,7 @@ def test_a_bad_created_after(client: Client, moment: str) -> None:
         "2024-02-29",
     ],
 )
-def test_a_good_created_after(client: Client, moment: str) -> None:
+def test_a_valid_created_after_is_accepted(client: Client, moment: str) -> None:
     client.store("group", OUTPUT)
     answer = client.get("/v1/outputs/group", params={"created_after": moment})
     assert answer.status_code == 200
@@ -373,7 +377,7 @@ def test_an_unescaped_plus_in_an_offset_gets_a_hint(client: Client, service: Ser
     assert "%2B" in json.loads(answer.body)["detail"][0]["msg"]
 
 
-def test_all_faults_of_a_query_are_told_at_once(client: Client) -> None:
+def test_all_errors_of_a_query_are_reported_at_once(client: Client) -> None:
     client.store("group", OUTPUT)
     answer = client.get("/v1/outputs/group", params={"limit": 0, "cursor": -1, "region": "x"})
     assert sorted(locs(answer)) == [["query", "cursor"], ["query", "limit"], ["query", "region"]]
@@ -383,7 +387,7 @@ def test_all_faults_of_a_query_are_told_at_once(client: Client) -> None:
 
 
 @pytest.mark.parametrize("resource", ["outputs", "reviews"])
-def test_one_and_the_same_404(service: Service, resource: str) -> None:
+def test_every_unknown_name_gets_the_same_404(service: Service, resource: str) -> None:
     with service.client() as owner, service.client() as stranger:
         owner.store("theirs", OUTPUT)
         names = ("theirs", "unknown", "..", ".", "%2F", "a%2Fb", "%00", "%FF", "x" * 300, "%0A", "")
@@ -401,7 +405,7 @@ def test_one_and_the_same_404(service: Service, resource: str) -> None:
     assert all(one == headers[0] for one in headers)
 
 
-def test_a_path_that_does_not_exist(client: Client) -> None:
+def test_an_unknown_path_is_404(client: Client) -> None:
     for path in ("/", "/v1", "/v1/", "/v1/cookies/", "/v2/cookies", "/v1/outputs"):
         answer = client.get(path)
         assert answer.status_code == 404
@@ -409,7 +413,7 @@ def test_a_path_that_does_not_exist(client: Client) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE"])
-def test_a_method_that_does_not_exist(client: Client, method: str) -> None:
+def test_an_unknown_method_is_405(client: Client, method: str) -> None:
     answer = client.request(method, "/v1/cookies")
     assert answer.status_code == 405
     assert answer.headers["allow"] == "DELETE, GET, HEAD, POST"
@@ -419,7 +423,7 @@ def test_a_method_that_does_not_exist(client: Client, method: str) -> None:
 # --- authentication -----------------------------------------------------------------------------
 
 
-def test_every_way_of_not_being_let_in(client: Client, service: Service) -> None:
+def test_every_kind_of_missing_or_invalid_token_is_401(client: Client, service: Service) -> None:
     good = f"Authorization: Bearer {client.token}"
     changed = client.token[:-1] + ("a" if client.token[-1] != "a" else "b")
     bad = [

@@ -25,7 +25,7 @@ def delete(client: Client, output_id: str) -> int:
     return client.delete(f"/v1/outputs/group/{output_id}").status_code
 
 
-def test_the_feed_tells_of_creations_updates_approvals_and_deletions(client: Client) -> None:
+def test_the_feed_lists_creations_updates_approvals_and_deletions(client: Client) -> None:
     client.store("group", output(1), output(2))
     first = read_changes(client)
     assert [change["change"] for change in first["changes"]] == ["create", "create"]
@@ -72,7 +72,7 @@ def test_a_deleted_output_is_gone_and_can_come_back(client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["nonsense", "00", "0" * 32, "é"])
-def test_what_does_not_exist_can_not_be_deleted(client: Client, name: str) -> None:
+def test_deleting_an_unknown_output_is_404(client: Client, name: str) -> None:
     client.store("group", output(1))
     assert delete(client, name) == 404
 
@@ -91,7 +91,7 @@ def test_an_output_is_deleted_through_its_own_group_and_organization_only(
         assert len(owner.items("group")) == 1
 
 
-def test_a_job_is_removed_with_its_outputs_and_reviews(client: Client) -> None:
+def test_a_job_is_deleted_with_its_outputs_and_reviews(client: Client) -> None:
     client.store("group", *(output(n, job_id=f"j{n % 2}") for n in range(3000)))
     client.post("/v1/reviews/group", json={"job_id": "j1", "status": "approved"})
     copy: dict[str, Any] = {}
@@ -105,7 +105,7 @@ def test_a_job_is_removed_with_its_outputs_and_reviews(client: Client) -> None:
     assert client.delete("/v1/groups/group/jobs/j1").status_code == 404
 
 
-def test_a_group_is_removed_and_its_clients_hear_of_it(client: Client) -> None:
+def test_a_deleted_group_is_in_the_feed(client: Client) -> None:
     client.store("group", *(output(n) for n in range(1500)))
     copy: dict[str, Any] = {}
     cursor = follow_changes(client, copy, limit=1000)
@@ -122,7 +122,7 @@ def test_a_group_is_removed_and_its_clients_hear_of_it(client: Client) -> None:
     assert len(copy) == 1
 
 
-def test_for_a_cursor_that_was_never_given_out_there_is_nothing_to_wait_for(
+def test_a_long_poll_with_an_unknown_cursor_does_not_wait(
     client: Client,
 ) -> None:
     client.store("group", output(1))
@@ -147,7 +147,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return note_calls(monkeypatch, Subscription, "wait")
 
 
-def test_a_long_poll_answers_when_something_happens(patient: Service, waits: list[Any]) -> None:
+def test_a_long_poll_responds_when_an_output_changes(patient: Service, waits: list[Any]) -> None:
     with patient.client() as client, ThreadPoolExecutor() as pool:
         client.store("group", output(1))
         cursor = read_changes(client)["cursor"]
@@ -198,7 +198,7 @@ def test_a_long_poll_ends_when_its_client_disconnects(patient: Service, waits: l
 
 
 @pytest.mark.parametrize("query", ["wait=61", "wait=-1", "limit=0", "cursor=-1", "wait=1.5"])
-def test_a_bad_query(client: Client, query: str) -> None:
+def test_an_invalid_query_is_rejected(client: Client, query: str) -> None:
     client.store("group", output(1))
     answer = client.get(f"/v1/changes/group?{query}")
     assert answer.status_code == 422
@@ -208,7 +208,7 @@ def test_a_bad_query(client: Client, query: str) -> None:
 # --- forgetting ---------------------------------------------------------------------------------
 
 
-def test_deletions_are_forgotten_and_old_cursors_refused(swept: Client, clock: Clock) -> None:
+def test_tombstones_are_purged_and_old_cursors_rejected(swept: Client, clock: Clock) -> None:
     stored = swept.store("group", *(output(n) for n in range(6)))["results"]
     old = read_changes(swept, limit=2)["cursor"]
     clock.move(seconds=60)
@@ -227,7 +227,9 @@ def test_deletions_are_forgotten_and_old_cursors_refused(swept: Client, clock: C
     ]
 
 
-def test_who_starts_from_nothing_passes_old_outputs(swept: Client, clock: Clock) -> None:
+def test_a_new_client_can_read_outputs_older_than_the_purged_tombstones(
+    swept: Client, clock: Clock
+) -> None:
     """Its cursors lie before the forgotten deletions too, and are still good."""
     stored = swept.store("group", *(output(n) for n in range(40)))["results"]
     clock.move(seconds=60)

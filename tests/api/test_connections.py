@@ -74,7 +74,7 @@ def detail_type(received: bytes) -> str:
 # --- invalid or too large input -----------------------------------------------------------------
 
 
-def test_what_is_not_http_is_told_so_in_the_form_of_every_error(node: Service) -> None:
+def test_malformed_http_gets_an_error_response_in_json(node: Service) -> None:
     for rubbish in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET\r\n\r\n"):
         answer = raw.exchange(node.url, rubbish)
         assert (answer.status, answer.headers["connection"]) == (400, "close")
@@ -98,7 +98,7 @@ LENGTH, CHUNKS = "Content-Length: 5", "Transfer-Encoding: chunked"
         (f" {CHUNKS}",),
     ],
 )
-def test_where_a_body_ends_is_never_in_doubt(
+def test_an_ambiguous_body_length_is_rejected(
     node: Service, caller: Client, headers: tuple[str, ...]
 ) -> None:
     """Prevents request smuggling through a proxy."""
@@ -109,14 +109,14 @@ def test_where_a_body_ends_is_never_in_doubt(
     assert caller.get("/v1/groups/group").status_code == 200
 
 
-def test_a_body_that_breaks_off_in_rubbish_is_a_bad_request(node: Service, caller: Client) -> None:
+def test_an_invalid_chunk_is_rejected(node: Service, caller: Client) -> None:
     start = request_head(caller, "POST", "/v1/cookies", "Transfer-Encoding: chunked", JSON)
     answer = raw.exchange(node.url, start + b"2\r\n[]\r\nnonsense\r\n")
     assert answer.status == 400
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_head_may_hold_64_kilobytes(node: Service, caller: Client, at_once: bool) -> None:
+def test_headers_may_have_64_kilobytes(node: Service, caller: Client, at_once: bool) -> None:
     allowed = raw.exchange(
         node.url,
         request_head(caller, "GET", "/v1/cookies", f"X-A: {'x' * 60_000}", "Connection: close"),
@@ -131,7 +131,7 @@ def test_a_head_may_hold_64_kilobytes(node: Service, caller: Client, at_once: bo
     assert (statuses(received), detail_type(received)) == ([b"431"], "too_large")
 
 
-def test_a_header_without_end_is_not_collected(strict: Service) -> None:
+def test_an_endless_header_is_cut_off(strict: Service) -> None:
     with connect(strict.url) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nX: ")
         assert sent_to(connection, b"x" * 65536, 1000) < 1000
@@ -147,7 +147,7 @@ def sent_to(connection: socket.socket, piece: bytes, times: int) -> int:
     return times
 
 
-def test_what_comes_behind_a_body_is_nothing_to_go_by(node: Service, caller: Client) -> None:
+def test_trailers_do_not_authenticate(node: Service, caller: Client) -> None:
     start = "GET /v1/cookies HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     trailer = f"0\r\nAuthorization: Bearer {caller.token}\r\nX: y\r\n\r\n"
     chunked = f"{start}Transfer-Encoding: chunked\r\n\r\n"
@@ -155,7 +155,7 @@ def test_what_comes_behind_a_body_is_nothing_to_go_by(node: Service, caller: Cli
     assert raw.exchange(node.url, f"{start}\r\n".encode()).status == 401
 
 
-def test_trailers_without_end_are_not_collected(strict: Service, slow_caller: Client) -> None:
+def test_endless_trailers_are_cut_off(strict: Service, slow_caller: Client) -> None:
     with connect(strict.url) as connection:
         connection.sendall(
             request_head(slow_caller, "POST", "/v1/cookies", JSON, "Transfer-Encoding: chunked")
@@ -164,7 +164,7 @@ def test_trailers_without_end_are_not_collected(strict: Service, slow_caller: Cl
         assert sent_to(connection, b"X: " + b"x" * 65536 + b"\r\n", 1000) < 1000
 
 
-def test_far_too_many_requests_ahead_are_refused(node: Service) -> None:
+def test_too_many_pipelined_requests_are_rejected(node: Service) -> None:
     with connect(node.url) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n" * 1000)
         found = statuses(read_until_close(connection))
@@ -176,7 +176,7 @@ def test_far_too_many_requests_ahead_are_refused(node: Service) -> None:
 # --- unusual but valid ---------------------------------------------------------------------------
 
 
-def test_requests_sent_ahead_are_answered_in_their_order(node: Service, caller: Client) -> None:
+def test_pipelined_requests_are_answered_in_order(node: Service, caller: Client) -> None:
     paths = ("/healthz", "/v1/cookies", "/nowhere", "/v1/outputs/group", "/readyz")
     ahead = b"".join(request_head(caller, "GET", path) for path in paths)
     body = b'[{"domain":"a.com","name":"n","value":"v"}]'
@@ -200,7 +200,7 @@ def answers(connection: socket.socket, *requests: bytes) -> list[tuple[int, Any]
     return found
 
 
-def test_the_same_from_another_cursor_is_just_that(node: Service) -> None:
+def test_repeated_requests_that_differ_in_their_cursor(node: Service) -> None:
     with node.client() as client, node.client() as other:
         client.store("shop", *({"job_id": "j", "source_url": str(n), "data": {}} for n in range(4)))
         path = "/v1/outputs/shop?limit=1&job_id=j&cursor={}"
@@ -230,7 +230,7 @@ def test_the_same_from_another_cursor_is_just_that(node: Service) -> None:
         assert urls == [["1"], ["2"], ["1"], ["0"], *[[]] * 5, ["1", "2"], ["1"], [], ["1"]]
 
 
-def test_the_same_again_is_answered_anew(node: Service) -> None:
+def test_a_repeated_request_sees_the_current_state(node: Service) -> None:
     with node.client() as client, connect(node.url) as connection:
         cookie = {"domain": "a.com", "name": "n", "value": "v"}
         client.post("/v1/cookies", json=[cookie])
@@ -253,7 +253,7 @@ def test_the_same_again_is_answered_anew(node: Service) -> None:
         assert [status for status, _ in answers(connection, bad, bad, listing)] == [422, 422, 200]
 
 
-def test_what_only_looks_like_a_cursor_is_none(node: Service) -> None:
+def test_a_cursor_inside_another_parameter_is_not_the_cursor(node: Service) -> None:
     with node.client() as client, connect(node.url) as connection:
         urls = [f"http://a/?cursor={n}" for n in (7, 8)]
         client.store("shop", *({"job_id": "j", "source_url": url, "data": {}} for url in urls))
@@ -266,7 +266,7 @@ def test_what_only_looks_like_a_cursor_is_none(node: Service) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_digits_alone_are_no_request(node: Service, method: str) -> None:
+def test_digits_after_a_request_are_no_request(node: Service, method: str) -> None:
     with node.client() as client, connect(node.url) as connection:
         path = "/v1/groups/shop" if method == "PUT" else "/v1/outputs/shop"
         body = b"{}" if method == "PUT" else b""
@@ -277,7 +277,7 @@ def test_digits_alone_are_no_request(node: Service, method: str) -> None:
         assert statuses == [200, 400]
 
 
-def test_who_goes_on_gets_pages_larger_than_the_network_holds(node: Service) -> None:
+def test_pages_larger_than_the_socket_buffers_arrive_complete(node: Service) -> None:
     text = "x" * 900_000
     with node.client() as client:
         client.store(
@@ -303,7 +303,7 @@ def test_an_expired_token_is_rejected_on_an_open_connection(
         assert [status for status, _ in answers(connection, page, page)] == [401, 401]
 
 
-def test_rubbish_behind_a_request_is_refused_after_its_answer(
+def test_invalid_bytes_after_a_request_are_rejected_after_its_response(
     node: Service, caller: Client
 ) -> None:
     with connect(node.url) as connection:
@@ -311,7 +311,7 @@ def test_rubbish_behind_a_request_is_refused_after_its_answer(
         assert statuses(read_until_close(connection)) == [b"200", b"400"]
 
 
-def test_a_client_that_has_said_all_still_gets_its_answer(node: Service, caller: Client) -> None:
+def test_a_half_closed_client_gets_its_response(node: Service, caller: Client) -> None:
     with connect(node.url) as connection:
         connection.sendall(request_head(caller, "GET", "/v1/outputs/group"))
         connection.shutdown(socket.SHUT_WR)
@@ -320,9 +320,7 @@ def test_a_client_that_has_said_all_still_gets_its_answer(node: Service, caller:
     assert received.endswith(b"]}")
 
 
-def test_a_body_comes_only_after_the_word_where_the_client_waits_for_it(
-    node: Service, caller: Client
-) -> None:
+def test_expect_100_continue_is_honoured(node: Service, caller: Client) -> None:
     body = b'[{"domain":"a.com","name":"n","value":"v"}]'
     expects = (JSON, f"Content-Length: {len(body)}", "Expect: 100-continue")
     with connect(node.url) as connection:
@@ -337,7 +335,7 @@ def test_a_body_comes_only_after_the_word_where_the_client_waits_for_it(
     assert b"\r\nconnection: close\r\n" in received
 
 
-def test_the_body_of_a_refused_request_is_not_taken_for_the_next(
+def test_the_body_of_a_rejected_request_is_not_the_next_request(
     node: Service, caller: Client
 ) -> None:
     body = b"GET /healthz HTTP/1.1\r\n\r\n" * 10_000
@@ -348,14 +346,14 @@ def test_the_body_of_a_refused_request_is_not_taken_for_the_next(
         assert statuses(read_until_close(connection)) == [b"401", b"200"]
 
 
-def test_another_protocol_may_be_offered_in_vain(node: Service, caller: Client) -> None:
+def test_an_upgrade_header_is_ignored(node: Service, caller: Client) -> None:
     offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
     with connect(node.url) as connection:
         connection.sendall(request_head(caller, "GET", "/v1/cookies", *offer))
         assert statuses(read_until_close(connection)) == [b"200"]
 
 
-def test_an_older_client_is_answered_and_left(node: Service) -> None:
+def test_http_1_0_and_absolute_urls_are_served(node: Service) -> None:
     assert raw.exchange(node.url, b"GET /healthz HTTP/1.0\r\n\r\n").status == 200
     absolute = f"GET {node.url}/healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     assert raw.exchange(node.url, absolute.encode()).status == 200
@@ -378,16 +376,14 @@ def trickle(connection: socket.socket, text: bytes) -> bytes:
     raise AssertionError("all of it was taken")
 
 
-def test_a_head_that_trickles_in_is_given_up(strict: Service, slow_caller: Client) -> None:
+def test_a_slow_head_is_rejected(strict: Service, slow_caller: Client) -> None:
     with connect(strict.url) as connection:
         received = trickle(connection, request_head(slow_caller, "GET", "/v1/cookies"))
     assert (statuses(received), detail_type(received)) == ([b"408"], "too_slow")
 
 
 @pytest.mark.parametrize("path", ["/v1/cookies", "/v1/outputs/group", "/v1/files"])
-def test_a_body_that_trickles_in_is_given_up(
-    strict: Service, slow_caller: Client, path: str
-) -> None:
+def test_a_slow_body_is_rejected(strict: Service, slow_caller: Client, path: str) -> None:
     with connect(strict.url) as connection:
         connection.sendall(request_head(slow_caller, "POST", path, JSON, "Content-Length: 1000"))
         received = trickle(connection, b"[" + b" " * 998 + b"]")
@@ -403,9 +399,7 @@ def test_an_idle_connection_is_closed(strict: Service, slow_caller: Client) -> N
         assert time.monotonic() - started > 1
 
 
-def test_a_reader_that_stalls_is_given_up_and_holds_nothing_up(
-    strict: Service, slow_caller: Client
-) -> None:
+def test_a_stalled_reader_is_closed_and_delays_nobody(strict: Service, slow_caller: Client) -> None:
     outputs = [
         {"job_id": "j", "source_url": str(n), "data": {"text": "x" * 900_000}} for n in range(20)
     ]

@@ -41,7 +41,7 @@ def members(document: openapi.Document, name: str) -> dict[str, openapi.Document
     return found
 
 
-def test_the_document_names_every_operation_and_nothing_else(document: openapi.Document) -> None:
+def test_the_openapi_document_lists_exactly_the_operations(document: openapi.Document) -> None:
     rows = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
     assert rows == {(operation.method, operation.path) for operation in OPERATIONS}
     assert rows >= FIXED
@@ -82,7 +82,7 @@ def test_the_shapes_are_those_of_the_contract(document: openapi.Document) -> Non
     assert (cursor["default"], cursor["minimum"]) == (0, 0)
 
 
-def test_the_page_for_people_needs_nothing_from_another_host(client: Client) -> None:
+def test_the_reference_page_loads_nothing_from_another_host(client: Client) -> None:
     answer = client.get("/docs")
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     for operation in OPERATIONS:
@@ -94,7 +94,7 @@ def test_the_page_for_people_needs_nothing_from_another_host(client: Client) -> 
     assert set(re.findall(r'href="#([^"]+)"', answer.text)) <= ids
 
 
-def test_the_reference_in_the_docs_is_the_table() -> None:
+def test_the_reference_in_the_docs_is_current() -> None:
     written = (ROOT / "docs" / "reference.md").read_text()
     assert written == reference.markdown(openapi.document(OPERATIONS, Settings()))
 

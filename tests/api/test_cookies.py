@@ -65,7 +65,7 @@ def test_null_is_the_same_as_absent_and_unknown_members_are_ignored(client: Clie
     assert client.post("/v1/cookies", json=[bare]).json()["unchanged"] == 1
 
 
-def test_what_get_gave_can_be_posted_back_unchanged(client: Client) -> None:
+def test_listed_records_can_be_posted_back_unchanged(client: Client) -> None:
     session = {"domain": ".x.org", "name": "b", "value": "2", "path": ""}
     client.post("/v1/cookies", json=[COOKIE, session])
     listed = client.get("/v1/cookies").json()
@@ -91,14 +91,14 @@ def test_what_get_gave_can_be_posted_back_unchanged(client: Client) -> None:
         ("1969-12-31T23:59:59Z", 0),  # long expired; -1 would say that it never does
     ],
 )
-def test_expires_is_read_in_every_form_and_given_in_one(
+def test_expires_accepts_several_forms_and_returns_one(
     client: Client, given: object, seconds: int
 ) -> None:
     client.post("/v1/cookies", json=[COOKIE | {"expires": given}])
     assert client.get("/v1/cookies").json()[0]["expires"] == seconds
 
 
-def test_a_cookie_posted_again_replaces_the_old_one_in_its_place(client: Client) -> None:
+def test_a_cookie_posted_again_replaces_the_old_one_and_keeps_its_position(client: Client) -> None:
     client.post("/v1/cookies", json=[COOKIE | {"name": name} for name in "abc"])
     changed = COOKIE | {"name": "a", "value": "new"}
     assert client.post("/v1/cookies", json=[changed]).json() == {
@@ -123,7 +123,7 @@ def test_domain_path_and_name_make_the_identity(client: Client) -> None:
     assert client.post("/v1/cookies", json=cookies).json()["created"] == 5
 
 
-def test_as_an_identity_the_empty_path_is_the_root(client: Client) -> None:
+def test_the_empty_path_and_the_root_path_are_the_same_identity(client: Client) -> None:
     client.post("/v1/cookies", json=[COOKIE | {"path": ""}])
     assert client.get("/v1/cookies").json()[0]["path"] == ""
     assert client.post("/v1/cookies", json=[COOKIE | {"path": "/"}]).json()["updated"] == 1
@@ -131,7 +131,7 @@ def test_as_an_identity_the_empty_path_is_the_root(client: Client) -> None:
     assert cookie["path"] == "/"
 
 
-def test_of_two_in_one_array_the_last_wins(client: Client) -> None:
+def test_the_last_of_two_equal_cookies_in_an_array_wins(client: Client) -> None:
     twice = [COOKIE | {"value": "first"}, COOKIE | {"value": "last"}]
     assert client.post("/v1/cookies", json=twice).json() == {
         "created": 1,
@@ -141,7 +141,7 @@ def test_of_two_in_one_array_the_last_wins(client: Client) -> None:
     assert client.get("/v1/cookies").json()[0]["value"] == "last"
 
 
-def test_an_array_with_one_fault_is_not_stored_at_all(client: Client) -> None:
+def test_an_array_with_one_error_is_not_stored(client: Client) -> None:
     assert client.post("/v1/cookies", json=[COOKIE, {"domain": "x"}]).status_code == 422
     assert client.get("/v1/cookies").json() == []
 
@@ -158,7 +158,7 @@ def test_an_array_with_one_fault_is_not_stored_at_all(client: Client) -> None:
         ("my_host", "my_host"),
     ],
 )
-def test_domains_are_kept_in_one_form(client: Client, given: str, kept: str) -> None:
+def test_domains_are_normalized(client: Client, given: str, kept: str) -> None:
     client.post("/v1/cookies", json=[COOKIE | {"domain": given}])
     assert client.get("/v1/cookies").json()[0]["domain"] == kept
 
@@ -173,7 +173,7 @@ def test_domains_are_kept_in_one_form(client: Client, given: str, kept: str) -> 
         ("127.0.0.1", ["127.0.0.1"]),
     ],
 )
-def test_the_domain_filter_keeps_what_a_page_there_would_see(
+def test_the_domain_filter_lists_what_a_page_on_that_host_sees(
     client: Client, host: str, seen: list[str]
 ) -> None:
     stored = ["example.com", ".example.com", "www.example.com", "0.0.1", "127.0.0.1"]
@@ -194,7 +194,7 @@ def test_many_cookies_keep_their_order(client: Client) -> None:
     assert [cookie["name"] for cookie in listed] == [cookie["name"] for cookie in cookies]
 
 
-def test_writers_at_once_count_every_cookie_once(service: Service) -> None:
+def test_concurrent_writers_count_every_cookie_once(service: Service) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     token = service.token()
@@ -209,7 +209,7 @@ def test_writers_at_once_count_every_cookie_once(service: Service) -> None:
         assert sum(pool.map(post, range(16))) == 20
 
 
-def test_records_are_removed_by_domain_and_name(client: Client) -> None:
+def test_cookies_are_deleted_by_domain_and_name(client: Client) -> None:
     stored = [
         COOKIE | {"domain": domain, "name": each}
         for domain in ("a.com", ".a.com")
@@ -225,7 +225,7 @@ def test_records_are_removed_by_domain_and_name(client: Client) -> None:
     assert client.post("/v1/cookies", json=stored[:1]).json()["created"] == 1
 
 
-def test_removing_needs_a_domain(client: Client) -> None:
+def test_deleting_needs_a_domain(client: Client) -> None:
     answer = client.delete("/v1/cookies", params={"name": "x"})
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == ["query", "domain"]

@@ -84,7 +84,7 @@ def with_file(number: int, file_id: str) -> dict[str, Any]:
 # --- uploads ------------------------------------------------------------------------------------
 
 
-def test_a_file_goes_in_and_is_found(scraper: Client) -> None:
+def test_an_uploaded_file_is_found_by_its_source(scraper: Client) -> None:
     query = {"source_url": "https://a/x.pdf", "etag": '"v1"', "filename": "x.pdf"}
     stored = upload(scraper, **query)
     assert stored["file_checksum"] == hashlib.sha256(PDF).hexdigest()
@@ -96,7 +96,7 @@ def test_a_file_goes_in_and_is_found(scraper: Client) -> None:
     assert scraper.get("/v1/files").status_code == 422
 
 
-def test_the_same_bytes_are_kept_once(scraper: Client, keeper: Service, blobs: Blobs) -> None:
+def test_the_same_bytes_are_stored_once(scraper: Client, keeper: Service, blobs: Blobs) -> None:
     first = upload(scraper, source_url="https://a/1")
     kept = blobs.keys()
     assert upload(scraper, source_url="https://a/1") == first
@@ -109,7 +109,7 @@ def test_the_same_bytes_are_kept_once(scraper: Client, keeper: Service, blobs: B
     assert len(blobs.keys()) == len(kept) + 1
 
 
-def test_what_was_last_sent_from_a_source_is_found(scraper: Client) -> None:
+def test_the_latest_upload_of_a_source_is_found(scraper: Client) -> None:
     query = {"source_url": "https://a/changing"}
     first = upload(scraper, b"one", **query)
     second = upload(scraper, b"two", **query)
@@ -119,7 +119,7 @@ def test_what_was_last_sent_from_a_source_is_found(scraper: Client) -> None:
     assert scraper.get("/v1/files", params=query).json() == first
 
 
-def test_lost_bytes_are_healed_by_sending_them_again(
+def test_uploading_again_restores_lost_bytes(
     scraper: Client, keeper: Service, bucket_or_none: Bucket | None
 ) -> None:
     stored = upload(scraper, b"to be lost")
@@ -133,7 +133,7 @@ def test_lost_bytes_are_healed_by_sending_them_again(
     assert scraper.get(f"/v1/files/{stored['id']}").content == b"to be lost"
 
 
-def test_uploads_of_the_same_bytes_at_once_end_with_one(
+def test_concurrent_uploads_of_the_same_bytes_store_one_blob(
     scraper: Client, keeper: Service, blobs: Blobs
 ) -> None:
     before = len(blobs.keys())
@@ -166,7 +166,7 @@ def test_uploads_of_the_same_bytes_at_once_end_with_one(
         (b"", "text/plain", "text/plain"),
     ],
 )
-def test_the_type_is_told_by_the_bytes(
+def test_the_bytes_decide_the_file_type(
     scraper: Client, content: bytes, declared: str, expected: str
 ) -> None:
     headers = {"Content-Type": declared} if declared else {}
@@ -177,7 +177,7 @@ def test_the_type_is_told_by_the_bytes(
     assert (got.content, got.headers["content-type"]) == (content, expected)
 
 
-def test_a_file_that_is_too_large(scraper: Client, blobs: Blobs) -> None:
+def test_a_file_that_is_too_large_is_rejected(scraper: Client, blobs: Blobs) -> None:
     before = blobs.keys()
     assert scraper.post("/v1/files", content=b"x" * 10_000_001).status_code == 413
     chunked = (b"x" * 100_000 for _ in range(101))
@@ -201,9 +201,7 @@ def unreferenced(service: Service) -> int:
     return asyncio.run(count())
 
 
-def test_an_upload_that_is_cut_off_leaves_nothing(
-    scraper: Client, keeper: Service, blobs: Blobs
-) -> None:
+def test_an_aborted_upload_leaves_nothing(scraper: Client, keeper: Service, blobs: Blobs) -> None:
     before = blobs.keys()
     target = urlsplit(keeper.url)
     with socket.create_connection((target.hostname, target.port)) as connection:
@@ -220,7 +218,7 @@ def test_an_upload_that_is_cut_off_leaves_nothing(
 # --- downloads-----------------------------------------------------------------------------------
 
 
-def test_an_output_has_all_members_of_its_files(scraper: Client, keeper: Service) -> None:
+def test_an_output_shows_all_members_of_its_files(scraper: Client, keeper: Service) -> None:
     stored = upload(scraper, source_url="https://a/x.pdf", etag="1", filename="Bericht ü.pdf")
     elsewhere = {
         "field": "video",
@@ -271,7 +269,7 @@ def test_a_page_full_of_files(scraper: Client) -> None:
         assert httpx2.get(file["blob_url"]).content == content
 
 
-def test_a_file_that_is_not_there_can_not_be_named(scraper: Client, keeper: Service) -> None:
+def test_an_output_cannot_name_an_unknown_file(scraper: Client, keeper: Service) -> None:
     with keeper.client() as other:
         foreign = upload(other)["id"]
     stored = upload(scraper)["id"]
@@ -293,13 +291,13 @@ def test_a_file_that_is_not_there_can_not_be_named(scraper: Client, keeper: Serv
         {"field": "f", "id": None},
     ],
 )
-def test_a_bad_file_in_an_output(scraper: Client, file: dict[str, Any]) -> None:
+def test_an_invalid_file_in_an_output_is_rejected(scraper: Client, file: dict[str, Any]) -> None:
     answer = scraper.post("/v1/outputs/group", json=[output(1, files=[file])])
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"][:4] == ["body", "0", "files", "0"]
 
 
-def test_another_organization_has_no_such_file(scraper: Client, keeper: Service) -> None:
+def test_another_organization_cannot_see_a_file(scraper: Client, keeper: Service) -> None:
     stored = upload(scraper, source_url="https://a/x")
     with keeper.client() as other:
         unknown = other.get(f"/v1/files/{'0' * 32}")
@@ -325,7 +323,9 @@ def test_another_organization_has_no_such_file(scraper: Client, keeper: Service)
         ("bytes=-0", 416, 0, 0),
     ],
 )
-def test_a_part_of_a_file(scraper: Client, wanted: str, status: int, start: int, stop: int) -> None:
+def test_a_range_of_a_file(
+    scraper: Client, wanted: str, status: int, start: int, stop: int
+) -> None:
     address = f"/v1/files/{upload(scraper)['id']}"
     answer = scraper.get(address, headers={"Range": wanted})
     assert answer.status_code == status
@@ -338,7 +338,7 @@ def test_a_part_of_a_file(scraper: Client, wanted: str, status: int, start: int,
         assert answer.headers["content-range"] == f"bytes {start}-{stop - 1}/{len(PDF)}"
 
 
-def test_what_a_browser_is_told_of_a_file(scraper: Client) -> None:
+def test_the_response_headers_of_a_file(scraper: Client) -> None:
     stored = upload(scraper, filename='a "b"/../ü\r\nX: y.pdf')
     address = f"/v1/files/{stored['id']}"
     answer = scraper.get(address)
@@ -371,7 +371,7 @@ def link_to_a_file(client: Client) -> str:
     return link
 
 
-def test_a_link_of_ours_can_not_be_changed(timed_service: Service, clock: Clock) -> None:
+def test_a_changed_link_is_rejected(timed_service: Service, clock: Clock) -> None:
     with timed_service.client() as client, timed_service.client() as other:
         link, foreign = link_to_a_file(client), link_to_a_file(other)
         second = upload(client, b"another")["id"]
@@ -423,7 +423,7 @@ def test_a_page_whose_next_output_has_the_first_file(scraper: Client) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("blob_store", ["s3"], indirect=True, scope="session")
-def test_a_store_that_fails_for_a_while(scraper: Client, bucket: Bucket) -> None:
+def test_requests_survive_a_failing_blob_store(scraper: Client, bucket: Bucket) -> None:
     bucket.failing = 3
     stored = upload(scraper, b"retried")
     bucket.failing = 3
@@ -464,7 +464,9 @@ def unsure(
     service.stop()
 
 
-def test_links_that_nobody_can_sign(unsure: Service, credentials: Credentials) -> None:
+def test_pages_are_503_while_links_cannot_be_signed(
+    unsure: Service, credentials: Credentials
+) -> None:
     with unsure.client() as client:
         client.store("group", with_file(0, upload(client)["id"]))
         pages = [f"/v1/outputs/group?cursor={n}" for n in (1, 2, 3)]
@@ -479,7 +481,7 @@ def test_links_that_nobody_can_sign(unsure: Service, credentials: Credentials) -
 # --- cleanup ------------------------------------------------------------------------------------
 
 
-def test_a_file_that_no_output_names_is_collected(
+def test_a_file_that_no_output_uses_is_deleted(
     engine: str,
     blob_store: str,
     bucket_or_none: Bucket | None,
@@ -525,7 +527,7 @@ def test_a_file_that_no_output_names_is_collected(
 
 @pytest.mark.thorough
 @PROC
-def test_memory_stays_flat_whatever_the_size(
+def test_memory_does_not_grow_with_the_size_of_a_file(
     blob_store: str, bucket_or_none: Bucket | None, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     settings = with_blob_store(fresh_settings("sqlite", request, tmp_path), blob_store)
@@ -539,7 +541,7 @@ def test_nothing_that_a_client_sends_becomes_a_path(
     assert_harmless(hostile_names(3000), fresh_settings("sqlite", request, tmp_path / "data"))
 
 
-def test_a_link_with_endless_digits_is_just_wrong(service: Service) -> None:
+def test_a_link_with_too_many_digits_is_rejected(service: Service) -> None:
     with service.stranger() as nobody:
         query = {"organization": "1", "signature": "x", "expires": "9" * 5000}
         assert nobody.get(f"/v1/blobs/{'a' * 32}", params=query).status_code == 403

@@ -92,7 +92,7 @@ def test_groups_are_listed_in_pages(client: Client) -> None:
         assert one["countries"] == {"PE": 1}
 
 
-def test_counts_stay_true_through_every_kind_of_change(client: Client) -> None:
+def test_counts_stay_right_through_every_kind_of_change(client: Client) -> None:
     def tagged(number: int, country: str, **members: Any) -> dict[str, Any]:
         return output(number, tags={"country": country}, **members)
 
@@ -136,7 +136,7 @@ def test_a_group_can_be_set_up_before_its_first_output(client: Client) -> None:
         ({"display_name": "x" * 201}, ["body", "display_name"]),
     ],
 )
-def test_settings_that_can_not_be(client: Client, wanted: Any, loc: list[str]) -> None:
+def test_invalid_settings_are_rejected(client: Client, wanted: Any, loc: list[str]) -> None:
     answer = put(client, **wanted)
     assert answer.status_code == 422
     assert [fault["loc"] for fault in answer.json()["detail"]] == [loc]
@@ -189,7 +189,7 @@ def deep(levels: int) -> dict[str, Any]:
 
 
 @pytest.mark.thorough
-def test_a_schema_that_costs_too_much_harms_nobody(client: Client, service: Service) -> None:
+def test_a_schema_that_costs_too_much_delays_nobody(client: Client, service: Service) -> None:
     """The validation time doubles with each level of such data."""
     twice = {"properties": {"next": {"$ref": "#"}}, "required": ["next"]}
     put(client, schema={"anyOf": [{**twice, "minProperties": 1}, {**twice, "maxProperties": 9}]})
@@ -218,7 +218,7 @@ def schema_processes() -> list[int]:
     return [p for p in children if b"json_schema" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
-def test_a_schema_process_that_hears_nothing_more_is_replaced() -> None:
+def test_a_schema_process_with_a_closed_pipe_is_replaced() -> None:
     """Simulates a process that was killed, and that the service has not noticed yet."""
 
     async def ask_twice() -> tuple[int, int]:
@@ -237,9 +237,7 @@ def test_a_schema_process_that_hears_nothing_more_is_replaced() -> None:
 
 @PROC
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_schema_process_that_ends_of_something_else_harms_nobody(
-    client: Client, number: int
-) -> None:
+def test_a_killed_schema_process_is_replaced(client: Client, number: int) -> None:
     put(client, schema={"required": ["number"]})
     client.store("group", output(1))
     assert schema_processes()
@@ -249,7 +247,7 @@ def test_a_schema_process_that_ends_of_something_else_harms_nobody(
 
 
 @PROC
-def test_the_schema_process_is_told_no_credentials(
+def test_the_schema_process_gets_no_credentials(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GLEANERY_SECRET_KEY"):
@@ -275,7 +273,7 @@ def test_every_output_that_breaks_the_schema_is_named(client: Client) -> None:
     assert len(answer.content) < 1_000_000
 
 
-def test_a_fault_in_lines_is_told_by_the_number_of_its_line(client: Client) -> None:
+def test_an_error_in_ndjson_names_its_line(client: Client) -> None:
     put(client, schema={"required": ["number"]})
     lines = ["", "", json.dumps(output(1)), "", json.dumps(output(2, data={})), ""]
     headers = {"Content-Type": "application/x-ndjson"}
@@ -283,7 +281,7 @@ def test_a_fault_in_lines_is_told_by_the_number_of_its_line(client: Client) -> N
     assert answer.json()["detail"][0]["loc"] == ["body", "4", "data"]
 
 
-def test_outputs_expire_when_no_scraper_sees_them_any_more(swept: Client, clock: Clock) -> None:
+def test_outputs_expire_when_no_scraper_stores_them_again(swept: Client, clock: Clock) -> None:
     put(swept, retain_days=30)
     swept.store("group", output(1), output(2))
     swept.store("kept", output(1))
@@ -323,7 +321,7 @@ def test_an_entry_of_local_storage_can_be_for_one_group(client: Client) -> None:
     assert answer.json()["detail"][0]["loc"] == ["body", "1", "group_id"]
 
 
-def test_the_history_of_reviews_is_whole_and_in_pages(client: Client) -> None:
+def test_the_history_of_reviews_is_complete_and_paged(client: Client) -> None:
     client.store("group", output(1), output(2, job_id="other"))
     made = []
     for number in range(7):

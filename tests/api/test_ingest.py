@@ -39,7 +39,7 @@ def test_the_last_line_needs_no_end(client: Client) -> None:
     assert send(client).json() == {"created": 0, "updated": 0, "unchanged": 0, "lines": 0}
 
 
-def test_at_a_fault_the_answer_says_how_far_it_got(client: Client) -> None:
+def test_an_error_response_says_how_many_lines_were_stored(client: Client) -> None:
     lines: list[Any] = [output(number) for number in range(2500)]
     lines[2200], lines[2300] = {"job_id": "j"}, "not json\n"
     answer = send(client, *lines)
@@ -61,19 +61,19 @@ def test_at_a_fault_the_answer_says_how_far_it_got(client: Client) -> None:
     }
 
 
-def test_the_rules_of_the_group_name_the_line(client: Client) -> None:
+def test_a_schema_violation_names_the_line(client: Client) -> None:
     client.put("/v1/groups/group", json={"schema": {"required": ["sku"]}})
     answer = send(client, output(1, data={"sku": 1}), output(2))
     assert answer.json()["detail"][0]["loc"] == ["body", "1", "data"]
 
 
-def test_only_ingest_reads_lines(client: Client) -> None:
+def test_only_outputs_accept_ndjson(client: Client) -> None:
     assert client.post("/v1/cookies", content=b"{}\n", headers=LINES).status_code == 415
 
 
 @pytest.mark.thorough
 @PROC
-def test_memory_stays_flat_whatever_the_length(
+def test_memory_does_not_grow_with_the_length_of_a_body(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """200 MB of lines; the service holds about a megabyte at a time."""
@@ -97,7 +97,7 @@ def test_memory_stays_flat_whatever_the_length(
 # --- Idempotency-Key ----------------------------------------------------------------------------
 
 
-def test_a_repeated_request_is_answered_as_the_first_time(client: Client) -> None:
+def test_a_repeated_request_gets_the_first_response(client: Client) -> None:
     key = {"Idempotency-Key": "k-1"}
     first = client.post("/v1/outputs/group", json=[output(1), output(2)], headers=key)
     client.store("group", output(1, data={"number": 11}))
@@ -111,14 +111,14 @@ def test_a_repeated_request_is_answered_as_the_first_time(client: Client) -> Non
     assert elsewhere.json()["created"] == 1
 
 
-def test_repeated_lines_are_answered_as_the_first_time(client: Client) -> None:
+def test_repeated_ndjson_gets_the_first_response(client: Client) -> None:
     lines = [output(number) for number in range(1500)]
     first = send(client, *lines, **{"Idempotency-Key": "k"}).json()
     assert first["created"] == 1500
     assert send(client, *lines, **{"Idempotency-Key": "k"}).json() == first
 
 
-def test_a_repeated_request_is_the_same_under_other_rules(client: Client) -> None:
+def test_a_repeated_request_gets_the_first_response_under_a_new_schema(client: Client) -> None:
     key = {"Idempotency-Key": "k"}
     first = client.post("/v1/outputs/group", json=[output(1)], headers=key)
     for rules in ({"key_fields": ["number"]}, {"schema": {"required": ["price"]}}):
@@ -127,7 +127,7 @@ def test_a_repeated_request_is_the_same_under_other_rules(client: Client) -> Non
         assert (again.status_code, again.json()) == (200, first.json())
 
 
-def test_a_repeated_request_does_not_bring_a_removed_group_back(client: Client) -> None:
+def test_a_repeated_request_does_not_create_a_deleted_group(client: Client) -> None:
     key = {"Idempotency-Key": "k"}
     first = client.post("/v1/outputs/group", json=[output(1)], headers=key)
     assert client.delete("/v1/groups/group").json() == {"deleted": 1}
@@ -137,19 +137,19 @@ def test_a_repeated_request_does_not_bring_a_removed_group_back(client: Client) 
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 256, "ü"])
-def test_a_key_is_plain(client: Client, key: str) -> None:
+def test_an_invalid_idempotency_key_is_rejected(client: Client, key: str) -> None:
     headers = {"Idempotency-Key": key.encode()}
     answer = client.post("/v1/outputs/group", json=[output(1)], headers=headers)  # type: ignore[arg-type]
     assert answer.status_code == 422
 
 
-def test_a_failed_request_does_not_use_its_key_up(client: Client) -> None:
+def test_a_failed_request_does_not_use_its_key(client: Client) -> None:
     key = {"Idempotency-Key": "k"}
     assert client.post("/v1/outputs/group", json=[{}], headers=key).status_code == 422
     assert client.post("/v1/outputs/group", json=[output(1)], headers=key).status_code == 200
 
 
-def test_keys_are_forgotten_after_a_day(swept: Client, clock: Clock) -> None:
+def test_idempotency_keys_expire_after_a_day(swept: Client, clock: Clock) -> None:
     key = {"Idempotency-Key": "k"}
     swept.post("/v1/outputs/group", json=[output(1)], headers=key)
     assert swept.post("/v1/outputs/group", json=[output(2)], headers=key).status_code == 409

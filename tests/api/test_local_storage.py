@@ -54,7 +54,7 @@ def test_an_entry_posted_again_replaces_the_old_one(client: Client) -> None:
     assert after[0]["value"] == "v"
 
 
-def test_what_get_gave_can_be_posted_back_unchanged(client: Client) -> None:
+def test_listed_records_can_be_posted_back_unchanged(client: Client) -> None:
     client.post("/v1/local-storage", json=[ENTRY | {"expires": 1}, ENTRY | {"path": "/x"}])
     listed = client.get("/v1/local-storage").json()
     assert client.post("/v1/local-storage", json=listed).json()["unchanged"] == 2
@@ -70,7 +70,7 @@ def test_domain_path_and_key_make_the_identity(client: Client) -> None:
     ("host", "seen"),
     [("example.com", ["example.com", ".example.com"]), ("www.example.com", [".example.com"])],
 )
-def test_the_domain_filter_keeps_what_a_page_there_would_see(
+def test_the_domain_filter_lists_what_a_page_on_that_host_sees(
     client: Client, host: str, seen: list[str]
 ) -> None:
     stored = ["example.com", ".example.com", "other.com"]
@@ -79,7 +79,7 @@ def test_the_domain_filter_keeps_what_a_page_there_would_see(
     assert [entry["domain"] for entry in listed] == seen
 
 
-def test_line_breaks_and_any_script_are_values(client: Client) -> None:
+def test_a_value_may_have_line_breaks_and_any_script(client: Client) -> None:
     value = "first\r\nsecond 日本語 😀\t"
     client.post("/v1/local-storage", json=[ENTRY | {"value": value}])
     assert client.get("/v1/local-storage").json()[0]["value"] == value
@@ -95,7 +95,7 @@ def test_the_organization_comes_from_the_token(service: Service) -> None:
         assert mine["id"] != theirs["id"]
 
 
-def test_records_are_removed_by_domain_and_key(client: Client) -> None:
+def test_entries_are_deleted_by_domain_and_key(client: Client) -> None:
     stored = [
         ENTRY | {"domain": domain, "key": each} for domain in ("a.com", ".a.com") for each in "xyz"
     ]
@@ -109,7 +109,7 @@ def test_records_are_removed_by_domain_and_key(client: Client) -> None:
     assert client.post("/v1/local-storage", json=stored[:1]).json()["created"] == 1
 
 
-def test_removing_needs_a_domain(client: Client) -> None:
+def test_deleting_needs_a_domain(client: Client) -> None:
     answer = client.delete("/v1/local-storage", params={"key": "x"})
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == ["query", "domain"]

@@ -110,7 +110,7 @@ def without_scrape_date(copy: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_a_long_poll_hears_of_a_commit_in_another_process(workers: tuple[str, str]) -> None:
+def test_a_long_poll_sees_a_commit_of_another_process(workers: tuple[str, str]) -> None:
     url, token = workers
     client = Client(url, token)
     client.store("group", {"job_id": "j", "source_url": "first", "data": {}})

@@ -130,7 +130,9 @@ def test_a_new_value_moves_the_output_to_the_end(timed: Client, clock: Clock) ->
         ('{"a":[{"x":1,"y":2}]}', '{"a":[{"y":2,"x":1}]}'),
     ],
 )
-def test_the_spelling_of_a_value_does_not_matter(client: Client, first: str, second: str) -> None:
+def test_the_same_value_in_another_notation_is_unchanged(
+    client: Client, first: str, second: str
+) -> None:
     frame = '[{"job_id":"j","source_url":"u","data":%s}]'
     for data, change in ((first, "created"), (second, "unchanged")):
         answer = client.post(
@@ -144,13 +146,13 @@ def test_the_spelling_of_a_value_does_not_matter(client: Client, first: str, sec
 @pytest.mark.parametrize(
     ("first", "second"), [("1", "2"), ("1", '"1"'), ("0.1", "0.2"), ("[1,2]", "[2,1]"), ("0", "[]")]
 )
-def test_another_value_is_a_change(client: Client, first: str, second: str) -> None:
+def test_another_value_is_an_update(client: Client, first: str, second: str) -> None:
     client.store("group", output(1, data={"a": json.loads(first)}))
     assert client.store("group", output(1, data={"a": json.loads(second)}))["updated"] == 1
 
 
 @pytest.mark.parametrize("change", [{"tags": {"country": "Spain"}}, {"source_url": "https://b"}])
-def test_what_a_client_could_see_change_is_a_change(client: Client, change: dict[str, Any]) -> None:
+def test_a_change_of_a_visible_member_is_an_update(client: Client, change: dict[str, Any]) -> None:
     client.store("group", output(1, key="k"))
     assert client.store("group", output(1, key="k") | change)["updated"] == 1
     [item] = client.items("group")
@@ -173,12 +175,12 @@ def test_the_key_is_key_else_source_url(client: Client) -> None:
     assert client.store("group", output(1, data={}))["updated"] == 1
 
 
-def test_jobs_keep_outputs_of_one_key_apart(client: Client) -> None:
+def test_the_same_key_in_two_jobs_is_two_outputs(client: Client) -> None:
     stored = client.store("group", output(1, job_id="a"), output(1, job_id="b"))
     assert stored["created"] == 2
 
 
-def test_twice_in_one_batch_each_is_told_and_the_last_stays(client: Client) -> None:
+def test_an_output_twice_in_a_batch_has_two_results_and_the_last_value(client: Client) -> None:
     batch = [output(1), output(1, data={"n": 2}), output(1, data={"n": 2}), output(2)]
     stored = client.store("group", *batch)
     changes = [result["change"] for result in stored["results"]]
@@ -187,7 +189,7 @@ def test_twice_in_one_batch_each_is_told_and_the_last_stays(client: Client) -> N
     assert [item["data"] for item in client.items("group")] == [{"n": 2}, {"number": 2}]
 
 
-def test_one_bad_element_and_nothing_is_stored(client: Client) -> None:
+def test_a_batch_with_one_error_is_not_stored(client: Client) -> None:
     batch = [output(1), {"job_id": 5, "data": {}}, output(3, data=[])]
     answer = client.post("/v1/outputs/group", json=batch)
     assert answer.status_code == 422
@@ -199,7 +201,7 @@ def test_one_bad_element_and_nothing_is_stored(client: Client) -> None:
     assert client.get("/v1/outputs/group").status_code == 404
 
 
-def test_ten_thousand_outputs_in_one_batch(client: Client) -> None:
+def test_a_batch_may_have_ten_thousand_outputs(client: Client) -> None:
     stored = client.store("group", *(output(number) for number in range(10_000)))
     assert stored["created"] == 10_000
     items = client.items("group", limit=1000)
@@ -245,7 +247,7 @@ def test_a_float_is_never_rounded_to_another_integer(client: Client) -> None:
 
 
 @pytest.mark.parametrize(("count", "limit"), [(25, 10), (20, 10), (1, 1), (3, 1), (1000, 1000)])
-def test_pages_hold_everything_once_and_the_last_says_so(
+def test_pages_hold_every_output_once_and_the_last_has_no_cursor(
     client: Client, count: int, limit: int
 ) -> None:
     client.store("group", *(output(number) for number in range(count)))
@@ -269,14 +271,14 @@ def test_a_page_ends_between_items_whatever_they_hold(client: Client) -> None:
         assert [item["data"] for item in page["items"]] == [o["data"] for o in stored[:limit]]
 
 
-def test_a_page_holds_ten_unless_asked_otherwise(client: Client) -> None:
+def test_a_page_has_ten_items_by_default(client: Client) -> None:
     client.store("group", *(output(number) for number in range(11)))
     page = client.get("/v1/outputs/group").json()
     assert len(page["items"]) == 10
     assert isinstance(page["metadata"]["next_cursor"], int)
 
 
-def test_a_cursor_beyond_the_end_gives_an_empty_last_page(client: Client) -> None:
+def test_a_cursor_after_the_end_returns_an_empty_page(client: Client) -> None:
     client.store("group", output(1))
     page = client.get("/v1/outputs/group", params={"cursor": 2**63 - 1}).json()
     assert page == {"metadata": {"next_url": None, "next_cursor": None}, "items": []}
@@ -306,7 +308,7 @@ def test_next_url_carries_every_filter_and_begins_with_the_base_url(
     assert len(client.items(group, **query)) == 5
 
 
-def test_an_output_that_changes_while_a_client_pages_is_met_again(client: Client) -> None:
+def test_an_output_that_changes_during_paging_is_listed_again(client: Client) -> None:
     client.store("group", *(output(number) for number in range(4)))
     page = client.get("/v1/outputs/group", params={"limit": 2}).json()
     client.store("group", output(0, data={"number": 100}), output(3, data={"number": 103}))
@@ -372,7 +374,7 @@ def test_filter_by_region(client: Client) -> None:
     assert numbers(client, region="us-ca") == [2]
 
 
-def test_filters_work_together(client: Client) -> None:
+def test_filters_can_be_combined(client: Client) -> None:
     client.store(
         "group",
         output(0, tags={"country": "Germany", "region": "DE-BY"}),
@@ -391,7 +393,9 @@ def test_an_update_moves_the_output_between_filters(client: Client) -> None:
     assert numbers(client, url="https://shop.example/1") == []
 
 
-def test_created_after_keeps_what_was_created_or_updated_since(timed: Client, clock: Clock) -> None:
+def test_created_after_lists_outputs_created_or_updated_since_then(
+    timed: Client, clock: Clock
+) -> None:
     timed.store("group", output(1), output(2))
     clock.move(seconds=3600)
     timed.store("group", output(3), output(1, data={"number": 11}), output(2))
@@ -418,7 +422,7 @@ def test_dates_never_go_back_even_if_the_clock_does(timed: Client, clock: Clock)
 # --- groups -------------------------------------------------------------------------------------
 
 
-def test_groups_are_apart(client: Client) -> None:
+def test_a_page_holds_the_outputs_of_one_group(client: Client) -> None:
     client.store("a", output(1))
     client.store("b", output(2))
     assert [item["data"]["number"] for item in client.items("a")] == [1]
@@ -434,7 +438,7 @@ def test_a_group_may_have_any_name_that_fits_a_path_segment(client: Client) -> N
 
 
 @pytest.mark.parametrize("name", ["..", ".", "%00", "%2F", "a%0Ab", "x" * 201, "%ff"])
-def test_a_group_of_an_impossible_name_can_not_be_made(client: Client, name: str) -> None:
+def test_a_group_with_an_invalid_name_cannot_be_created(client: Client, name: str) -> None:
     import socket
 
     body = json.dumps([output(1)])

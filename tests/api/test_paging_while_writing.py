@@ -82,7 +82,7 @@ def write(client: Client, writer: int, failures: list[str]) -> None:
             client.post("/v1/reviews/group", json=review)
 
 
-def test_the_reader_misses_nothing(nodes: tuple[Service, Service]) -> None:
+def test_a_reader_that_pages_by_cursor_misses_no_change(nodes: tuple[Service, Service]) -> None:
     token = nodes[0].token()
     first = {"job_id": "job 0", "source_url": "https://a/first", "data": {}}
     nodes[0].client(token).store("group", first)

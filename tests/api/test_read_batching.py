@@ -86,7 +86,7 @@ def test_each_client_gets_its_own_page(clients: tuple[Served, Sequence[Client]])
     assert mine.isdisjoint(yours)
 
 
-def test_a_database_that_fails_keeps_nobody_waiting(
+def test_all_pages_of_a_batch_get_an_error_if_the_database_fails(
     clients: tuple[Served, Sequence[Client]], tmp_path: Path
 ) -> None:
     service, both = clients
@@ -108,7 +108,7 @@ def test_a_database_that_fails_keeps_nobody_waiting(
     database.close()
 
 
-def test_a_disk_that_fails_keeps_nobody_waiting(
+def test_all_pages_of_a_batch_get_an_error_if_the_disk_fails(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """All requests get a response: the batched and the rejected ones of the same round."""

@@ -33,7 +33,7 @@ def stored(client: Client, text: str, kind: str = "application/json") -> tuple[i
     return told(answer.json())
 
 
-def test_the_same_bytes_move_nothing_but_the_scrape_date(timed: Client, clock: Clock) -> None:
+def test_the_same_bytes_change_only_the_scrape_date(timed: Client, clock: Clock) -> None:
     first = timed.store("group", *batch())
     before = timed.items("group", limit=MANY)
     clock.move(seconds=3600)
@@ -48,7 +48,7 @@ def test_the_same_bytes_move_nothing_but_the_scrape_date(timed: Client, clock: C
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (" , ", " : ")])
-def test_other_bytes_of_the_same_value_are_no_change(
+def test_other_bytes_of_the_same_value_are_unchanged(
     client: Client, separators: tuple[str, str]
 ) -> None:
     sent = [one | {"data": {"a": 1, "b": [number]}} for number, one in enumerate(batch())]
@@ -60,14 +60,14 @@ def test_other_bytes_of_the_same_value_are_no_change(
     assert client.items("group")[0]["data"] == {"a": 1, "b": [0]}
 
 
-def test_lines_and_arrays_are_the_same_outputs(client: Client) -> None:
+def test_ndjson_and_arrays_store_the_same_outputs(client: Client) -> None:
     lines = "\n".join(json.dumps(one) for one in batch())
     assert stored(client, json.dumps(batch())) == (MANY, 0, 0)
     assert stored(client, lines, "application/x-ndjson") == (0, 0, MANY)
 
 
 @pytest.mark.parametrize("place", [0, 1, MANY - 1])
-def test_what_is_new_among_what_is_not(client: Client, place: int) -> None:
+def test_one_new_value_in_a_resent_batch_is_updated(client: Client, place: int) -> None:
     client.store("group", *batch())
     changes = {f"at_{place}": {"data": {"number": "other"}}}
     mixed = [*batch(**changes), output(MANY)]
@@ -81,7 +81,7 @@ def test_what_is_new_among_what_is_not(client: Client, place: int) -> None:
     assert told(client.store("group", *mixed)) == (0, 0, MANY + 1)
 
 
-def test_a_bad_one_among_known_ones_is_told_at_its_place(timed: Client, clock: Clock) -> None:
+def test_an_error_in_a_resent_batch_names_its_index(timed: Client, clock: Clock) -> None:
     timed.store("group", *batch())
     before = timed.items("group", limit=MANY)
     clock.move(seconds=3600)
@@ -95,7 +95,7 @@ def test_a_bad_one_among_known_ones_is_told_at_its_place(timed: Client, clock: C
     assert timed.items("group", limit=MANY) == before
 
 
-def test_one_that_is_there_twice_is_what_it_was_last(client: Client) -> None:
+def test_the_last_of_two_equal_keys_in_a_resent_batch_wins(client: Client) -> None:
     client.store("group", *batch())
     other = output(0, data={"number": "other"})
     answer = client.store("group", *batch(), other, output(0))
@@ -104,13 +104,13 @@ def test_one_that_is_there_twice_is_what_it_was_last(client: Client) -> None:
     assert told(client.store("group", *batch())) == (0, 0, MANY)
 
 
-def test_what_was_removed_comes_back(client: Client) -> None:
+def test_a_deleted_output_is_created_again(client: Client) -> None:
     first = client.store("group", *batch())
     assert client.delete(f"/v1/outputs/group/{first['results'][3]['output_id']}").is_success
     assert told(client.store("group", *batch())) == (1, 0, MANY - 1)
 
 
-def test_an_approval_stays_with_the_same_bytes(client: Client) -> None:
+def test_the_same_bytes_keep_their_approval(client: Client) -> None:
     client.store("group", *batch())
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
     assert told(client.store("group", *batch())) == (0, 0, MANY)
@@ -118,20 +118,22 @@ def test_an_approval_stays_with_the_same_bytes(client: Client) -> None:
     assert [item["is_approved"] for item in items] == [True] * MANY
 
 
-def test_a_schema_that_is_new_looks_at_what_is_not(client: Client) -> None:
+def test_a_new_schema_is_applied_to_resent_outputs(client: Client) -> None:
     client.store("group", *batch())
     client.put("/v1/groups/group", json={"schema": {"required": ["sku"]}})
     assert client.post("/v1/outputs/group", json=batch()).status_code == 422
 
 
-def test_key_fields_that_are_new_make_new_outputs(client: Client) -> None:
+def test_new_key_fields_create_new_outputs(client: Client) -> None:
     client.store("group", *batch())
     client.put("/v1/groups/group", json={"key_fields": ["number"]})
     assert told(client.store("group", *batch())) == (MANY, 0, 0)
     assert told(client.store("group", *batch())) == (0, 0, MANY)
 
 
-def test_what_was_stored_before_bytes_were_known(service: Service, client: Client) -> None:
+def test_outputs_without_a_stored_hash_are_compared_by_value(
+    service: Service, client: Client
+) -> None:
     async def forget() -> None:
         async with open_engine(service.settings) as database:
             await database.for_all_tenants().write(
@@ -144,7 +146,7 @@ def test_what_was_stored_before_bytes_were_known(service: Service, client: Clien
     assert told(client.store("group", *batch(at_2={"data": {}}))) == (0, 0, MANY)
 
 
-def test_what_was_changed_by_one_who_knows_no_bytes(service: Service, client: Client) -> None:
+def test_an_output_changed_by_an_older_version_is_updated(service: Service, client: Client) -> None:
     """Simulates a node of an older version beside a newer one."""
 
     async def change() -> None:
@@ -179,5 +181,5 @@ good = st.fixed_dictionaries(
 @pytest.mark.thorough
 @settings(deadline=None)
 @given(st.lists(good | st.dictionaries(names, values) | values, max_size=3), st.booleans())
-def test_cut_or_whole_a_batch_says_the_same(batch: list[Any], is_ascii: bool) -> None:
+def test_both_parsers_of_a_batch_agree(batch: list[Any], is_ascii: bool) -> None:
     check_batch(json.dumps(batch, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass"))

@@ -35,7 +35,7 @@ def test_a_review_comes_back_in_the_shape_of_the_contract(client: Client) -> Non
     assert client.get("/v1/reviews/group").json() == [made]
 
 
-def test_per_job_the_newest_and_the_newest_first(client: Client) -> None:
+def test_the_latest_review_of_each_job_is_listed_newest_first(client: Client) -> None:
     client.store("group", *(output(1, job_id=job) for job in "abc"))
     for job, status in (("a", "pending"), ("b", "in_review"), ("a", "rejected")):
         review(client, status, job)
@@ -57,7 +57,7 @@ def test_a_comment_may_be_left_out(client: Client) -> None:
     assert answer.json()["comment"] == ""
 
 
-def test_what_does_not_exist_can_not_be_reviewed(client: Client) -> None:
+def test_reviewing_an_unknown_job_is_404(client: Client) -> None:
     body = {"job_id": "nobody", "status": "approved"}
     assert client.post("/v1/reviews/group", json=body).status_code == 404
     client.store("group", output(1))
@@ -67,7 +67,7 @@ def test_what_does_not_exist_can_not_be_reviewed(client: Client) -> None:
     assert client.get("/v1/reviews/group").json() == []
 
 
-def test_approval_is_for_the_outputs_of_that_moment(client: Client) -> None:
+def test_an_approval_covers_the_outputs_of_that_moment(client: Client) -> None:
     client.store("group", output(1), output(2), output(3, job_id="other"))
     review(client, "approved")
     client.store("group", output(4))
@@ -75,7 +75,7 @@ def test_approval_is_for_the_outputs_of_that_moment(client: Client) -> None:
 
 
 @pytest.mark.parametrize("status", ["changes_requested", "rejected"])
-def test_approval_can_be_taken_back(client: Client, status: str) -> None:
+def test_an_approval_can_be_withdrawn(client: Client, status: str) -> None:
     client.store("group", output(1), output(2))
     review(client, "approved")
     review(client, status)
@@ -83,7 +83,7 @@ def test_approval_can_be_taken_back(client: Client, status: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["pending", "in_review"])
-def test_the_other_states_leave_approval_alone(client: Client, status: str) -> None:
+def test_other_states_do_not_change_the_approval(client: Client, status: str) -> None:
     client.store("group", output(1))
     review(client, "approved")
     client.store("group", output(2))
@@ -91,14 +91,14 @@ def test_the_other_states_leave_approval_alone(client: Client, status: str) -> N
     assert approvals(client) == {1: True, 2: False}
 
 
-def test_a_new_value_needs_a_new_approval_an_old_one_does_not(client: Client) -> None:
+def test_only_a_new_value_needs_a_new_approval(client: Client) -> None:
     client.store("group", output(1), output(2))
     review(client, "approved")
     client.store("group", output(1), output(2, data={"number": 22}))
     assert approvals(client) == {1: True, 22: False}
 
 
-def test_an_approval_moves_the_output_so_that_a_syncing_client_hears_of_it(
+def test_an_approval_moves_the_output_to_the_end_of_the_change_order(
     timed: Client, clock: Clock
 ) -> None:
     timed.store("group", output(1), output(2, job_id="other"))
@@ -116,7 +116,7 @@ def test_an_approval_moves_the_output_so_that_a_syncing_client_hears_of_it(
     assert approvals(timed, created_after=since) == {}
 
 
-def test_a_large_job_is_approved_whole(client: Client) -> None:
+def test_all_outputs_of_a_large_job_are_approved(client: Client) -> None:
     client.store("group", *(output(number) for number in range(3500)))
     review(client, "approved")
     items = client.items("group", limit=1000)

@@ -79,7 +79,7 @@ def token_in(folder: Path) -> str:
         (["--log-format", "xml"], "--log-format"),
     ],
 )
-def test_wrong_settings_end_the_start_with_one_sentence(
+def test_an_invalid_setting_ends_the_start_with_one_sentence(
     tmp_path: Path, options: list[str], sentence: str
 ) -> None:
     ended = gleanery("serve", "--data", str(tmp_path / "data"), *options)
@@ -96,7 +96,7 @@ def test_a_variable_has_the_same_words_for_true_and_false_as_an_option(text: str
     assert settings.behind_proxy is click.BOOL.convert(text, None, None)
 
 
-def test_a_database_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unreachable_database_ends_the_start_with_one_sentence(tmp_path: Path) -> None:
     key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
     options = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
     ended = gleanery("serve", *options, GLEANERY_SECRET_KEY=key)
@@ -106,7 +106,7 @@ def test_a_database_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("password", ["pa#ss", "pa/ss", "pa?ss"])
-def test_a_bad_url_does_not_show_its_password(tmp_path: Path, password: str) -> None:
+def test_an_invalid_url_does_not_show_its_password(tmp_path: Path, password: str) -> None:
     key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
     url = f"postgresql://me:{password}@127.0.0.1:1/x"
     ended = gleanery("serve", "--data", str(tmp_path), "--database", url, GLEANERY_SECRET_KEY=key)
@@ -164,7 +164,7 @@ def test_behind_a_proxy_plain_http_is_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_several_workers_serve_one_database_and_count_together(tmp_path: Path) -> None:
+def test_workers_share_a_database_and_metrics(tmp_path: Path) -> None:
     port = free_port()
     with Running(
         "serve", "--data", str(tmp_path), "--port", str(port), "--workers", "2"
@@ -187,7 +187,7 @@ def test_several_workers_serve_one_database_and_count_together(tmp_path: Path) -
 
 @pytest.mark.thorough
 @PROC
-def test_a_worker_that_is_held_up_for_seconds_is_not_replaced(tmp_path: Path) -> None:
+def test_a_worker_that_is_suspended_for_seconds_is_not_replaced(tmp_path: Path) -> None:
     port = free_port()
     options = ("--data", str(tmp_path), "--port", str(port), "--workers", "2")
     with Running("serve", *options) as running, ExitStack() as at_the_end:
@@ -206,7 +206,7 @@ def refuses_connections(port: int) -> bool:
 
 
 @pytest.mark.thorough
-def test_what_is_in_flight_is_finished_on_sigterm(tmp_path: Path) -> None:
+def test_requests_in_flight_are_finished_on_sigterm(tmp_path: Path) -> None:
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
         running.wait_ready(f"{HERE}:{port}")
@@ -231,7 +231,7 @@ def test_what_is_in_flight_is_finished_on_sigterm(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_who_interrupts_it_twice_ends_it_all_the_same(tmp_path: Path, workers: str) -> None:
+def test_a_second_ctrl_c_does_not_prevent_the_stop(tmp_path: Path, workers: str) -> None:
     port = free_port()
     options = ("--data", str(tmp_path), "--port", str(port), "--workers", workers)
     with Running("serve", *options) as running:
@@ -242,7 +242,7 @@ def test_who_interrupts_it_twice_ends_it_all_the_same(tmp_path: Path, workers: s
         running.process.wait(TIMEOUT_SECONDS)
 
 
-def test_a_closed_terminal_ends_it_in_order(tmp_path: Path) -> None:
+def test_a_closed_terminal_stops_the_service_in_order(tmp_path: Path) -> None:
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
         running.wait_ready(f"{HERE}:{port}")
@@ -264,7 +264,7 @@ def test_health_readiness_and_metrics(service: Service) -> None:
         )
 
 
-def test_head_is_answered_wherever_get_is(service: Service) -> None:
+def test_head_works_wherever_get_does(service: Service) -> None:
     from gleanery.api.operations import OPERATIONS
 
     with service.client() as client:
@@ -286,7 +286,7 @@ def test_head_is_answered_wherever_get_is(service: Service) -> None:
         assert client.head("/v1/outputs/unknown").status_code == 404
 
 
-def test_every_answer_has_a_request_id_which_a_proxy_may_give(service: Service) -> None:
+def test_every_response_has_a_request_id_that_a_proxy_may_set(service: Service) -> None:
     with service.client() as client:
         made = {client.get("/v1/cookies").headers["x-request-id"] for _ in range(5)}
         assert len(made) == 5
@@ -296,13 +296,13 @@ def test_every_answer_has_a_request_id_which_a_proxy_may_give(service: Service) 
         assert client.get("/nowhere", headers={"X-Request-ID": "a"}).headers["x-request-id"] == "a"
 
 
-def test_answers_are_not_to_be_kept_or_sniffed(client: Client) -> None:
+def test_responses_forbid_caching_and_sniffing(client: Client) -> None:
     answer = client.get("/v1/cookies")
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_no_other_origin_is_let_in(client: Client) -> None:
+def test_no_other_origin_is_allowed(client: Client) -> None:
     origin = {"Origin": "https://evil.example", "Access-Control-Request-Method": "GET"}
     for answer in (
         client.get("/v1/cookies", headers=origin),
@@ -312,7 +312,7 @@ def test_no_other_origin_is_let_in(client: Client) -> None:
     assert answer.status_code == 405
 
 
-def test_each_request_is_one_json_line_that_tells_its_id(tmp_path: Path) -> None:
+def test_each_request_is_one_json_log_line_with_its_id(tmp_path: Path) -> None:
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
         running.wait_ready(f"{HERE}:{port}")
@@ -330,7 +330,7 @@ def test_each_request_is_one_json_line_that_tells_its_id(tmp_path: Path) -> None
     assert line["timestamp"].endswith("Z")
 
 
-def test_serve_without_options_works_where_it_stands(tmp_path: Path) -> None:
+def test_serve_without_options_uses_the_current_folder(tmp_path: Path) -> None:
     import subprocess
     import sys
 

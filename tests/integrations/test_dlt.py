@@ -93,7 +93,7 @@ def test_dlt_pulls_a_group_and_then_only_what_changed(
     assert len(truth) == 351
 
 
-def test_dlt_finds_the_truth_after_a_restore(quiet_dlt: Any, tmp_path: Path) -> None:
+def test_dlt_has_the_right_copy_after_a_restore(quiet_dlt: Any, tmp_path: Path) -> None:
     settings = Settings(data=tmp_path / "data", port=0, log_level="warning")
     archive, where = str(tmp_path / "backup.tar"), ("--data", str(settings.data))
     service = Service(settings)

@@ -66,7 +66,7 @@ def imports_of(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def test_every_import_is_a_dependency_that_is_named() -> None:
+def test_every_import_is_a_declared_dependency() -> None:
     assert imported("src") <= named([*RUNTIME, *EXTRAS["redis"]])
     assert imported("tests", "faults", "checks") <= named([*RUNTIME, *EXTRAS["dev"]])
 
@@ -125,11 +125,11 @@ def wanted(
 
 
 @pytest.mark.thorough
-def test_what_an_install_brings_along_is_pinned_and_nothing_else() -> None:
+def test_exactly_the_packages_of_an_install_are_pinned() -> None:
     assert pins("constraints.txt").keys() == needed() - {"pip"}  # pip itself comes with Python
 
 
-def test_what_we_are_built_with_is_pinned() -> None:
+def test_build_dependencies_are_pinned() -> None:
     built_with, beside = pins("constraints-build.txt"), pins("constraints.txt")
     assert named(PROJECT["build-system"]["requires"]) <= built_with.keys()
     for name in built_with.keys() & beside.keys():  # older pips hold a build to both
@@ -222,14 +222,14 @@ def test_a_known_vulnerability_fails_the_check() -> None:
 
 
 @pytest.mark.thorough
-def test_a_service_that_breaks_off_fails_the_check() -> None:
+def test_an_advisory_service_that_fails_midway_fails_the_check() -> None:
     with answering(Advisories(then=500)) as server:
         assert look_up(server.url).returncode == 1
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("status", [403, 404, 502, 203])
-def test_an_answer_that_is_not_the_services_audits_nothing(status: int) -> None:
+def test_an_unexpected_response_of_the_advisory_service_skips_the_check(status: int) -> None:
     with answering(Advisories(status=status)) as server:
         done = look_up(server.url)
     assert_not_audited(done, server.url)
@@ -237,14 +237,14 @@ def test_an_answer_that_is_not_the_services_audits_nothing(status: int) -> None:
 
 
 @pytest.mark.thorough
-def test_without_the_service_nothing_is_audited_and_nothing_is_waited_for() -> None:
+def test_an_unreachable_advisory_service_skips_the_check() -> None:
     url = f"http://127.0.0.1:{free_port()}/"
     assert_not_audited(look_up(url), url)
     assert_not_audited(look_up("http://advisories.invalid/"), "http://advisories.invalid/")
 
 
 @pytest.mark.thorough
-def test_a_service_that_does_not_answer_is_given_up_soon() -> None:
+def test_an_advisory_service_that_does_not_respond_skips_the_check() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         assert_not_audited(look_up(url), url)

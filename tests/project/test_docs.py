@@ -146,6 +146,6 @@ def test_the_example_of_a_new_route_is_all_it_takes(tmp_path: Path) -> None:
             assert "/v1/organization" in stranger.get("/docs").text
 
 
-def test_the_command_tells_its_version() -> None:
+def test_the_command_prints_its_version() -> None:
     told = gleanery("--version")
     assert (told.returncode, told.stdout.strip()) == (0, __version__)

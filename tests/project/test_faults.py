@@ -30,31 +30,31 @@ def holds(result: Result) -> bool:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_nothing_is_lost_or_half_when_the_service_is_killed(made: Environment, engine: str) -> None:
+def test_killing_the_service_loses_nothing(made: Environment, engine: str) -> None:
     assert holds(kill.kill_service(made, engine, rounds=2))
 
 
-def test_nothing_is_lost_or_half_when_one_of_two_workers_is_killed(made: Environment) -> None:
+def test_killing_one_of_two_workers_loses_nothing(made: Environment) -> None:
     assert holds(kill.kill_worker(made, rounds=2))
 
 
-def test_nothing_is_lost_or_half_when_postgresql_is_killed(made: Environment) -> None:
+def test_killing_postgresql_loses_nothing(made: Environment) -> None:
     assert holds(kill.kill_database(made, rounds=3))
 
 
 @MOUNTS
 @pytest.mark.parametrize("engine", ENGINES)
-def test_nothing_is_lost_or_half_when_the_power_is_cut(made: Environment, engine: str) -> None:
+def test_a_power_loss_loses_nothing(made: Environment, engine: str) -> None:
     assert holds(power_loss.cut_power(made, engine, rounds=2))
 
 
 @MOUNTS
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_full_disk_refuses_writes_keeps_reads_and_heals(made: Environment, engine: str) -> None:
+def test_a_full_disk_rejects_writes_and_serves_reads(made: Environment, engine: str) -> None:
     assert holds(disk_full.fill_disk(made, engine, rounds=1))
 
 
-def test_so_does_a_file_that_can_not_grow(
+def test_a_file_that_cannot_grow_rejects_writes_and_serves_reads(
     made: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulates a full disk without the right to mount one."""
@@ -62,17 +62,17 @@ def test_so_does_a_file_that_can_not_grow(
     assert holds(disk_full.fill_disk(made, "SQLite", rounds=1))
 
 
-def test_a_postgresql_that_is_away_is_503_at_once_and_soon_forgotten(made: Environment) -> None:
+def test_a_stopped_postgresql_is_503_and_the_service_recovers(made: Environment) -> None:
     assert holds(database_outage.stop_database(made, seconds=3))
 
 
-def test_a_postgresql_that_is_frozen_leaves_no_request_hanging(made: Environment) -> None:
+def test_a_suspended_postgresql_leaves_no_request_without_a_response(made: Environment) -> None:
     assert holds(database_outage.freeze_database(made, seconds=3))
 
 
-def test_an_exhausted_pool_is_503_in_time(made: Environment) -> None:
+def test_an_exhausted_pool_is_503(made: Environment) -> None:
     assert holds(database_outage.exhaust_pool(made))
 
 
-def test_a_failover_loses_nothing_and_hides_nothing_from_the_feed(made: Environment) -> None:
+def test_a_failover_loses_no_output_and_no_change(made: Environment) -> None:
     assert holds(failover.fail_over(made, rounds=1))

@@ -53,7 +53,7 @@ def process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.mark.thorough
-def test_one_request_is_begun_before_a_crowd_of_another_organization(process: Served) -> None:
+def test_a_single_request_starts_before_a_crowd_of_another_organization(process: Served) -> None:
     crowds_token, other_token = process.token.split()
     for token in (crowds_token, other_token):
         with Client(process.url, token) as client:
@@ -67,7 +67,7 @@ def test_one_request_is_begun_before_a_crowd_of_another_organization(process: Se
 
 
 @pytest.mark.thorough
-def test_one_has_a_database_connection_before_a_crowd_of_another_organization(
+def test_a_single_request_gets_a_database_connection_before_a_crowd(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     settings = fresh_settings("postgres", request, tmp_path)

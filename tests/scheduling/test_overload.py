@@ -94,7 +94,7 @@ def assert_turned_away(answer: httpx2.Response) -> None:
 # --- concurrent requests -------------------------------------------------------------------------
 
 
-def test_an_organization_at_its_share_does_not_keep_another_out(serving: Serving) -> None:
+def test_an_organization_at_its_limit_does_not_block_another(serving: Serving) -> None:
     service = serving(max_requests=4)
     crowd, other = known(service), known(service)
     with under_way(service, crowd):
@@ -106,7 +106,7 @@ def test_an_organization_at_its_share_does_not_keep_another_out(serving: Serving
         assert crowd.get("/v1/outputs/group").status_code == 200
 
 
-def test_a_full_house_turns_away_at_once_and_recovers(serving: Serving) -> None:
+def test_a_full_service_rejects_requests_and_recovers(serving: Serving) -> None:
     service = serving(max_requests=4)
     first, second, third, late = (known(service) for _ in range(4))
     with ExitStack() as house:
@@ -123,7 +123,7 @@ def test_a_full_house_turns_away_at_once_and_recovers(serving: Serving) -> None:
     assert re.search(r'_count\{operation="unmatched",status="503"\} 3\.0', counted)
 
 
-def test_who_is_turned_away_need_not_send_its_body(serving: Serving) -> None:
+def test_a_rejected_request_need_not_send_its_body(serving: Serving) -> None:
     service = serving(max_requests=2)
     client = known(service)
     with under_way(service, client):
@@ -142,7 +142,7 @@ def test_who_is_turned_away_need_not_send_its_body(serving: Serving) -> None:
             assert statuses(read_until_close(connection)) == [b"503"] * 2000 + [b"200"]
 
 
-def test_who_only_waits_for_news_takes_no_place(serving: Serving) -> None:
+def test_a_waiting_long_poll_uses_no_request_slot(serving: Serving) -> None:
     service = serving(max_requests=2, max_connections=4, max_wait_seconds=20)
     client = known(service)
     cursor = client.get("/v1/changes/group").json()["cursor"]
@@ -160,7 +160,7 @@ def test_who_only_waits_for_news_takes_no_place(serving: Serving) -> None:
 
 
 @pytest.mark.thorough
-def test_who_is_woken_from_waiting_keeps_nobody_out(serving: Serving) -> None:
+def test_long_polls_that_respond_at_once_block_nobody(serving: Serving) -> None:
     """Many responses that clients do not read do not block other requests."""
     service = serving(max_requests=2, max_wait_seconds=20)
     client, other = known(service), known(service)
@@ -180,7 +180,7 @@ def test_who_is_woken_from_waiting_keeps_nobody_out(serving: Serving) -> None:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def test_so_many_files_come_in_at_once(serving: Serving) -> None:
+def test_concurrent_uploads_have_a_limit(serving: Serving) -> None:
     service = serving(max_requests=2, max_transfers=2)
     client, other = known(service), known(service)
     with under_way(service, client, "/v1/files"):
@@ -190,7 +190,7 @@ def test_so_many_files_come_in_at_once(serving: Serving) -> None:
     assert client.post("/v1/files", content=b"bytes").status_code == 200
 
 
-def test_so_many_files_go_out_at_once(serving: Serving) -> None:
+def test_concurrent_downloads_have_a_limit(serving: Serving) -> None:
     service = serving(max_requests=2, max_transfers=2)
     client = known(service)
     large = client.post("/v1/files", content=b"x" * 30_000_000).json()
@@ -208,7 +208,7 @@ def test_so_many_files_go_out_at_once(serving: Serving) -> None:
 # --- connections ---------------------------------------------------------------------------------
 
 
-def test_a_new_connection_takes_the_room_of_an_idle_one(serving: Serving) -> None:
+def test_a_new_connection_replaces_an_idle_one(serving: Serving) -> None:
     service = serving(max_connections=2)
     with connect(service.url) as older, connect(service.url) as newer:
         for connection in (older, newer):
@@ -220,7 +220,7 @@ def test_a_new_connection_takes_the_room_of_an_idle_one(serving: Serving) -> Non
         assert statuses(newer.recv(4096)) == [b"200"]
 
 
-def test_one_connection_too_many_is_told_so(serving: Serving) -> None:
+def test_a_connection_above_the_limit_is_rejected(serving: Serving) -> None:
     service = serving(max_connections=2)
     client = known(service)
     token = client.token
@@ -244,7 +244,7 @@ def standing(answer: httpx2.Response) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def test_a_token_may_ask_so_often(serving: Serving) -> None:
+def test_a_token_has_a_rate_limit(serving: Serving) -> None:
     service = serving(rate_limit="4/hour")
     organization = "two tokens"
     client, other = (service.client(organization=organization) for _ in range(2))
@@ -264,7 +264,7 @@ def test_a_token_may_ask_so_often(serving: Serving) -> None:
     assert "ratelimit" not in service.stranger().get("/v1/cookies").headers
 
 
-def test_who_has_asked_too_often_is_told_so_in_a_full_house(serving: Serving) -> None:
+def test_the_rate_limit_comes_before_the_concurrency_limit(serving: Serving) -> None:
     """Otherwise the client would retry too early."""
     service = serving(max_requests=2, rate_limit="2/hour")
     spent, other = (service.client(organization="of two tokens") for _ in range(2))
@@ -298,7 +298,7 @@ def test_a_client_that_waits_for_retry_after_is_admitted(
         clock.offset += int(answers[-1].headers["retry-after"])
 
 
-def test_without_a_limit_nothing_is_said_of_one(client: Client) -> None:
+def test_without_a_rate_limit_there_are_no_headers_for_it(client: Client) -> None:
     answer = client.get("/v1/cookies")
     assert not {"ratelimit", "ratelimit-policy", "retry-after"} & set(answer.headers)
 
@@ -316,7 +316,7 @@ def test_without_a_limit_nothing_is_said_of_one(client: Client) -> None:
         (("--max-transfers", "0"), "--max-transfers"),
     ],
 )
-def test_a_limit_that_cannot_be_is_refused(
+def test_an_invalid_limit_ends_the_start(
     options: tuple[str, ...], word: str, tmp_path: Path
 ) -> None:
     run = gleanery("serve", "--data", str(tmp_path), *options)
@@ -370,7 +370,7 @@ def redis(
     server.stop()
 
 
-def test_nodes_count_together_in_redis(serving: Serving, redis: Redis) -> None:
+def test_nodes_share_the_rate_limit_in_redis(serving: Serving, redis: Redis) -> None:
     limited = {"rate_limit": "4/hour", "rate_limit_storage": redis.url}
     one, two = serving(**limited), serving(**limited)
     token, other = one.token(), one.token()

@@ -133,7 +133,7 @@ def everything_opens(client: Client, count: int) -> None:
 
 
 @pytest.mark.thorough
-def test_the_key_file_is_changed_under_load_without_an_error(tmp_path: Path) -> None:
+def test_the_key_file_is_rotated_under_load_without_an_error(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path / "data")], tmp_path / "data" / "secret.key"
     # The sweep tells each worker that links are to be signed with another key.
     with serving_process(where, "--workers", "2", "--sweep-seconds", "0.3") as (url, running):
@@ -158,7 +158,7 @@ def test_the_key_file_is_changed_under_load_without_an_error(tmp_path: Path) -> 
 
 
 @pytest.mark.thorough
-def test_nodes_with_both_keys_change_under_load_without_an_error(
+def test_nodes_with_both_keys_rotate_under_load_without_an_error(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     where = ["--data", str(tmp_path), "--database", postgres.new_database()]
@@ -204,7 +204,7 @@ def reencrypted(data: Path) -> int:
 
 
 @pytest.mark.thorough
-def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
+def test_a_killed_rotation_continues_when_it_is_run_again(tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "data" / "secret.key"
     where = ["--data", str(data)]
     with serving_process(where, "--workers", "2") as (url, running):
@@ -228,7 +228,7 @@ def test_a_change_that_is_killed_goes_on_when_it_is_run_again(tmp_path: Path) ->
         assert not running.log
 
 
-def test_a_change_that_is_killed_while_it_writes_the_file_goes_on(tmp_path: Path) -> None:
+def test_a_rotation_that_is_killed_while_it_writes_the_file_continues(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 10)
@@ -247,7 +247,7 @@ def test_a_change_that_is_killed_while_it_writes_the_file_goes_on(tmp_path: Path
 
 
 @pytest.mark.thorough
-def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_rotations_lose_nothing(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path / "data")], tmp_path / "data" / "secret.key"
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 3000)
@@ -260,7 +260,9 @@ def test_two_changes_at_once_lose_nothing(tmp_path: Path) -> None:
     assert list(listed(where).values()) == [(6000, "available, active")]
 
 
-def test_a_change_needs_a_new_key_in_the_variable(postgres: PostgresServer, tmp_path: Path) -> None:
+def test_a_rotation_needs_a_new_key_in_the_variable(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
     where = ["--data", str(tmp_path), "--database", postgres.new_database()]
     one = {"GLEANERY_SECRET_KEY": new_secret_key()}
     with serving_thread(where, **one):
@@ -276,7 +278,7 @@ def test_a_change_needs_a_new_key_in_the_variable(postgres: PostgresServer, tmp_
 # --- unavailable keys ---------------------------------------------------------------------------
 
 
-def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
+def test_a_value_under_an_unknown_key_is_503_and_can_be_removed(tmp_path: Path) -> None:
     where, settings = ["--data", str(tmp_path)], Settings(data=tmp_path)
     with serving_process(where) as (url, running), Client(url, new_token(where)) as client:
         fill(client, 3)
@@ -305,7 +307,7 @@ def test_a_value_under_an_unknown_key_says_what_to_do(tmp_path: Path) -> None:
         assert client.get("/v1/cookies").status_code == 200
 
 
-def test_a_record_that_was_turned_into_another_is_forgotten(tmp_path: Path) -> None:
+def test_a_manipulated_record_can_be_removed(tmp_path: Path) -> None:
     where, settings = ["--data", str(tmp_path)], Settings(data=tmp_path)
     with serving_process(where) as (url, _), Client(url, new_token(where)) as client:
         fill(client, 3)
@@ -318,7 +320,7 @@ def test_a_record_that_was_turned_into_another_is_forgotten(tmp_path: Path) -> N
         assert len(client.get("/v1/local-storage").json()) == 2
 
 
-def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
+def test_values_under_a_lost_key_file_can_be_removed(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
     with serving_thread(where) as url:
         token = new_token(where)
@@ -346,7 +348,7 @@ def test_a_lost_key_file_is_given_up(tmp_path: Path) -> None:
         everything_opens(client, 3)
 
 
-def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
+def test_a_service_with_a_lost_key_in_memory_stops_using_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where, look = ["--data", str(tmp_path)], key_rotation._undecryptable
@@ -367,9 +369,7 @@ def test_who_still_has_a_lost_key_does_not_seal_with_it_any_more(
     assert list(listed(where).values()) == [(5, "available, active")]
 
 
-def test_a_wrong_key_is_given_up_for_the_values_of_another(
-    postgres: PostgresServer, tmp_path: Path
-) -> None:
+def test_values_under_another_key_can_be_removed(postgres: PostgresServer, tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--database", postgres.new_database()]
     lost, found = (
         {"GLEANERY_SECRET_KEY": new_secret_key()},

@@ -84,7 +84,7 @@ async def _revoke_all(database: Engine) -> bytes:
     return b""
 
 
-def test_only_the_owner_can_enter_the_folder(
+def test_only_the_owner_can_open_the_data_folder(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     settings = fresh_settings(engine, request, tmp_path / "data")
@@ -93,7 +93,7 @@ def test_only_the_owner_can_enter_the_folder(
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> None:
+def test_a_value_moved_to_another_record_is_not_decrypted(own_service: Service) -> None:
     with own_service.client() as client:
         store_secrets(client)
         client.post("/v1/cookies", json=[{"domain": "b.com", "name": "b", "value": "other"}])
@@ -118,7 +118,7 @@ def test_a_value_moved_to_another_record_does_not_open(own_service: Service) -> 
 
 @pytest.mark.parametrize("kind", ["cookies", "local_storage"])
 @pytest.mark.parametrize("change", ["domain = 'evil.com', host = 'evil.com'", "organization_id"])
-def test_a_record_turned_into_another_does_not_open(
+def test_the_value_of_a_manipulated_record_is_not_decrypted(
     own_service: Service, kind: str, change: str
 ) -> None:
     """An attacker who can write to the database, but has no key, cannot redirect a value."""
@@ -145,7 +145,7 @@ def test_a_record_turned_into_another_does_not_open(
         assert VALUE not in answer.text
 
 
-def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
+def test_a_value_is_decrypted_only_with_its_key_and_for_its_record() -> None:
     one, two = Vault(lambda: [b"1" * 32]), Vault(lambda: [b"2" * 32])
     key = one.key(one.current)
     encrypted = key.encrypt("value", b"record")
@@ -161,7 +161,7 @@ def test_a_seal_opens_only_with_its_key_and_for_its_record() -> None:
             vault.decrypt(text, record)
 
 
-def test_the_key_file_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_the_key_file(tmp_path: Path) -> None:
     path = tmp_path / "secret.key"
     file = KeyFile(path)
     file.create()
@@ -176,7 +176,7 @@ def test_the_key_file_is_for_its_owner_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short", "!" * 44, "A" * 44, SECRET_KEY + " short"])
-def test_a_bad_key_is_one_clear_sentence(text: str) -> None:
+def test_an_invalid_key_is_one_clear_sentence(text: str) -> None:
     with pytest.raises(SettingsError, match="openssl rand -base64 32"):
         keys_from_text(text)
 

@@ -53,7 +53,7 @@ def call(client: Client, operation: Operation, method: str | None = None) -> int
 # --- the token itself ---------------------------------------------------------------------------
 
 
-def test_a_token_has_a_known_form_and_a_checksum() -> None:
+def test_a_token_has_a_fixed_format_and_a_checksum() -> None:
     made = {tokens.mint() for _ in range(200)}
     assert len(made) == 200
     assert all(re.fullmatch(r"glean_[0-9A-Za-z]{49}", token) for token in made)
@@ -61,7 +61,7 @@ def test_a_token_has_a_known_form_and_a_checksum() -> None:
 
 
 @given(st.integers(6, 54), st.sampled_from("0123456789ABCXYZabcxyz"))
-def test_one_wrong_character_is_noticed_without_the_database(place: int, wrong: str) -> None:
+def test_one_wrong_character_is_detected_without_the_database(place: int, wrong: str) -> None:
     token = tokens.mint()
     if token[place] != wrong:
         assert not tokens.is_well_formed(token[:place] + wrong + token[place + 1 :])
@@ -102,7 +102,7 @@ def test_each_operation_needs_its_own_scope_and_no_other(
 
 
 @pytest.mark.parametrize("operation", OPEN, ids=lambda operation: operation.name)
-def test_what_needs_no_token(service: Service, operation: Operation) -> None:
+def test_operations_without_a_scope_need_no_token(service: Service, operation: Operation) -> None:
     expected = 422 if operation.name == SIGNED else 200  # for want of a signature
     with service.stranger() as nobody:
         assert call(nobody, operation) == expected
@@ -117,7 +117,7 @@ def test_every_v1_operation_has_a_scope_that_exists() -> None:
 # --- organizations ------------------------------------------------------------------------------
 
 
-def test_two_organizations_never_see_each_others_anything(service: Service) -> None:
+def test_two_organizations_see_nothing_of_each_other(service: Service) -> None:
     with service.client() as one, service.client() as two:
         cookie = {"domain": "a.com", "name": "n", "value": "mine"}
         entry = {"domain": "a.com", "key": "k", "value": "mine"}
@@ -160,7 +160,7 @@ def test_an_expired_token_is_rejected(timed_service: Service, clock: Clock) -> N
 _organizations = itertools.count(1)
 
 
-def test_create_use_list_revoke(service: Service) -> None:
+def test_a_token_is_created_used_listed_and_revoked(service: Service) -> None:
     name = f"Command & Line {os.getpid()}-{next(_organizations)}"
     made = gleanery_here("token", "create", "--organization", name, *where(service))
     assert made.returncode == 0, made.stderr
@@ -205,7 +205,7 @@ def clients_of_each_worker(running: Running, url: str, token: str) -> dict[str, 
 
 @pytest.mark.thorough
 @PROC
-def test_a_revocation_holds_on_every_worker(
+def test_a_revocation_applies_to_every_worker(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     settings, seconds = fresh_settings(engine, request, tmp_path), 0.5
@@ -223,7 +223,7 @@ def test_a_revocation_holds_on_every_worker(
             assert (answer.status_code, worker_of(answer)) == (401, worker)
 
 
-def test_a_token_without_a_choice_has_the_scopes_of_the_six_operations() -> None:
+def test_a_token_has_the_scopes_of_the_six_operations_by_default() -> None:
     assert (
         frozenset({"session:read", "session:write", "reviews:read", "outputs:read"})
         == tokens.DEFAULT_SCOPES
@@ -258,7 +258,7 @@ def test_names_are_printed_as_they_are(service: Service) -> None:
     assert "[/foo] [bold]x" in gleanery_here("token", "list", *where(service)).stdout
 
 
-def test_only_creating_makes_a_database(tmp_path: Path) -> None:
+def test_only_token_create_creates_a_database(tmp_path: Path) -> None:
     """A wrong folder must not look like a service without tokens."""
     data = ["--data", str(tmp_path / "new")]
     for command in (["list"], ["revoke", "1"]):

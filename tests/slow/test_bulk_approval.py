@@ -41,7 +41,7 @@ class Busy(threading.Thread):
             self.seconds.append(time.perf_counter() - began)
 
 
-def test_approving_a_job_holds_nobody_up(
+def test_approving_a_job_delays_nobody(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     with served(fresh_settings(engine, request, tmp_path)) as service:

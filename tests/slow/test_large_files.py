@@ -13,7 +13,7 @@ from tests.support.settings import fresh_settings
 
 
 @PROC
-def test_memory_stays_flat_also_for_a_large_file(
+def test_memory_does_not_grow_with_a_large_file(
     blob_store: str, bucket_or_none: Bucket | None, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     settings = with_blob_store(fresh_settings("sqlite", request, tmp_path), blob_store)

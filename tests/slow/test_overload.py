@@ -135,7 +135,7 @@ def merge(tallies: Sequence[Tally]) -> Tally:
     return Tally(SECONDS, times=[seconds for tally in tallies for seconds in tally.times])
 
 
-def test_at_three_times_the_load_it_does_what_it_can(
+def test_throughput_stays_at_three_times_the_capacity(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     found = measure_overload(fresh_settings(engine, request, tmp_path))
@@ -148,7 +148,7 @@ def test_at_three_times_the_load_it_does_what_it_can(
     assert found.grown < 16
 
 
-def test_one_beyond_its_limit_does_not_slow_another_down(
+def test_an_organization_above_its_rate_limit_does_not_slow_another(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     found = measure_neighbour(fresh_settings(engine, request, tmp_path))

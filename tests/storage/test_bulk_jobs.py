@@ -35,7 +35,7 @@ def job(client: Client) -> dict[str, Any] | None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["approve", "delete"])
-def test_what_a_crash_interrupts_goes_on_after_the_restart(
+def test_a_bulk_job_continues_after_a_crash(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
     settings = fresh_settings(engine, request, tmp_path)
@@ -115,7 +115,7 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
         ("delete", output(3), {3: False}),
     ],
 )
-def test_what_is_stored_during_a_chore_comes_after_it(
+def test_an_output_stored_during_a_bulk_job_is_not_part_of_it(
     client: Client, service: Service, kind: str, stored: dict[str, Any], expected: dict[int, bool]
 ) -> None:
     client.store("group", output(1), output(2))
@@ -132,7 +132,7 @@ def test_what_is_stored_during_a_chore_comes_after_it(
     assert sum(one["approved"] for one in group["jobs"]) == sum(expected.values())
 
 
-def test_a_rejection_reaches_what_moves_meanwhile(client: Client, service: Service) -> None:
+def test_a_rejection_covers_outputs_that_move_meanwhile(client: Client, service: Service) -> None:
     client.store("group", output(1), output(2))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
     assert client.token is not None
@@ -143,13 +143,13 @@ def test_a_rejection_reaches_what_moves_meanwhile(client: Client, service: Servi
 
 
 @pytest.mark.thorough
-def test_a_removal_counts_what_others_have_helped_to_remove(swept: Client) -> None:
+def test_a_deletion_counts_what_the_sweep_deleted_too(swept: Client) -> None:
     """The sweep continues every bulk job, even one that a request is running."""
     swept.store("group", *(output(n) for n in range(10_000)))
     assert swept.delete("/v1/groups/group").json() == {"deleted": 10_000}
 
 
-def test_a_removal_takes_few_at_once_and_leaves_nothing(
+def test_a_deletion_in_small_steps_leaves_nothing(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk_jobs, "_BATCH_SIZE", 2)
@@ -173,7 +173,7 @@ def test_a_removal_takes_few_at_once_and_leaves_nothing(
     assert len(client.get("/v1/reviews/other?history=true").json()) == 14
 
 
-def test_a_review_waits_for_a_removal(client: Client, service: Service) -> None:
+def test_a_review_waits_for_a_deletion(client: Client, service: Service) -> None:
     client.store("group", output(1))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "rejected"})
     assert client.token is not None
@@ -185,7 +185,7 @@ def test_a_review_waits_for_a_removal(client: Client, service: Service) -> None:
     assert [item["data"]["number"] for item in client.items("group")] == [2]
 
 
-def test_what_is_set_during_a_removal_is_of_the_new_group(client: Client, service: Service) -> None:
+def test_settings_during_a_deletion_are_of_the_new_group(client: Client, service: Service) -> None:
     client.put("/v1/groups/group", json={"display_name": "Old", "retain_days": 3})
     client.store("group", output(1))
     assert client.token is not None
@@ -198,7 +198,9 @@ def test_what_is_set_during_a_removal_is_of_the_new_group(client: Client, servic
     assert (group["display_name"], group["retain_days"]) == (None, None)
 
 
-def test_approving_again_what_is_approved(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_approved_job_can_be_approved_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A step reads no more than it may change."""
     monkeypatch.setattr(bulk_jobs, "_BATCH_SIZE", 2)
     client.store("group", *(output(n) for n in range(7)))
@@ -208,9 +210,7 @@ def test_approving_again_what_is_approved(client: Client, monkeypatch: pytest.Mo
         assert client.get("/v1/groups/group").json()["jobs"][0]["approved"] == approved
 
 
-def test_a_chore_that_fails_keeps_nothing_else_from_being_done(
-    timed_service: Service, clock: Clock
-) -> None:
+def test_a_failing_bulk_job_does_not_stop_the_sweep(timed_service: Service, clock: Clock) -> None:
     """An invalid bulk job fails in each sweep, but does not stop the others."""
     with timed_service.client() as client:
         client.store("group", output(1))

@@ -100,7 +100,7 @@ def test_migrations_are_numbered_without_a_gap(engine: str) -> None:
     assert migrations.newest("sqlite") == migrations.newest("postgres")
 
 
-def test_nodes_that_start_at_once_migrate_once(empty: Settings) -> None:
+def test_nodes_that_start_together_migrate_once(empty: Settings) -> None:
     async def start(_: int) -> int:
         async with open_engine(empty) as database:
             await database.migrate()
@@ -151,7 +151,7 @@ def test_a_database_with_other_migrations_is_refused(empty: Settings) -> None:
 # --- transactions -------------------------------------------------------------------------------
 
 
-def test_processes_that_open_a_new_file_at_once_wait_for_each_other(tmp_path: Path) -> None:
+def test_processes_can_open_a_new_file_at_the_same_time(tmp_path: Path) -> None:
     def read_schema_number(settings: Settings) -> int:
         return int(with_database(settings, lambda database: database.schema_number()))
 
@@ -165,7 +165,7 @@ NOTE = "INSERT INTO metadata (name, value) VALUES ($1, $2)"
 NOTES = "SELECT name, value FROM metadata ORDER BY name"
 
 
-def test_a_failed_write_leaves_nothing_and_its_neighbours_alone(empty: Settings) -> None:
+def test_a_failed_write_changes_nothing_and_other_writes_succeed(empty: Settings) -> None:
     async def good(name: str, transaction: Transaction) -> str:
         await transaction.fetch(NOTE, name, "kept")
         return name
@@ -191,7 +191,7 @@ def test_a_failed_write_leaves_nothing_and_its_neighbours_alone(empty: Settings)
     with_database(empty, work)
 
 
-def test_fetch_each_gives_rows_in_the_order_of_the_values(empty: Settings) -> None:
+def test_fetch_many_returns_rows_in_the_order_of_the_values(empty: Settings) -> None:
     async def work(database: Engine) -> None:
         await database.migrate()
 
@@ -207,7 +207,7 @@ def test_fetch_each_gives_rows_in_the_order_of_the_values(empty: Settings) -> No
     with_database(empty, work)
 
 
-def test_new_output_ids_are_never_given_twice(empty: Settings) -> None:
+def test_new_output_ids_are_unique(empty: Settings) -> None:
     async def work(database: Engine) -> None:
         await database.migrate()
 
@@ -224,7 +224,7 @@ def test_new_output_ids_are_never_given_twice(empty: Settings) -> None:
     with_database(empty, work)
 
 
-def test_a_write_that_its_caller_gave_up_is_kept_or_not_but_never_half(empty: Settings) -> None:
+def test_a_cancelled_write_is_stored_completely_or_not_at_all(empty: Settings) -> None:
     async def work(database: Engine) -> None:
         await database.migrate()
 
@@ -245,7 +245,7 @@ def test_a_write_that_its_caller_gave_up_is_kept_or_not_but_never_half(empty: Se
 # --- failure ------------------------------------------------------------------------------------
 
 
-def test_a_database_that_can_not_be_opened_is_one_sentence(engine: str, tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_opened_is_one_sentence(engine: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     settings = Settings(data=tmp_path / "file")
     if engine == "postgres":
@@ -287,7 +287,7 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
     with_database(settings, work)
 
 
-def test_nobody_stands_in_line_for_ever(
+def test_a_writer_waits_for_a_limited_time(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gleanery.storage.postgres import database as postgres
@@ -312,7 +312,7 @@ def test_nobody_stands_in_line_for_ever(
     with_database(settings, work)
 
 
-def test_a_full_disk_keeps_nothing_of_the_commit_and_heals(tmp_path: Path) -> None:
+def test_a_full_disk_rejects_the_commit_and_the_database_recovers(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path)
 
     async def note(name: str, size: int, transaction: Transaction) -> None:
@@ -360,7 +360,7 @@ def test_a_start_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
         *((state, False) for state in ("23505", "42601")),
     ],
 )
-def test_errors_of_postgresql_that_pass_are_unavailability(
+def test_temporary_errors_of_postgresql_are_unavailable(
     request: pytest.FixtureRequest, tmp_path: Path, state: str, passes: bool
 ) -> None:
     settings = fresh_settings("postgres", request, tmp_path)
@@ -374,7 +374,7 @@ def test_errors_of_postgresql_that_pass_are_unavailability(
 
 
 @pytest.mark.parametrize("has_rested_too_long", [False, True])
-def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced_unnoticed(
+def test_a_lost_idle_connection_is_replaced(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

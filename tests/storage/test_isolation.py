@@ -140,7 +140,7 @@ def identifiers(operation: Operation) -> list[str]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_the_matrix_knows_everything_that_an_operation_takes(operation: Operation) -> None:
+def test_the_matrix_covers_every_input_of_an_operation(operation: Operation) -> None:
     for taken in inputs(operation):
         assert kind(operation, taken) is not None or not_a_name(operation, taken) in NO_NAMES, (
             f"{operation.name} takes “{taken}”: put it into NAMES, if it is a name for something "
@@ -283,7 +283,9 @@ def belongings(client: Client, names: Names) -> list[str]:
     return [re.sub(r'"blob_url":"[^"]*"', "", client.get(f"/v1/{path}").text) for path in paths]
 
 
-def test_a_foreign_name_is_answered_like_one_of_nothing(operation: Operation, world: World) -> None:
+def test_a_name_of_another_organization_is_answered_like_an_unused_one(
+    operation: Operation, world: World
+) -> None:
     curious, own, other, foreign = world
     nothing = unused_names() | {"expires": own["expires"]}
     before = belongings(other, foreign)
@@ -305,7 +307,7 @@ def test_a_foreign_name_is_answered_like_one_of_nothing(operation: Operation, wo
     assert belongings(other, foreign) == before
 
 
-def test_to_its_owner_each_name_makes_a_difference(operation: Operation, world: World) -> None:
+def test_each_name_changes_the_response_for_its_owner(operation: Operation, world: World) -> None:
     """Ensures that the identifiers of the test above have an effect."""
     _, _, owner, names = world
     unlike = []

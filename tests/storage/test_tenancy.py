@@ -76,11 +76,11 @@ def is_refused(sql: str, whose: int = tenancy.ANY_TENANT) -> bool:
     return False
 
 
-def test_every_statement_names_the_organization_but_these() -> None:
+def test_every_other_statement_has_a_tenant_filter() -> None:
     assert {name for name, sql in statements().items() if is_refused(sql)} == set(OVER_ALL)
 
 
-def test_only_the_sweep_works_for_everyone() -> None:
+def test_only_the_sweep_works_for_all_tenants() -> None:
     calls = {}
     for name, module in storage_modules():
         text = inspect.getsource(module)
@@ -95,7 +95,7 @@ def test_a_statement_is_translated_once_for_all_organizations() -> None:
     assert for_key_array(sql, 2, organization_id=1) is for_key_array(sql, 2, organization_id=2)
 
 
-def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
+def test_a_statement_without_one_of_its_tenant_filters_is_rejected() -> None:
     """Tests the checker itself: removes each tenant filter, one after the other."""
     places = 0
     for name, sql in statements().items():
@@ -197,7 +197,7 @@ def test_a_statement_without_any_of_its_organizations_is_refused() -> None:
         ),
     ],
 )
-def test_what_is_refused_on_sqlite(tmp_path: Path, sql: str, refused: bool) -> None:
+def test_statements_that_sqlite_rejects(tmp_path: Path, sql: str, refused: bool) -> None:
     assert is_refused(sql) == refused
     if "group" in sql or "jobs" in sql:
         assert is_refused(sql, tenancy.NO_TENANT)
@@ -214,7 +214,7 @@ COLUMNS = {
 }
 
 
-def test_every_table_with_an_organization_is_known_as_one(service: Service, engine: str) -> None:
+def test_every_table_with_an_organization_is_declared(service: Service, engine: str) -> None:
     rows = with_engine(service.settings, lambda e: e.for_all_tenants().read(COLUMNS[engine]))
     tables = {row[0] for row in rows}
     owned = {row[0] for row in rows if row[1] == "organization_id"} - {"tokens"}
@@ -253,7 +253,7 @@ FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
     assert {table for table, behind in found.items() if behind} == set(tenancy.TENANT_TABLES)
 
 
-def test_without_its_organization_a_statement_shows_nothing_foreign(kept_apart: Any) -> None:
+def test_a_statement_without_a_filter_shows_one_organization_only(kept_apart: Any) -> None:
     settings, [one, two] = kept_apart
 
     async def look(engine: Engine) -> None:
@@ -274,7 +274,7 @@ def test_without_its_organization_a_statement_shows_nothing_foreign(kept_apart: 
     with_engine(settings, look)
 
 
-def test_nothing_foreign_is_changed_removed_or_made(kept_apart: Any) -> None:
+def test_a_statement_without_a_filter_changes_one_organization_only(kept_apart: Any) -> None:
     settings, [one, two] = kept_apart
     names = "SELECT name FROM cookies"
 
@@ -301,7 +301,7 @@ def test_nothing_foreign_is_changed_removed_or_made(kept_apart: Any) -> None:
     with_engine(settings, attempt)
 
 
-def test_what_serves_owns_nothing(kept_apart: Any) -> None:
+def test_the_serving_role_owns_nothing(kept_apart: Any) -> None:
     settings, [one, _] = kept_apart
     who = """
 SELECT current_user, rolsuper OR rolbypassrls OR rolcreaterole OR rolcanlogin,
@@ -335,7 +335,7 @@ FORGOTTEN: list[tuple[Any, str, Callable[[Client, Names], Any]]] = [
 
 
 @pytest.mark.parametrize(("module", "name", "ask"), FORGOTTEN)
-def test_a_forgotten_organization_is_not_noticed_by_clients(
+def test_a_statement_without_a_filter_shows_clients_no_foreign_row(
     service: Service,
     engine: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -384,7 +384,7 @@ FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
         ([], "DROP POLICY tenant_isolation ON public.cookies"),
     ],
 )
-def test_after_a_dump_is_loaded_both_walls_stand(
+def test_row_security_is_active_after_a_dump_is_loaded(
     kept_apart: Any, postgres: PostgresServer, options: list[str], lost: str
 ) -> None:
     settings, [_, two] = kept_apart
@@ -411,7 +411,7 @@ def test_after_a_dump_is_loaded_both_walls_stand(
 # --- users who are no superusers ----------------------------------------------------------------
 
 
-def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
+def test_row_security_holds_for_an_owner_without_createrole(
     kept_apart: Any,
     postgres: PostgresServer,
     tmp_path: Path,
@@ -461,7 +461,7 @@ def test_an_owner_who_may_make_no_roles_is_held_back_all_the_same(
     assert [tuple(row) for row in rows] == [("moved",)]
 
 
-def test_a_user_who_owns_nothing_serves_what_another_has_made(
+def test_a_user_without_tables_can_serve_those_of_an_owner(
     kept_apart: Any, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, user = postgres.new_user(""), postgres.new_user("")
@@ -495,14 +495,16 @@ def test_a_user_who_owns_nothing_serves_what_another_has_made(
         asyncio.run(prepare(served))
 
 
-def test_a_user_above_the_wall_is_refused(postgres: PostgresServer, tmp_path: Path) -> None:
+def test_a_user_who_bypasses_row_security_is_refused(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
     owner = postgres.new_user("BYPASSRLS")
     url = postgres.new_database(owner)
     with pytest.raises(SettingsError, match="bypasses row-level security"):
         asyncio.run(prepare(Settings(data=tmp_path, database=url, secret_key=SECRET_KEY)))
 
 
-def test_an_owner_who_may_make_roles_makes_the_one_that_serves(
+def test_an_owner_with_createrole_creates_the_serving_role(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     owner = postgres.new_user("CREATEROLE")

@@ -40,14 +40,14 @@ def test_every_iso_date_time_is_read_as_datetime_reads_it(moment: datetime) -> N
 
 
 @given(st.integers(-62_135_596_800, 253_402_300_799))
-def test_what_is_written_is_read_back(seconds: int) -> None:
+def test_a_rendered_date_is_parsed_back(seconds: int) -> None:
     text = timestamps.render(seconds)
     assert len(text) == 20
     assert timestamps.parse(text) == seconds * timestamps.SECOND
 
 
 @given(st.text())
-def test_any_other_text_is_a_plain_refusal(text: str) -> None:
+def test_any_other_text_is_a_value_error(text: str) -> None:
     with contextlib.suppress(ValueError):
         timestamps.parse(text)
 
@@ -56,12 +56,12 @@ def test_any_other_text_is_a_plain_refusal(text: str) -> None:
 
 
 @given(JSON_VALUES)
-def test_what_is_encoded_is_decoded(value: Any) -> None:
+def test_an_encoded_value_is_decoded_back(value: Any) -> None:
     assert json_text.decode(json_text.encode(value)) == value
 
 
 @given(JSON_VALUES)
-def test_the_canonical_form_does_not_depend_on_the_spelling(value: Any) -> None:
+def test_the_canonical_form_does_not_depend_on_the_notation(value: Any) -> None:
     def turned(inner: Any) -> Any:
         if isinstance(inner, dict):
             return {name: turned(inner[name]) for name in reversed(inner)}
@@ -74,7 +74,7 @@ def test_the_canonical_form_does_not_depend_on_the_spelling(value: Any) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_decoded_or_refused(text: bytes) -> None:
+def test_any_bytes_are_decoded_or_rejected(text: bytes) -> None:
     with contextlib.suppress(json_text.InvalidJson):
         json_text.encode(json_text.decode(text))
 
@@ -112,7 +112,7 @@ def test_a_hash_depends_on_where_each_part_ends(parts: list[str]) -> None:
 
 
 @given(st.text(max_size=80))
-def test_any_host_is_refused_or_settles(text: str) -> None:
+def test_any_host_is_rejected_or_normalized_once(text: str) -> None:
     try:
         once = hostnames.normalize(text)
     except ValueError:
@@ -143,11 +143,11 @@ def test_any_host_is_refused_or_settles(text: str) -> None:
     ],
     ids=lambda names: names[0],
 )
-def test_the_names_of_a_country_meet_each_other(names: tuple[str, ...]) -> None:
+def test_all_names_of_a_country_have_one_key(names: tuple[str, ...]) -> None:
     assert {countries.country_key(name) for name in names} == {names[0]}
 
 
-def test_every_alias_names_one_country_only() -> None:
+def test_every_alias_belongs_to_one_country() -> None:
     spellings = [alias for aliases in countries._ALIASES.values() for alias in aliases]
     assert len(spellings) == len(set(spellings))
     for code, aliases in countries._ALIASES.items():

@@ -63,7 +63,7 @@ def spelled(moment: datetime, offset: int, colon: str, t: str, digits: int) -> s
 
 @MANY
 @given(MOMENTS, OFFSETS, st.sampled_from(["", ":"]), st.sampled_from("Tt"), st.integers(6, 18))
-def test_all_spellings_of_a_moment_are_one_value(
+def test_all_notations_of_a_date_are_one_value(
     moment: datetime, offset: int, colon: str, t: str, digits: int
 ) -> None:
     epoch = datetime(1970, 1, 1)
@@ -75,7 +75,7 @@ def test_all_spellings_of_a_moment_are_one_value(
 
 @FEW
 @given(st.integers(0, timestamps.MAX_SECONDS), OFFSETS)
-def test_an_expiry_comes_back_as_the_moment_it_was(own: Client, seconds: int, offset: int) -> None:
+def test_an_expiry_date_is_returned_as_stored(own: Client, seconds: int, offset: int) -> None:
     moment = datetime(1970, 1, 1) + timedelta(seconds=seconds)
     try:
         written = spelled(moment, offset, ":", "T", 0)
@@ -126,7 +126,7 @@ def test_a_cookie_is_shown_to_its_hosts_and_to_no_other(
 
 @FEW
 @given(DOMAINS)
-def test_all_spellings_of_a_host_are_one_record(own: Client, domain: str) -> None:
+def test_all_notations_of_a_host_are_one_record(own: Client, domain: str) -> None:
     name = f"key {next(numbers)}"
     spellings = (domain, domain.upper(), domain.replace(".", "。"), hostnames.normalize(domain))
     for number, spelling in enumerate(spellings):
@@ -148,9 +148,7 @@ CURSORS = (
 
 @FEW
 @given(st.sampled_from(PAGED), CURSORS)
-def test_a_cursor_is_a_number_in_plain_digits_or_refused(
-    own: Client, path: str, cursor: str
-) -> None:
+def test_a_cursor_is_a_decimal_number_or_rejected(own: Client, path: str, cursor: str) -> None:
     is_plain = cursor.isascii() and cursor.isdigit() and str(int(cursor)) == cursor
     is_number = is_plain and int(cursor) < 2**63
     answer = own.get(path, params={"cursor": cursor})
@@ -161,7 +159,7 @@ def test_a_cursor_is_a_number_in_plain_digits_or_refused(
 
 @FEW
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6))
-def test_pages_of_any_size_join_to_the_whole(own: Client, sizes: list[int]) -> None:
+def test_pages_of_any_size_add_up_to_the_group(own: Client, sizes: list[int]) -> None:
     found, cursor, size = [], 0, iter(sizes)
     while cursor is not None:
         query = {"limit": next(size, 2), "cursor": cursor}
@@ -173,7 +171,7 @@ def test_pages_of_any_size_join_to_the_whole(own: Client, sizes: list[int]) -> N
 
 @FEW
 @given(st.integers(0, 2**53))
-def test_a_cursor_opens_nothing_to_another_organization(
+def test_a_cursor_shows_nothing_to_another_organization(
     own: Client, other: Client, cursor: int
 ) -> None:
     """Taken to another organization's group of the same name, it leads to nothing of ours."""
@@ -186,7 +184,7 @@ def test_a_cursor_opens_nothing_to_another_organization(
 
 @MANY
 @given(st.integers(0, 2**41 * 1000 - 1), st.integers(0, 40_000), st.integers(0, 2047))
-def test_a_cursor_of_one_who_catches_up_is_read_as_it_was_written(
+def test_a_position_survives_its_encoding_as_a_cursor(
     after_2020: int, started_day: int, days: int
 ) -> None:
     """Until 2089, by clients that rest for less than 5.6 years."""
@@ -230,7 +228,7 @@ def meaning(value: Any) -> Any:
 
 @MANY
 @given(VALUES, VALUES)
-def test_values_have_one_hash_if_they_say_the_same_and_only_then(one: Any, other: Any) -> None:
+def test_values_have_equal_hashes_if_and_only_if_they_are_equal(one: Any, other: Any) -> None:
     are_same = meaning(one) == meaning(other)
     assert (json_text.canonical_hash(one) == json_text.canonical_hash(other)) == are_same
     padded = json.dumps({"z": one, "a": [one]}, indent=1)
@@ -241,7 +239,7 @@ def test_values_have_one_hash_if_they_say_the_same_and_only_then(one: Any, other
 
 @FEW
 @given(st.dictionaries(TEXT, VALUES, max_size=3), st.dictionaries(TEXT, VALUES, max_size=3))
-def test_data_comes_back_as_it_was_sent_and_changes_only_with_its_meaning(
+def test_data_is_returned_as_sent_and_only_another_value_is_an_update(
     own: Client, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     group = f"json {next(numbers)}"
