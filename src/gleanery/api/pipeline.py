@@ -82,6 +82,9 @@ class RequestPipeline:
         if not memo.caller:
             memo.caller = self._authenticator.caller(request.headers)
         state = request.state = RequestState(memo.caller)
+        cursor = memo.find_cursor(request.path, request.query)
+        if cursor is not None:
+            state.bound, state.cursor = memo.bound, cursor
         if request.path in self._always_admitted:
             request.start()
             return
@@ -90,11 +93,8 @@ class RequestPipeline:
             request.skip_body()
             rejection = partial(self._send_rejection, request, error)
             self._services.scheduler.defer_rejection(rejection)
-            return
-        cursor = memo.find_cursor(request.path, request.query)
-        if cursor is not None:
-            state.bound, state.cursor = memo.bound, cursor
-        self._schedule(request, state)
+        else:
+            self._schedule(request, state)
 
     def _try_to_admit(self, state: RequestState) -> GleaneryError | None:
         """Assigns a slot to the request, or returns the error for the rejection."""

@@ -15,17 +15,10 @@ def respond(
     request: Request, response: Response, request_id: bytes, rate_limit_headers: Iterable[Header]
 ) -> None:
     """Sends the response, except for the rest of a long body."""
-    headers = [
-        (b"x-request-id", request_id),
-        *_ALWAYS,
-        *rate_limit_headers,
-        *response.headers,
-    ]
+    headers = ((b"x-request-id", request_id), *_ALWAYS, *rate_limit_headers, *response.headers)
     if response.status != _NOT_MODIFIED:  # 304 describes the body that the client has
-        headers += (
-            (b"content-type", response.content_type),
-            (b"content-length", b"%d" % response.total_length),
-        )
+        length = (b"content-length", b"%d" % response.total_length)
+        headers = (*headers, (b"content-type", response.content_type), length)
     request.respond(response.status, headers, (response.body, *response.more))
 
 

@@ -227,7 +227,7 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._admit_next)
         elif self._error is not None:
             self._send_error(self._error)
-        else:
+        elif self._flow.is_read_paused:
             self._flow.resume_reading()
 
     def _admit_next(self) -> None:
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
             self.resume_reading()
 
     def _send_error(self, error: HttpError) -> None:
-        request = HttpRequest(self, "GET", (b"/", b""), HeaderBlock({}), keep_alive=False)
+        request = HttpRequest(self, "GET", b"/", b"", HeaderBlock({}), keep_alive=False)
         self._error, self._current = None, request
         try:
             self._application.reject(request, error)

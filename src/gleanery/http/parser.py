@@ -66,11 +66,14 @@ class RequestParser:
     def feed(self, data: bytes) -> None:
         """Parses bytes. Raises ``HttpError``, after which nothing more can be fed."""
         is_start = self.position is _BETWEEN_REQUESTS
-        if is_start:
-            target = self._cache.target_in(data)
-            if target is not None:
-                self._repeat(target)
-                return
+        if is_start and (target := self._cache.target_in(data)) is not None:
+            self.request_count += 1
+            path, _, query = target.partition(b"?")
+            block = self._cache.block
+            self._receiver.on_request(
+                HttpRequest(self._receiver, "GET", path, query, block, True, True)
+            )
+            return
         count = self.request_count
         self._found_something = False
         self._parse(data)
@@ -78,20 +81,6 @@ class RequestParser:
             self._limit_unparsed(data)
         elif is_start and self._keep_alive and self.request_count == count + 1:
             self._cache.store(data, self._block)
-
-    def _repeat(self, target: bytes) -> None:
-        self.request_count += 1
-        path, _, query = target.partition(b"?")
-        self._receiver.on_request(
-            HttpRequest(
-                self._receiver,
-                "GET",
-                (path, query),
-                self._cache.block,
-                keep_alive=True,
-                is_complete=True,
-            )
-        )
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -151,7 +140,7 @@ class RequestParser:
             HttpRequest(
                 self._receiver,
                 self._parser.get_method().decode("ascii"),
-                split_target(self._target),
+                *split_target(self._target),
                 self._block,
                 keep_alive=self._keep_alive,
                 is_complete=_BODY_HEADERS.isdisjoint(self._headers),

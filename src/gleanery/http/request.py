@@ -69,15 +69,16 @@ class HttpRequest:
         self,
         transport: Transport,
         method: str,
-        target: tuple[bytes, bytes],
+        path: bytes,
+        query: bytes,
         header_block: HeaderBlock,
-        *,
         keep_alive: bool,
         is_complete: bool = False,
     ) -> None:
         self._transport = transport
         self.method = method
-        self.path, self.query = target
+        self.path = path
+        self.query = query
         self.header_block = header_block
         self.headers = header_block.headers
         self.keep_alive = keep_alive
