@@ -354,7 +354,7 @@ def test_commands_are_audited(timed_service: Service) -> None:
         [made, _] = log(client)["entries"]
         run("token", "create", "--organization", "Harvest & Co")
         second = log(client)["entries"][-1]["about"]["token_id"]
-        for _ in range(2):  # what is revoked is not revoked again
+        for _ in range(2):  # the second revocation changes nothing
             run("token", "revoke", str(second))
         run("keys", "rotate")
         entries = log(client, made["id"])["entries"]

@@ -23,7 +23,7 @@ from tests.support.process import (
     environment,
     free_port,
     gleanery,
-    gleanery_here,
+    gleanery_in_process,
     is_ready,
     write_certificate,
 )
@@ -36,7 +36,7 @@ HERE = "http://127.0.0.1"
 
 def token_in(folder: Path) -> str:
     scopes = "session:read,session:write,outputs:read,outputs:write"
-    made = gleanery_here(
+    made = gleanery_in_process(
         "token", "create", "--organization", "a", "--scopes", scopes, "--data", str(folder)
     )
     assert made.returncode == 0, made.stderr
@@ -145,7 +145,7 @@ def test_tls_and_base_url(tmp_path: Path) -> None:
         with pytest.raises(httpx2.TransportError):
             httpx2.get(f"{HERE}:{port}/healthz")
         trust.maximum_version = ssl.TLSVersion.TLSv1_2
-        trust.set_ciphers("ALL")  # even then it is one that encrypts and authenticates in one
+        trust.set_ciphers("ALL")  # even then the cipher is an AEAD
         with (
             socket.create_connection(("127.0.0.1", port)) as plain,
             trust.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
@@ -194,7 +194,7 @@ def test_a_worker_that_is_suspended_for_seconds_is_not_replaced(tmp_path: Path) 
         at_the_end.callback(running.stop)
         running.wait_ready(f"{HERE}:{port}")
         workers = running.workers()
-        os.kill(workers[0], signal.SIGSTOP)  # as a machine does that has no time for it
+        os.kill(workers[0], signal.SIGSTOP)  # as on an overloaded machine
         time.sleep(7)  # the supervisor of uvicorn gives a worker five seconds
         os.kill(workers[0], signal.SIGCONT)
         assert running.workers() == workers
@@ -281,7 +281,7 @@ def test_head_works_wherever_get_does(service: Service) -> None:
                 got, head = client.get(path), client.head(path)
                 assert (head.status_code, head.content) == (200, b"")
                 assert head.headers["content-type"] == got.headers["content-type"]
-                if operation.name != "metrics":  # which has one more request to tell of
+                if operation.name != "metrics":  # it counts one more request
                     assert head.headers["content-length"] == got.headers["content-length"]
         assert client.head("/v1/outputs/unknown").status_code == 404
 
@@ -322,7 +322,7 @@ def test_each_request_is_one_json_log_line_with_its_id(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in running.log]
     [line] = [line for line in lines if line.get("request_id") == "find-me"]
     [escape] = [line for line in lines if line.get("request_id") == "escape"]
-    assert "\x1b" not in escape["path"]  # as it was sent: nothing that a terminal would obey
+    assert "\x1b" not in escape["path"]  # still percent-encoded: no escape sequence for a terminal
     assert (line["event"], line["level"]) == ("request", "info")
     assert (line["method"], line["path"]) == ("GET", "/v1/outputs/x")
     assert (line["operation"], line["status"]) == ("get_outputs", 401)

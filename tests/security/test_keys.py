@@ -22,7 +22,7 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.process import (
     Running,
     gleanery,
-    gleanery_here,
+    gleanery_in_process,
     kill_before_call,
     kill_before_rename,
     new_token,
@@ -267,10 +267,10 @@ def test_a_rotation_needs_a_new_key_in_the_variable(
     one = {"GLEANERY_SECRET_KEY": new_secret_key()}
     with serving_thread(where, **one):
         pass
-    refused = gleanery_here("keys", "rotate", *where, **one)
+    refused = gleanery_in_process("keys", "rotate", *where, **one)
     assert refused.returncode == 2
     assert "put a new one in front" in refused.stderr
-    refused = gleanery_here("keys", "rotate", *where)
+    refused = gleanery_in_process("keys", "rotate", *where)
     assert refused.returncode == 2
     assert "set the variable GLEANERY_SECRET_KEY" in refused.stderr
 
