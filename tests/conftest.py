@@ -91,7 +91,7 @@ def swept(
     service.stop()
 
 
-@pytest.fixture(scope="session", params=["folder", "s3"])
+@pytest.fixture(scope="session", params=["folder", pytest.param("s3", marks=pytest.mark.thorough)])
 def blob_store(request: pytest.FixtureRequest) -> str:
     """Kind of the store that holds the bytes of files."""
     return str(request.param)

@@ -102,6 +102,7 @@ def test_a_backup_under_load_is_complete_and_consistent(tmp_path: Path) -> None:
         assert len(client.get("/v1/cookies").json()) == 100
 
 
+@pytest.mark.thorough
 def test_a_backup_holds_the_key_only_with_with_key(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive, key = tmp_path / "backup.tar", tmp_path / "data" / "secret.key"
@@ -281,6 +282,7 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
     assert not (tmp_path / "escaped").exists()
 
 
+@pytest.mark.thorough
 def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     read_member = ("tarfile", "TarFile.extractfile")
@@ -291,6 +293,7 @@ def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path
     assert sorted(path.name for path in data.iterdir()) == ["blobs", "gleanery.sqlite"]
 
 
+@pytest.mark.thorough
 def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
     archive: Path, tmp_path: Path
 ) -> None:
@@ -316,6 +319,7 @@ def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
         assert client.get(item["files"][0]["blob_url"]).content == b"1" * 1000
 
 
+@pytest.mark.thorough
 def test_the_write_ahead_log_of_an_older_database_prevents_a_restore(
     tmp_path: Path,
 ) -> None:
@@ -430,6 +434,7 @@ def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(where, {"GLEANERY_SECRET_KEY": new_secret_key()}, take_dump, load_dump)
 
 
+@pytest.mark.thorough
 def test_a_database_whose_restore_was_interrupted_is_not_served(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -486,6 +491,7 @@ class Follower:
         self.cursor = follow_changes(client, self.copy, self.cursor)
 
 
+@pytest.mark.thorough
 def test_clients_have_the_right_copy_after_a_restore(place: Place) -> None:
     syncer, follower = Syncer(), Follower()
     with serving_thread(place.where, **place.variables) as url:

@@ -483,6 +483,7 @@ def test_pages_are_503_while_links_cannot_be_signed(
 # --- cleanup ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_file_that_no_output_uses_is_deleted(
     engine: str,
     blob_store: str,

@@ -96,6 +96,7 @@ def test_a_variable_has_the_same_words_for_true_and_false_as_an_option(text: str
     assert settings.behind_proxy is click.BOOL.convert(text, None, None)
 
 
+@pytest.mark.thorough
 def test_an_unreachable_database_ends_the_start_with_one_sentence(tmp_path: Path) -> None:
     key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
     options = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
@@ -105,6 +106,7 @@ def test_an_unreachable_database_ends_the_start_with_one_sentence(tmp_path: Path
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("password", ["pa#ss", "pa/ss", "pa?ss"])
 def test_an_invalid_url_does_not_show_its_password(tmp_path: Path, password: str) -> None:
     key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -114,6 +116,7 @@ def test_an_invalid_url_does_not_show_its_password(tmp_path: Path, password: str
     assert "pa" not in ended.stderr.replace("password", "").replace(str(tmp_path), "")
 
 
+@pytest.mark.thorough
 def test_a_port_in_use_is_one_sentence_and_creates_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -154,6 +157,7 @@ def test_tls_and_base_url(tmp_path: Path) -> None:
             assert re.fullmatch("ECDHE-.*(GCM|CHACHA20).*", name)
 
 
+@pytest.mark.thorough
 def test_behind_a_proxy_plain_http_is_allowed(tmp_path: Path) -> None:
     port = free_port()
     options = ["--data", str(tmp_path), "--port", str(port), "--behind-proxy"]
@@ -242,6 +246,7 @@ def test_a_second_ctrl_c_does_not_prevent_the_stop(tmp_path: Path, workers: str)
         running.process.wait(TIMEOUT_SECONDS)
 
 
+@pytest.mark.thorough
 def test_a_closed_terminal_stops_the_service_in_order(tmp_path: Path) -> None:
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
@@ -312,6 +317,7 @@ def test_no_other_origin_is_allowed(client: Client) -> None:
     assert answer.status_code == 405
 
 
+@pytest.mark.thorough
 def test_each_request_is_one_json_log_line_with_its_id(tmp_path: Path) -> None:
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
@@ -330,6 +336,7 @@ def test_each_request_is_one_json_log_line_with_its_id(tmp_path: Path) -> None:
     assert line["timestamp"].endswith("Z")
 
 
+@pytest.mark.thorough
 def test_serve_without_options_uses_the_current_folder(tmp_path: Path) -> None:
     import subprocess
     import sys

@@ -66,6 +66,7 @@ def imports_of(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
+@pytest.mark.thorough
 def test_every_import_is_a_declared_dependency() -> None:
     assert imported("src") <= named([*RUNTIME, *EXTRAS["redis"]])
     assert imported("tests", "faults", "checks") <= named([*RUNTIME, *EXTRAS["dev"]])

@@ -285,6 +285,7 @@ def belongings(client: Client, names: Names) -> list[str]:
     return [re.sub(r'"blob_url":"[^"]*"', "", client.get(f"/v1/{path}").text) for path in paths]
 
 
+@pytest.mark.thorough
 def test_a_name_of_another_organization_is_answered_like_an_unused_one(
     operation: Operation, world: World
 ) -> None:
@@ -309,6 +310,7 @@ def test_a_name_of_another_organization_is_answered_like_an_unused_one(
     assert belongings(other, foreign) == before
 
 
+@pytest.mark.thorough
 def test_each_name_changes_the_response_for_its_owner(operation: Operation, world: World) -> None:
     """Ensures that the identifiers of the test above have an effect."""
     _, _, owner, names = world

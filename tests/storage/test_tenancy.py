@@ -377,6 +377,7 @@ SELECT relname, relrowsecurity AND relforcerowsecurity AND EXISTS
 FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "lost"),
     [
