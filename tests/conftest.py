@@ -44,7 +44,7 @@ def settings(
 
 @pytest.fixture(scope="session")
 def service(settings: Settings) -> Iterator[Service]:
-    """One service per engine; tests keep apart by having organizations of their own."""
+    """One service per engine. Each test has its own organization in it."""
     running = Service(settings)
     yield running
     running.stop()
@@ -83,7 +83,7 @@ def timed(timed_service: Service) -> Iterator[Client]:
 def swept(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> Iterator[Client]:
-    """A client of a service that sweeps all the time, under a clock that the test moves."""
+    """A client of a service that sweeps all the time, and whose clock the test moves."""
     settings = replace(fresh_settings(engine, request, tmp_path), sweep_seconds=0.1)
     service = Service(settings, clock)
     with service.client() as made:
@@ -91,7 +91,7 @@ def swept(
     service.stop()
 
 
-@pytest.fixture(scope="session", params=["folder", "s3"])
+@pytest.fixture(scope="session", params=["folder", pytest.param("s3", marks=pytest.mark.thorough)])
 def blob_store(request: pytest.FixtureRequest) -> str:
     """Kind of the store that holds the bytes of files."""
     return str(request.param)

@@ -26,7 +26,7 @@ from tests.support.process import (
     Running,
     free_port,
     gleanery,
-    gleanery_here,
+    gleanery_in_process,
     kill_before_call,
     kill_before_rename,
     new_token,
@@ -102,6 +102,7 @@ def test_a_backup_under_load_is_complete_and_consistent(tmp_path: Path) -> None:
         assert len(client.get("/v1/cookies").json()) == 100
 
 
+@pytest.mark.thorough
 def test_a_backup_holds_the_key_only_with_with_key(tmp_path: Path) -> None:
     where, copy = ["--data", str(tmp_path / "data")], ["--data", str(tmp_path / "copy")]
     archive, key = tmp_path / "backup.tar", tmp_path / "data" / "secret.key"
@@ -137,9 +138,9 @@ def test_a_file_that_is_removed_during_a_backup_does_not_stop_it(tmp_path: Path)
             held = {p for p in (tmp_path / "data" / "blobs").rglob("*") if p.is_file()}
             named = {tmp_path / "data" / "blobs" / key for key in blobs.values()}
             for path in held - named:
-                path.unlink()  # as the service does with one that no output names
+                path.unlink()  # as the service does with an unused file
             lost = blobs[output(2)["source_url"]]
-            (tmp_path / "data" / "blobs" / lost).unlink()  # as nobody should
+            (tmp_path / "data" / "blobs" / lost).unlink()  # an error of the operator
             told = run_successfully("backup", str(archive), "--with-key", *where)
     assert "contains the database and 1 file." in told
     assert f"already lost or damaged: {lost}" in told
@@ -150,7 +151,7 @@ def test_a_file_that_is_removed_during_a_backup_does_not_stop_it(tmp_path: Path)
         kept, gone = (found[output(number)["source_url"]] for number in (1, 2))
         assert client.get(f"/v1/files/{kept}").content == b"1" * 1000
         assert client.get(f"/v1/files/{gone}").status_code == 404
-        assert store_file(client, 2) == gone  # sent again, it is there again
+        assert store_file(client, 2) == gone  # the upload restores it
         assert client.get(f"/v1/files/{gone}").content == b"2" * 1000
 
 
@@ -160,7 +161,7 @@ def test_a_backup_needs_the_folder_in_which_the_service_keeps_files(
     second, where = tmp_path / "second.tar", ["--data", str(tmp_path / "origin")]
     for elsewhere in (tmp_path / "nothing", tmp_path / "empty"):
         (tmp_path / "empty").mkdir(exist_ok=True)
-        refused = gleanery_here("backup", str(second), *where, "--blobs", str(elsewhere))
+        refused = gleanery_in_process("backup", str(second), *where, "--blobs", str(elsewhere))
         assert refused.returncode == 2
         assert "the location that the service uses" in refused.stderr
         assert not second.exists()
@@ -169,10 +170,12 @@ def test_a_backup_needs_the_folder_in_which_the_service_keeps_files(
 def test_a_backup_command_for_another_engine_names_the_right_one(tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
     for command, words in (("backup", "pg_dump"), ("restore", "gleanery restored")):
-        refused = gleanery_here(command, str(tmp_path / "file"), *where)
+        refused = gleanery_in_process(command, str(tmp_path / "file"), *where)
         assert refused.returncode == 2
         assert words in refused.stderr
-    refused = gleanery_here("backup", str(tmp_path / "file"), "--data", str(tmp_path / "nothing"))
+    refused = gleanery_in_process(
+        "backup", str(tmp_path / "file"), "--data", str(tmp_path / "nothing")
+    )
     assert refused.returncode == 2
     assert "There is no database" in refused.stderr
 
@@ -194,7 +197,9 @@ def test_a_backup_on_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 def test_a_backup_with_the_key_of_another_database_is_refused(archive: Path) -> None:
     where, second = ["--data", str(archive.parent / "origin")], str(archive.parent / "second.tar")
     for wrong in (new_secret_key(), "nonsense"):
-        refused = gleanery_here("backup", second, "--with-key", *where, GLEANERY_SECRET_KEY=wrong)
+        refused = gleanery_in_process(
+            "backup", second, "--with-key", *where, GLEANERY_SECRET_KEY=wrong
+        )
         assert refused.returncode == 2
         assert "GLEANERY_SECRET_KEY" in refused.stderr
     assert not Path(second).exists()
@@ -224,21 +229,23 @@ def archive(backed_up: Path, tmp_path: Path) -> Path:
 def test_a_restore_into_a_folder_with_a_database_is_refused(archive: Path, tmp_path: Path) -> None:
     where = ["--data", str(tmp_path / "data")]
     with serving_thread(where):
-        refused = gleanery_here("restore", str(archive), *where)
+        refused = gleanery_in_process("restore", str(archive), *where)
         assert refused.returncode == 2
         assert "is using" in refused.stderr
         for path in (tmp_path / "data").glob("gleanery.sqlite*"):
             path.unlink()
-        refused = gleanery_here("restore", str(archive), *where)  # the service still has it open
+        refused = gleanery_in_process(
+            "restore", str(archive), *where
+        )  # the service still has the database open
         assert refused.returncode == 2
         assert "is using" in refused.stderr
     for path in (tmp_path / "data").glob("gleanery.sqlite*"):
         path.unlink()
     run_successfully("migrate", *where)
-    refused = gleanery_here("restore", str(archive), *where)
+    refused = gleanery_in_process("restore", str(archive), *where)
     assert refused.returncode == 2
     assert "There is a database" in refused.stderr
-    refused = gleanery_here("backup", str(archive), *where)
+    refused = gleanery_in_process("backup", str(archive), *where)
     assert refused.returncode == 2
     assert "already exists" in refused.stderr
 
@@ -268,13 +275,14 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
             held.add(__file__, "../escaped")
     else:
         archive.write_bytes(b"no archive at all")
-    refused = gleanery_here("restore", str(archive), "--data", str(tmp_path / "data"))
+    refused = gleanery_in_process("restore", str(archive), "--data", str(tmp_path / "data"))
     assert refused.returncode == 2
     assert "is not a complete backup, or is damaged" in refused.stderr
     assert list((tmp_path / "data").iterdir()) == []
     assert not (tmp_path / "escaped").exists()
 
 
+@pytest.mark.thorough
 def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     read_member = ("tarfile", "TarFile.extractfile")
@@ -285,18 +293,19 @@ def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path
     assert sorted(path.name for path in data.iterdir()) == ["blobs", "gleanery.sqlite"]
 
 
+@pytest.mark.thorough
 def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
     archive: Path, tmp_path: Path
 ) -> None:
     with_key, origin = tmp_path / "with-key.tar", ["--data", str(tmp_path / "origin")]
     run_successfully("backup", str(with_key), "--with-key", *origin)
     where = ["--data", str(tmp_path / "data"), "--blobs", str(tmp_path / "files")]
-    (tmp_path / "files").mkdir(mode=0o750)  # as a disk that is mounted there, it stays
+    (tmp_path / "files").mkdir(mode=0o750)  # like a mounted disk, the folder stays
     for renames in range(3):  # the key, the files of the one organization, the database
         kill_before_rename(renames, "restore", str(with_key), *where)
         assert not (tmp_path / "data" / "gleanery.sqlite").exists()
     assert [path.name for path in (tmp_path / "files").iterdir() if path.name == "1"]
-    elsewhere = gleanery_here(
+    elsewhere = gleanery_in_process(
         "restore", str(with_key), *where[:3], str(tmp_path / "origin" / "blobs")
     )
     assert "There are files in" in elsewhere.stderr
@@ -310,6 +319,7 @@ def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
         assert client.get(item["files"][0]["blob_url"]).content == b"1" * 1000
 
 
+@pytest.mark.thorough
 def test_the_write_ahead_log_of_an_older_database_prevents_a_restore(
     tmp_path: Path,
 ) -> None:
@@ -326,7 +336,7 @@ def test_the_write_ahead_log_of_an_older_database_prevents_a_restore(
         running.stop(signal.SIGKILL)
     (data / "gleanery.sqlite").rename(tmp_path / "away")
     assert (data / "gleanery.sqlite-wal").stat().st_size > 0
-    refused = gleanery_here("restore", str(archive), *where)
+    refused = gleanery_in_process("restore", str(archive), *where)
     assert refused.returncode == 2
     assert "whose names start with gleanery.sqlite" in refused.stderr
     for path in data.glob("gleanery.sqlite-*"):
@@ -338,14 +348,18 @@ def test_a_restore_overwrites_no_files_and_no_key(archive: Path, tmp_path: Path)
     data, files, taken = tmp_path / "data", tmp_path / "files", tmp_path / "taken"
     taken.mkdir()
     (taken / "of another").touch()
-    refused = gleanery_here("restore", str(archive), "--data", str(data), "--blobs", str(taken))
+    refused = gleanery_in_process(
+        "restore", str(archive), "--data", str(data), "--blobs", str(taken)
+    )
     assert refused.returncode == 2
     assert "There are files in" in refused.stderr
     with_key = tmp_path / "with-key.tar"
     run_successfully("backup", str(with_key), "--with-key", "--data", str(tmp_path / "origin"))
     (data / "secret.key").write_text(new_secret_key())
     (data / "secret.key").chmod(0o600)
-    refused = gleanery_here("restore", str(with_key), "--data", str(data), "--blobs", str(files))
+    refused = gleanery_in_process(
+        "restore", str(with_key), "--data", str(data), "--blobs", str(files)
+    )
     assert refused.returncode == 2
     assert "is not the key of the backup" in refused.stderr
     (data / "secret.key").unlink()
@@ -420,6 +434,7 @@ def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(where, {"GLEANERY_SECRET_KEY": new_secret_key()}, take_dump, load_dump)
 
 
+@pytest.mark.thorough
 def test_a_database_whose_restore_was_interrupted_is_not_served(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,7 +451,7 @@ def test_a_database_whose_restore_was_interrupted_is_not_served(
 
     monkeypatch.setattr(restore_steps, "_BATCH_SIZE", 10)
     monkeypatch.setattr(mutations, "resend_range", send_or_fail)
-    assert "interrupted" in gleanery_here("restored", *place.where).stderr
+    assert "interrupted" in gleanery_in_process("restored", *place.where).stderr
     monkeypatch.undo()
     refused = gleanery("serve", *place.where, "--port", "0", **place.variables)
     assert refused.returncode == 2
@@ -455,7 +470,7 @@ class Syncer:
 
     def sync(self, client: Client) -> None:
         for item in client.items("group", created_after=self.latest, limit=3):
-            if item["update_date"] >= self.latest:  # what is older, dlt drops by itself
+            if item["update_date"] >= self.latest:  # dlt drops older items itself
                 self.copy[item["output_id"]] = item
         dates = [item["update_date"] for item in self.copy.values()]
         self.latest = max([self.latest, *dates])
@@ -476,6 +491,7 @@ class Follower:
         self.cursor = follow_changes(client, self.copy, self.cursor)
 
 
+@pytest.mark.thorough
 def test_clients_have_the_right_copy_after_a_restore(place: Place) -> None:
     syncer, follower = Syncer(), Follower()
     with serving_thread(place.where, **place.variables) as url:
@@ -493,7 +509,7 @@ def test_clients_have_the_right_copy_after_a_restore(place: Place) -> None:
     place.back_up()
     wait_for_next_second()
     with serving_thread(place.where, **place.variables) as url, Client(url, token) as client:
-        # All of this will be lost, but not before the clients have seen it.
+        # The clients see these changes before the restore loses them.
         client.store("group", output(1, data={"lost": True}), output(20), output(21))
         client.store("another", output(1))
         client.delete(f"/v1/outputs/group/{gone[1]['output_id']}")

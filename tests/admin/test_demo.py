@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.support.process import Running, gleanery, gleanery_here
+from tests.support.process import Running, gleanery, gleanery_in_process
 
 pytestmark = pytest.mark.thorough
 
@@ -61,11 +61,11 @@ def test_the_demo_leaves_no_data(tmp_path: Path, number: int) -> None:
 
 def test_a_folder_with_other_data_is_left_alone(tmp_path: Path) -> None:
     data = ["--data", str(tmp_path)]
-    gleanery_here("token", "create", "--organization", "real", *data)
+    gleanery_in_process("token", "create", "--organization", "real", *data)
     ended = gleanery("demo", "--port", "0", *data)
     assert ended.returncode == 2
     assert "not a complete sample" in ended.stderr
-    assert "Harvest" not in gleanery_here("token", "list", *data).stdout
+    assert "Harvest" not in gleanery_in_process("token", "list", *data).stdout
 
 
 def test_sample_data_in_a_folder_is_created_once(tmp_path: Path) -> None:

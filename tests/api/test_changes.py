@@ -53,7 +53,7 @@ def test_a_cursor_is_always_there_and_stays_if_nothing_happened(client: Client) 
     client.store("group", output(1))
     cursor = read_changes(client)["cursor"]
     assert read_changes(client, cursor) == {"cursor": cursor, "changes": []}
-    client.store("group", output(1))  # seen again, not changed
+    client.store("group", output(1))  # the same value
     assert read_changes(client, cursor) == {"cursor": cursor, "changes": []}
 
 
@@ -230,7 +230,7 @@ def test_tombstones_are_purged_and_old_cursors_rejected(swept: Client, clock: Cl
 def test_a_new_client_can_read_outputs_older_than_the_purged_tombstones(
     swept: Client, clock: Clock
 ) -> None:
-    """Its cursors lie before the forgotten deletions too, and are still good."""
+    """Its cursors are older than the purged tombstones, but stay valid."""
     stored = swept.store("group", *(output(n) for n in range(40)))["results"]
     clock.move(seconds=60)
     delete(swept, stored[39]["output_id"])
@@ -239,7 +239,7 @@ def test_a_new_client_can_read_outputs_older_than_the_purged_tombstones(
     copy: dict[str, Any] = {}
     middle = follow_changes(swept, copy, limit=1, pages=1)
     assert 2**52 <= middle < 2**53
-    clock.move(seconds=2 * DAY)  # a slow client, and the service moves on
+    clock.move(seconds=2 * DAY)  # the client is slow, and the service purges more
     delete(swept, stored[0]["output_id"])
     swept.store("group", output(1, data={"number": 101}))
     end = follow_changes(swept, copy, middle, limit=1)

@@ -190,7 +190,7 @@ def test_pipelined_requests_are_answered_in_order(node: Service, caller: Client)
 
 
 def answers(connection: socket.socket, *requests: bytes) -> list[tuple[int, Any]]:
-    """Status and body of each, sent when the one before it is answered."""
+    """Sends each request after the response before; returns statuses and bodies."""
     found = []
     for request in requests:
         connection.sendall(request)
@@ -288,7 +288,7 @@ def test_pages_larger_than_the_socket_buffers_arrive_complete(node: Service) -> 
             for _, page in answers(connection, *pages):
                 assert [item["data"]["t"] for item in page["items"]] == [text] * 9
             connection.sendall(pages[0])
-            connection.recv(1)  # and goes away
+            connection.recv(1)  # then disconnects
         assert client.get("/v1/outputs/g?limit=1").status_code == 200
 
 
@@ -328,7 +328,7 @@ def test_expect_100_continue_is_honoured(node: Service, caller: Client) -> None:
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(body)
         assert statuses(connection.recv(4096)) == [b"200"]
-    with connect(node.url) as connection:  # refused without a look at the body: it is not wanted
+    with connect(node.url) as connection:  # rejected before the body, so the body is not invited
         connection.sendall(request_head(caller, "POST", "/v1/nowhere", *expects))
         received = read_until_close(connection)
     assert statuses(received) == [b"404"]
@@ -363,7 +363,7 @@ def test_http_1_0_and_absolute_urls_are_served(node: Service) -> None:
 
 
 def trickle(connection: socket.socket, text: bytes) -> bytes:
-    """Sends some bytes a second, far too few, until there is an answer."""
+    """Sends four bytes a second, too few, until there is a response."""
     connection.settimeout(0.25)
     for byte in text:
         connection.sendall(bytes([byte]))
@@ -408,7 +408,7 @@ def test_a_stalled_reader_is_closed_and_delays_nobody(strict: Service, slow_call
     with connect(strict.url) as connection:
         connection.sendall(request_head(slow_caller, "GET", "/v1/outputs/large?limit=1000"))
         assert connection.recv(10)
-        slow_caller.store("large", *outputs[:1])  # while the other reads nothing
+        slow_caller.store("large", *outputs[:1])  # while the other client reads nothing
         assert len(slow_caller.items("large", limit=1000)) == 20
         assert_the_log_is_free(strict.settings.sqlite_file)
         wait_until(lambda: answers_ended(slow_caller) >= ended + 2)  # the stalled one has ended

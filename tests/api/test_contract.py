@@ -16,7 +16,7 @@ from gleanery.settings import Settings
 from tests.support.service import Client, Service
 
 ROOT = Path(__file__).parent.parent.parent
-SEED = "20261115"  # of the examples that `make test` tries
+SEED = "20261115"  # of the examples in `make test`
 FIXED = {
     ("POST", "/v1/cookies"),
     ("GET", "/v1/cookies"),
@@ -107,7 +107,7 @@ def test_the_contract_holds_under_schemathesis(
     examples = os.environ.get("GLEANERY_FUZZ_EXAMPLES")
     chosen = ("--max-examples", examples) if examples else ("--max-examples", "4", "--seed", SEED)
     phases = "examples,coverage,fuzzing,stateful"
-    if engine == "postgres" and not examples:  # the limits of all values, which no engine sees
+    if engine == "postgres" and not examples:  # the limits of values do not depend on the engine
         phases = "examples,fuzzing,stateful"
     run = subprocess.run(
         [
@@ -125,4 +125,4 @@ def test_the_contract_holds_under_schemathesis(
     print(run.stdout[-2000:])
     tested = re.search(r"Tested: (\d+)", run.stdout)
     assert tested is not None
-    assert int(tested[1]) == len(OPERATIONS) - 1  # all but the document itself
+    assert int(tested[1]) == len(OPERATIONS) - 1  # except the document itself

@@ -88,7 +88,7 @@ def test_listed_records_can_be_posted_back_unchanged(client: Client) -> None:
         (1893456000, 1893456000),
         (0, 0),
         (-1, -1),
-        ("1969-12-31T23:59:59Z", 0),  # long expired; -1 would say that it never does
+        ("1969-12-31T23:59:59Z", 0),  # long expired; -1 would be a session cookie
     ],
 )
 def test_expires_accepts_several_forms_and_returns_one(

@@ -104,7 +104,7 @@ def test_the_same_bytes_are_stored_once(scraper: Client, keeper: Service, blobs:
     assert second["id"] != first["id"]
     assert second["blob_key"] == first["blob_key"]
     assert sorted(blobs.keys()) == sorted(kept)
-    with keeper.client() as other:  # another organization has its own
+    with keeper.client() as other:  # another organization has its own blob
         assert upload(other, source_url="https://a/1")["blob_key"] != first["blob_key"]
     assert len(blobs.keys()) == len(kept) + 1
 
@@ -115,7 +115,7 @@ def test_the_latest_upload_of_a_source_is_found(scraper: Client) -> None:
     second = upload(scraper, b"two", **query)
     assert scraper.get("/v1/files", params=query).json() == second
     again = scraper.post("/v1/files", params=query, content=b"one", headers={"Content-Type": "a/b"})
-    assert again.json() == first  # as it is stored
+    assert again.json() == first  # with the stored file type
     assert scraper.get("/v1/files", params=query).json() == first
 
 
@@ -209,7 +209,7 @@ def test_an_aborted_upload_leaves_nothing(scraper: Client, keeper: Service, blob
             f"POST /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {scraper.token}\r\n"
             "Content-Length: 9000000\r\n\r\n".encode()
         )
-        connection.sendall(b"x" * 8_000_000)  # a part of it is already in the store by then
+        connection.sendall(b"x" * 8_000_000)  # the store has a part of it by then
         wait_until(lambda: unreferenced(keeper) == 1)
     wait_until(lambda: unreferenced(keeper) == 0)
     assert sorted(blobs.keys()) == sorted(before)
@@ -408,7 +408,7 @@ def test_a_page_whose_next_output_has_the_first_file(scraper: Client) -> None:
     file_id = upload(scraper, source_url="https://a/x.pdf")["id"]
     scraper.store("lone", output(0), output(1), with_file(2, file_id), output(3))
     cursor, files = 1, []
-    for _ in range(4):  # on one connection, so that the same is asked for from another cursor
+    for _ in range(4):  # on one connection: the requests differ only in their cursor
         page = scraper.get(f"/v1/outputs/lone?limit=1&cursor={cursor}")
         assert page.status_code == 200, page.text
         files += [item["files"] for item in page.json()["items"]]
@@ -440,7 +440,7 @@ def test_requests_survive_a_failing_blob_store(scraper: Client, bucket: Bucket) 
         assert answer.status_code == 503
         assert "store of files" in answer.json()["detail"][0]["msg"]
         assert answer.headers["retry-after"]
-    assert scraper.get("/v1/outputs/none").status_code == 404  # the rest goes on
+    assert scraper.get("/v1/outputs/none").status_code == 404  # other requests succeed
     assert upload(scraper, b"refused")["size"] == 7
 
 
@@ -458,7 +458,7 @@ def credentials(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cre
 def unsure(
     engine: str, credentials: Credentials, request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[Service]:
-    """A service whose bucket is opened with keys that end soon."""
+    """A service whose S3 credentials expire soon."""
     service = Service(with_blob_store(fresh_settings(engine, request, tmp_path), "s3"))
     yield service
     service.stop()
@@ -472,7 +472,9 @@ def test_pages_are_503_while_links_cannot_be_signed(
         pages = [f"/v1/outputs/group?cursor={n}" for n in (1, 2, 3)]
         assert [client.get(page).status_code for page in pages] == [200] * 3
         credentials.are_known = False
-        wait_until(lambda: client.get(pages[0]).status_code == 503)  # the old ones are used first
+        wait_until(
+            lambda: client.get(pages[0]).status_code == 503
+        )  # the old credentials are cached
         assert [client.get(page).status_code for page in pages] == [503] * 3
         credentials.are_known = True
         assert client.get(pages[0]).status_code == 200
@@ -481,6 +483,7 @@ def test_pages_are_503_while_links_cannot_be_signed(
 # --- cleanup ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_file_that_no_output_uses_is_deleted(
     engine: str,
     blob_store: str,
@@ -505,9 +508,11 @@ def test_a_file_that_no_output_uses_is_deleted(
             return bool(client.get(f"/v1/files/{file['id']}").status_code == 200)
 
         clock.move(seconds=6 * DAY)
-        client.store("group", output(4))  # names it no more
+        client.store("group", output(4))  # without the file
         gone = client.items("group", job_id="job")[1]["output_id"]
-        assert client.delete(f"/v1/outputs/group/{gone}").status_code == 200  # one of two
+        assert (
+            client.delete(f"/v1/outputs/group/{gone}").status_code == 200
+        )  # one of two outputs that use it
         clock.move(seconds=2 * DAY)
         wait_until(lambda: not is_held(lonely) and not is_held(same))
         assert is_held(shared) and is_held(named) and is_held(dropped)  # noqa: PT018

@@ -150,7 +150,7 @@ def test_key_fields_make_the_key(client: Client) -> None:
         output(2, data={"sku": 1, "size": "M", "price": 1}),
         output(3, data={"size": "S", "sku": 1.0, "price": 2}),
         output(4, key="own", data={}),
-        output(5, data={"sku": 1}),  # not the whole key: its source_url is the key
+        output(5, data={"sku": 1}),  # a key field is missing, so source_url is the key
         output(5, data={"sku": 2}),
     ]
     changes = [result["change"] for result in client.store("group", *batch)["results"]]
@@ -209,7 +209,7 @@ def test_a_schema_that_costs_too_much_delays_nobody(client: Client, service: Ser
 
 
 def schema_processes() -> list[int]:
-    """Those of the services in this process."""
+    """Process ids of the schema processes of all services in this process."""
     children = [
         int(pid)
         for task in Path("/proc/self/task").iterdir()
@@ -252,7 +252,7 @@ def test_the_schema_process_gets_no_credentials(
 ) -> None:
     for name in ("AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "GLEANERY_SECRET_KEY"):
         monkeypatch.setenv(name, "a-credential")
-    for pid in schema_processes():  # that were told what was there when they began
+    for pid in schema_processes():  # their environment is older
         os.kill(pid, signal.SIGKILL)
     put(client, schema={"required": ["number"]})
     client.store("group", output(1))
@@ -286,7 +286,7 @@ def test_outputs_expire_when_no_scraper_stores_them_again(swept: Client, clock: 
     swept.store("group", output(1), output(2))
     swept.store("kept", output(1))
     clock.move(seconds=20 * DAY)
-    swept.store("group", output(1))  # seen again, not changed
+    swept.store("group", output(1))  # the same value
     clock.move(seconds=15 * DAY)
     wait_until(lambda: len(swept.items("group")) == 1)
     assert swept.items("group")[0]["data"] == {"number": 1}

@@ -35,7 +35,7 @@ def workers(
 def write(url: str, token: str, number: int, failures: list[str]) -> None:
     choice = random.Random(number)
     for turn in range(REQUESTS):
-        with Client(url, token) as client:  # a new connection each time: any worker may have it
+        with Client(url, token) as client:  # a new connection each time, to any worker
             batch = [
                 {
                     "job_id": f"job {choice.randrange(3)}",
@@ -49,7 +49,7 @@ def write(url: str, token: str, number: int, failures: list[str]) -> None:
                 failures.append(answer.text)
             elif turn % 5 == 1:
                 gone = choice.choice(answer.json()["results"])["output_id"]
-                client.delete(f"/v1/outputs/group/{gone}")  # another writer may have been faster
+                client.delete(f"/v1/outputs/group/{gone}")  # another writer may have deleted it
             elif turn % 9 == 2:
                 status = choice.choice(["approved", "rejected"])
                 review = {"job_id": batch[0]["job_id"], "status": status}
@@ -114,12 +114,12 @@ def test_a_long_poll_sees_a_commit_of_another_process(workers: tuple[str, str]) 
     url, token = workers
     client = Client(url, token)
     client.store("group", {"job_id": "j", "source_url": "first", "data": {}})
-    for number in range(5):  # each on new connections, so that most pairs meet both workers
+    for number in range(5):  # on new connections, so that most pairs use both workers
         cursor = client.get("/v1/changes/group").json()["cursor"]
         with Client(url, token) as waiting, ThreadPoolExecutor() as pool:
             path = f"/v1/changes/group?wait=60&cursor={cursor}"
             poll = pool.submit(waiting.get, path)
             with Client(url, token) as writer:
                 writer.store("group", {"job_id": "j", "source_url": str(number), "data": {}})
-            changes = poll.result().json()["changes"]  # empty if it heard nothing in time
+            changes = poll.result().json()["changes"]  # empty if it got no notification
         assert [change["output"]["source_url"] for change in changes] == [str(number)]

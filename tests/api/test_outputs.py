@@ -263,7 +263,7 @@ def test_pages_hold_every_output_once_and_the_last_has_no_cursor(
 
 
 def test_a_page_ends_between_items_whatever_they_hold(client: Client) -> None:
-    text = 'a,\n{"source_url":"b'  # looks like what stands between two items
+    text = 'a,\n{"source_url":"b'  # looks like the separator of two items
     stored = [output(n, source_url=text + str(n), data={text: [{text: text}]}) for n in range(3)]
     client.store("group", *stored)
     for limit in (1, 2, 3):
@@ -443,7 +443,9 @@ def test_a_group_with_an_invalid_name_cannot_be_created(client: Client, name: st
 
     body = json.dumps([output(1)])
     host = client.base_url
-    with socket.create_connection((host.host, host.port)) as raw:  # no client tidies the path
+    with socket.create_connection(
+        (host.host, host.port)
+    ) as raw:  # a client library would normalize the path
         raw.sendall(
             f"POST /v1/outputs/{name} HTTP/1.1\r\nHost: x\r\n"
             f"Authorization: Bearer {client.token}\r\n"

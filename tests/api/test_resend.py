@@ -19,18 +19,18 @@ MANY = 30
 
 
 def batch(**changes: dict[str, Any]) -> list[dict[str, Any]]:
-    """Outputs, of which some have other members."""
+    """Outputs, some with other members."""
     return [output(number, **changes.get(f"at_{number}", {})) for number in range(MANY)]
 
 
-def told(stored: dict[str, Any]) -> tuple[int, int, int]:
+def counts(stored: dict[str, Any]) -> tuple[int, int, int]:
     return stored["created"], stored["updated"], stored["unchanged"]
 
 
 def stored(client: Client, text: str, kind: str = "application/json") -> tuple[int, int, int]:
     answer = client.post("/v1/outputs/group", content=text, headers={"Content-Type": kind})
     assert answer.status_code == 200, answer.text
-    return told(answer.json())
+    return counts(answer.json())
 
 
 def test_the_same_bytes_change_only_the_scrape_date(timed: Client, clock: Clock) -> None:
@@ -38,7 +38,7 @@ def test_the_same_bytes_change_only_the_scrape_date(timed: Client, clock: Clock)
     before = timed.items("group", limit=MANY)
     clock.move(seconds=3600)
     again = timed.store("group", *batch())
-    assert told(again) == (0, 0, MANY)
+    assert counts(again) == (0, 0, MANY)
     assert [result["id"] for result in again["results"]] == [r["id"] for r in first["results"]]
     after = timed.items("group", limit=MANY)
     dates = {item.pop("last_scraped_date") for item in after}
@@ -72,13 +72,13 @@ def test_one_new_value_in_a_resent_batch_is_updated(client: Client, place: int) 
     changes = {f"at_{place}": {"data": {"number": "other"}}}
     mixed = [*batch(**changes), output(MANY)]
     answer = client.store("group", *mixed)
-    assert told(answer) == (1, 1, MANY - 1)
+    assert counts(answer) == (1, 1, MANY - 1)
     assert [result["change"] for result in answer["results"]] == [
         "updated" if number == place else "unchanged" for number in range(MANY)
     ] + ["created"]
     items = client.items("group", limit=100)
     assert [item["data"]["number"] for item in items[-2:]] == ["other", MANY]
-    assert told(client.store("group", *mixed)) == (0, 0, MANY + 1)
+    assert counts(client.store("group", *mixed)) == (0, 0, MANY + 1)
 
 
 def test_an_error_in_a_resent_batch_names_its_index(timed: Client, clock: Clock) -> None:
@@ -101,19 +101,19 @@ def test_the_last_of_two_equal_keys_in_a_resent_batch_wins(client: Client) -> No
     answer = client.store("group", *batch(), other, output(0))
     assert [result["change"] for result in answer["results"][-2:]] == ["updated", "updated"]
     assert client.items("group", limit=100)[-1]["data"] == {"number": 0}
-    assert told(client.store("group", *batch())) == (0, 0, MANY)
+    assert counts(client.store("group", *batch())) == (0, 0, MANY)
 
 
 def test_a_deleted_output_is_created_again(client: Client) -> None:
     first = client.store("group", *batch())
     assert client.delete(f"/v1/outputs/group/{first['results'][3]['output_id']}").is_success
-    assert told(client.store("group", *batch())) == (1, 0, MANY - 1)
+    assert counts(client.store("group", *batch())) == (1, 0, MANY - 1)
 
 
 def test_the_same_bytes_keep_their_approval(client: Client) -> None:
     client.store("group", *batch())
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
-    assert told(client.store("group", *batch())) == (0, 0, MANY)
+    assert counts(client.store("group", *batch())) == (0, 0, MANY)
     items = client.items("group", limit=MANY)
     assert [item["is_approved"] for item in items] == [True] * MANY
 
@@ -127,8 +127,8 @@ def test_a_new_schema_is_applied_to_resent_outputs(client: Client) -> None:
 def test_new_key_fields_create_new_outputs(client: Client) -> None:
     client.store("group", *batch())
     client.put("/v1/groups/group", json={"key_fields": ["number"]})
-    assert told(client.store("group", *batch())) == (MANY, 0, 0)
-    assert told(client.store("group", *batch())) == (0, 0, MANY)
+    assert counts(client.store("group", *batch())) == (MANY, 0, 0)
+    assert counts(client.store("group", *batch())) == (0, 0, MANY)
 
 
 def test_outputs_without_a_stored_hash_are_compared_by_value(
@@ -142,8 +142,8 @@ def test_outputs_without_a_stored_hash_are_compared_by_value(
 
     client.store("group", *batch())
     asyncio.run(forget())
-    assert told(client.store("group", *batch(at_2={"data": {}}))) == (0, 1, MANY - 1)
-    assert told(client.store("group", *batch(at_2={"data": {}}))) == (0, 0, MANY)
+    assert counts(client.store("group", *batch(at_2={"data": {}}))) == (0, 1, MANY - 1)
+    assert counts(client.store("group", *batch(at_2={"data": {}}))) == (0, 0, MANY)
 
 
 def test_an_output_changed_by_an_older_version_is_updated(service: Service, client: Client) -> None:
@@ -159,8 +159,8 @@ def test_an_output_changed_by_an_older_version_is_updated(service: Service, clie
 
     client.store("group", *batch())
     asyncio.run(change())
-    assert told(client.store("group", *batch())) == (0, MANY, 0)
-    assert told(client.store("group", *batch())) == (0, 0, MANY)
+    assert counts(client.store("group", *batch())) == (0, MANY, 0)
+    assert counts(client.store("group", *batch())) == (0, 0, MANY)
 
 
 # --- both ways of reading -------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def test_an_approval_moves_the_output_to_the_end_of_the_change_order(
     assert moved["last_scraped_date"] == first["last_scraped_date"]
     assert approvals(timed, created_after=moved["update_date"]) == {1: True}
     clock.move(seconds=60)
-    review(timed, "approved")  # nothing changes, so nothing moves
+    review(timed, "approved")  # no approval changes, so no output moves
     since = timestamps.render_microseconds(clock() - 30 * timestamps.SECOND)
     assert approvals(timed, created_after=since) == {}
 

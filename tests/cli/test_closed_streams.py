@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.support.process import environment, free_port, gleanery_here, is_ready
+from tests.support.process import environment, free_port, gleanery_in_process, is_ready
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 pytestmark = pytest.mark.thorough
@@ -36,7 +36,7 @@ def start(*arguments: str, **streams: int) -> subprocess.Popen[bytes]:
 
 
 def read_one_line_of(process: subprocess.Popen[bytes]) -> None:
-    """Read as ``head -1`` does."""
+    """Reads as ``head -1`` does."""
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
@@ -48,7 +48,7 @@ def test_a_command_whose_output_is_cut_off_prints_no_traceback(
 ) -> None:
     data = ["--data", str(tmp_path)] if command[0] == "token" else []
     if data:
-        gleanery_here("token", "create", "--organization", "a", *data)
+        gleanery_in_process("token", "create", "--organization", "a", *data)
     process = start(
         *("-m", "gleanery", *command, *data), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -12,7 +12,6 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-import click
 import httpx2
 import pytest
 
@@ -23,7 +22,7 @@ from tests.support.process import (
     environment,
     free_port,
     gleanery,
-    gleanery_here,
+    gleanery_in_process,
     is_ready,
     write_certificate,
 )
@@ -36,7 +35,7 @@ HERE = "http://127.0.0.1"
 
 def token_in(folder: Path) -> str:
     scopes = "session:read,session:write,outputs:read,outputs:write"
-    made = gleanery_here(
+    made = gleanery_in_process(
         "token", "create", "--organization", "a", "--scopes", scopes, "--data", str(folder)
     )
     assert made.returncode == 0, made.stderr
@@ -89,13 +88,19 @@ def test_an_invalid_setting_ends_the_start_with_one_sentence(
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("text", ["t", "Y", " on ", "f", "n", "Off"])
-def test_a_variable_has_the_same_words_for_true_and_false_as_an_option(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("t", True), ("Y", True), (" on ", True), ("f", False), ("n", False), ("Off", False)],
+)
+def test_a_variable_has_the_same_words_for_true_and_false_as_an_option(
+    text: str, value: bool
+) -> None:
     url = "https://data.example.com"
     settings = Settings.from_environment({"GLEANERY_BEHIND_PROXY": text, "GLEANERY_BASE_URL": url})
-    assert settings.behind_proxy is click.BOOL.convert(text, None, None)
+    assert settings.behind_proxy is value
 
 
+@pytest.mark.thorough
 def test_an_unreachable_database_ends_the_start_with_one_sentence(tmp_path: Path) -> None:
     key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
     options = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
@@ -105,6 +110,7 @@ def test_an_unreachable_database_ends_the_start_with_one_sentence(tmp_path: Path
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("password", ["pa#ss", "pa/ss", "pa?ss"])
 def test_an_invalid_url_does_not_show_its_password(tmp_path: Path, password: str) -> None:
     key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -114,6 +120,7 @@ def test_an_invalid_url_does_not_show_its_password(tmp_path: Path, password: str
     assert "pa" not in ended.stderr.replace("password", "").replace(str(tmp_path), "")
 
 
+@pytest.mark.thorough
 def test_a_port_in_use_is_one_sentence_and_creates_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -145,7 +152,7 @@ def test_tls_and_base_url(tmp_path: Path) -> None:
         with pytest.raises(httpx2.TransportError):
             httpx2.get(f"{HERE}:{port}/healthz")
         trust.maximum_version = ssl.TLSVersion.TLSv1_2
-        trust.set_ciphers("ALL")  # even then it is one that encrypts and authenticates in one
+        trust.set_ciphers("ALL")  # even then the cipher is an AEAD
         with (
             socket.create_connection(("127.0.0.1", port)) as plain,
             trust.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
@@ -154,6 +161,7 @@ def test_tls_and_base_url(tmp_path: Path) -> None:
             assert re.fullmatch("ECDHE-.*(GCM|CHACHA20).*", name)
 
 
+@pytest.mark.thorough
 def test_behind_a_proxy_plain_http_is_allowed(tmp_path: Path) -> None:
     port = free_port()
     options = ["--data", str(tmp_path), "--port", str(port), "--behind-proxy"]
@@ -194,7 +202,7 @@ def test_a_worker_that_is_suspended_for_seconds_is_not_replaced(tmp_path: Path) 
         at_the_end.callback(running.stop)
         running.wait_ready(f"{HERE}:{port}")
         workers = running.workers()
-        os.kill(workers[0], signal.SIGSTOP)  # as a machine does that has no time for it
+        os.kill(workers[0], signal.SIGSTOP)  # as on an overloaded machine
         time.sleep(7)  # the supervisor of uvicorn gives a worker five seconds
         os.kill(workers[0], signal.SIGCONT)
         assert running.workers() == workers
@@ -242,6 +250,7 @@ def test_a_second_ctrl_c_does_not_prevent_the_stop(tmp_path: Path, workers: str)
         running.process.wait(TIMEOUT_SECONDS)
 
 
+@pytest.mark.thorough
 def test_a_closed_terminal_stops_the_service_in_order(tmp_path: Path) -> None:
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
@@ -281,7 +290,7 @@ def test_head_works_wherever_get_does(service: Service) -> None:
                 got, head = client.get(path), client.head(path)
                 assert (head.status_code, head.content) == (200, b"")
                 assert head.headers["content-type"] == got.headers["content-type"]
-                if operation.name != "metrics":  # which has one more request to tell of
+                if operation.name != "metrics":  # it counts one more request
                     assert head.headers["content-length"] == got.headers["content-length"]
         assert client.head("/v1/outputs/unknown").status_code == 404
 
@@ -312,6 +321,7 @@ def test_no_other_origin_is_allowed(client: Client) -> None:
     assert answer.status_code == 405
 
 
+@pytest.mark.thorough
 def test_each_request_is_one_json_log_line_with_its_id(tmp_path: Path) -> None:
     port = free_port()
     with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
@@ -322,7 +332,7 @@ def test_each_request_is_one_json_log_line_with_its_id(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in running.log]
     [line] = [line for line in lines if line.get("request_id") == "find-me"]
     [escape] = [line for line in lines if line.get("request_id") == "escape"]
-    assert "\x1b" not in escape["path"]  # as it was sent: nothing that a terminal would obey
+    assert "\x1b" not in escape["path"]  # still percent-encoded: no escape sequence for a terminal
     assert (line["event"], line["level"]) == ("request", "info")
     assert (line["method"], line["path"]) == ("GET", "/v1/outputs/x")
     assert (line["operation"], line["status"]) == ("get_outputs", 401)
@@ -330,6 +340,7 @@ def test_each_request_is_one_json_log_line_with_its_id(tmp_path: Path) -> None:
     assert line["timestamp"].endswith("Z")
 
 
+@pytest.mark.thorough
 def test_serve_without_options_uses_the_current_folder(tmp_path: Path) -> None:
     import subprocess
     import sys

@@ -9,7 +9,7 @@ import pytest
 
 from gleanery.settings import Settings
 from tests.support.outputs import output
-from tests.support.process import gleanery_here
+from tests.support.process import gleanery_in_process
 from tests.support.service import Clock, Service
 from tests.support.waiting import wait_for_next_second
 
@@ -86,7 +86,7 @@ def test_dlt_pulls_a_group_and_then_only_what_changed(
     assert len(copied(tmp_path)) == 350
     clock.move(seconds=60)
     client.store("group", *(output(n, data={"number": -n}) for n in range(1, 6)), output(999))
-    client.store("group", *(output(n) for n in range(100, 200)))  # seen again, not changed
+    client.store("group", *(output(n) for n in range(100, 200)))  # the same values
     assert pull(quiet_dlt, tmp_path, timed_service, token) == 6
     truth = {item["id"]: item["is_approved"] for item in client.items("group", limit=1000)}
     assert copied(tmp_path) == truth
@@ -101,7 +101,7 @@ def test_dlt_has_the_right_copy_after_a_restore(quiet_dlt: Any, tmp_path: Path) 
     with service.client(token) as client:
         client.store("group", *(output(number) for number in range(20)))
         assert pull(quiet_dlt, tmp_path, service, token) == 20
-        assert gleanery_here("backup", archive, "--with-key", *where).returncode == 0
+        assert gleanery_in_process("backup", archive, "--with-key", *where).returncode == 0
         wait_for_next_second()
         job = client.items("group")[0]["root_job_id"]
         client.post("/v1/reviews/group", json={"job_id": job, "status": "approved"})
@@ -109,7 +109,7 @@ def test_dlt_has_the_right_copy_after_a_restore(quiet_dlt: Any, tmp_path: Path) 
         assert set(copied(tmp_path).values()) == {True}
     service.stop()
     settings.data.rename(tmp_path / "broken")
-    assert gleanery_here("restore", archive, *where).returncode == 0
+    assert gleanery_in_process("restore", archive, *where).returncode == 0
     service = Service(settings)
     with service.client(token) as client:
         truth = {item["id"]: item["is_approved"] for item in client.items("group", limit=1000)}

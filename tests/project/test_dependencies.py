@@ -26,7 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME, EXTRAS = PROJECT["project"]["dependencies"], PROJECT["project"]["optional-dependencies"]
 PIN_FILES = ("constraints.txt", "constraints-build.txt", "constraints-bench.txt")
 OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks"}
-BY_NAME = {"uvloop": 'loop="uvloop"'}  # what is loaded without an import, and where that is said
+BY_NAME = {"uvloop": 'loop="uvloop"'}  # loaded without an import; the text that names it
 
 
 def canonical(name: str) -> str:
@@ -38,7 +38,7 @@ def named(requirements: Iterable[str]) -> set[str]:
 
 
 def pins(file: str) -> dict[str, str]:
-    """Name and version of each line; no line says anything else."""
+    """Name and version on each line; there is nothing else in the file."""
     lines = (ROOT / file).read_text().splitlines()
     found = [re.fullmatch(r"([\w.-]+)==([\w.]+)", line) for line in lines]
     assert all(found), file
@@ -49,7 +49,7 @@ def pins(file: str) -> dict[str, str]:
 
 
 def imported(*folders: str) -> set[str]:
-    """The distributions of others of which a module is imported."""
+    """Third-party distributions that the modules in these folders import."""
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     modules = {name for file in files for name in imports_of(file)}
     modules -= OURS | sys.stdlib_module_names
@@ -66,6 +66,7 @@ def imports_of(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
+@pytest.mark.thorough
 def test_every_import_is_a_declared_dependency() -> None:
     assert imported("src") <= named([*RUNTIME, *EXTRAS["redis"]])
     assert imported("tests", "faults", "checks") <= named([*RUNTIME, *EXTRAS["dev"]])
@@ -81,7 +82,7 @@ def test_every_dependency_is_imported() -> None:
 
 
 def surroundings() -> Iterator[dict[str, str]]:
-    """The Pythons and systems on which we expect to be installed, as markers know them."""
+    """Supported Python versions and systems, as environment markers."""
     for version in ("3.11.0", "3.11.3", "3.12.0", "3.13.0", "3.14.0"):
         for platform, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")):
             yield {
@@ -97,7 +98,7 @@ def surroundings() -> Iterator[dict[str, str]]:
 
 
 def needed() -> set[str]:
-    """All that some install brings along. What this one does not have tells nothing of its own."""
+    """All packages of any install. Packages that are missing here add no dependencies."""
     return {name for place in surroundings() for name in brought_along(place)} - {"gleanery"}
 
 
@@ -132,7 +133,9 @@ def test_exactly_the_packages_of_an_install_are_pinned() -> None:
 def test_build_dependencies_are_pinned() -> None:
     built_with, beside = pins("constraints-build.txt"), pins("constraints.txt")
     assert named(PROJECT["build-system"]["requires"]) <= built_with.keys()
-    for name in built_with.keys() & beside.keys():  # older pips hold a build to both
+    for name in (
+        built_with.keys() & beside.keys()
+    ):  # older versions of pip apply both files to a build
         assert built_with[name] == beside[name]
 
 
@@ -215,7 +218,7 @@ def test_every_pin_is_looked_up() -> None:
 
 @pytest.mark.thorough
 def test_a_known_vulnerability_fails_the_check() -> None:
-    with answering(Advisories("hatchling")) as server:  # of the second file
+    with answering(Advisories("hatchling")) as server:  # pinned in the second file
         done = look_up(server.url)
     assert done.returncode == 1
     assert "PYSEC-2026-1" in done.stdout

@@ -19,7 +19,7 @@ SLOWER = max(1, EXAMPLES // 4)
 
 @pytest.fixture(scope="module", autouse=True)
 def ended() -> Iterator[None]:
-    """The service that one of the targets starts for itself."""
+    """Stops the service that one of the targets starts."""
     yield
     if connection.service.cache_info().currsize:
         connection.service().stop()
@@ -28,7 +28,7 @@ def ended() -> Iterator[None]:
 
 @st.composite
 def bent(draw: st.DrawFn, seed: bytes) -> bytes:
-    """The seed with some of its bytes replaced by others."""
+    """The seed with some of its bytes replaced."""
     start = draw(st.integers(0, len(seed)))
     stop = draw(st.integers(start, min(len(seed), start + 20)))
     return seed[:start] + draw(st.binary(max_size=20)) + seed[stop:]

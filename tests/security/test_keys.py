@@ -22,7 +22,7 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.process import (
     Running,
     gleanery,
-    gleanery_here,
+    gleanery_in_process,
     kill_before_call,
     kill_before_rename,
     new_token,
@@ -228,6 +228,7 @@ def test_a_killed_rotation_continues_when_it_is_run_again(tmp_path: Path) -> Non
         assert not running.log
 
 
+@pytest.mark.thorough
 def test_a_rotation_that_is_killed_while_it_writes_the_file_continues(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
@@ -267,10 +268,10 @@ def test_a_rotation_needs_a_new_key_in_the_variable(
     one = {"GLEANERY_SECRET_KEY": new_secret_key()}
     with serving_thread(where, **one):
         pass
-    refused = gleanery_here("keys", "rotate", *where, **one)
+    refused = gleanery_in_process("keys", "rotate", *where, **one)
     assert refused.returncode == 2
     assert "put a new one in front" in refused.stderr
-    refused = gleanery_here("keys", "rotate", *where)
+    refused = gleanery_in_process("keys", "rotate", *where)
     assert refused.returncode == 2
     assert "set the variable GLEANERY_SECRET_KEY" in refused.stderr
 
@@ -278,6 +279,7 @@ def test_a_rotation_needs_a_new_key_in_the_variable(
 # --- unavailable keys ---------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_value_under_an_unknown_key_is_503_and_can_be_removed(tmp_path: Path) -> None:
     where, settings = ["--data", str(tmp_path)], Settings(data=tmp_path)
     with serving_process(where) as (url, running), Client(url, new_token(where)) as client:
@@ -307,6 +309,7 @@ def test_a_value_under_an_unknown_key_is_503_and_can_be_removed(tmp_path: Path) 
         assert client.get("/v1/cookies").status_code == 200
 
 
+@pytest.mark.thorough
 def test_a_manipulated_record_can_be_removed(tmp_path: Path) -> None:
     where, settings = ["--data", str(tmp_path)], Settings(data=tmp_path)
     with serving_process(where) as (url, _), Client(url, new_token(where)) as client:
@@ -320,6 +323,7 @@ def test_a_manipulated_record_can_be_removed(tmp_path: Path) -> None:
         assert len(client.get("/v1/local-storage").json()) == 2
 
 
+@pytest.mark.thorough
 def test_values_under_a_lost_key_file_can_be_removed(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
     with serving_thread(where) as url:
@@ -369,6 +373,7 @@ def test_a_service_with_a_lost_key_in_memory_stops_using_it(
     assert list(listed(where).values()) == [(5, "available, active")]
 
 
+@pytest.mark.thorough
 def test_values_under_another_key_can_be_removed(postgres: PostgresServer, tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--database", postgres.new_database()]
     lost, found = (

@@ -22,7 +22,7 @@ from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import open_engine
 from gleanery.values import timestamps
 from tests.support.postgres_server import PostgresServer
-from tests.support.process import Running, free_port, gleanery_here
+from tests.support.process import Running, free_port, gleanery_in_process
 from tests.support.service import SECRET_KEY, Client, Service
 from tests.support.settings import fresh_settings
 
@@ -220,7 +220,9 @@ def test_the_log_holds_no_value_and_no_token(
             url = f"http://127.0.0.1:{port}"
             running.wait_ready(url)
             name = f"log {form}"
-            token = gleanery_here("token", "create", "--organization", name, *where).stdout.strip()
+            token = gleanery_in_process(
+                "token", "create", "--organization", name, *where
+            ).stdout.strip()
             with Client(url, token) as client:
                 store_secrets(client)
                 client.get("/v1/cookies")

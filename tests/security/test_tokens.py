@@ -23,7 +23,7 @@ from tests.support.process import (
     PROC,
     Running,
     database_options,
-    gleanery_here,
+    gleanery_in_process,
     run_successfully,
     served,
 )
@@ -67,7 +67,7 @@ def test_one_wrong_character_is_detected_without_the_database(place: int, wrong:
         assert not tokens.is_well_formed(token[:place] + wrong + token[place + 1 :])
 
 
-SIGNED = "get_blob"  # its link is the permission
+SIGNED = "get_blob"  # its signed link is the permission
 
 
 # --- scopes -------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def test_each_operation_needs_its_own_scope_and_no_other(
 
 @pytest.mark.parametrize("operation", OPEN, ids=lambda operation: operation.name)
 def test_operations_without_a_scope_need_no_token(service: Service, operation: Operation) -> None:
-    expected = 422 if operation.name == SIGNED else 200  # for want of a signature
+    expected = 422 if operation.name == SIGNED else 200  # the signature is missing
     with service.stranger() as nobody:
         assert call(nobody, operation) == expected
 
@@ -162,7 +162,7 @@ _organizations = itertools.count(1)
 
 def test_a_token_is_created_used_listed_and_revoked(service: Service) -> None:
     name = f"Command & Line {os.getpid()}-{next(_organizations)}"
-    made = gleanery_here("token", "create", "--organization", name, *where(service))
+    made = gleanery_in_process("token", "create", "--organization", name, *where(service))
     assert made.returncode == 0, made.stderr
     token = made.stdout.removesuffix("\n")
     assert tokens.is_well_formed(token)
@@ -170,17 +170,17 @@ def test_a_token_is_created_used_listed_and_revoked(service: Service) -> None:
         assert client.get("/v1/cookies").status_code == 200
         assert client.post("/v1/outputs/group", json=[]).status_code == 403
 
-        listed = gleanery_here("token", "list", *where(service))
+        listed = gleanery_in_process("token", "list", *where(service))
         [line] = [line for line in listed.stdout.splitlines() if name in line]
         assert "session:read,session:write" in line.replace(", ", ",") or "session:read" in line
         assert "valid" in line
         assert token not in listed.stdout
 
         number = line.split()[0]
-        assert gleanery_here("token", "revoke", number, *where(service)).returncode == 0
+        assert gleanery_in_process("token", "revoke", number, *where(service)).returncode == 0
         wait_until(lambda: client.get("/v1/cookies").status_code != 200)
         assert client.get("/v1/cookies").status_code == 401
-    listed = gleanery_here("token", "list", *where(service))
+    listed = gleanery_in_process("token", "list", *where(service))
     [line] = [line for line in listed.stdout.splitlines() if name in line]
     assert "revoked" in line
 
@@ -211,7 +211,7 @@ def test_a_revocation_applies_to_every_worker(
     settings, seconds = fresh_settings(engine, request, tmp_path), 0.5
     options = ("--workers", "2", "--token-cache-seconds", str(seconds))
     with served(settings, *options) as (running, url, token), ExitStack() as at_the_end:
-        at_the_end.callback(running.stop)  # in order: a killed supervisor leaves its workers behind
+        at_the_end.callback(running.stop)  # a killed supervisor would leave its workers behind
         clients = clients_of_each_worker(running, url, token)
         assert len(clients) == 2
         assert [c.get("/v1/cookies").status_code for c in clients.values()] == [200, 200]
@@ -247,26 +247,26 @@ def test_a_token_has_the_scopes_of_the_six_operations_by_default() -> None:
 def test_a_wrong_command_is_one_clear_sentence(
     service: Service, arguments: list[str], sentence: str
 ) -> None:
-    ended = gleanery_here("token", *arguments, *where(service))
+    ended = gleanery_in_process("token", *arguments, *where(service))
     assert ended.returncode == 2
     assert sentence in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
 def test_names_are_printed_as_they_are(service: Service) -> None:
-    gleanery_here("token", "create", "--organization", "[/foo] [bold]x", *where(service))
-    assert "[/foo] [bold]x" in gleanery_here("token", "list", *where(service)).stdout
+    gleanery_in_process("token", "create", "--organization", "[/foo] [bold]x", *where(service))
+    assert "[/foo] [bold]x" in gleanery_in_process("token", "list", *where(service)).stdout
 
 
 def test_only_token_create_creates_a_database(tmp_path: Path) -> None:
     """A wrong folder must not look like a service without tokens."""
     data = ["--data", str(tmp_path / "new")]
     for command in (["list"], ["revoke", "1"]):
-        ended = gleanery_here("token", *command, *data)
+        ended = gleanery_in_process("token", *command, *data)
         assert ended.returncode == 2
         assert f"There is no database in {tmp_path / 'new'}" in ended.stderr
     assert not (tmp_path / "new").exists()
-    made = gleanery_here("token", "create", "--organization", "a", *data)
+    made = gleanery_in_process("token", "create", "--organization", "a", *data)
     assert tokens.is_well_formed(made.stdout.strip())
     assert f"Created a new database in {tmp_path / 'new'}" in made.stderr
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
@@ -279,6 +279,6 @@ def test_options_are_environment_variables_too(service: Service) -> None:
         False: ("GLEANERY_DATABASE", str(service.settings.database)),
     }[service.settings.database is None]
     variables = {name: value, "GLEANERY_ORGANIZATION": "from the environment"}
-    made = gleanery_here("token", "create", GLEANERY_SECRET_KEY=SECRET_KEY, **variables)
+    made = gleanery_in_process("token", "create", GLEANERY_SECRET_KEY=SECRET_KEY, **variables)
     with service.client(made.stdout.strip()) as client:
         assert client.get("/v1/cookies").status_code == 200

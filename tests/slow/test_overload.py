@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from gleanery.settings import Settings
-from tests.support.load import Crowd, Tally, storm
+from tests.support.load import Crowd, Tally, run_load
 from tests.support.outputs import output
 from tests.support.process import Served, database_options, new_token, served
 from tests.support.service import Client
@@ -26,7 +26,7 @@ SECONDS = float(os.environ.get("GLEANERY_SLOW_SECONDS", "5"))
 ROUNDS = 7
 TOKENS = 8
 PAGE = "/v1/outputs/group?limit=50"
-SHARE = Settings().max_requests // 2  # what an organization alone may have under way
+SHARE = Settings().max_requests // 2  # slots of one organization alone
 MANY = 1000
 _SERVER_CORE, _LOAD_CORE = 0, 1
 
@@ -73,7 +73,7 @@ def fill(url: str, token: str) -> None:
 
 
 def resident(pid: int) -> float:
-    """MiB."""
+    """Resident memory in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     [line] = [line for line in lines if line.startswith("VmRSS")]
     return int(line.split()[1]) / 1024
@@ -81,14 +81,14 @@ def resident(pid: int) -> float:
 
 def measure_overload(settings: Settings) -> Overload:
     with on_cores(settings) as service:
-        [busy] = storm(service.url, [Crowd(service.token, PAGE, 16)], SECONDS)
-        [full] = storm(service.url, [Crowd(service.token, PAGE, SHARE)], SECONDS)
+        [busy] = run_load(service.url, [Crowd(service.token, PAGE, 16)], SECONDS)
+        [full] = run_load(service.url, [Crowd(service.token, PAGE, SHARE)], SECONDS)
         quiet = Crowd(new_token(database_options(settings), "b"), PAGE, 64, busy.rate / 10)
         fill(service.url, quiet.token)
         crowds = [Crowd(service.token, PAGE, MANY, 3 * busy.rate), quiet]
-        storm(service.url, crowds, SECONDS)
+        run_load(service.url, crowds, SECONDS)
         before = resident(service.running.process.pid)
-        flooded, neighbour = storm(service.url, crowds, 2 * SECONDS)
+        flooded, neighbour = run_load(service.url, crowds, 2 * SECONDS)
         grown = resident(service.running.process.pid) - before
     print(
         f"\nit can do {busy.rate:.0f} requests/s; with {SHARE} under way all the time the 99th "
@@ -103,7 +103,7 @@ def measure_overload(settings: Settings) -> Overload:
 
 def measure_neighbour(settings: Settings) -> Neighbour:
     with on_cores(settings) as service:
-        [busy] = storm(service.url, [Crowd(service.token, PAGE, 16)], SECONDS)
+        [busy] = run_load(service.url, [Crowd(service.token, PAGE, 16)], SECONDS)
     limit = int(busy.rate / 40)
     with on_cores(settings, "--rate-limit", f"{limit}/second") as service:
         tokens = [
@@ -115,8 +115,8 @@ def measure_neighbour(settings: Settings) -> Neighbour:
         fill(service.url, loud.token)
         alone, beside, refused = [], [], 0
         for _ in range(ROUNDS):
-            alone.append(merge(storm(service.url, quiet, SECONDS)).quantile(0.99))
-            *others, culprit = storm(service.url, [*quiet, loud], SECONDS)
+            alone.append(merge(run_load(service.url, quiet, SECONDS)).quantile(0.99))
+            *others, culprit = run_load(service.url, [*quiet, loud], SECONDS)
             beside.append(merge(others).quantile(0.99))
             refused += culprit.statuses[429]
     found = Neighbour(statistics.median(alone), statistics.median(beside), refused)
@@ -141,7 +141,7 @@ def test_throughput_stays_at_three_times_the_capacity(
     found = measure_overload(fresh_settings(engine, request, tmp_path))
     assert set(found.flooded.statuses) <= {200, 429, 503}
     assert found.flooded.statuses[503]
-    assert found.flooded.broken == 0  # what is not sent, waits for an answer to what was
+    assert found.flooded.broken == 0  # a client without a free connection sends nothing
     assert found.flooded.quantile(0.99) < 2 * found.full.quantile(0.99)
     assert found.flooded.rate > found.capacity / 2
     assert (set(found.neighbour.statuses), found.neighbour.unsent) == ({200}, 0)

@@ -342,7 +342,7 @@ def test_a_full_disk_rejects_the_commit_and_the_database_recovers(tmp_path: Path
 
 def test_a_start_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
     async def start() -> None:
-        await build_app(Settings(data=tmp_path)).start()  # nobody has migrated this
+        await build_app(Settings(data=tmp_path)).start()  # it has no tables
 
     with pytest.raises(Exception, match="no such table"):
         asyncio.run(start())

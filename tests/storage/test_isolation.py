@@ -25,7 +25,7 @@ from tests.support.tenants import Names, create_one_of_everything, unused_names
 KEY_HEADER = "header idempotency-key"
 CONTENT = "body"
 
-# What each input names. One that is written with its operation is meant for that one alone.
+# Kind of record that each input identifies. A key with an operation applies to that one only.
 NAMES = {
     "path group_id": "group",
     "path job_id": "job",
@@ -56,7 +56,7 @@ NAMES = {
     KEY_HEADER: "request",
     CONTENT: "content",
 }
-# What names nothing that another organization could have; with the value that is sent, if any is.
+# Inputs that identify no record, with the value to send, if any.
 NO_NAMES: dict[str, Any] = {
     "query limit": None,
     "query history": "true",
@@ -65,8 +65,8 @@ NO_NAMES: dict[str, Any] = {
     "query country": None,
     "query region": None,
     "query filename": None,
-    "query expires": None,  # a moment; it goes with a link, see there
-    "get_audit query cursor": None,  # a moment, too
+    "query expires": None,  # a date, part of a signed link
+    "get_audit query cursor": None,  # a date
     "body value": "a value",
     "body path": None,
     "body secure": None,
@@ -88,7 +88,7 @@ NO_NAMES: dict[str, Any] = {
     "body schema": None,
     "body retain_days": None,
 }
-WHOLE_LINK = "get_blob"  # with all its parts a link is the permission itself
+WHOLE_LINK = "get_blob"  # a complete signed link is the permission
 V1 = [operation for operation in OPERATIONS if operation.path.startswith("/v1/")]
 
 
@@ -148,7 +148,7 @@ def test_the_matrix_covers_every_input_of_an_operation(operation: Operation) -> 
         )
 
 
-# --- whose names --------------------------------------------------------------------------------
+# --- names --------------------------------------------------------------------------------------
 
 
 # --- requests -----------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class Request(NamedTuple):
 
 
 def requests(operation: Operation, names: Names, with_key: bool) -> list[Request]:
-    """The operation with everything that names can be given for, in each way to ask for it."""
+    """All requests of the operation with these names, by each method and media type."""
     path = operation.path
     for name in operation.path_parameters:
         path = path.replace(f"{{{name}}}", quote(names[NAMES[f"path {name}"]]))
@@ -217,32 +217,34 @@ def _value(operation: Operation, taken: str, names: Names) -> Any:
     return NO_NAMES[not_a_name(operation, taken)] if known_as is None else names[known_as]
 
 
-class Told(NamedTuple):
-    """An answer without what is of its moment, and without the names that were asked for."""
+class NormalizedResponse(NamedTuple):
+    """A response without random parts and without the requested names."""
 
     status: int
     headers: dict[str, str]
     body: str
 
 
-def told(answer: httpx2.Response, asked: Names) -> Told:
+def normalized(answer: httpx2.Response, asked: Names) -> NormalizedResponse:
     headers = {k: v for k, v in answer.headers.items() if k not in ("x-request-id", "date")}
     body = answer.text
     if answer.status_code == 200 and answer.request.method in ("POST", "PUT"):
-        # Something was made: its numbers and hashes are its own.
+        # A created record has its own ids and hashes.
         body = re.sub(r'"id":\d+|"[0-9a-f]{32,}"|"\d+/[0-9a-f/]+"', "<own>", body)
         del headers["content-length"]
     long = [re.escape(str(value)) for value in asked.values() if len(str(value)) > 5]
     echoes = re.compile(rf"\b({'|'.join(long or ['<nothing>'])})\b")
     body = echoes.sub("<asked>", body)
-    return Told(answer.status_code, {k: echoes.sub("<asked>", v) for k, v in headers.items()}, body)
+    return NormalizedResponse(
+        answer.status_code, {k: echoes.sub("<asked>", v) for k, v in headers.items()}, body
+    )
 
 
 # --- the matrix ---------------------------------------------------------------------------------
 
 
 class World(NamedTuple):
-    """Two organizations that both have one of everything; one of them is curious."""
+    """Two organizations that both have one of everything. One asks for names of the other."""
 
     curious: Client
     own: Names
@@ -283,6 +285,7 @@ def belongings(client: Client, names: Names) -> list[str]:
     return [re.sub(r'"blob_url":"[^"]*"', "", client.get(f"/v1/{path}").text) for path in paths]
 
 
+@pytest.mark.thorough
 def test_a_name_of_another_organization_is_answered_like_an_unused_one(
     operation: Operation, world: World
 ) -> None:
@@ -299,14 +302,15 @@ def test_a_name_of_another_organization_is_answered_like_an_unused_one(
         for pair in zip(*(requests(operation, own | a, with_key) for a in asked), strict=True):
             answers = []
             for request, names in zip(pair, asked, strict=True):
-                if operation.body is not None:  # from the same state: its own is as it was
+                if operation.body is not None:  # resets its own records to the same state
                     requests(operation, own, with_key=False)[0].send(curious)
-                answers.append(told(request.send(curious), names))
+                answers.append(normalized(request.send(curious), names))
             assert answers[0] == answers[1], trial
             assert answers[0].status < 500
     assert belongings(other, foreign) == before
 
 
+@pytest.mark.thorough
 def test_each_name_changes_the_response_for_its_owner(operation: Operation, world: World) -> None:
     """Ensures that the identifiers of the test above have an effect."""
     _, _, owner, names = world

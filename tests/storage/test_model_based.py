@@ -27,7 +27,7 @@ pytestmark = pytest.mark.thorough
 
 JOBS, KEYS, VALUES = st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 2)
 DAY = 86_400
-EVER = 1_000_000  # what guards the audit log goes by the real clock, which stands still beside ours
+EVER = 1_000_000  # the triggers of the audit log use the real clock, which the test does not move
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def both(request: pytest.FixtureRequest, clock: Clock) -> Iterator[list[Service]
 
 
 class Reader:
-    """A client that follows the feed, and starts again when it is told to."""
+    """A client that follows the feed, and starts again after a 410."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -103,11 +103,54 @@ def fill(settings: Settings, state: str) -> None:
     service.stop()
 
 
+class Planner:
+    """Asks a database for its plans, on one connection of the service."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._runner = asyncio.Runner()
+        self._engine = create_engine(settings)
+        self._runner.run(self._engine.open())
+
+    def plan(self, sql: str) -> Plan:
+        """The plan that the service uses for the statement, whatever its values are."""
+        if isinstance(self._engine, PostgresDatabase):
+            return self._runner.run(self._postgres_plan(self._engine, sql))
+        return self.sqlite_plan(to_sqlite(sql, tenancy.ALL_TENANTS))
+
+    async def _postgres_plan(self, engine: PostgresDatabase, sql: str) -> Plan:
+        async with engine._connections.use(1) as connection:
+            await connection.execute(f"PREPARE asked AS {sql}")
+            values = ", ".join(["NULL"] * parameters(sql))
+            explain = f"EXPLAIN (FORMAT JSON) EXECUTE asked{f'({values})' if values else ''}"
+            found = json.loads(await connection.fetchval(explain))
+            await connection.execute("DEALLOCATE asked")
+        return plan_of(list(nodes_of(found[0]["Plan"])))
+
+    def sqlite_plan(self, sql: str, *values: Any) -> Plan:
+        connection = apsw.Connection(str(self._settings.sqlite_file))
+        nothing = (None,) * parameters(sql)
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values or nothing)
+        steps = [row[3] for row in rows]
+        connection.close()
+        found = [re.match(r"(?:SEARCH|SCAN) (\w+)(?:.*\((.*)\))?", step) for step in steps]
+        accesses = [
+            Access(match[1], frozenset(re.findall(r"(\w+[=<>])", match[2] or "")), frozenset())
+            for match in found
+            if match is not None
+        ]
+        return Plan(accesses, any("TEMP B-TREE" in step for step in steps))
+
+    def close(self) -> None:
+        self._runner.run(self._engine.close())
+        self._runner.close()
+
+
 @pytest.fixture(scope="module", params=STATES)
-def database(
+def planner(
     request: pytest.FixtureRequest, engine: str, tmp_path_factory: pytest.TempPathFactory
-) -> Settings:
-    """A database in a known state: its rows, and whether there are statistics of them."""
+) -> Iterator[Planner]:
+    """Plans of a database in a known state: its rows, and whether it has statistics of them."""
     state = str(request.param)
     settings = fresh_settings(engine, request, tmp_path_factory.mktemp("plans"))
     asyncio.run(prepare(settings))
@@ -118,49 +161,17 @@ def database(
         in_database(settings, "ANALYZE", "ANALYZE")
     [[statistics]] = in_database(settings, *HAS_STATISTICS.values())
     assert bool(statistics) == state.endswith("analyzed")
-    return settings
-
-
-# --- plans --------------------------------------------------------------------------------------
-
-
-def plan(settings: Settings, sql: str) -> Plan:
-    """The plan that the service uses for the statement, whatever its values are."""
-    if settings.database is None:
-        return sqlite_plan(settings, to_sqlite(sql, tenancy.ALL_TENANTS))
-    return asyncio.run(postgres_plan(settings, sql))
+    planner = Planner(settings)
+    yield planner
+    planner.close()
 
 
 def parameters(sql: str) -> int:
     return max((int(number) for number in re.findall(r"[$?](\d+)", sql)), default=0)
 
 
-def sqlite_plan(settings: Settings, sql: str, *values: Any) -> Plan:
-    connection = apsw.Connection(str(settings.sqlite_file))
-    nothing = (None,) * parameters(sql)
-    steps = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values or nothing)]
-    connection.close()
-    found = [re.match(r"(?:SEARCH|SCAN) (\w+)(?:.*\((.*)\))?", step) for step in steps]
-    accesses = [
-        Access(match[1], frozenset(re.findall(r"(\w+[=<>])", match[2] or "")), frozenset())
-        for match in found
-        if match is not None
-    ]
-    return Plan(accesses, any("TEMP B-TREE" in step for step in steps))
-
-
-async def postgres_plan(settings: Settings, sql: str) -> Plan:
-    """Plans on a connection of the service: with its settings, its role and no values."""
-    engine = create_engine(settings)
-    assert isinstance(engine, PostgresDatabase)
-    await engine.open()
-    async with engine._connections.use(1) as connection:
-        await connection.execute(f"PREPARE asked AS {sql}")
-        values = ", ".join(["NULL"] * parameters(sql))
-        explain = f"EXPLAIN (FORMAT JSON) EXECUTE asked{f'({values})' if values else ''}"
-        found = json.loads(await connection.fetchval(explain))[0]["Plan"]
-    await engine.close()
-    nodes = list(nodes_of(found))
+def plan_of(nodes: list[dict[str, Any]]) -> Plan:
+    """The accesses and sorts in the nodes of a PostgreSQL plan."""
     accesses = [
         Access(
             node["Relation Name"],
@@ -195,8 +206,8 @@ def is_seek(access: Access) -> bool:
 
 
 @pytest.mark.parametrize("name", ON_OUTPUTS)
-def test_outputs_are_found_by_seeks(database: Settings, name: str) -> None:
-    found = plan(database, ON_OUTPUTS[name])
+def test_outputs_are_found_by_seeks(planner: Planner, name: str) -> None:
+    found = planner.plan(ON_OUTPUTS[name])
     assert found.of("outputs")
     assert [access for access in found.of("outputs") if not is_seek(access)] == []
     assert not found.sorts or name == MERGES_TWO_PAGES
@@ -206,10 +217,8 @@ def test_outputs_are_found_by_seeks(database: Settings, name: str) -> None:
 
 
 @pytest.mark.parametrize("filters", page_statements(), ids="+".join)
-def test_a_page_seeks_each_filter_in_its_index(
-    database: Settings, filters: tuple[str, ...]
-) -> None:
-    found = plan(database, f"{page_statements()[filters]} LIMIT ${len(filters) + 4}")
+def test_a_page_seeks_each_filter_in_its_index(planner: Planner, filters: tuple[str, ...]) -> None:
+    found = planner.plan(f"{page_statements()[filters]} LIMIT ${len(filters) + 4}")
     for name in filters:
         assert any(access.bounds >= {f"{name}=", "seq>"} for access in found.of("outputs"))
     if len(filters) > 1:  # the item is found by its sequence number
@@ -225,28 +234,28 @@ MANY = {
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 @pytest.mark.parametrize("name", MANY)
-def test_many_outputs_are_found_each_by_its_identity(database: Settings, name: str) -> None:
+def test_many_outputs_are_found_each_by_its_identity(planner: Planner, name: str) -> None:
     statement = over_arrays(*MANY[name])
     assert statement is not None
-    found = plan(database, statement)
+    found = planner.plan(statement)
     assert [access.bounds for access in found.of("outputs")] == [{"identity=", "organization_id="}]
     assert not found.sorts
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", ["fetch", "update last_scraped_at"])
-def test_an_array_of_keys_is_looked_up_key_by_key(database: Settings, name: str) -> None:
+def test_an_array_of_keys_is_looked_up_key_by_key(planner: Planner, name: str) -> None:
     sql, types = MANY[name]
     statement = for_key_array(sql, len(types), tenancy.ANY_TENANT)
     keys = apsw.carray((b"x" * 16, b"y" * 16))
-    found = sqlite_plan(database, statement, *([1] * (len(types) - 1)), keys)
+    found = planner.sqlite_plan(statement, *([1] * (len(types) - 1)), keys)
     assert [access.bounds for access in found.of("outputs")] == [{"identity=", "organization_id="}]
 
 
 # --- the audit log ------------------------------------------------------------------------------
 
 
-def test_a_page_of_the_audit_log_is_a_seek(database: Settings) -> None:
-    found = plan(database, audit._PAGE)
+def test_a_page_of_the_audit_log_is_a_seek(planner: Planner) -> None:
+    found = planner.plan(audit._PAGE)
     assert [access.bounds for access in found.of("audit_log")] == [{"organization_id=", "id>"}]
     assert not found.sorts

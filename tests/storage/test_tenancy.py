@@ -264,7 +264,7 @@ def test_a_statement_without_a_filter_shows_one_organization_only(kept_apart: An
                 "bulk_jobs",
                 "tombstones",
                 "unreferenced_blobs",
-            ):  # which are empty here
+            ):  # these are empty here
                 assert everything >= {one, two}, table
             for organization_id in (one, two, one):
                 seen = {row[0] for row in await engine.for_tenant(organization_id).read(sql)}
@@ -292,7 +292,9 @@ def test_a_statement_without_a_filter_changes_one_organization_only(kept_apart: 
 
     async def attempt(engine: Engine) -> None:
         theirs = await engine.for_tenant(two).read(names)
-        assert await engine.for_tenant(one).write(forget_where) == 2  # its own cookie, twice
+        assert (
+            await engine.for_tenant(one).write(forget_where) == 2
+        )  # its own cookie, updated and deleted
         assert await engine.for_tenant(two).read(names) == theirs != []
         for work in (give_away, plant):
             with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
@@ -343,7 +345,7 @@ def test_a_statement_without_a_filter_shows_clients_no_foreign_row(
     name: str,
     ask: Callable[[Client, Names], Any],
 ) -> None:
-    """PostgreSQL answers as ever, SQLite not at all; neither shows a foreign row."""
+    """PostgreSQL filters the rows, SQLite rejects the statement."""
     with service.client() as one, service.client() as two:
         foreign = create_one_of_everything(one)
         create_one_of_everything(two)
@@ -375,6 +377,7 @@ SELECT relname, relrowsecurity AND relforcerowsecurity AND EXISTS
 FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "lost"),
     [
@@ -408,7 +411,7 @@ def test_row_security_is_active_after_a_dump_is_loaded(
     with_engine(again, look)
 
 
-# --- users who are no superusers ----------------------------------------------------------------
+# --- users without superuser rights-------------------------------------------------------------
 
 
 def test_row_security_holds_for_an_owner_without_createrole(
@@ -449,7 +452,7 @@ def test_row_security_holds_for_an_owner_without_createrole(
     assert with_engine(settings, look) == (None, [("gleanery_serving",)])
 
     dump = postgres.dump(url, "--enable-row-security", PGOPTIONS="-c gleanery.organization=-1")
-    assert dump.count(b"\tgroup-") >= 2  # the groups of both
+    assert dump.count(b"\tgroup-") >= 2  # the groups of both organizations
 
     # A migration works on the rows of all, although its user cannot bypass row-level security.
     newer = migrations.Migration(9999, "of tomorrow", "UPDATE groups SET display_name = 'moved'")

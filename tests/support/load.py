@@ -97,7 +97,7 @@ class _Caller(asyncio.Protocol):
         self.transport.close()
 
 
-def storm(url: str, crowds: Sequence[Crowd], seconds: float) -> list[Tally]:
+def run_load(url: str, crowds: Sequence[Crowd], seconds: float) -> list[Tally]:
     """Runs all crowds at the same time; returns the results of each."""
 
     async def run() -> list[Tally]:

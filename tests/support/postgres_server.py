@@ -31,7 +31,7 @@ class PostgresServer:
         return str(self._server.get_uri(database=name)).replace("//postgres:", f"//{owner}:")
 
     def new_user(self, rights: str) -> str:
-        """Creates a user with these rights, who is no superuser, and returns the name."""
+        """Creates a user with these rights, without superuser rights, and returns the name."""
         name = f"user_{os.getpid()}_{next(_numbers)}"
         self.run(f"CREATE ROLE {name} LOGIN {rights}")
         return name

@@ -28,18 +28,18 @@ from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 PROC = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into Linux's /proc")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as where tests run in parallel:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the command would inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # pytest-xdist ignores SIGINT,
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # and the command would inherit that
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment without anything that is set for Gleanery."""
+    """Environment of this process without variables of Gleanery."""
     kept = {name: value for name, value in os.environ.items() if "GLEANERY" not in name}
     return kept | variables
 
 
 def gleanery(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command to its end."""
+    """Runs the command until it ends."""
     return subprocess.run(
         [sys.executable, "-m", "gleanery", *arguments],
         capture_output=True,
@@ -50,7 +50,7 @@ def gleanery(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
     )
 
 
-def gleanery_here(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def gleanery_in_process(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs the command inside this process, which saves a second of imports."""
     out, err, status = io.StringIO(), io.StringIO(), 0
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -72,7 +72,7 @@ def gleanery_here(*arguments: str, **variables: str) -> subprocess.CompletedProc
 
 def run_successfully(*arguments: str, **variables: str) -> str:
     """Runs the command inside this process, and returns what it prints."""
-    done = gleanery_here(*arguments, **variables)
+    done = gleanery_in_process(*arguments, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -135,7 +135,7 @@ def is_ready(url: str, verify: object = NO_TLS) -> bool:
 
 
 class Running:
-    """The command while it runs; what it prints is collected."""
+    """A running command. Its output is collected."""
 
     def __init__(self, *arguments: str, **variables: str) -> None:
         self.process = subprocess.Popen(
@@ -172,12 +172,12 @@ class Running:
         self.wait_for(lambda: is_ready(url, verify))
 
     def workers(self) -> list[int]:
-        """The processes that answer, where there are several."""
+        """Process ids of the workers."""
         me = self.process.pid
         children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
         return [
             int(child)
-            for child in children  # one of which only tidies up behind the others
+            for child in children  # one is the resource tracker of multiprocessing
             if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
         ]
 
@@ -204,7 +204,7 @@ class Running:
 
 
 class Served(NamedTuple):
-    """A service in processes of its own, and a token for it with every scope."""
+    """A service in its own process, and a token with every scope."""
 
     running: Running
     url: str
@@ -264,7 +264,7 @@ def serving_thread(where: list[str], **variables: str) -> Iterator[str]:
 
 @contextmanager
 def suspended(service: Served) -> Iterator[None]:
-    """Suspends the process. It finds all that is sent meanwhile at once when it goes on."""
+    """Suspends the process. When it continues, it gets all input of that time at once."""
     process = service.running.process
     process.send_signal(signal.SIGSTOP)
     os.waitpid(process.pid, os.WUNTRACED)  # returns when it is suspended
@@ -285,7 +285,7 @@ def join_readers_after_writers(
     readers: Sequence[threading.Thread],
     writing: threading.Event,
 ) -> None:
-    """Starts them all; readers know by the event when the last writer has ended."""
+    """Runs all threads. The event is set until the last writer has ended."""
     writing.set()
     for thread in (*readers, *writers):
         thread.start()
@@ -313,7 +313,7 @@ def free_port() -> int:
 
 
 def write_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that nobody but the test trusts, and its key."""
+    """Writes a self-signed certificate for 127.0.0.1 and its key."""
     import datetime
     import ipaddress
 

@@ -18,7 +18,7 @@ PLACE = f"s3://{BUCKET}/some/prefix"
 
 
 class Bucket:
-    """A bucket behind an endpoint of its own."""
+    """A bucket with its own endpoint."""
 
     def __init__(self) -> None:
         self._app: Any = DomainDispatcherApplication(create_backend_app)
@@ -32,7 +32,7 @@ class Bucket:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_REGION": "us-east-1",
         }
-        os.environ.update(self.variables)  # as an operator would
+        os.environ.update(self.variables)  # as an operator does
         self.client: Any = boto3.client("s3")
         self.client.create_bucket(Bucket=BUCKET)
 

@@ -33,7 +33,7 @@ def new_secret_key() -> str:
     return base64.b64encode(os.urandom(32)).decode()
 
 
-NO_TLS = False  # for plain HTTP: to load the system's certificates takes 45 ms, for each client
+NO_TLS = False  # for plain HTTP: the certificates of the system take 45 ms to load, for each client
 
 _names = itertools.count(1)
 
@@ -46,7 +46,7 @@ DAY = 86_400  # seconds
 
 
 class Clock:
-    """The wall clock, which a test may move."""
+    """A wall clock that a test can move."""
 
     def __init__(self) -> None:
         self.offset = 0
@@ -74,7 +74,7 @@ class Client(httpx2.Client):
         return stored
 
     def items(self, group: str, **query: Any) -> list[dict[str, Any]]:
-        """All items, page after page, each page by ``next_url``."""
+        """All items of all pages, by ``next_url``."""
         answer = self.get(f"/v1/outputs/{group}", params=query)
         found: list[dict[str, Any]] = []
         while True:
@@ -98,7 +98,7 @@ class Service:
         self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
         self._thread.start()
         self.url = self.settings.address
-        self._spare: list[str] = []  # made ahead, because opening a database takes its time
+        self._spare: list[str] = []  # created in advance: it is slow to open a database
 
     def stop(self) -> None:
         self._server.should_exit = True
@@ -110,7 +110,7 @@ class Service:
         scopes: frozenset[str] = EVERY_SCOPE,
         expires: int | None = None,
     ) -> str:
-        """A token of the named organization, or of one that nobody else has."""
+        """A token of the named organization, or of a new one."""
         if organization is not None or scopes != EVERY_SCOPE or expires is not None:
             name = organization or _new_name()
             return self._create([name], scopes, expires)[0]

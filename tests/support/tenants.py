@@ -64,7 +64,7 @@ def create_one_of_everything(client: Client) -> Names:
     history = client.get(f"/v1/reviews/{group}", params=asked).headers["link"]
     names["review number"] = re.findall(r"cursor=(\d+)", history)[0]
     names["group number"] = client.get(f"/v1/groups/{group}").json()["id"]
-    client.put(f"/v1/groups/{group}-2", json={})  # a group to come after the first in the list
+    client.put(f"/v1/groups/{group}-2", json={})  # a second group for the list
     cookie = {"domain": domain, "name": names["cookie"], "value": "a value"}
     client.post("/v1/cookies", json=[cookie])
     entry = {"domain": domain, "key": names["entry"], "group_id": names["group number"]}

@@ -32,7 +32,7 @@ numbers = count(1)
 
 @pytest.fixture(scope="module")
 def own(service: Service) -> Iterator[Client]:
-    """A client for all examples of this file; each has a group or a host of its own."""
+    """A client for all examples of this file. Each example has its own group or host."""
     with service.client() as made:
         made.store("group", *({"job_id": "j", "source_url": str(n), "data": {}} for n in range(5)))
         yield made
@@ -40,7 +40,7 @@ def own(service: Service) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def other(service: Service) -> Iterator[Client]:
-    """A client of another organization, which has nothing."""
+    """A client of another organization, without data."""
     with service.client() as made:
         yield made
 
@@ -52,7 +52,7 @@ OFFSETS = st.integers(-23 * 60 - 59, 23 * 60 + 59)
 
 
 def spelled(moment: datetime, offset: int, colon: str, t: str, digits: int) -> str:
-    """A moment of UTC as it is written elsewhere, with so many digits of its fraction."""
+    """A UTC date in another time zone, with this number of fraction digits."""
     there = moment.replace(tzinfo=UTC).astimezone(timezone(timedelta(minutes=offset)))
     fraction = f"{there.microsecond:06}".ljust(digits, "0")[:digits]
     sign, minutes = "-" if offset < 0 else "+", abs(offset)
@@ -79,7 +79,7 @@ def test_an_expiry_date_is_returned_as_stored(own: Client, seconds: int, offset:
     moment = datetime(1970, 1, 1) + timedelta(seconds=seconds)
     try:
         written = spelled(moment, offset, ":", "T", 0)
-    except OverflowError:  # there it is not yet, or no more, a year of four digits
+    except OverflowError:  # in that time zone the year has no four digits
         written = timestamps.render(seconds)
     domain = f"h{next(numbers)}.example"
     cookie = {"domain": domain, "name": "n", "value": "v", "expires": written}
@@ -103,7 +103,7 @@ DOMAINS = st.builds(
 
 
 def is_seen(domain: str, host: str) -> bool:
-    """RFC 6265, 5.1.3, in plain words."""
+    """Domain matching of RFC 6265, section 5.1.3."""
     of, at = (
         hostnames.normalize(domain).removeprefix("."),
         hostnames.normalize(host).removeprefix("."),
@@ -174,7 +174,7 @@ def test_pages_of_any_size_add_up_to_the_group(own: Client, sizes: list[int]) ->
 def test_a_cursor_shows_nothing_to_another_organization(
     own: Client, other: Client, cursor: int
 ) -> None:
-    """Taken to another organization's group of the same name, it leads to nothing of ours."""
+    """The other organization uses it for its own group of the same name."""
     for path in ("/v1/outputs/group", "/v1/changes/group"):
         assert own.get(path, params={"cursor": cursor}).status_code in (200, 410)
         answer = other.get(path, params={"cursor": cursor})
@@ -187,13 +187,13 @@ def test_a_cursor_shows_nothing_to_another_organization(
 def test_a_position_survives_its_encoding_as_a_cursor(
     after_2020: int, started_day: int, days: int
 ) -> None:
-    """Until 2089, by clients that rest for less than 5.6 years."""
+    """Holds until 2089, for clients that pause for less than 5.6 years."""
     day, year_2020 = 86_400 * timestamps.SECOND, 1_577_836_800 * timestamps.SECOND
     seq, started = year_2020 + after_2020, year_2020 + started_day * day
     position = Position(seq, started)
     read = Position.from_cursor(position.cursor, started + days * day)
     assert read.started == started
-    assert 0 <= read.seq - seq < 1000  # exact to the millisecond, and never before it
+    assert 0 <= read.seq - seq < 1000  # exact to the millisecond, and never earlier
     assert read.cursor == position.cursor < 2**53
 
 
