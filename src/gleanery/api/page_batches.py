@@ -24,6 +24,7 @@ from gleanery.api.sending import respond
 from gleanery.http import ClientDisconnected, Header, Request
 from gleanery.observability.telemetry import request_id_of
 from gleanery.security.tokens import Grant
+from gleanery.storage import group_lock
 from gleanery.storage.database import Page, PageRead, PageReader
 from gleanery.storage.outputs import pages
 
@@ -98,7 +99,7 @@ class PageBatches:
     ) -> None:
         state: RequestState = request.state
         try:
-            if isinstance(page, Page) and page.items:  # the group of an empty page may not exist
+            if isinstance(page, Page) and self._is_final(page, grant, state):
                 self._respond(request, grant, page, started)
         except ClientDisconnected:
             state.is_response_sent = True
@@ -109,6 +110,14 @@ class PageBatches:
             request.finish()
         else:
             request.start()
+
+    def _is_final(self, page: Page, grant: Grant, state: RequestState) -> bool:
+        """Returns True unless the page is empty because its group does not exist."""
+        if page.items:
+            return True
+        assert state.bound is not None
+        name = state.bound.path["group_id"]
+        return group_lock.has_group(self._reader, grant.organization_id, name)
 
     def _respond(self, request: Request, grant: Grant, page: Page, started: float) -> None:
         """Sends the page, unless the store must sign its links or the rate limit is reached."""

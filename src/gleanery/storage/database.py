@@ -42,6 +42,9 @@ class PageReader(Protocol):
     def read_pages(self, reads: Sequence[PageRead]) -> Sequence[Page | Exception]:
         """Reads pages from one snapshot. A failed read returns its error instead of a page."""
 
+    def read_for(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
+        """Runs one reading statement for a tenant."""
+
 
 class Transaction(Protocol):
     """Statements that are committed together or not at all."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 
 from gleanery.errors import NotFound
-from gleanery.storage.database import Database, Row, Transaction
+from gleanery.storage.database import Database, PageReader, Row, Transaction
 
 Clock = Callable[[], int]
 BulkJobKind = Literal["approve", "unapprove", "delete"]
@@ -179,6 +179,11 @@ async def require_group(database: Database, name: str) -> int:
     if not rows:
         raise NotFound
     return int(rows[0][0])
+
+
+def has_group(reader: PageReader, organization_id: int, name: str) -> bool:
+    """Returns True if the tenant has a group of this name. Reads synchronously."""
+    return bool(reader.read_for(organization_id, _FIND_GROUP, (organization_id, name)))
 
 
 async def group_exists(database: Database, group_id: int) -> bool:
