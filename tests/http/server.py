@@ -7,7 +7,6 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -26,8 +25,8 @@ from gleanery.http import (
     RequestTimeout,
     TooManyConnections,
 )
+from tests.support.waiting import TIMEOUT_SECONDS
 
-DEADLINE_SECONDS = 60
 STATUS: dict[type[HttpError], int] = {
     BadRequest: 400,
     RequestTimeout: 408,
@@ -35,14 +34,6 @@ STATUS: dict[type[HttpError], int] = {
     TooManyConnections: 503,
 }
 PIECE = b"x" * 65536
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Returns when the condition holds."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.01)
 
 
 class EchoApplication:
@@ -172,7 +163,7 @@ class Server:
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        assert self._started.wait(DEADLINE_SECONDS)
+        assert self._started.wait(TIMEOUT_SECONDS)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -213,7 +204,7 @@ class Server:
     def stop(self) -> None:
         self.call(self.application.release.set)
         self.begin_stop()
-        self._thread.join(DEADLINE_SECONDS)
+        self._thread.join(TIMEOUT_SECONDS)
         assert not self._thread.is_alive()
 
     def saw(self, event: str) -> bool:
@@ -238,7 +229,7 @@ class Client:
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(DEADLINE_SECONDS)
+        self.socket.settimeout(TIMEOUT_SECONDS)
         self.socket.connect(("127.0.0.1", server.port))
         self._received = b""
 

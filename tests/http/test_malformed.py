@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gleanery.http import Limits
-from tests.http.server import Client, Server, head, serving, wait_until
+from tests.http.server import Client, Server, head, serving
+from tests.support.waiting import wait_until
 
 CHUNKED = "Transfer-Encoding: chunked"
 LENGTH = "Content-Length: 5"

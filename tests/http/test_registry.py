@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from gleanery.http import Limits
-from tests.http.server import Client, Server, head, serving, wait_until
+from tests.http.server import Client, Server, head, serving
+from tests.support.waiting import wait_until
 
 
 def idle_connections(server: Server) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.http.server import PIECE, Client, Server, head, serving, wait_until
+from tests.http.server import PIECE, Client, Server, head, serving
+from tests.support.waiting import wait_until
 
 CHUNKED = "Transfer-Encoding: chunked"
 CLOSE = "Connection: close"

@@ -8,7 +8,8 @@ import pytest
 
 from gleanery.http import Limits
 from gleanery.http.timeouts import Awaited, Timeouts
-from tests.http.server import Client, Server, head, serving, wait_until
+from tests.http.server import Client, Server, head, serving
+from tests.support.waiting import wait_until
 
 IMPATIENT = Limits(idle_seconds=0.2, stall_seconds=0.2, linger_seconds=0.2, check_seconds=0.02)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +18,25 @@ from gleanery.storage.engines import open_engine
 from gleanery.storage.organizations import find_grant
 from gleanery.values import timestamps
 from tests.support.outputs import output
-from tests.support.process import served
+from tests.support.process import killed_before_call, served
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
-OUTPUTS = 12_000
+OUTPUTS = 6000
+STEP = ("gleanery.storage.bulk_jobs.jobs", "_run_step")  # changes 1000 outputs
 
 
 def job(client: Client) -> dict[str, Any] | None:
     group = client.get("/v1/groups/group").json()
     return next((one for one in group["jobs"] if one["job_id"] == "job"), None)
+
+
+def begin(client: Client, kind: str) -> None:
+    if kind == "approve":
+        client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
+    else:
+        client.delete("/v1/groups/group/jobs/job")
 
 
 @pytest.mark.thorough
@@ -39,33 +45,12 @@ def test_a_bulk_job_continues_after_a_crash(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
     settings = fresh_settings(engine, request, tmp_path)
-    with served(settings) as service:
-        client = Client(service.url, service.token)
-        for start in range(0, OUTPUTS, 6000):
-            client.store("group", *(output(n) for n in range(start, start + 6000)))
-
-        def begin() -> None:
-            with (
-                contextlib.suppress(httpx2.TransportError),
-                Client(service.url, service.token) as other,
-            ):
-                if kind == "approve":
-                    review = {"job_id": "job", "status": "approved"}
-                    other.post("/v1/reviews/group", json=review)
-                else:
-                    other.delete("/v1/groups/group/jobs/job")
-
-        def has_begun() -> bool:
-            found = job(client)
-            assert found is not None, "it was done before it could be interrupted"
-            return bool(found["approved"] if kind == "approve" else found["outputs"] < OUTPUTS)
-
-        thread = threading.Thread(target=begin)
-        thread.start()
-        wait_until(has_begun)
-        service.running.process.send_signal(signal.SIGKILL)
-        thread.join()
-        service.running.process.wait(20)
+    with served(settings, program=killed_before_call(STEP, 3)) as service:
+        with Client(service.url, service.token) as client:
+            client.store("group", *(output(n) for n in range(OUTPUTS)))
+            with pytest.raises(httpx2.TransportError):
+                begin(client, kind)
+        assert service.running.process.wait(TIMEOUT_SECONDS) == -signal.SIGKILL
 
     with served(settings, "--sweep-seconds", "0.2", with_token=False) as again:
         client = Client(again.url, service.token)

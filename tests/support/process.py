@@ -89,6 +89,7 @@ def new_token(options: Sequence[str], organization: str = "a") -> str:
     return run_successfully("token", "create", *named, *options).strip()
 
 
+_PROGRAM = ("-m", "gleanery")
 _KILLED_BEFORE_A_CALL = """
 import os, signal, sys
 from functools import reduce
@@ -111,13 +112,18 @@ main()
 """
 
 
-def kill_before_call(function: tuple[str, str], calls: int, *arguments: str) -> None:
-    """Runs the command and kills it when it has called the function so many times.
+def killed_before_call(function: tuple[str, str], calls: int) -> Sequence[str]:
+    """A form of the command that is killed when it has called the function so many times.
 
     The function is a pair of a module and a name such as ``Path.replace``.
     """
-    program = [sys.executable, "-c", _KILLED_BEFORE_A_CALL, *function, str(calls)]
-    died = subprocess.run([*program, *arguments], env=environment(), check=False)
+    return ("-c", _KILLED_BEFORE_A_CALL, *function, str(calls))
+
+
+def kill_before_call(function: tuple[str, str], calls: int, *arguments: str) -> None:
+    """Runs the command and kills it when it has called the function so many times."""
+    program = [sys.executable, *killed_before_call(function, calls), *arguments]
+    died = subprocess.run(program, env=environment(), check=False)
     assert died.returncode == -signal.SIGKILL
 
 
@@ -137,9 +143,11 @@ def is_ready(url: str, verify: object = NO_TLS) -> bool:
 class Running:
     """A running command. Its output is collected."""
 
-    def __init__(self, *arguments: str, **variables: str) -> None:
+    def __init__(
+        self, *arguments: str, program: Sequence[str] = _PROGRAM, **variables: str
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gleanery", *arguments],
+            [sys.executable, *program, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -213,14 +221,19 @@ class Served(NamedTuple):
 
 @contextmanager
 def served(
-    settings: Settings, *options: str, with_token: bool = True, **variables: str
+    settings: Settings,
+    *options: str,
+    with_token: bool = True,
+    program: Sequence[str] = _PROGRAM,
+    **variables: str,
 ) -> Iterator[Served]:
     """``gleanery serve`` over the database of these settings."""
     where = database_options(settings)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     serve = ("serve", *where, "--port", str(port), "--log-level", "warning", *options)
-    with Running(*serve, GLEANERY_SECRET_KEY=SECRET_KEY, **variables) as running:
+    secret = {"GLEANERY_SECRET_KEY": SECRET_KEY}
+    with Running(*serve, program=program, **secret, **variables) as running:
         running.wait_ready(url)
         yield Served(running, url, new_token(where) if with_token else "")
 
