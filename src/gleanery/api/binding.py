@@ -11,17 +11,22 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from gleanery.api.error_responses import as_service_error
 from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, NotFound, UnsupportedMedia
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models import batches
 from gleanery.models.fields import Name
+from gleanery.models.inputs import UNKNOWN_NAME
 from gleanery.models.requests import Output, OutputIn
-from gleanery.values import json_text
+from gleanery.values import json_text, suggestions
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
+
+MAX_DETAILS = 100
+"""The most problems that one response lists, so that a response is never large."""
 
 # Messages in JSON terms for errors that pydantic describes in Python terms.
 _MESSAGES = {
@@ -59,7 +64,7 @@ def _check_name(text: str) -> str:
 
 
 class BoundQuery(NamedTuple):
-    """Validated query of a request. Unknown parameters are ignored."""
+    """Validated query of a request."""
 
     query: Any = None
     next_page_parameters: tuple[tuple[str, str], ...] = ()
@@ -68,13 +73,14 @@ class BoundQuery(NamedTuple):
 
 
 def bind_query(model: type[BaseModel], raw: bytes) -> BoundQuery:
+    """Validate the parameters. An unknown or repeated parameter is an error."""
     parameters = _parse_query(raw)
     try:
         query = model.model_validate(parameters)
     except ValidationError as error:
         raise InvalidRequest(*_error_details(("query",), error)) from None
-    known = model.model_fields.keys() & parameters.keys() - {"cursor"}
-    next_page_parameters = tuple((name, parameters[name]) for name in sorted(known))
+    sent = sorted(parameters.keys() - {"cursor"})
+    next_page_parameters = tuple((name, parameters[name]) for name in sent)
     return BoundQuery(query, next_page_parameters, getattr(query, "cursor", 0))
 
 
@@ -237,6 +243,22 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
 
 def _error_details(loc: tuple[str, ...], error: ValidationError) -> Iterable[ErrorDetail]:
     """Yield pydantic's errors without the values, which may be credentials."""
-    for found in error.errors(include_url=False, include_context=False, include_input=False):
-        msg = _MESSAGES.get(found["type"], found["msg"])
-        yield ErrorDetail((*loc, *map(str, found["loc"])), msg, found["type"])
+    found_errors = error.errors(include_url=False, include_input=False)
+    for found in found_errors[:MAX_DETAILS]:
+        yield ErrorDetail((*loc, *map(str, found["loc"])), _message(found), found["type"])
+
+
+def _message(error: ErrorDetails) -> str:
+    if error["type"] == UNKNOWN_NAME:
+        return _suggestion(str(error["loc"][-1]), **error["ctx"])
+    return _MESSAGES.get(error["type"], error["msg"])
+
+
+def _suggestion(name: str, noun: str, known: frozenset[str]) -> str:
+    """Describe an unknown name, and name the most likely right one."""
+    similar = suggestions.closest(name, known)
+    if similar is not None:
+        return f'unknown {noun}; did you mean "{similar}"?'
+    if not known:
+        return f"unknown {noun}; this operation has no {noun}s"
+    return f"unknown {noun}; expected {', '.join(sorted(known))}"

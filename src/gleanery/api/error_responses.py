@@ -36,7 +36,7 @@ DESCRIPTIONS = {
     413: "The body is too large.",
     415: "The operation does not accept the Content-Type or Content-Encoding of the body.",
     416: "The requested range starts after the end of the file.",
-    422: "The request fails validation; every problem is listed.",
+    422: "The request fails validation; the first 100 problems are listed.",
     429: "The token has reached its rate limit; Retry-After says when to try again.",
     500: "Internal error; the log has details under the request id.",
     503: "The service is overloaded, or the database, the blob store or a secret key is not "

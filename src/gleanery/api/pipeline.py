@@ -247,8 +247,8 @@ class RequestPipeline:
             return state.bound.query, state.cursor
         binding.bind_path(path, operation.creates_resource)
         query = binding.BoundQuery()
-        if operation.query is not None:
-            query = binding.bind_query(operation.query, request.query)
+        if operation.query_model is not None:
+            query = binding.bind_query(operation.query_model, request.query)
         if request.method == "GET":
             memo = memo_of(request.header_block)
             memo.store(request.path, request.query, BoundRequest(operation, path, query))
