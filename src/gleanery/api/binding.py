@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from gleanery.api.error_responses import as_service_error
-from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, NotFound, UnsupportedMedia
+from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, UnsupportedMedia, no_record
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models import batches
 from gleanery.models.fields import Name
@@ -23,6 +23,7 @@ from gleanery.models.requests import Output, OutputIn
 from gleanery.values import json_text, suggestions
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
+NDJSON_ADVICE = "; send more as NDJSON, with Content-Type: application/x-ndjson"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
 
 MAX_DETAILS = 100
@@ -50,7 +51,7 @@ def bind_path(names: dict[str, str], creates_resource: bool) -> None:
             _check_name(text)
         except ValidationError as error:
             if not creates_resource:
-                raise NotFound from None
+                raise no_record(parameter) from None
             raise InvalidRequest(*_error_details(("path", parameter), error)) from None
 
 
@@ -176,7 +177,7 @@ async def read_lines(request: Request, max_line_bytes: int) -> AsyncIterator[byt
         pending.append(rest)
         size += len(rest)
         if size > max_line_bytes:
-            raise _too_large(request, max_line_bytes)
+            raise _too_large(request, max_line_bytes, "A line")
     if size:
         yield b"".join(pending)
 
@@ -194,9 +195,9 @@ async def read_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _too_large(request: Request, limit: int) -> BodyTooLarge:
+def _too_large(request: Request, limit: int, subject: str = "The body") -> BodyTooLarge:
     request.keep_alive = False  # otherwise the server would read the rest of the body
-    return BodyTooLarge(limit)
+    return BodyTooLarge(limit, subject)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -229,16 +230,17 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
     try:
         value = json_text.decode(text)
         if isinstance(value, list) and len(value) > max_records:
-            raise InvalidRequest(
-                ErrorDetail(
-                    ("body",), f"The array may have at most {max_records} records", "too_long"
-                )
-            )
+            raise _too_many_records(max_records, NDJSON_ADVICE if type_ == list[OutputIn] else "")
         return _validator(type_).validate_python(value)
     except json_text.InvalidJson as error:
         raise InvalidRequest(ErrorDetail(("body",), str(error), "json")) from None
     except ValidationError as error:
         raise InvalidRequest(*_error_details(("body",), error)) from None
+
+
+def _too_many_records(limit: int, advice: str) -> InvalidRequest:
+    msg = f"The array may have at most {limit} records{advice}"
+    return InvalidRequest(ErrorDetail(("body",), msg, "too_long"))
 
 
 def _error_details(loc: tuple[str, ...], error: ValidationError) -> Iterable[ErrorDetail]:

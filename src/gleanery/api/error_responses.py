@@ -83,7 +83,7 @@ def _body(*details: errors.ErrorDetail) -> bytes:
 def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
     match error:
         case errors.Unauthenticated():
-            return ((b"www-authenticate", b'Bearer realm="gleanery"'),)
+            return ((b"www-authenticate", _challenge(error)),)
         case errors.MethodNotAllowed(allowed=allowed):
             return ((b"allow", allowed.encode()),)
         case errors.RangeNotSatisfiable(size=size):
@@ -91,3 +91,11 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
         case errors.Unavailable() | errors.Overloaded() | errors.RateLimited():
             return ((b"retry-after", b"%d" % error.retry_after),)
     return ()
+
+
+def _challenge(error: errors.Unauthenticated) -> bytes:
+    """Return the challenge of RFC 6750, which has an error only for a token that is not valid."""
+    challenge = 'Bearer realm="gleanery"'
+    if error.is_token_invalid:
+        challenge += f', error="invalid_token", error_description="{error}"'
+    return challenge.encode("ascii")

@@ -20,7 +20,7 @@ from gleanery.api.repeats import BoundRequest, memo_of
 from gleanery.api.request_state import RequestState
 from gleanery.api.routing import Router
 from gleanery.api.sending import respond, send_rest
-from gleanery.errors import GleaneryError, Overloaded, RateLimited, Unavailable
+from gleanery.errors import BodyTooLarge, GleaneryError, Overloaded, RateLimited, Unavailable
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.observability.telemetry import request_id_of
 from gleanery.scheduling.limits import Slot
@@ -226,7 +226,12 @@ class RequestPipeline:
         )
         handler = operation.handler
         if operation.body is not None:
-            handler = await self._bind_body(operation, context)
+            try:
+                handler = await self._bind_body(operation, context)
+            except BodyTooLarge as error:
+                if operation.ndjson_handler is None:
+                    raise
+                raise BodyTooLarge(error.limit, advice=binding.NDJSON_ADVICE) from None
         return await handler(context)
 
     async def _authenticate(self, request: Request, scope: str) -> Grant:
