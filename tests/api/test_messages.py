@@ -181,3 +181,80 @@ def test_an_invalid_schema_says_where(
     assert location == ["body", "schema", *place]
     assert msg
     assert client.get("/v1/groups/group").status_code == 404
+
+
+# --- the end of a response, and the start page --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/outputs/group",
+        "/v1/outputs/group?limit=1",
+        "/v1/outputs/none",
+        "/v1/outputs/group?limt=1",
+        "/v1/changes/group",
+        "/v1/groups",
+        "/v1/groups/group",
+        "/v1/reviews/group",
+        "/v1/cookies",
+        "/v1/local-storage",
+        "/v1/audit",
+        "/nowhere",
+        "/healthz",
+        "/readyz",
+        "/openapi.json",
+        "/docs",
+    ],
+)
+def test_a_response_ends_with_one_newline(client: Client, path: str) -> None:
+    client.store("group", OUTPUT, OUTPUT | {"key": "2"})
+    for _ in range(3):  # a repeated small page takes a faster path
+        answer = client.get(path)
+        assert answer.text.endswith("\n")
+        assert not answer.text.endswith("\n\n")
+        assert int(answer.headers["content-length"]) == len(answer.content)
+    head = client.head(path)
+    assert head.content == b""
+    assert head.headers["content-length"] == answer.headers["content-length"]
+
+
+def test_the_metrics_end_with_a_newline(client: Client) -> None:
+    assert client.get("/metrics").text.endswith("\n")
+
+
+def test_responses_to_writes_and_to_strangers_end_with_a_newline(client: Client) -> None:
+    answers = [
+        client.post("/v1/outputs/group", json=[OUTPUT]),
+        client.post("/v1/outputs/group", content=json.dumps(OUTPUT), headers=NDJSON),
+        client.put("/v1/groups/group", json={}),
+        client.delete("/v1/groups/group"),
+        client.get("/v1/cookies", headers={"Authorization": ""}),
+        client.post("/v1/outputs/group", content=b"x", headers={"Content-Type": "text/plain"}),
+    ]
+    assert all(answer.text.endswith("}\n") for answer in answers)
+
+
+def test_a_json_file_is_sent_as_it_is(client: Client) -> None:
+    json_type = {"Content-Type": "application/json"}
+    uploaded = client.post("/v1/files", content=b'{"a":1}', headers=json_type).json()
+    assert uploaded["file_type"] == "application/json"
+    answer = client.get(f"/v1/files/{uploaded['id']}")
+    assert answer.content == b'{"a":1}'
+    part = client.get(f"/v1/files/{uploaded['id']}", headers={"Range": "bytes=0-2"})
+    assert part.content == b'{"a'
+
+
+def test_the_start_page_redirects_to_the_reference(service: Service) -> None:
+    with service.stranger() as stranger:
+        answer = stranger.get("/", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (307, "/docs")
+        assert stranger.get("/", follow_redirects=True).text.startswith("<!doctype html>")
+
+
+def test_the_redirect_keeps_the_path_of_the_base_url(tmp_path: Path) -> None:
+    service = Service(Settings(data=tmp_path, port=0, base_url="https://x.example/gleanery"))
+    with Client(f"http://127.0.0.1:{service.settings.port}", None) as stranger:
+        answer = stranger.get("/", follow_redirects=False)
+    service.stop()
+    assert answer.headers["location"] == "/gleanery/docs"

@@ -53,6 +53,8 @@ class Operation:
     ndjson_handler: Handler | None = None
     """Handler of an NDJSON body. Both handlers of such a row support an Idempotency-Key."""
     response: Any = None
+    status: int = 200
+    """Status of success; 307 for a redirect, which has no body."""
     media_type: str = "application/json"
     extra_errors: tuple[int, ...] = ()
     """Error statuses that do not follow from the other fields."""
@@ -355,6 +357,14 @@ OPERATIONS = (
         response=bytes,
         media_type="*/*",
         extra_errors=(403,),
+    ),
+    Operation(
+        method="GET",
+        path="/",
+        handler=system.root,
+        title="Start page",
+        description="Redirects to the reference page.",
+        status=307,
     ),
     Operation(
         method="GET",
