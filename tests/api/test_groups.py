@@ -157,6 +157,36 @@ def test_key_fields_make_the_key(client: Client) -> None:
     assert changes == ["created", "created", "updated", "created", "created", "updated"]
 
 
+@pytest.mark.parametrize("value", [None, {"id": None}, [None], [{"id": None}, [None]]])
+def test_a_key_field_without_a_value_merges_no_outputs(client: Client, value: Any) -> None:
+    put(client, key_fields=["sku", "size"])
+    batch = [output(number, data={"sku": value, "size": "S", "n": number}) for number in range(3)]
+    assert client.store("group", *batch)["created"] == 3
+    assert [item["data"]["n"] for item in client.items("group")] == [0, 1, 2]
+    absent = [output(number, data={"size": "S", "n": number}) for number in range(3)]
+    assert client.store("group", *absent)["updated"] == 3  # absent and null are the same key
+    lines = b"\n".join(json.dumps(one).encode() for one in batch)
+    answer = client.post(
+        "/v1/outputs/group", content=lines, headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert answer.json()["updated"] == 3
+
+
+def test_a_key_field_with_a_value_beside_null_is_a_key(client: Client) -> None:
+    put(client, key_fields=["variant"])
+    variants: list[Any] = [{"colour": "red", "size": None}, {"colour": "blue", "size": None}]
+    batch = [output(1, data={"variant": one}) for one in (*variants, [], {}, "", False, 0)]
+    assert client.store("group", *batch)["created"] == 7
+
+
+def test_a_null_key_is_the_same_as_no_key(client: Client) -> None:
+    put(client, key_fields=["sku"])
+    assert client.store("group", output(1, data={"sku": 1}))["created"] == 1
+    assert client.store("group", output(2, data={"sku": 1}, key=None))["updated"] == 1
+    put(client)
+    assert client.store("group", output(3, key=None), output(4, key=None))["created"] == 2
+
+
 def test_data_must_meet_the_schema(client: Client) -> None:
     put(
         client,

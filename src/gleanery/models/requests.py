@@ -148,7 +148,8 @@ class GroupSettings(Input):
         default=None,
         min_length=1,
         max_length=16,
-        description="Members of data that make the key of an output without `key`.",
+        description="Members of data that make the key of an output without `key`. If one of them "
+        "is missing or null, the key is `source_url`.",
         json_schema_extra={"uniqueItems": True},
     )
     schema_: dict[str, Any] | None = Field(
