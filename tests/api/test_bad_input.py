@@ -83,6 +83,7 @@ def test_a_body_that_is_not_json_is_rejected(client: Client, path: str, body: by
         "NaN",
         "1e999",
         "9" * 5000,
+        "123456789012345671e290",
         '"\\ud83d"',
     ],
     ids=lambda value: value[:8],

@@ -143,6 +143,17 @@ def test_the_same_value_in_another_notation_is_unchanged(
         assert answer.json()["results"][0]["change"] == change
 
 
+def test_numbers_with_exponents_do_not_grow(client: Client) -> None:
+    sent = ["1e15", "-1e9", "25e10", "1e300", "1.0000000000000001e+300", "9007199254740993e0"]
+    data = '{{"a":[{}]}}'.format(",".join(sent * 1000))
+    body = f'[{{"job_id":"j","source_url":"u","data":{data}}}]'
+    headers = {"Content-Type": "application/json"}
+    assert client.post("/v1/outputs/group", content=body, headers=headers).status_code == 200
+    page = client.get("/v1/outputs/group")
+    assert len(page.content) < 2 * len(body)
+    assert page.json()["items"][0]["data"]["a"][:6] == [1e15, -1e9, 25e10, 1e300, 1e300, 2**53 + 1]
+
+
 @pytest.mark.parametrize(
     ("first", "second"), [("1", "2"), ("1", '"1"'), ("0.1", "0.2"), ("[1,2]", "[2,1]"), ("0", "[]")]
 )

@@ -20,6 +20,10 @@ _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _EXACT_INTEGERS = 2**53  # a double represents every integer below this
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _INTEGRAL_FLOAT = re.compile(rb"\.0(?![0-9])")
+_MAX_GROWTH = 2  # a stored text has at most this many times the bytes that were sent
+# Every float whose digits are more than twice as long as its exponent form ends like this.
+_LONG_FLOAT = b"0000.0"
+_INT64 = range(-(2**63), 2**63)
 # Maps every digit and the decimal point to 0, so that one substring search finds long numbers.
 # A double represents every number of at most 15 digits.
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789.", b"0" * 10)
@@ -96,9 +100,13 @@ def _parse_number(text: str) -> int | float:
     if abs(double) < _EXACT_INTEGERS:
         return double
     exact = Decimal(text)
-    if Decimal(repr(double)) == exact:
+    if Decimal(repr(double)) == exact or exact != exact.to_integral_value():
         return double
-    return int(exact) if exact == exact.to_integral_value() else double
+    if exact.adjusted() < _MAX_GROWTH * len(text) - 1:  # the integer is not much longer
+        return int(exact)
+    if Decimal(f"{double:.16e}") == exact:  # how some languages write this double
+        return double
+    raise InvalidJson("a number with an exponent and more digits than a double has")
 
 
 def _reject_constant(name: str) -> Any:
@@ -107,7 +115,7 @@ def _reject_constant(name: str) -> Any:
 
 def _reject_lone_surrogates(value: Any) -> None:
     try:
-        encode(value)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidJson("a lone surrogate, which UTF-8 cannot encode") from None
     except RecursionError:  # json.dumps uses a little more stack than json.loads
@@ -138,11 +146,39 @@ def _is_deeper(level: list[Any], max_depth: int) -> bool:
 
 
 def encode(value: Any) -> bytes:
-    """Writes compact UTF-8 JSON; members keep their order."""
+    """Writes compact UTF-8 JSON; members keep their order.
+
+    The text has at most twice the bytes of any JSON text with this value.
+    """
     try:
-        return orjson.dumps(value)
-    except TypeError:  # an integer beyond 64 bits, or a lone surrogate, which json rejects too
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+        text = orjson.dumps(value)
+    except TypeError:  # an integer beyond 64 bits
+        return _encode_numbers(value)
+    return _encode_numbers(value) if _LONG_FLOAT in text else text
+
+
+def _encode_numbers(value: Any) -> bytes:
+    """Writes the numbers that orjson cannot write, or writes with many zeros."""
+    return orjson.dumps(_with_number_texts(value))
+
+
+def _with_number_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_number_texts(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_with_number_texts(element) for element in value]
+    if isinstance(value, float) and _LONG_FLOAT in (text := orjson.dumps(value)):
+        return orjson.Fragment(_with_exponent(text))
+    if isinstance(value, int) and value not in _INT64:
+        return orjson.Fragment(str(value))
+    return value
+
+
+def _with_exponent(text: bytes) -> bytes:
+    """Writes 1500000.0 as 15e5."""
+    digits = text.removesuffix(b".0")
+    significant = digits.rstrip(b"0")
+    return b"%be%d" % (significant, len(digits) - len(significant))
 
 
 def canonical(value: Any) -> bytes:
