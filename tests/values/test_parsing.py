@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gleanery.values import countries, hashing, hostnames, json_text, timestamps
@@ -119,6 +119,8 @@ def test_numbers_keep_their_value(text: str, value: float) -> None:
 
 
 @given(JSON_TEXTS)
+@example('{"a":[1e15,25e10]}')
+@example("123456789012345671e200")
 def test_a_stored_text_has_at_most_twice_the_bytes_that_were_sent(text: str) -> None:
     sent = text.encode()
     with contextlib.suppress(json_text.InvalidJson):
