@@ -264,7 +264,7 @@ _BODIES = [operation.body for operation in OPERATIONS if operation.body not in (
 def check_body(data: bytes) -> None:
     """A body is accepted, or rejected with error details that have a message and a location."""
     try:
-        bound = binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100)
+        bound = binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100, 10_000)
         if isinstance(bound, Batch):
             bound.parse_all()
         details: Sequence[ErrorDetail] = ()
@@ -278,10 +278,12 @@ def check_body(data: bytes) -> None:
 def check_batch(text: bytes) -> None:
     """The fast path and the model return the same outputs or the same errors."""
     by_model = _result(lambda: binding._outputs(text, 100))
-    by_fast_path = _result(lambda: binding.bind_body(list[OutputIn], text, 100).parse_all().outputs)
+    by_fast_path = _result(
+        lambda: binding.bind_body(list[OutputIn], text, 100, 10_000).parse_all().outputs
+    )
     assert by_fast_path == by_model
     if isinstance(by_fast_path, str):
-        outputs = binding.bind_body(list[OutputIn], text, 100).outputs
+        outputs = binding.bind_body(list[OutputIn], text, 100, 10_000).outputs
         identities = [(output.job_id, output.source_url, output.key) for output in outputs]
         assert identities == [(o.job_id, o.source_url, o.key) for o in binding._outputs(text, 100)]
 

@@ -175,8 +175,7 @@ class Overloaded(GleaneryError):
 
     retry_after = 1
 
-    def __init__(self) -> None:
-        msg = "Too many requests are in progress; try again"
+    def __init__(self, msg: str = "Too many requests are in progress; try again") -> None:
         super().__init__(ErrorDetail(("server",), msg, "busy"))
 
 

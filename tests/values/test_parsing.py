@@ -167,6 +167,21 @@ def test_a_float_is_stored_in_a_short_form(text: str, stored: str) -> None:
     assert json_text.encode(json_text.decode(text.encode())).decode() == stored
 
 
+def count_values(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return 1 + sum(map(count_values, value.values() if isinstance(value, dict) else value))
+    return 1
+
+
+@given(JSON_VALUES, st.sampled_from([None, 1]), st.integers(1, 40))
+def test_values_are_counted_exactly(value: Any, indent: int | None, step: int) -> None:
+    text, count = json.dumps(value, indent=indent).encode(), count_values(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_text, "_COUNTED_BYTES", step)
+        assert json_text.has_more_values(text, count - 1) or len(text) < count
+        assert not json_text.has_more_values(text, count)
+
+
 def test_depth_is_bounded() -> None:
     deepest = b"[" * json_text.MAX_DEPTH + b"]" * json_text.MAX_DEPTH
     json_text.decode(deepest)

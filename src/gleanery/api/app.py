@@ -20,6 +20,7 @@ from gleanery.blobs import open_blobs
 from gleanery.http import ConnectionRegistry, Limits
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
+from gleanery.scheduling.byte_limits import ByteLimit
 from gleanery.scheduling.limits import ConcurrencyLimit
 from gleanery.scheduling.scheduler import RequestScheduler
 from gleanery.security.vault import open_vault
@@ -60,6 +61,7 @@ def build_app(
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
         request_limit=request_limit,
+        body_limit=ByteLimit(settings.max_buffered_bytes),
         scheduler=RequestScheduler(request_limit),
         long_poll_limit=ConcurrencyLimit(settings.max_connections),
         transfer_limit=ConcurrencyLimit(settings.max_transfers),

@@ -18,6 +18,7 @@ from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models import batches
 from gleanery.models.fields import Name
 from gleanery.models.requests import Output, OutputIn
+from gleanery.scheduling.byte_limits import ByteReservation
 from gleanery.values import json_text
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
@@ -158,8 +159,13 @@ async def _receive(request: Request) -> bytes:
         raise as_service_error(error) from error
 
 
-async def read_lines(request: Request, max_line_bytes: int) -> AsyncIterator[bytes]:
-    """Yield the lines of a body of any length. Only one line is in memory."""
+async def read_lines(
+    request: Request, max_line_bytes: int, body_bytes: ByteReservation
+) -> AsyncIterator[bytes]:
+    """Yield the lines of a body of any length. Only one line is in memory.
+
+    The line stays reserved until the next one is requested.
+    """
     pending: list[bytes] = []
     size = 0
     while chunk := await _receive(request):
@@ -171,6 +177,7 @@ async def read_lines(request: Request, max_line_bytes: int) -> AsyncIterator[byt
         size += len(rest)
         if size > max_line_bytes:
             raise _too_large(request, max_line_bytes)
+        body_bytes.resize(size)
     if size:
         yield b"".join(pending)
 
@@ -193,9 +200,19 @@ def _too_large(request: Request, limit: int) -> BodyTooLarge:
     return BodyTooLarge(limit)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Read the complete body."""
-    return b"".join([chunk async for chunk in read_chunks(request, limit)])
+async def read_body(request: Request, limit: int, body_bytes: ByteReservation) -> bytes:
+    """Read the complete body. A declared length is reserved before the first byte is read."""
+    declared_length = request.headers.get(b"content-length", b"")
+    reserved = int(declared_length) if declared_length.isdigit() else 0
+    if reserved <= limit:  # otherwise the first chunk raises
+        body_bytes.resize(reserved)
+    pieces, size = [], 0
+    async for chunk in read_chunks(request, limit):
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > reserved:
+            body_bytes.resize(size)
+    return b"".join(pieces)
 
 
 @cache
@@ -204,11 +221,19 @@ def _validator(type_: Any) -> TypeAdapter[Any]:
     return TypeAdapter(type_)
 
 
-def bind_body(type_: Any, text: bytes, max_records: int) -> Any:
+def bind_body(type_: Any, text: bytes, max_records: int, max_values: int) -> Any:
     """Return the value of a body. A batch of outputs is validated later, on demand."""
+    check_value_count(text, max_values)
     if type_ == list[OutputIn]:
         return batches.from_array(text, max_records, partial(_outputs, text, max_records))
     return validate_with_model(type_, text, max_records)
+
+
+def check_value_count(text: bytes, max_values: int, loc: tuple[str, ...] = ("body",)) -> None:
+    """Reject a text whose values would need much more memory than its bytes."""
+    if json_text.has_more_values(text, max_values):
+        msg = f"At most {max_values} JSON values are allowed here: send less at a time"
+        raise InvalidRequest(ErrorDetail(loc, msg, "too_many_values"))
 
 
 def _outputs(text: bytes, max_records: int) -> list[Output]:

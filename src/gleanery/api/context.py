@@ -11,6 +11,7 @@ from gleanery.blobs import Blobs
 from gleanery.http import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability.telemetry import Telemetry
+from gleanery.scheduling.byte_limits import ByteLimit
 from gleanery.scheduling.limits import ConcurrencyLimit, Slot
 from gleanery.scheduling.scheduler import RequestScheduler
 from gleanery.security.vault import Vault
@@ -40,6 +41,8 @@ class Services:
     clock: Callable[[], int]
     request_limit: ConcurrencyLimit
     """Limits the requests in progress."""
+    body_limit: ByteLimit
+    """Limits the bytes of request bodies in memory."""
     scheduler: RequestScheduler
     """Decides the order in which requests start."""
     long_poll_limit: ConcurrencyLimit

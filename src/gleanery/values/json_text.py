@@ -28,6 +28,8 @@ _INT64 = range(-(2**63), 2**63)
 # A double represents every number of at most 15 digits.
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789.", b"0" * 10)
 _LONG_NUMBER = b"0" * 16
+_COUNTED_BYTES = 64 * 1024  # per step; a thread lets other threads run between two steps
+_WHITE_SPACE = b" \t\r\n"
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ALL_BUT_BRACKETS_AND_NUL = _ALL_BUT_BRACKETS.replace(b"\0", b"")
 
@@ -140,6 +142,52 @@ def _is_deeper(level: list[Any], max_depth: int) -> bool:
         if not level:
             return False
     return True
+
+
+# --- counting -----------------------------------------------------------------------------------
+
+
+def has_more_values(text: bytes, limit: int) -> bool:
+    """Returns True if a JSON text has more values than the limit; needs little memory and no parse.
+
+    Arrays, objects and everything in them are values. Names of members are not.
+    """
+    if len(text) <= limit:  # each value has at least one byte
+        return False
+    return _count_at_most(text) > limit and _count_values(text, limit) > limit
+
+
+def _count_at_most(text: bytes) -> int:
+    """Returns an upper bound, which also counts the separators in strings."""
+    starts = range(0, len(text), _COUNTED_BYTES)
+    return 1 + sum(_separators(text[start : start + _COUNTED_BYTES]) for start in starts)
+
+
+def _separators(text: bytes) -> int:
+    """Counts what can precede a value, except for the first."""
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _count_values(text: bytes, limit: int) -> int:
+    """Counts the values outside strings, and stops soon after the limit."""
+    count, last, in_string, start = 1, b"", False, 0
+    while start < len(text) and count <= limit + 1:
+        end = _end_of_step(text, start)
+        parts = text[start:end].replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+        # A quotation mark stands for each string, so that ["a"] does not look like [].
+        outside = b'"'.join(parts[in_string::2]).translate(None, _WHITE_SPACE)
+        in_string ^= len(parts) % 2 == 0
+        joined = last + outside
+        count += _separators(outside) - joined.count(b"[]") - joined.count(b"{}")
+        last, start = b'"' if in_string else joined[-1:], end
+    return count
+
+
+def _end_of_step(text: bytes, start: int) -> int:
+    """Returns the end of the next step, which is not inside an escape sequence."""
+    step = text[start : start + _COUNTED_BYTES]
+    backslashes = len(step) - len(step.rstrip(b"\\"))
+    return start + len(step) + backslashes % 2
 
 
 # --- writing ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from gleanery.api import urls
-from gleanery.api.binding import validate_with_model
+from gleanery.api.binding import check_value_count, validate_with_model
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
 from gleanery.models import batches
@@ -80,7 +80,8 @@ async def store_ndjson(context: RequestContext[None, AsyncIterator[bytes]]) -> R
     counts = {"created": 0, "updated": 0, "unchanged": 0, "lines": 0}
     try:
         async for lines in _chunks(context.body):
-            batch = await asyncio.to_thread(_bind_lines, lines, counts["lines"])
+            max_values = context.services.settings.max_json_values
+            batch = await asyncio.to_thread(_bind_lines, lines, counts["lines"], max_values)
             stored = await _store_batch(context, batch)
             counts["created"] += stored["created"]
             counts["updated"] += stored["updated"]
@@ -117,9 +118,12 @@ async def _chunks(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
         yield chunk
 
 
-def _bind_lines(lines: list[bytes], first_position: int) -> Batch:
+def _bind_lines(lines: list[bytes], first_position: int, max_values: int) -> Batch:
     """Creates a batch of the lines that are not blank."""
     numbered = {n: line for n, line in enumerate(lines, first_position) if line.strip()}
+    for position, line in numbered.items():
+        if len(line) > max_values:
+            check_value_count(line, max_values, ("body", str(position)))
     parse_strictly = partial(_parse_strictly, numbered)
     texts, positions = [*numbered.values()], [*numbered]
     return batches.from_texts(texts, positions, json_text.MAX_DEPTH, parse_strictly)
