@@ -301,7 +301,9 @@ class OutputQuery(Input):
     job_id: Text | None = Field(default=None, description="Only the outputs of this root job.")
     created_after: DateTime | None = Field(
         default=None,
-        description="Only outputs created or updated at or after this date or date-time.",
+        description="Only outputs created or updated at or after this date or date-time. To sync, "
+        "give the newest `update_date` that you have received, never the time of your own clock: a "
+        "batch is dated shortly before it becomes visible. Outputs of that second come again.",
     )
     url: Text | None = Field(default=None, description="Only outputs with exactly this source_url.")
     limit: WholeNumber = Field(default=10, ge=1, le=1000, description="Page size.")

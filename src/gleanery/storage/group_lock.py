@@ -86,12 +86,21 @@ class LockedGroup:
         self.output_count: int = row[2]
         self.key_fields: str | None = row[3]
         self.schema: str | None = row[4]
+        self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
         self.now = clock()
         self._initial_seq = self.last_seq
         self._output_changes: Counter[int] = Counter()
         self._approved_changes: Counter[int] = Counter()
         self._country_changes: Counter[str] = Counter()
+
+    def refresh_time(self) -> None:
+        """Reads the clock again.
+
+        Callers do so directly before they issue numbers and write them. A date should be little
+        earlier than the commit, because until then no client can see the output.
+        """
+        self.now = max(self.now, self._clock())
 
     def next_sequence_number(self) -> int:
         self.last_seq = max(self.last_seq + 1, self.now)

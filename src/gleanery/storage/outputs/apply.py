@@ -24,6 +24,7 @@ FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 
 RowsByIdentity = dict[bytes, OutputRow]
+_NO_SEQ = 0  # of a row whose number is not issued yet
 
 
 class RulesChanged(Exception):
@@ -78,6 +79,7 @@ async def _apply(
     results = [_apply_output(locked, stored, output, jobs, new_ids) for output in outputs]
     _count_new(locked, stored.values())
     await reference_files(locked, stored.values(), changed)
+    _issue_numbers(locked, stored, [output.identity for output in changed])
     await rows.write(locked, stored.values())
     return results
 
@@ -101,8 +103,7 @@ async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> Non
     approved = bulk_job.kind == "approve"
     for row in pending:
         if row.approved != approved:
-            row.approved, row.seq = approved, locked.next_sequence_number()
-            row.seq_changed = True
+            row.approved, row.seq_changed = approved, True
             locked.change_counts(row.job_id, approved=1 if approved else -1)
 
 
@@ -140,7 +141,7 @@ def _apply_output(
     row = stored.get(output.identity)
     if row is None:
         assert isinstance(output, PreparedOutput)
-        row = _new_row(output, jobs[output.job], next(new_ids), locked.next_sequence_number())
+        row = _new_row(output, jobs[output.job], next(new_ids))
         stored[output.identity] = row
         return _result(row, "created")
     if isinstance(output, UnparsedOutput):
@@ -153,15 +154,15 @@ def _apply_output(
     return _result(row, "updated")
 
 
-def _new_row(output: PreparedOutput, job_id: int, id_: int, seq: int) -> OutputRow:
+def _new_row(output: PreparedOutput, job_id: int, id_: int) -> OutputRow:
     return OutputRow(
         output.identity,
         output.sent_hash,
         id_,
         output.content_hash,
-        seq,
+        _NO_SEQ,
         False,
-        seq,
+        _NO_SEQ,
         job_id,
         output.country,
         is_new=True,
@@ -177,7 +178,20 @@ def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> 
         locked.change_counts(row.job_id, outputs=-1, country=row.country)
         locked.change_counts(row.job_id, outputs=1, country=output.country)
     row.country, row.content_hash, row.new_value = output.country, output.content_hash, output
-    row.seq = locked.next_sequence_number()
+
+
+def _issue_numbers(locked: LockedGroup, stored: RowsByIdentity, changed: Sequence[bytes]) -> None:
+    """Gives each changed row a number: first those of a bulk job, then in the batch's order.
+
+    An output that occurs twice has the place of its last occurrence.
+    """
+    by_bulk_job = [row for row in stored.values() if row.seq_changed and row.new_value is None]
+    last_first = dict.fromkeys(reversed(changed))
+    locked.refresh_time()
+    for row in (*by_bulk_job, *(stored[identity] for identity in reversed(last_first))):
+        row.seq = locked.next_sequence_number()
+        if row.is_new:
+            row.created_seq = row.seq
 
 
 def _count_new(locked: LockedGroup, stored: Collection[OutputRow]) -> None:
