@@ -114,6 +114,8 @@ def test_a_date_is_read_directly_before_the_output_is_written(
         original = getattr(owner, method)
 
         async def run(self: Any, *arguments: Any) -> Any:
+            if [] in arguments:  # nothing to write
+                return await original(self, *arguments)
             for sql in filter(lambda one: isinstance(one, str), arguments):
                 written_at[" ".join(sql.split()[:3])] = clock() // timestamps.SECOND
             result = await original(self, *arguments)

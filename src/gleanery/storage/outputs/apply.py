@@ -76,10 +76,11 @@ async def _apply(
     new_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
     job_names = dict.fromkeys(output.job for output in changed)
     jobs = {name: await locked.find_or_create_job(name) for name in job_names}
-    results = [_apply_output(locked, stored, output, jobs, new_ids) for output in outputs]
+    in_order = {row.identity: row for row in stored.values() if row.seq_changed}
+    results = [_apply_output(locked, stored, output, jobs, new_ids, in_order) for output in outputs]
     _count_new(locked, stored.values())
     await reference_files(locked, stored.values(), changed)
-    _issue_numbers(locked, stored, [output.identity for output in changed])
+    _issue_numbers(locked, in_order.values())
     await rows.write(locked, stored.values())
     return results
 
@@ -136,13 +137,17 @@ def _apply_output(
     output: UnparsedOutput | PreparedOutput,
     jobs: dict[str, int],
     new_ids: Iterator[int],
+    in_order: RowsByIdentity,
 ) -> OutputResult:
-    """Changes the row of one output, or adds one, and reports the kind of change."""
+    """Changes the row of one output, or adds one, and reports the kind of change.
+
+    A changed row becomes the last one ``in_order``.
+    """
     row = stored.get(output.identity)
     if row is None:
         assert isinstance(output, PreparedOutput)
         row = _new_row(output, jobs[output.job], next(new_ids))
-        stored[output.identity] = row
+        stored[output.identity] = in_order[output.identity] = row
         return _result(row, "created")
     if isinstance(output, UnparsedOutput):
         return _result(row, "unchanged")
@@ -151,6 +156,8 @@ def _apply_output(
     if not _differs(row, output):
         return _result(row, "unchanged")
     _update_row(locked, row, output)
+    in_order.pop(output.identity, None)
+    in_order[output.identity] = row
     return _result(row, "updated")
 
 
@@ -180,15 +187,10 @@ def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> 
     row.country, row.content_hash, row.new_value = output.country, output.content_hash, output
 
 
-def _issue_numbers(locked: LockedGroup, stored: RowsByIdentity, changed: Sequence[bytes]) -> None:
-    """Gives each changed row a number: first those of a bulk job, then in the batch's order.
-
-    An output that occurs twice has the place of its last occurrence.
-    """
-    by_bulk_job = [row for row in stored.values() if row.seq_changed and row.new_value is None]
-    last_first = dict.fromkeys(reversed(changed))
+def _issue_numbers(locked: LockedGroup, changed: Collection[OutputRow]) -> None:
+    """Gives the changed rows their numbers, in this order."""
     locked.refresh_time()
-    for row in (*by_bulk_job, *(stored[identity] for identity in reversed(last_first))):
+    for row in changed:
         row.seq = locked.next_sequence_number()
         if row.is_new:
             row.created_seq = row.seq
