@@ -258,6 +258,73 @@ def test_a_closed_terminal_stops_the_service_in_order(tmp_path: Path) -> None:
         assert running.stop(signal.SIGHUP) == 0
 
 
+# --- variables ----------------------------------------------------------------------------------
+
+KUBERNETES = {
+    "GLEANERY_PORT": "tcp://10.0.0.7:8000",
+    "GLEANERY_PORT_8000_TCP": "tcp://10.0.0.7:8000",
+    "GLEANERY_PORT_8000_TCP_ADDR": "10.0.0.7",
+    "GLEANERY_PORT_8000_TCP_PORT": "8000",
+    "GLEANERY_PORT_8000_TCP_PROTO": "tcp",
+    "GLEANERY_SERVICE_HOST": "10.0.0.7",
+    "GLEANERY_SERVICE_PORT": "8000",
+    "GLEANERY_SERVICE_PORT_HTTP": "8000",
+    "GLEANERY_DB_PORT": "tcp://10.0.0.8:5432",
+    "GLEANERY_DB_SERVICE_HOST": "10.0.0.8",
+}
+
+
+@pytest.mark.parametrize(
+    ("variable", "suggestion"),
+    [
+        ("GLEANERY_DATABSE", "did you mean GLEANERY_DATABASE?"),
+        ("GLEANERY_MAX_CONNECTION", "did you mean GLEANERY_MAX_CONNECTIONS?"),
+        ("GLEANERY_ORGANISATION", "did you mean GLEANERY_ORGANIZATION?"),
+        ("GLEANERY_QQQQ", "gleanery serve --help lists the variables"),
+    ],
+)
+def test_an_unknown_variable_gets_a_warning(tmp_path: Path, variable: str, suggestion: str) -> None:
+    told = gleanery_in_process("migrate", "--data", str(tmp_path), **{variable: "s3cret"})
+    assert told.returncode == 0
+    first, *_ = told.stderr.splitlines()
+    assert first == f"gleanery: warning: unknown variable {variable}; {suggestion}"
+    assert "s3cret" not in told.stderr
+    assert told.stdout == "The schema is up to date.\n"
+
+
+def test_known_variables_get_no_warning(tmp_path: Path) -> None:
+    variables = {
+        "GLEANERY_DATA": str(tmp_path),
+        "GLEANERY_ORGANIZATION": "a",
+        "GLEANERY_EXPIRES_IN": "1h",
+        "GLEANERY_URL": "http://127.0.0.1:8000",
+        "GLEANERY_TOKEN": "glean_x",
+        "GLEANERY_BENCH_SECONDS": "1",
+        "GLEANERY_FUZZ_EXAMPLES": "1",
+    }
+    made = gleanery_in_process("token", "create", **variables)
+    assert made.returncode == 0, made.stderr
+    assert "warning" not in made.stderr
+
+
+def test_the_variables_of_a_kubernetes_service_are_ignored(tmp_path: Path) -> None:
+    told = gleanery_in_process("serve", "--data", str(tmp_path), "--host", "x", **KUBERNETES)
+    warning, problem = told.stderr.splitlines()
+    assert warning.startswith("gleanery: warning: ignored the variables that Kubernetes sets")
+    assert all(name in warning for name in KUBERNETES)
+    assert "Plain HTTP on x" in problem  # not a message about --port
+    assert Settings.from_environment(KUBERNETES).port == Settings().port
+
+
+@pytest.mark.thorough
+def test_a_service_starts_with_the_variables_of_kubernetes(tmp_path: Path) -> None:
+    port, variables = str(free_port()), KUBERNETES | {"GLEANERY_LOG_LEVL": "debug"}
+    with Running("serve", "--data", str(tmp_path), "--port", port, **variables) as running:
+        running.wait_ready(f"{HERE}:{port}")
+        running.stop()
+    assert sum("did you mean GLEANERY_LOG_LEVEL?" in line for line in running.log) == 1
+
+
 # --- what an operator sees ----------------------------------------------------------------------
 
 

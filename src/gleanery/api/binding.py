@@ -11,18 +11,24 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from gleanery.api.error_responses import as_service_error
-from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, NotFound, UnsupportedMedia
+from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, UnsupportedMedia, no_record
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models import batches
 from gleanery.models.fields import Name
+from gleanery.models.inputs import UNKNOWN_NAME
 from gleanery.models.requests import Output, OutputIn
 from gleanery.scheduling.byte_limits import ByteReservation
-from gleanery.values import json_text
+from gleanery.values import json_text, suggestions
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
+NDJSON_ADVICE = "; send more as NDJSON, with Content-Type: application/x-ndjson"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
+
+MAX_DETAILS = 100
+"""The most problems that one response lists, so that a response is never large."""
 
 # Messages in JSON terms for errors that pydantic describes in Python terms.
 _MESSAGES = {
@@ -46,7 +52,7 @@ def bind_path(names: dict[str, str], creates_resource: bool) -> None:
             _check_name(text)
         except ValidationError as error:
             if not creates_resource:
-                raise NotFound from None
+                raise no_record(parameter) from None
             raise InvalidRequest(*_error_details(("path", parameter), error)) from None
 
 
@@ -60,7 +66,7 @@ def _check_name(text: str) -> str:
 
 
 class BoundQuery(NamedTuple):
-    """Validated query of a request. Unknown parameters are ignored."""
+    """Validated query of a request."""
 
     query: Any = None
     next_page_parameters: tuple[tuple[str, str], ...] = ()
@@ -69,13 +75,14 @@ class BoundQuery(NamedTuple):
 
 
 def bind_query(model: type[BaseModel], raw: bytes) -> BoundQuery:
+    """Validate the parameters. An unknown or repeated parameter is an error."""
     parameters = _parse_query(raw)
     try:
         query = model.model_validate(parameters)
     except ValidationError as error:
         raise InvalidRequest(*_error_details(("query",), error)) from None
-    known = model.model_fields.keys() & parameters.keys() - {"cursor"}
-    next_page_parameters = tuple((name, parameters[name]) for name in sorted(known))
+    sent = sorted(parameters.keys() - {"cursor"})
+    next_page_parameters = tuple((name, parameters[name]) for name in sent)
     return BoundQuery(query, next_page_parameters, getattr(query, "cursor", 0))
 
 
@@ -176,7 +183,7 @@ async def read_lines(
         pending.append(rest)
         size += len(rest)
         if size > max_line_bytes:
-            raise _too_large(request, max_line_bytes)
+            raise _too_large(request, max_line_bytes, "A line")
         body_bytes.resize(size)
     if size:
         yield b"".join(pending)
@@ -195,9 +202,9 @@ async def read_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _too_large(request: Request, limit: int) -> BodyTooLarge:
+def _too_large(request: Request, limit: int, subject: str = "The body") -> BodyTooLarge:
     request.keep_alive = False  # otherwise the server would read the rest of the body
-    return BodyTooLarge(limit)
+    return BodyTooLarge(limit, subject)
 
 
 async def read_body(request: Request, limit: int, body_bytes: ByteReservation) -> bytes:
@@ -248,11 +255,7 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
     try:
         value = json_text.decode(text)
         if isinstance(value, list) and len(value) > max_records:
-            raise InvalidRequest(
-                ErrorDetail(
-                    ("body",), f"The array may have at most {max_records} records", "too_long"
-                )
-            )
+            raise _too_many_records(max_records, NDJSON_ADVICE if type_ == list[OutputIn] else "")
         return _validator(type_).validate_python(value)
     except json_text.InvalidJson as error:
         raise InvalidRequest(ErrorDetail(("body",), str(error), "json")) from None
@@ -260,8 +263,29 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
         raise InvalidRequest(*_error_details(("body",), error)) from None
 
 
+def _too_many_records(limit: int, advice: str) -> InvalidRequest:
+    msg = f"The array may have at most {limit} records{advice}"
+    return InvalidRequest(ErrorDetail(("body",), msg, "too_long"))
+
+
 def _error_details(loc: tuple[str, ...], error: ValidationError) -> Iterable[ErrorDetail]:
     """Yield pydantic's errors without the values, which may be credentials."""
-    for found in error.errors(include_url=False, include_context=False, include_input=False):
-        msg = _MESSAGES.get(found["type"], found["msg"])
-        yield ErrorDetail((*loc, *map(str, found["loc"])), msg, found["type"])
+    found_errors = error.errors(include_url=False, include_input=False)
+    for found in found_errors[:MAX_DETAILS]:
+        yield ErrorDetail((*loc, *map(str, found["loc"])), _message(found), found["type"])
+
+
+def _message(error: ErrorDetails) -> str:
+    if error["type"] == UNKNOWN_NAME:
+        return _suggestion(str(error["loc"][-1]), **error["ctx"])
+    return _MESSAGES.get(error["type"], error["msg"])
+
+
+def _suggestion(name: str, noun: str, known: frozenset[str]) -> str:
+    """Describe an unknown name, and name the most likely right one."""
+    similar = suggestions.closest(name, known)
+    if similar is not None:
+        return f'unknown {noun}; did you mean "{similar}"?'
+    if not known:
+        return f"unknown {noun}; this operation has no {noun}s"
+    return f"unknown {noun}; expected {', '.join(sorted(known))}"

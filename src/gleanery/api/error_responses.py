@@ -36,7 +36,7 @@ DESCRIPTIONS = {
     413: "The body is too large.",
     415: "The operation does not accept the Content-Type or Content-Encoding of the body.",
     416: "The requested range starts after the end of the file.",
-    422: "The request fails validation; every problem is listed.",
+    422: "The request fails validation; the first 100 problems are listed.",
     429: "The token has reached its rate limit; Retry-After says when to try again.",
     500: "Internal error; the log has details under the request id.",
     503: "The service is overloaded, or the database, the blob store or a secret key is not "
@@ -83,7 +83,7 @@ def _body(*details: errors.ErrorDetail) -> bytes:
 def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
     match error:
         case errors.Unauthenticated():
-            return ((b"www-authenticate", b'Bearer realm="gleanery"'),)
+            return ((b"www-authenticate", _challenge(error)),)
         case errors.MethodNotAllowed(allowed=allowed):
             return ((b"allow", allowed.encode()),)
         case errors.RangeNotSatisfiable(size=size):
@@ -91,3 +91,11 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
         case errors.Unavailable() | errors.Overloaded() | errors.RateLimited():
             return ((b"retry-after", b"%d" % error.retry_after),)
     return ()
+
+
+def _challenge(error: errors.Unauthenticated) -> bytes:
+    """Return the challenge of RFC 6750, which has an error only for a token that is not valid."""
+    challenge = 'Bearer realm="gleanery"'
+    if error.is_token_invalid:
+        challenge += f', error="invalid_token", error_description="{error}"'
+    return challenge.encode("ascii")

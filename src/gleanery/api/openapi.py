@@ -178,13 +178,20 @@ def _without_null(schema: Document) -> Document:
     return rest | ({"anyOf": types} if types else {})
 
 
-def _responses(operation: Operation, schemas: _Schemas) -> Document:
-    responses: Document = {
-        "200": {
-            "description": "Success.",
-            "content": {operation.media_type: {"schema": schemas.response(operation)}},
+def _success(operation: Operation, schemas: _Schemas) -> Document:
+    if operation.response is None:
+        return {
+            "description": "The address is in the Location header.",
+            "headers": {"Location": {"schema": {"type": "string"}, "required": True}},
         }
+    return {
+        "description": "Success.",
+        "content": {operation.media_type: {"schema": schemas.response(operation)}},
     }
+
+
+def _responses(operation: Operation, schemas: _Schemas) -> Document:
+    responses: Document = {str(operation.status): _success(operation, schemas)}
     if operation.response is bytes:
         responses["206"] = {**responses["200"], "description": "The range that Range requests."}
         responses["304"] = {"description": "The client has the file, according to If-None-Match."}

@@ -20,7 +20,7 @@ from gleanery.api.repeats import BoundRequest, memo_of
 from gleanery.api.request_state import RequestState
 from gleanery.api.routing import Router
 from gleanery.api.sending import respond, send_rest
-from gleanery.errors import GleaneryError, Overloaded, RateLimited, Unavailable
+from gleanery.errors import BodyTooLarge, GleaneryError, Overloaded, RateLimited, Unavailable
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.observability.telemetry import request_id_of
 from gleanery.scheduling.byte_limits import ByteReservation
@@ -227,7 +227,12 @@ class RequestPipeline:
         )
         handler = operation.handler
         if operation.body is not None:
-            handler = await self._bind_body(operation, context)
+            try:
+                handler = await self._bind_body(operation, context)
+            except BodyTooLarge as error:
+                if operation.ndjson_handler is None:
+                    raise
+                raise BodyTooLarge(error.limit, advice=binding.NDJSON_ADVICE) from None
         return await handler(context)
 
     async def _authenticate(self, request: Request, scope: str) -> Grant:
@@ -248,8 +253,8 @@ class RequestPipeline:
             return state.bound.query, state.cursor
         binding.bind_path(path, operation.creates_resource)
         query = binding.BoundQuery()
-        if operation.query is not None:
-            query = binding.bind_query(operation.query, request.query)
+        if operation.query_model is not None:
+            query = binding.bind_query(operation.query_model, request.query)
         if request.method == "GET":
             memo = memo_of(request.header_block)
             memo.store(request.path, request.query, BoundRequest(operation, path, query))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 
-from gleanery.errors import NotFound
+from gleanery.errors import no_group
 from gleanery.storage.database import Database, PageReader, Row, Transaction
 
 Clock = Callable[[], int]
@@ -169,7 +169,7 @@ async def lock(transaction: Transaction, name: str, clock: Clock) -> LockedGroup
     """Locks an existing group. Raises NotFound if there is none."""
     rows = await transaction.fetch(_LOCK, transaction.organization_id, name)
     if not rows:
-        raise NotFound
+        raise no_group()
     return LockedGroup(transaction, name, rows[0], clock)
 
 
@@ -186,7 +186,7 @@ async def require_group(database: Database, name: str) -> int:
     """Returns the id of the group. Raises NotFound if there is none."""
     rows = await database.read(_FIND_GROUP, database.organization_id, name)
     if not rows:
-        raise NotFound
+        raise no_group()
     return int(rows[0][0])
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from gleanery.api import urls
-from gleanery.api.binding import check_value_count, validate_with_model
+from gleanery.api.binding import MAX_DETAILS, check_value_count, validate_with_model
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
 from gleanery.models import batches
@@ -130,7 +130,7 @@ def _bind_lines(lines: list[bytes], first_position: int, max_values: int) -> Bat
 
 
 def _parse_strictly(lines: dict[int, bytes]) -> list[Output]:
-    """Parses the lines with the model. Raises InvalidRequest with every error of every line."""
+    """Parses the lines with the model. Raises InvalidRequest with the first errors."""
     outputs: list[Output] = []
     details: list[ErrorDetail] = []
     for position, line in lines.items():
@@ -138,8 +138,10 @@ def _parse_strictly(lines: dict[int, bytes]) -> list[Output]:
             outputs.append(validate_with_model(OutputIn, line, 1).checked())
         except InvalidRequest as error:
             details += [replace(d, loc=("body", str(position), *d.loc[1:])) for d in error.details]
+        if len(details) >= MAX_DETAILS:
+            break
     if details:
-        raise InvalidRequest(*details)
+        raise InvalidRequest(*details[:MAX_DETAILS])
     return outputs
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from gleanery.api.context import AnyContext, Response
 from gleanery.errors import Unavailable
 from gleanery.storage import migrations
 
 _PAGE_POLICY = b"default-src 'none'; style-src 'unsafe-inline'"
+
+
+async def root(context: AnyContext) -> Response:
+    path = urlsplit(context.services.address).path  # a proxy may serve us below a path
+    location = f"{path}/docs".encode("ascii")
+    return Response(b"", 307, b"text/plain; charset=utf-8", ((b"location", location),))
 
 
 async def healthz(context: AnyContext) -> Response:

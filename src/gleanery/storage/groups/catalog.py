@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 
-from gleanery.errors import NotFound
+from gleanery.errors import no_group, no_job
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupOut, JobOut
@@ -81,7 +81,7 @@ async def read_group(database: Database, group: str) -> GroupOut:
     organization_id = database.organization_id
     rows = await database.read(f"{_GROUPS} AND name = $2", organization_id, group)
     if not rows:
-        raise NotFound
+        raise no_group()
     key = (organization_id, rows[0][0])
     jobs = await database.read(f"{_JOBS} AND jobs.group_id = $2 {_JOB_ORDER}", *key)
     countries = await database.read(f"{_COUNTRIES} AND group_id = $2 {_COUNTRY_ORDER}", *key)
@@ -155,7 +155,7 @@ async def delete_job(database: Database, group: str, job: str, clock: Clock) -> 
         group_key = (locked.organization_id, locked.group_id)
         rows = await locked.transaction.fetch(_FIND_JOB, *group_key, job)
         if not rows:
-            raise NotFound
+            raise no_job()
         [[job_id, output_count]] = rows
         await bulk_jobs.create(locked, "delete", job_id)
         return int(output_count)

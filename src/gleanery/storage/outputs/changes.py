@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from gleanery.errors import CursorExpired, NotFound
+from gleanery.errors import CursorExpired, no_group
 from gleanery.storage import metadata
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
@@ -125,7 +125,7 @@ async def read_feed(database: Database, group: str, cursor: int, limit: int, now
 async def _read_group(database: Database, group: str) -> Row:
     rows = await database.read(_GROUP, database.organization_id, group)
     if not rows:
-        raise NotFound
+        raise no_group()
     return rows[0]
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gleanery.errors import NotFound
+from gleanery.errors import no_output
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
@@ -119,13 +119,13 @@ async def delete_output(database: Database, group: str, output_id: str, clock: C
     try:
         identity = bytes.fromhex(output_id)
     except ValueError:
-        raise NotFound from None
+        identity = b""  # of no output; an unknown group is reported first
 
     async def work(transaction: Transaction) -> int:
         locked = await lock(transaction, group, clock)
         deleted = await delete(locked, [identity])
         if not deleted:
-            raise NotFound
+            raise no_output()
         await locked.commit_counts()
         return deleted
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gleanery.errors import NotFound
-from gleanery.models.requests import LocalStorageIn
 from gleanery.models.responses import LocalStorageOut
+from gleanery.models.session_state import LocalStorageEntry
 from gleanery.storage import group_lock
 from gleanery.storage.database import Database, Row
 from gleanery.storage.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
-from gleanery.storage.sessions.records import ALL_GROUPS
 from gleanery.values import timestamps
 from gleanery.values.hashing import hash_parts
 
@@ -19,13 +18,11 @@ def _hash_identity(organization_id: int, group_id: int, domain: str, path: str, 
     return hash_parts("local storage", organization_id, group_id, domain, path, key)
 
 
-def _prepare(organization_id: int, entry: LocalStorageIn) -> PreparedRecord:
-    domain, key = entry.domain, entry.key
-    path = "/" if entry.path is None else entry.path
-    group_id = entry.group_id or ALL_GROUPS
-    columns = (group_id, domain, domain.removeprefix("."), key, path, entry.expires)
+def _prepare(organization_id: int, entry: LocalStorageEntry) -> PreparedRecord:
+    domain, key, value, group_id, path, expires = entry
+    columns = (group_id, domain, domain.removeprefix("."), key, path, expires)
     identity = _hash_identity(organization_id, group_id, domain, path, key)
-    return PreparedRecord(identity, domain, columns, entry.value)
+    return PreparedRecord(identity, domain, columns, value)
 
 
 def _to_response(organization_id: int, value: str, row: Row) -> LocalStorageOut:
@@ -44,7 +41,7 @@ def _to_response(organization_id: int, value: str, row: Row) -> LocalStorageOut:
     )
 
 
-async def _check_groups(database: Database, entries: Sequence[LocalStorageIn]) -> None:
+async def _check_groups(database: Database, entries: Sequence[LocalStorageEntry]) -> None:
     """Raises NotFound for an entry of a group that does not exist."""
     for position, entry in enumerate(entries):
         if entry.group_id and not await group_lock.group_exists(database, entry.group_id):
@@ -52,7 +49,7 @@ async def _check_groups(database: Database, entries: Sequence[LocalStorageIn]) -
             raise NotFound(loc, "There is no group with this number")
 
 
-LOCAL_STORAGE = RecordKind[LocalStorageIn, LocalStorageOut](
+LOCAL_STORAGE = RecordKind[LocalStorageEntry, LocalStorageOut](
     table="local_storage",
     columns=("group_id", "domain", "host", "key", "path", "expires"),
     identity_columns=("group_id", "domain", "path", "key"),
