@@ -53,9 +53,14 @@ def serve(settings: Settings) -> None:
     serve_on(listener, settings)
 
 
-def bound(settings: Settings) -> tuple[socket.socket, Settings]:
-    """Return a listening socket, and the settings with its actual port."""
-    listener = _listen(settings)
+def bound(
+    settings: Settings, advice: str = "choose another with --port"
+) -> tuple[socket.socket, Settings]:
+    """Return a listening socket, and the settings with its actual port.
+
+    ``advice`` completes the message about a port that is in use.
+    """
+    listener = _listen(settings, advice)
     return listener, replace(settings, port=listener.getsockname()[1])
 
 
@@ -86,6 +91,8 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
 
 async def prepare(settings: Settings) -> None:
     """Migrate the database, check the secret key, and create the folder of files."""
+    if settings.has_secret_key:  # an unreadable key is reported even if the database is down
+        open_vault(settings.secret_key, settings.key_file)
     open_blobs(settings.blobs_location)
     async with open_engine(settings) as database:
         await database.migrate()
@@ -185,13 +192,12 @@ def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:
     )
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _listen(settings: Settings, advice: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise SettingsError(
             f"Cannot listen on {settings.host} port {settings.port}: "
-            f"{os.strerror(error.errno or 0)}. Stop the program that uses the port, or choose "
-            "another with --port"
+            f"{os.strerror(error.errno or 0)}. Stop the program that uses the port, or {advice}"
         ) from None

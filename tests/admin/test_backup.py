@@ -167,6 +167,15 @@ def test_a_backup_needs_the_folder_in_which_the_service_keeps_files(
         assert not second.exists()
 
 
+def test_a_backup_into_a_missing_folder_says_so(tmp_path: Path) -> None:
+    where = ["--data", str(tmp_path / "data")]
+    run_successfully("migrate", *where)
+    refused = gleanery_in_process("backup", str(tmp_path / "missing" / "a.tar"), *where)
+    assert refused.returncode == 2
+    assert f"The folder {tmp_path / 'missing'} does not exist: create it" in refused.stderr
+    assert not (tmp_path / "missing").exists()
+
+
 def test_a_backup_command_for_another_engine_names_the_right_one(tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
     for command, words in (("backup", "pg_dump"), ("restore", "gleanery restored")):
