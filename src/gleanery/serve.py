@@ -29,10 +29,12 @@ from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.http import Connection, ServerState
 from gleanery.observability import logs
+from gleanery.security.key_files import KeyFile
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.engines import create_engine, open_engine
+from gleanery.storage.maintenance import key_rotation
 
 _log = logging.getLogger("gleanery")
 _BACKLOG = 2048
@@ -97,13 +99,23 @@ async def prepare(settings: Settings) -> None:
     async with open_engine(settings) as database:
         await database.migrate()
         await metadata.reject_pending_restore(database)
-        if await metadata.has_key(database) and not settings.has_secret_key:
-            raise SettingsError(
-                f"The secret key {settings.key_file} is missing: put it back; if it is lost, "
-                "gleanery keys forget removes the values that need it"
-            )
+        needed = await key_rotation.needed_keys(database)
+        if not settings.has_secret_key:
+            _create_key_file(settings, needed)
         vault = open_vault(settings.secret_key, settings.key_file)
+        if not all(map(vault.knows, needed)):
+            raise SettingsError(metadata.WRONG_KEY)
         await metadata.check_or_store_key(database, vault)
+
+
+def _create_key_file(settings: Settings, needed: set[str]) -> None:
+    """Create the key file of a new database. Raises SettingsError if the database needs a key."""
+    if needed:
+        raise SettingsError(
+            f"The secret key {settings.key_file} is missing: put it back; if it is lost, "
+            "gleanery keys forget removes the values that need it"
+        )
+    KeyFile(settings.key_file).create()
 
 
 def _check_tls(settings: Settings) -> None:
