@@ -1,10 +1,11 @@
 # The commands of the project. `make demo` needs Python 3.11+ and nothing else; so does `make test`.
 
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-PIP    := pip --disable-pip-version-check --quiet
-WHEELS := install --only-binary :all:
+PYTHON   ?= python3
+VENV     := .venv
+BIN      := $(VENV)/bin
+LOUD_PIP := pip --disable-pip-version-check
+PIP      := $(LOUD_PIP) --quiet
+WHEELS   := install --only-binary :all:
 
 # Also what a package is built with is pinned: older pips take one variable for that, newer ones the other.
 export PIP_CONSTRAINT       = constraints.txt constraints-build.txt
@@ -17,7 +18,7 @@ COMPILE := $(BIN)/python -m compileall -q src
 .PHONY: help demo quick test slow check bench faults fuzz format reference constraints clean
 
 help:
-	@echo "make demo       run the service with sample data"
+	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
 	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
 	@echo "make test       run all tests, on SQLite and PostgreSQL (under 12 minutes)"
 	@echo "make slow       run the tests with large data and heavy load"
@@ -30,7 +31,7 @@ help:
 	@echo "make clean      remove what the other targets made"
 
 demo: $(VENV)/.runtime
-	@$(BIN)/gleanery demo
+	@$(BIN)/gleanery demo $(ARGS)
 
 # Tests wait more than they compute, so four processes finish sooner than two, on two cores too.
 PYTEST := $(BIN)/pytest -n 4 --durations=10
@@ -91,8 +92,8 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.made pyproject.toml constraints.txt constraints-build.txt
-	@echo "Installing Gleanery into $(VENV) …"
-	@$(BIN)/$(PIP) $(WHEELS) --editable .
+	@echo "Installing Gleanery into $(VENV). This takes about a minute; pip shows each package:"
+	@$(BIN)/$(LOUD_PIP) $(WHEELS) --editable .
 	@$(COMPILE)
 	@touch $@
 

@@ -110,6 +110,16 @@ def test_an_unreachable_database_ends_the_start_with_one_sentence(tmp_path: Path
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", [["serve"], ["keys", "list"], ["keys", "rotate"]])
+def test_an_unreadable_secret_key_is_reported_even_if_the_database_is_down(
+    tmp_path: Path, command: list[str]
+) -> None:
+    options = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
+    ended = gleanery_in_process(*command, *options, GLEANERY_SECRET_KEY="not a key")
+    assert ended.returncode == 2
+    assert "GLEANERY_SECRET_KEY must be 32 bytes in base64" in ended.stderr
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("password", ["pa#ss", "pa/ss", "pa?ss"])
 def test_an_invalid_url_does_not_show_its_password(tmp_path: Path, password: str) -> None:

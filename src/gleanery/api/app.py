@@ -16,6 +16,7 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.background.sweep import Sweep
+from gleanery.background.token_use import TokenUse
 from gleanery.blobs import open_blobs
 from gleanery.http import ConnectionRegistry, Limits
 from gleanery.json_schema.validator import SchemaValidator
@@ -99,15 +100,16 @@ class App:
         self._services = services
         self._rate_limiter = rate_limiter
         settings = services.settings
+        token_use = TokenUse(services.database, services.clock)
         authenticator = Authenticator(
-            services.database, settings.token_cache_seconds, services.clock
+            services.database, settings.token_cache_seconds, services.clock, token_use
         )
         self.application = RequestPipeline(services, authenticator, rate_limiter)
         """Handles the requests of the built-in server, or of an ASGI server."""
         self.registry = ConnectionRegistry(self.application, _limits(settings))
         """The connections of the built-in server."""
         self._sweep = Sweep(
-            services.database, services.blobs, services.vault, settings, services.clock
+            services.database, services.blobs, services.vault, token_use, settings, services.clock
         )
         self._timeout_watcher: asyncio.Task[None] | None = None
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
+from gleanery.background.token_use import TokenUse
 from gleanery.blobs import Blobs
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
@@ -24,12 +26,14 @@ class Sweep:
         engine: Engine,
         blobs: Blobs,
         vault: Vault,
+        token_use: TokenUse,
         settings: Settings,
         clock: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._blobs = blobs
         self._vault = vault
+        self._token_use = token_use
         self._seconds = settings.sweep_seconds
         self._retention_days = retention.RetentionDays(
             tombstones=settings.tombstone_days,
@@ -47,10 +51,13 @@ class Sweep:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            with contextlib.suppress(Exception):  # the database may be the reason of the stop
+                await self._token_use.store()
 
     async def run_once(self) -> None:
-        """Runs one round; also detects if a key rotation has selected another key."""
+        """Runs one round; also detects a new active key, and stores the last use of tokens."""
         await metadata.load_active_key(self._engine, self._vault)
+        await self._token_use.store()
         await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days)
 
     async def _run(self) -> None:

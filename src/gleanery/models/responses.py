@@ -209,6 +209,8 @@ AuditAction = Literal[
     "add_review",
     "create_token",
     "revoke_token",
+    "rename_organization",
+    "delete_organization",
     "rotate_keys",
     "forget_keys",
     "restore",

@@ -14,6 +14,7 @@ from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.files import cleanup
 from gleanery.storage.group_lock import Clock
+from gleanery.storage.maintenance import organization_removal
 from gleanery.storage.outputs import changes, idempotency, mutations
 from gleanery.values import timestamps
 
@@ -78,6 +79,7 @@ async def _tasks(engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays
         *await audit.pending_purges(engine, now - keep.audit_entries * _DAY),
         *await _expirations(engine, clock, now),
         partial(cleanup.delete_unused, engine, blobs, unused_since, now),
+        *await organization_removal.pending_removals(engine, blobs),
     ]
 
 

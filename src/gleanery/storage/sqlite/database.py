@@ -33,6 +33,7 @@ from gleanery.storage.sqlite.connections import (
     connect,
     connect_reader,
     lock_folder,
+    reject_unfinished_restore,
 )
 from gleanery.storage.sqlite.statements import join_items, to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
@@ -56,9 +57,13 @@ class SqliteDatabase:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._folder_lock = lock_folder(self._path.parent)
+            reject_unfinished_restore(self._path)
             self._path.touch(mode=0o600)  # SQLite gives its other files the same permissions
             self._reader = connect_reader(self._path)
             self._writer = Writer(connect(self._path), self._path.parent)
+        except SettingsError:
+            self._release_folder()
+            raise
         except (OSError, apsw.Error) as error:
             self._release_folder()
             reason = getattr(error, "strerror", None) or error
