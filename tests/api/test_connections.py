@@ -17,6 +17,7 @@ import pytest
 
 from gleanery.values import timestamps
 from tests.support import raw_http as raw
+from tests.support.metrics import fresh_metrics
 from tests.support.raw_http import (
     connect,
     count_received_bytes,
@@ -418,7 +419,7 @@ def test_a_stalled_reader_is_closed_and_delays_nobody(strict: Service, slow_call
 def answers_ended(slow_caller: Client) -> int:
     """Number of pages of outputs that were sent or abandoned."""
     found = re.search(
-        r'_count\{operation="get_outputs",status="200"\} (\d+)', slow_caller.get("/metrics").text
+        r'_count\{operation="get_outputs",status="200"\} (\d+)', fresh_metrics(slow_caller)
     )
     return 0 if found is None else int(found[1])
 

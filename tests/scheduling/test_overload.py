@@ -21,6 +21,7 @@ import pytest
 
 from gleanery.api import rate_limits
 from tests.support import raw_http as raw
+from tests.support.metrics import fresh_metrics
 from tests.support.process import free_port, gleanery
 from tests.support.raw_http import (
     connect,
@@ -120,7 +121,7 @@ def test_a_full_service_rejects_requests_and_recovers(serving: Serving) -> None:
         assert late.get("/readyz").status_code == 200
     for client in (first, second, third, late):
         assert client.get("/v1/outputs/group").status_code == 200
-    counted = late.get("/metrics").text
+    counted = fresh_metrics(late)
     assert re.search(r'_count\{operation="unmatched",status="503"\} 3\.0', counted)
 
 

@@ -15,6 +15,7 @@ from gleanery.api.context import Services
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.pipeline import UNMATCHED, RequestPipeline
+from gleanery.api.readiness import Readiness
 from gleanery.background.sweep import Sweep
 from gleanery.background.token_use import TokenUse
 from gleanery.blobs import open_blobs
@@ -71,6 +72,7 @@ def build_app(
             (UNMATCHED, *(operation.name for operation in OPERATIONS)),
             metrics_folder,
         ),
+        readiness=Readiness(database),
         openapi_json=cache(lambda: openapi.encoded(document())),
         reference_page=cache(lambda: reference.html_page(document())),
     )
@@ -132,5 +134,6 @@ class App:
         await self._sweep.stop()
         if self._rate_limiter is not None:
             await self._rate_limiter.close()
+        await self._services.readiness.stop()
         await self._services.schema_validator.close()
         await self._services.database.close()

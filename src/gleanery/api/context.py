@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery.api.file_links import FileLinks, needs_links
+from gleanery.api.readiness import Readiness
 from gleanery.blobs import Blobs
 from gleanery.http import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
@@ -50,6 +51,7 @@ class Services:
     transfer_limit: ConcurrencyLimit
     """Limits the file transfers."""
     telemetry: Telemetry
+    readiness: Readiness
     openapi_json: Callable[[], bytes]
     reference_page: Callable[[], bytes]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Literal, NamedTuple
 
 from gleanery.errors import no_group
@@ -37,9 +37,9 @@ VALUES ($1, $2, $3, $4)
 ON CONFLICT (organization_id, group_id, country)
 DO UPDATE SET output_count = country_counts.output_count + excluded.output_count
 """
-_FIND_JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
+_FIND_JOB = "SELECT name, id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
 _CREATE_JOB = """
-INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING id
+INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING name, id
 """
 _PENDING_BULK_JOB = """
 SELECT id, job_id, kind, until_seq, done_seq FROM bulk_jobs
@@ -124,15 +124,19 @@ class LockedGroup:
     async def find_job(self, name: str) -> int | None:
         """Returns the id of the job with this name."""
         rows = await self.transaction.fetch(_FIND_JOB, self.organization_id, self.group_id, name)
-        return rows[0][0] if rows else None
+        return rows[0][1] if rows else None
 
-    async def find_or_create_job(self, name: str) -> int:
-        known = await self.find_job(name)
-        if known is not None:
-            return known
-        key = (self.organization_id, self.group_id, name)
-        [[job_id]] = await self.transaction.fetch(_CREATE_JOB, *key)
-        return int(job_id)
+    async def find_or_create_jobs(self, names: Collection[str]) -> dict[str, int]:
+        """Returns the id of each job. One statement finds all, another creates the missing ones.
+
+        The lock on the group excludes other creators of the same jobs.
+        """
+        key = (self.organization_id, self.group_id)
+        found = await self.transaction.fetch_many(_FIND_JOB, [(*key, name) for name in names])
+        jobs: dict[str, int] = dict(found)
+        missing = [(*key, name) for name in names if name not in jobs]
+        jobs.update(await self.transaction.fetch_many(_CREATE_JOB, missing))
+        return jobs
 
     async def commit_counts(self) -> None:
         """Saves the counts and notifies the group's channel if there were changes.

@@ -75,7 +75,7 @@ async def _apply(
     new = {output.identity for output in changed} - stored.keys()
     new_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
     job_names = dict.fromkeys(output.job for output in changed)
-    jobs = {name: await locked.find_or_create_job(name) for name in job_names}
+    jobs = await locked.find_or_create_jobs(job_names)
     in_order = {row.identity: row for row in stored.values() if row.seq_changed}
     results = [_apply_output(locked, stored, output, jobs, new_ids, in_order) for output in outputs]
     _count_new(locked, stored.values())
