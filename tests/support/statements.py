@@ -27,7 +27,7 @@ def storage_modules() -> Iterator[tuple[str, ModuleType]]:
 def page_statements() -> dict[tuple[str, ...], str]:
     """The statement of a page for each combination of filters."""
     return {
-        filters: pages._statement(filters)
+        filters: pages.statements(filters).items
         for size in range(len(FILTERS) + 1)
         for filters in itertools.combinations(FILTERS, size)
     }

@@ -1,0 +1,171 @@
+"""Pages and lists are limited in bytes, and the work of a request is limited too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.outputs import output
+from tests.support.service import Client, Service
+from tests.support.settings import fresh_settings
+
+MAX_BYTES = 50_000
+MIB = 1024**2
+
+
+@pytest.fixture(scope="module")
+def limited_service(
+    engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """A service with small pages."""
+    folder = tmp_path_factory.mktemp("limits")
+    settings = replace(fresh_settings(engine, request, folder), max_page_bytes=MAX_BYTES)
+    running = Service(settings)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def limited(limited_service: Service) -> Iterator[Client]:
+    with limited_service.client() as made:
+        yield made
+
+
+def page(
+    client: Client, url: str = "/v1/outputs/group", **query: Any
+) -> tuple[dict[str, Any], int]:
+    """A page and the number of its bytes."""
+    answer = client.get(url, params=query or None)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found, len(answer.content)
+
+
+def pages(client: Client, **query: Any) -> Iterator[tuple[dict[str, Any], int]]:
+    """All pages with their sizes, by ``next_url``."""
+    found, size = page(client, **query)
+    yield found, size
+    while found["metadata"]["next_url"] is not None:
+        found, size = page(client, found["metadata"]["next_url"])
+        yield found, size
+
+
+def store_texts(client: Client, *lengths: int, **members: Any) -> list[str]:
+    """Stores one output with a text of each length; returns their source URLs."""
+    urls = []
+    for number, length in enumerate(lengths):
+        stored = output(number, data={"text": "x" * length}, **members)
+        client.store("group", stored)
+        urls.append(stored["source_url"])
+    return urls
+
+
+def urls_of(found: dict[str, Any]) -> list[str]:
+    return [item["source_url"] for item in found["items"]]
+
+
+# --- outputs ------------------------------------------------------------------------------------
+
+
+def test_a_page_has_at_most_16_mib_by_default(client: Client) -> None:
+    urls = store_texts(client, *[6 * MIB] * 4)
+    found = list(pages(client, limit=1000))
+    assert [urls_of(one) for one, _ in found] == [urls[:2], urls[2:]]
+    assert all(size < 16 * MIB for _, size in found)
+
+
+@pytest.mark.parametrize("limit", [10, 100, 1000])
+@pytest.mark.parametrize("length", [1_000, 20_000, 45_000])
+def test_pages_are_limited_in_bytes(limited: Client, limit: int, length: int) -> None:
+    urls = store_texts(limited, *[length] * 9)
+    found = list(pages(limited, limit=limit))
+    assert [url for one, _ in found for url in urls_of(one)] == urls
+    assert all(size <= MAX_BYTES for _, size in found)
+    assert len(found) == -(-9 // min(9, MAX_BYTES // length))
+
+
+def test_a_larger_item_is_a_page_of_its_own(limited: Client) -> None:
+    urls = store_texts(limited, 10, 200_000, 10, 10)
+    found = [urls_of(one) for one, _ in pages(limited)]
+    assert found == [urls[:1], urls[1:2], urls[2:]]
+
+
+@pytest.mark.parametrize(
+    "filters", [{"job_id": "job"}, {"job_id": "job", "country": "Germany", "region": "DE-BE"}]
+)
+def test_filtered_pages_are_limited_in_bytes(limited: Client, filters: dict[str, str]) -> None:
+    tags = {"country": "Germany", "region": "DE-BE"}
+    urls = store_texts(limited, *[20_000, 10] * 5, tags=tags)
+    limited.store("group", output(50, job_id="other", tags=tags))
+    found = list(pages(limited, **filters))
+    assert [url for one, _ in found for url in urls_of(one)] == urls
+    assert len(found) > 1
+    assert all(size <= MAX_BYTES for _, size in found)
+
+
+def test_links_to_files_count(limited: Client) -> None:
+    file = limited.post("/v1/files", content=b"bytes").json()["id"]
+    files = [{"field": f"files[{number}]", "id": file} for number in range(30)]
+    limited.store("group", *[output(number, files=files) for number in range(6)])
+    found = list(pages(limited))
+    assert sum(len(one["items"]) for one, _ in found) == 6
+    assert all(size <= MAX_BYTES for _, size in found)
+    assert all(
+        len(file["blob_url"]) > 50
+        for one, _ in found
+        for item in one["items"]
+        for file in item["files"]
+    )
+
+
+def test_a_repeated_request_gets_the_same_large_page(limited: Client) -> None:
+    urls = store_texts(limited, *[20_000] * 4)
+    found = [page(limited, limit=5) for _ in range(4)]  # a repetition is read in a batch
+    assert [urls_of(one) for one, _ in found] == [urls[:2]] * 4
+
+
+# --- bounded work -------------------------------------------------------------------------------
+
+
+def store_disjoint(client: Client, count: int) -> None:
+    """Stores outputs of two kinds alternately, so that two filters never match together."""
+    kinds = [("a", "Germany"), ("b", "France")]
+    batch = []
+    for number in range(count):
+        job, country = kinds[number % 2]
+        batch.append(output(number, job_id=job, tags={"country": country}))
+    client.store("group", *batch)
+
+
+def test_filters_that_never_match_together_take_several_requests(client: Client) -> None:
+    store_disjoint(client, 5000)
+    first, _ = page(client, job_id="a", country="France")
+    assert first["items"] == []
+    assert first["metadata"]["next_cursor"] is not None
+    found = [one for one, _ in pages(client, job_id="a", country="France")]
+    assert 1 < len(found) < 5
+    assert all(one["items"] == [] for one in found)
+    assert found[-1]["metadata"] == {"next_url": None, "next_cursor": None}
+
+
+@pytest.mark.parametrize("limit", [1, 10, 1000])
+def test_a_match_behind_the_bound_is_found(client: Client, limit: int) -> None:
+    store_disjoint(client, 3000)
+    both = {"job_id": "a", "tags": {"country": "France"}}
+    client.store("group", output(5001, **both), output(5002, **both))
+    store_disjoint(client, 3000)  # unchanged: the matches stay last
+    found = [one for one, _ in pages(client, job_id="a", country="France", limit=limit)]
+    assert [url for one in found for url in urls_of(one)] == [
+        "https://shop.example/5001",
+        "https://shop.example/5002",
+    ]
+
+
+def test_a_repeated_request_stops_at_the_same_place(client: Client) -> None:
+    store_disjoint(client, 3000)
+    found = [page(client, job_id="a", country="France")[0] for _ in range(4)]
+    assert found[0]["metadata"]["next_cursor"] is not None
+    assert found == [found[0]] * 4
