@@ -127,6 +127,50 @@ def test_a_repeated_request_gets_the_same_large_page(limited: Client) -> None:
     assert [urls_of(one) for one, _ in found] == [urls[:2]] * 4
 
 
+# --- changes ------------------------------------------------------------------------------------
+
+
+def change_pages(client: Client, limit: int) -> Iterator[tuple[list[dict[str, Any]], int]]:
+    """All pages of the change feed with their sizes."""
+    cursor = 0
+    while True:
+        found, size = page(client, "/v1/changes/group", cursor=cursor, limit=limit)
+        if not found["changes"]:
+            return
+        yield found["changes"], size
+        cursor = found["cursor"]
+
+
+def test_a_page_of_changes_has_at_most_16_mib_by_default(client: Client) -> None:
+    store_texts(client, *[6 * MIB] * 4)
+    found = list(change_pages(client, 1000))
+    assert [len(changes) for changes, _ in found] == [2, 2]
+    assert all(size < 16 * MIB for _, size in found)
+
+
+@pytest.mark.parametrize("limit", [4, 1000])
+def test_changes_are_limited_in_bytes(limited: Client, limit: int) -> None:
+    store_texts(limited, 20_000, 10, 200_000, 10, 20_000, 20_000, 10, 10)
+    stored = limited.items("group")
+    for deleted in stored[1], stored[4]:
+        limited.delete(f"/v1/outputs/group/{deleted['output_id']}")
+    found = list(change_pages(limited, limit))
+    changes = [change for page_, _ in found for change in page_]
+    left = [one for one in stored if one not in (stored[1], stored[4])]
+    assert [one["output"] for one in changes[:6]] == left
+    assert [one["change"] for one in changes[6:]] == ["delete"] * 2
+    assert all(size <= MAX_BYTES for page_, size in found if len(page_) > 1)
+
+
+def test_links_in_changes_count(limited: Client) -> None:
+    file = limited.post("/v1/files", content=b"bytes").json()["id"]
+    files = [{"field": f"files[{number}]", "id": file} for number in range(30)]
+    limited.store("group", *[output(number, files=files) for number in range(6)])
+    found = list(change_pages(limited, 10))
+    assert sum(len(changes) for changes, _ in found) == 6
+    assert all(size <= MAX_BYTES for _, size in found)
+
+
 # --- bounded work -------------------------------------------------------------------------------
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import NamedTuple
 
 from gleanery.models.requests import OutputQuery
-from gleanery.storage import group_lock
+from gleanery.storage import group_lock, page_sizes
 from gleanery.storage.database import ITEM_SEPARATOR, Database, Page, PageRead, PageTooLarge, Row
 from gleanery.storage.outputs.hashes import url_hash
 from gleanery.values import countries
@@ -32,12 +31,6 @@ _FILTER_VALUES = {
 # The text of an item. If it is longer than a parameter, PostgreSQL returns null, and SQLite raises
 # TooBigError at once, because no value can have that many bytes.
 _ITEM = "CASE WHEN octet_length(item) <= {} THEN item /* ELSE zeroblob(1000000000000) */ END"
-# The number of bytes of an item with links. file_ids has 16 bytes for each file.
-_SIZE = "octet_length(item) + 64 * octet_length(file_ids)"
-_LINK_GROWTH = 4  # links make the text of a page at most this many times longer
-_MAX_ITEM_BYTES = 32 * 1024  # of a page that is read at once, or more if the page is short
-_PART_BYTES = 1024 * 1024
-_UNLIMITED = 2**31 - 1
 _MAX_EXTRA_STEPS = 1000  # of a search with several filters, beside one step for each item
 
 
@@ -67,10 +60,10 @@ def page_read(
     after = cursor
     if query.created_after is not None:  # a sequence number is a timestamp in microseconds
         after = max(after, query.created_after - 1)
-    limit, max_bytes = query.limit, max_bytes // _LINK_GROWTH
+    limit, max_bytes = query.limit, max_bytes // page_sizes.LINK_GROWTH
     if search.has_steps:
         values = (*values, limit + _MAX_EXTRA_STEPS)
-    max_item_bytes = max(max_bytes // limit, _MAX_ITEM_BYTES)
+    max_item_bytes = page_sizes.max_item_bytes(max_bytes, limit)
     return PageRead(
         organization_id,
         search.items,
@@ -92,10 +85,11 @@ async def _read_large_page(database: Database, read: PageRead, max_bytes: int) -
     """
     *values, _ = read.values
     rows = await database.read(f"{read.sizes} LIMIT ${len(values) + 1}", *values, read.limit + 1)
-    count = _fitting(rows[: read.limit], max_bytes)
+    sizes = [size for _, size in rows[: read.limit] if size]  # 0: the search stopped there
+    count = page_sizes.count_fitting(sizes, max_bytes)
     parts: list[bytes] = []
     after = read.values[2]
-    for part in _split(rows[:count]):
+    for part in page_sizes.split(rows[:count]):
         items = await _read_items(database, read, after, part)
         after = part[-1][0]
         if items:
@@ -104,32 +98,13 @@ async def _read_large_page(database: Database, read: PageRead, max_bytes: int) -
     return Page(tuple(parts), rows[count][0] - 1 if count < len(rows) else None)
 
 
-def _fitting(rows: Sequence[Row], max_bytes: int) -> int:
-    """Returns how many rows are on the page: at least one, unless the search stopped there."""
-    sizes: list[int] = [size for _, size in rows if size]
-    fitting = sum(total <= max_bytes for total in accumulate(sizes))
-    return max(fitting, min(len(sizes), 1))
-
-
-def _split(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Splits the rows into parts of some bytes; a large item is a part of its own."""
-    start = size = 0
-    for number, (_, item_size) in enumerate(rows):
-        if size and size + item_size > _PART_BYTES:
-            yield rows[start:number]
-            start, size = number, 0
-        size += item_size
-    if rows:
-        yield rows[start:]
-
-
 async def _read_items(
     database: Database, read: PageRead, after: int, part: Sequence[Row]
 ) -> list[bytes]:
     organization_id, group, _, *values, _ = read.values
     number = len(read.values) + 1
     sql = f"SELECT item FROM ({read.search} LIMIT ${number}) AS part WHERE seq <= ${number + 1}"
-    bounds = (_UNLIMITED, len(part), part[-1][0])
+    bounds = (page_sizes.UNLIMITED, len(part), part[-1][0])
     rows = await database.read(sql, organization_id, group, after, *values, *bounds)
     return [row[0] for row in rows if row[0]]
 
@@ -171,7 +146,7 @@ def statements(columns: tuple[str, ...]) -> _Search:
     item = _ITEM.format(max_item_bytes)
     return _Search(
         _statement(columns, item, "item", "CAST('' AS BYTEA)"),
-        _statement(columns, _SIZE, "size", "0"),
+        _statement(columns, page_sizes.ITEM_SIZE, "size", "0"),
         has_steps,
     )
 
