@@ -171,6 +171,116 @@ def test_links_in_changes_count(limited: Client) -> None:
     assert all(size <= MAX_BYTES for _, size in found)
 
 
+# --- lists --------------------------------------------------------------------------------------
+
+
+def list_pages(client: Client, url: str, **query: Any) -> Iterator[tuple[list[Any], int]]:
+    """All pages of an array with their sizes, by the Link header."""
+    answer = client.get(url, params=query or None)
+    while True:
+        assert answer.status_code == 200, answer.text
+        yield answer.json(), len(answer.content)
+        if "next" not in answer.links:
+            assert "link" not in answer.headers
+            return
+        assert answer.links["next"]["url"].startswith(str(client.base_url))
+        answer = client.get(answer.links["next"]["url"])
+
+
+def cookie(number: int, length: int = 10, domain: str = "shop.example") -> dict[str, Any]:
+    return {"domain": domain, "name": f"c{number}", "value": "x" * length}
+
+
+def entry(number: int, length: int = 10, domain: str = "shop.example") -> dict[str, Any]:
+    return {"domain": domain, "key": f"c{number}", "value": "x" * length}
+
+
+SESSION_LISTS = [("/v1/cookies", cookie, "name"), ("/v1/local-storage", entry, "key")]
+session_lists = pytest.mark.parametrize(("url", "record", "name"), SESSION_LISTS)
+
+
+@session_lists
+def test_session_lists_are_limited_in_bytes(
+    limited: Client, url: str, record: Any, name: str
+) -> None:
+    lengths = [10, 20_000, 200_000, 20_000, 20_000, 10, 10]
+    limited.post(url, json=[record(n, length) for n, length in enumerate(lengths)])
+    found = list(list_pages(limited, url))
+    names = [one[name] for page_, _ in found for one in page_]
+    assert names == [f"c{number}" for number in range(7)]
+    assert [len(page_) for page_, _ in found] == [2, 1, 4]
+    assert all(size <= MAX_BYTES for page_, size in found if len(page_) > 1)
+
+
+@session_lists
+def test_session_lists_have_pages(client: Client, url: str, record: Any, name: str) -> None:
+    hosts = ["shop.example", "other.example"]
+    client.post(url, json=[record(n, domain=hosts[n % 2]) for n in range(10)])
+    whole = client.get(url)
+    assert "link" not in whole.headers
+    assert len(whole.json()) == 10
+    found = [page_ for page_, _ in list_pages(client, url, limit=3)]
+    assert [len(page_) for page_ in found] == [3, 3, 3, 1]
+    assert [one for page_ in found for one in page_] == whole.json()
+    found = [page_ for page_, _ in list_pages(client, url, limit=2, domain="shop.example")]
+    assert [[one[name] for one in page_] for page_ in found] == [["c0", "c2"], ["c4", "c6"], ["c8"]]
+
+
+@session_lists
+def test_a_cursor_of_a_session_list_survives_changes(
+    client: Client, url: str, record: Any, name: str
+) -> None:
+    client.post(url, json=[record(n) for n in range(6)])
+    following = list_pages(client, url, limit=2)
+    assert [one[name] for one in next(following)[0]] == ["c0", "c1"]
+    client.delete(url, params={"domain": "shop.example", name: "c1"})
+    client.delete(url, params={"domain": "shop.example", name: "c2"})
+    client.post(url, json=[record(6), record(0, 20), record(4, 20)])
+    rest = [one[name] for page_, _ in following for one in page_]
+    assert rest == ["c3", "c4", "c5", "c6"]
+
+
+@pytest.mark.parametrize("history", ["true", "false"])
+def test_reviews_are_limited_in_bytes(limited: Client, history: str) -> None:
+    lengths = [10, 20_000, 200_000, 20_000, 20_000, 10, 10]
+    limited.store("group", *(output(n, job_id=f"job {n}") for n in range(7)))
+    for number, length in enumerate(lengths):
+        review = {"job_id": f"job {number}", "status": "pending", "comment": "x" * length}
+        limited.post("/v1/reviews/group", json=review)
+    found = list(list_pages(limited, "/v1/reviews/group", history=history))
+    jobs = [one["job_id"] for page_, _ in found for one in page_]
+    assert jobs == [f"job {number}" for number in reversed(range(7))]
+    assert [len(page_) for page_, _ in found] == [4, 1, 2]
+    assert all(size <= MAX_BYTES for page_, size in found if len(page_) > 1)
+
+
+@pytest.mark.parametrize("history", ["true", "false"])
+def test_reviews_have_pages(client: Client, history: str) -> None:
+    client.store("group", *(output(n, job_id=f"job {n}") for n in range(7)))
+    for number in range(7):
+        client.post("/v1/reviews/group", json={"job_id": f"job {number}", "status": "pending"})
+    whole = client.get("/v1/reviews/group", params={"history": history}).json()
+    assert len(whole) == 7
+    found = [p for p, _ in list_pages(client, "/v1/reviews/group", history=history, limit=3)]
+    assert [len(page_) for page_ in found] == [3, 3, 1]
+    assert [one for page_ in found for one in page_] == whole
+
+
+@pytest.mark.parametrize("url", ["/v1/cookies", "/v1/local-storage", "/v1/reviews/group"])
+@pytest.mark.parametrize("limit", ["0", "1001", "-1", "two", ""])
+def test_an_invalid_limit_of_a_list_is_rejected(client: Client, url: str, limit: str) -> None:
+    client.store("group", output(1))
+    answer = client.get(url, params={"limit": limit})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["query", "limit"]
+
+
+def test_the_openapi_document_has_the_link_header(client: Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    for path in ("/v1/cookies", "/v1/local-storage", "/v1/reviews/{group_id}", "/v1/groups"):
+        assert "Link" in paths[path]["get"]["responses"]["200"]["headers"]
+
+
 # --- bounded work -------------------------------------------------------------------------------
 
 
