@@ -211,6 +211,13 @@ class Settings:
     max_file_bytes: int = setting(
         _GIB, "Maximum size of a file.", _POSITIVE, default_text="`1073741824` (1 GiB)"
     )
+    max_page_bytes: int = setting(
+        16 * _MIB,
+        "Maximum size of a page or list in a response, but at least one item. The rest is on the "
+        "next page.",
+        _POSITIVE,
+        default_text="`16777216` (16 MiB)",
+    )
     max_wait_seconds: int = setting(
         60,
         "Maximum duration of a long poll. Set it below the timeout of a proxy.",

@@ -32,17 +32,26 @@ from gleanery.values import countries
 # --- cookies and local storage ------------------------------------------------------------------
 
 
+ListLimit = Annotated[WholeNumber, Field(ge=1, le=1000)]
+
+
 class DomainQuery(Query):
-    """Filter of cookies."""
+    """Filter and paging of cookies."""
 
     domain: Domain | None = Field(
         default=None,
         description="Only the records that a page on this host sees (RFC 6265 domain-match).",
     )
+    limit: ListLimit | None = Field(
+        default=None, description="Page size. Without it, as many records as fit."
+    )
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=MAX_INT64, description="Cursor from the Link header."
+    )
 
 
 class LocalStorageQuery(DomainQuery):
-    """Filters of local-storage entries."""
+    """Filters and paging of local-storage entries."""
 
     for_group: QueryNumericGroupId | None = Field(
         default=None,
@@ -81,9 +90,11 @@ class ReviewQuery(Query):
 
     history: Literal["true", "false"] = Field(
         default="false",
-        description="true: all reviews in pages, newest first. The Link header has the next page.",
+        description="true: all reviews, newest first. false: the latest review of each job.",
     )
-    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size of the history.")
+    limit: ListLimit | None = Field(
+        default=None, description="Page size. Without it, as many reviews as fit."
+    )
     cursor: WholeNumber = Field(
         default=MAX_INT64, ge=0, le=MAX_INT64, description="Cursor from the Link header."
     )

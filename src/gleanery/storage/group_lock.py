@@ -133,9 +133,10 @@ class LockedGroup:
         """
         key = (self.organization_id, self.group_id)
         found = await self.transaction.fetch_many(_FIND_JOB, [(*key, name) for name in names])
-        jobs: dict[str, int] = dict(found)
+        jobs: dict[str, int] = {name: number for name, number in found}
         missing = [(*key, name) for name in names if name not in jobs]
-        jobs.update(await self.transaction.fetch_many(_CREATE_JOB, missing))
+        created = await self.transaction.fetch_many(_CREATE_JOB, missing)
+        jobs.update((name, number) for name, number in created)
         return jobs
 
     async def commit_counts(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -24,20 +24,21 @@ _MAX_BATCH_BYTES = 1024 * 1024
 
 async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     group = context.path["group_id"]
-    page = await pages.read_page(context.database, group, context.query, context.cursor)
-    items = await context.with_links(page.items)
+    max_bytes = context.services.settings.max_page_bytes
+    page = await pages.read_page(context.database, group, context.query, context.cursor, max_bytes)
+    parts = [await context.with_links(part) for part in page.parts]
     address, next_page_parameters = context.services.address, context.next_page_parameters
-    return page_response(address, group, next_page_parameters, items, page.next_cursor)
+    return page_response(address, group, next_page_parameters, parts, page.next_cursor)
 
 
 def page_response(
     base: str,
     group: str,
     next_page_parameters: tuple[tuple[str, str], ...],
-    items: bytes | memoryview,
+    parts: Sequence[bytes | memoryview],
     next_cursor: int | None,
 ) -> Response:
-    """Return the response for a page with inserted links."""
+    """Return the response for the parts of a page with inserted links."""
     start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
     if next_cursor is not None:
         start = b'{"metadata":{"next_url":"%s%d","next_cursor":%d},"items":[' % (
@@ -45,7 +46,7 @@ def page_response(
             next_cursor,
             next_cursor,
         )
-    return Response(start, more=(items, b"]}"))
+    return Response(start, more=(*parts, b"]}"))
 
 
 @lru_cache(maxsize=64)  # small, because the values can be long

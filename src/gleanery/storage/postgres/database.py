@@ -12,7 +12,15 @@ import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.storage import migrations
-from gleanery.storage.database import ITEM_SEPARATOR, Database, Page, Row, Transaction
+from gleanery.storage.database import (
+    ITEM_SEPARATOR,
+    Database,
+    Page,
+    PageRead,
+    PageTooLarge,
+    Row,
+    Transaction,
+)
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.connections import ConnectionPool
@@ -145,8 +153,8 @@ class PostgresDatabase:
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return await self.read_for(NO_TENANT, sql, values)
 
-    async def read_page(self, search: str, limit: int, values: Sequence[Any]) -> Page:
-        return await self.for_tenant(NO_TENANT).read_page(search, limit, values)
+    async def read_page(self, read: PageRead) -> Page:
+        return await self.for_tenant(NO_TENANT).read_page(read)
 
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
@@ -201,12 +209,22 @@ class _PostgresHandle(NamedTuple):
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return await self.database.read_for(self.organization_id, sql, values)
 
-    async def read_page(self, search: str, limit: int, values: Sequence[Any]) -> Page:
+    async def read_page(self, read: PageRead) -> Page:
         """Joins the items in this process, because all nodes share the database server."""
-        sql = f"{search} LIMIT ${len(values) + 1}"
-        rows = await self.database.read_for(self.organization_id, sql, (*values, limit + 1))
-        items = ITEM_SEPARATOR.join([row[1] for row in rows[:limit]])
-        return Page(items, rows[limit][0] - 1 if len(rows) > limit else None)
+        sql = f"{read.search} LIMIT ${len(read.values) + 1}"
+        values = (*read.values, read.limit + 1)
+        rows = await self.database.read_for(self.organization_id, sql, values)
+        items = [row[1] for row in rows]
+        if None in items:  # an item is longer than the search allows
+            raise PageTooLarge
+        next_cursor = None
+        if len(rows) > read.limit or (items and not items[-1]):
+            items.pop()
+            next_cursor = rows[-1][0] - 1
+        joined = ITEM_SEPARATOR.join(items)
+        if len(joined) > read.max_bytes:
+            raise PageTooLarge
+        return Page((joined,) if joined else (), next_cursor)
 
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None

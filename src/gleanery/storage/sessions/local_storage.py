@@ -56,7 +56,7 @@ LOCAL_STORAGE = RecordKind[LocalStorageEntry, LocalStorageOut](
     name_column="key",
     replaced_columns=("expires",),
     # Local storage belongs to one host. A leading dot makes it visible to subdomains.
-    visible_if=f"host = $2 OR domain <> host AND {HOST_IS_PARENT}",
+    visible_if=f"host = $4 OR domain <> host AND {HOST_IS_PARENT}",
     hash_identity=_hash_identity,
     prepare=_prepare,
     to_response=_to_response,
