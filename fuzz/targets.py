@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from tempfile import gettempdir
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from fuzz import connection
@@ -29,9 +29,9 @@ from gleanery.errors import (
     Unauthenticated,
 )
 from gleanery.http import HttpError, RangeNotSatisfiable
-from gleanery.http.parser import Position, RequestParser
+from gleanery.http.parser import RequestParser
 from gleanery.http.ranges import is_not_modified, requested_range
-from gleanery.http.request import HttpRequest
+from gleanery.http.request import HttpRequest, Transport
 from gleanery.models import fields
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output, OutputIn, OutputQuery
@@ -209,39 +209,43 @@ class _Read(NamedTuple):
 
 
 class _Reader:
-    """Takes the requests that a parser finds; stands for a connection."""
+    """Takes the requests that a parser finds, as a connection does."""
 
     def __init__(self) -> None:
-        self.parser = RequestParser(self, 65536)
+        self.parser = RequestParser(cast(Transport, None), 65536)
         self.requests: list[_Read] = []
         self.is_well = True
+        self._current: HttpRequest | None = None
 
     @property
     def is_between_requests(self) -> bool:
         """Tells if another request may follow."""
         if not self.is_well or not all(request.keep_alive for request in self.requests):
             return False
-        return self.parser.position is Position.BETWEEN_REQUESTS
+        return not self.parser.unparsed and self._is_complete
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._current is None or self._current.is_complete
 
     def feed(self, data: bytes) -> None:
         try:
             if self.is_well and data:
-                self.parser.feed(data)
+                self.parser.add(data)
+                self._read_requests()
         except HttpError:
             self.is_well = False
 
-    def on_request(self, request: HttpRequest) -> None:
-        read = (request.method, request.path, request.query, request.headers, request.keep_alive)
-        self.requests.append(_Read(*read))
-
-    def on_body(self, piece: bytes) -> None:
-        pass
-
-    def on_request_end(self) -> None:
-        pass
-
-    def on_upgrade(self) -> None:
-        self.is_well = False
+    def _read_requests(self) -> None:
+        while True:
+            if not self._is_complete:
+                self.parser.read_body(cast(HttpRequest, self._current))
+            if not self._is_complete or (found := self.parser.next_request()) is None:
+                return
+            self._current = found
+            self.requests.append(
+                _Read(found.method, found.path, found.query, found.headers, found.keep_alive)
+            )
 
 
 def check_path(data: bytes) -> None:

@@ -150,8 +150,29 @@ class BodyTooLarge(GleaneryError):
 class BadRequest(GleaneryError):
     """The request is not valid HTTP."""
 
+    def __init__(self, reason: str = "") -> None:
+        msg = "This is not valid HTTP/1.1" + (f": {reason}" if reason else "")
+        super().__init__(ErrorDetail(("request",), msg, "bad_request"))
+
+
+class UnsupportedHttp(GleaneryError):
+    """The request uses a part of HTTP that the service does not support."""
+
+
+class UnsupportedVersion(UnsupportedHttp):
+    """The version of HTTP is neither 1.0 nor 1.1."""
+
     def __init__(self) -> None:
-        super().__init__(ErrorDetail(("request",), "This is not valid HTTP/1.1", "bad_request"))
+        msg = "Send the request in HTTP/1.1"
+        super().__init__(ErrorDetail(("request",), msg, "unsupported_version"))
+
+
+class UnsupportedExpectation(UnsupportedHttp):
+    """The Expect header asks for something other than 100-continue."""
+
+    def __init__(self) -> None:
+        msg = "Only 100-continue can be expected: send another value or no Expect header"
+        super().__init__(ErrorDetail(("header", "expect"), msg, "unsupported_expectation"))
 
 
 class HeadTooLarge(GleaneryError):

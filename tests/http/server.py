@@ -24,14 +24,22 @@ from gleanery.http import (
     Request,
     RequestTimeout,
     TooManyConnections,
+    UnsupportedExpectation,
+    UnsupportedMethod,
+    UnsupportedTransferEncoding,
+    UnsupportedVersion,
 )
 from tests.support.waiting import TIMEOUT_SECONDS
 
 STATUS: dict[type[HttpError], int] = {
     BadRequest: 400,
     RequestTimeout: 408,
+    UnsupportedExpectation: 417,
     HeadTooLarge: 431,
+    UnsupportedMethod: 501,
+    UnsupportedTransferEncoding: 501,
     TooManyConnections: 503,
+    UnsupportedVersion: 505,
 }
 PIECE = b"x" * 65536
 
@@ -63,7 +71,6 @@ class EchoApplication:
                 request.start()
 
     def _answer_inline(self, request: Request) -> None:
-        request.skip_body()
         respond(request, 200, b"inline")
         request.finish()
 

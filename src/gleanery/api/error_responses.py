@@ -20,11 +20,14 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.BodyTooLarge: 413,
     errors.UnsupportedMedia: 415,
     errors.RangeNotSatisfiable: 416,
+    errors.UnsupportedExpectation: 417,
     errors.InvalidRequest: 422,
     errors.RateLimited: 429,
     errors.HeadTooLarge: 431,
+    errors.UnsupportedHttp: 501,
     errors.Overloaded: 503,
     errors.Unavailable: 503,
+    errors.UnsupportedVersion: 505,
 }
 DESCRIPTIONS = {
     401: "No valid token.",
@@ -48,6 +51,7 @@ HEADERS = {
     429: ("Retry-After", "RateLimit", "RateLimit-Policy"),
     503: ("Retry-After",),
 }
+_ONLY_CHUNKED = "Send the body with Content-Length or with Transfer-Encoding: chunked"
 
 
 def as_service_error(error: http.HttpError) -> errors.GleaneryError:
@@ -61,7 +65,19 @@ def as_service_error(error: http.HttpError) -> errors.GleaneryError:
             return errors.RangeNotSatisfiable(size)
         case http.TooManyConnections():
             return errors.Overloaded()
-    return errors.BadRequest()
+        case http.UnsupportedVersion():
+            return errors.UnsupportedVersion()
+        case http.UnsupportedExpectation():
+            return errors.UnsupportedExpectation()
+        case http.UnsupportedTransferEncoding():
+            return _unsupported(("header", "transfer-encoding"), _ONLY_CHUNKED)
+        case http.UnsupportedMethod():
+            return _unsupported(("method",), "The service is no proxy: CONNECT is not supported")
+    return errors.BadRequest(str(error))
+
+
+def _unsupported(loc: tuple[str, ...], msg: str) -> errors.UnsupportedHttp:
+    return errors.UnsupportedHttp(errors.ErrorDetail(loc, msg, "not_implemented"))
 
 
 def for_error(error: errors.GleaneryError) -> Response:

@@ -91,7 +91,6 @@ class RequestPipeline:
             return
         error = self._try_to_admit(state)
         if error is not None:
-            request.skip_body()
             rejection = partial(self._send_rejection, request, error)
             self._services.scheduler.defer_rejection(rejection)
         else:
@@ -180,15 +179,13 @@ class RequestPipeline:
         except HttpError as error:
             response = error_responses.for_error(error_responses.as_service_error(error))
         except GleaneryError as error:
-            response = self._response_to(error, request, request_id)
+            response = self._response_to(error, request_id)
         except Exception:
             _log.exception("internal error", extra={"request_id": request_id.decode()})
             response = error_responses.internal_error()
         await self._send(request, response, name, request_id, started)
 
-    def _response_to(self, error: GleaneryError, request: Request, request_id: bytes) -> Response:
-        if isinstance(error, Overloaded | RateLimited):
-            request.skip_body()
+    def _response_to(self, error: GleaneryError, request_id: bytes) -> Response:
         if isinstance(error, Unavailable):
             _log.warning("unavailable", extra={"request_id": request_id.decode()}, exc_info=error)
         return error_responses.for_error(error)
