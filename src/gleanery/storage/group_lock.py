@@ -133,10 +133,10 @@ class LockedGroup:
         """
         key = (self.organization_id, self.group_id)
         found = await self.transaction.fetch_many(_FIND_JOB, [(*key, name) for name in names])
-        jobs: dict[str, int] = {name: number for name, number in found}
+        jobs: dict[str, int] = {row[0]: row[1] for row in found}
         missing = [(*key, name) for name in names if name not in jobs]
         created = await self.transaction.fetch_many(_CREATE_JOB, missing)
-        jobs.update((name, number) for name, number in created)
+        jobs.update((row[0], row[1]) for row in created)
         return jobs
 
     async def commit_counts(self) -> None:
