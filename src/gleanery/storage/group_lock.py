@@ -92,6 +92,8 @@ class LockedGroup:
         self.schema: str | None = row[4]
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
         self.now = clock()
+        # A clock that went back must not make a new scrape look old: it would expire at once.
+        self.scrape_time = max(self.now, self.last_seq)
         self._initial_seq = self.last_seq
         self._output_changes: Counter[int] = Counter()
         self._approved_changes: Counter[int] = Counter()

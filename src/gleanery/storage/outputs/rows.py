@@ -63,7 +63,7 @@ class OutputRow:
 async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
     """Writes the rows of a batch; of an unchanged output only the date of the last scrape."""
     inserts, updates, seq_updates, sent_hash_updates, unchanged = [], [], [], [], []
-    organization_id, now = locked.organization_id, locked.now
+    organization_id, now = locked.organization_id, locked.scrape_time
     for row in rows:
         if row.new_value is not None:
             values = _values(row, row.new_value, organization_id, now)

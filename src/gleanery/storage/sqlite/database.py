@@ -125,6 +125,9 @@ class SqliteDatabase:
         first_items = memoryview(items)[: items.rindex(ITEM_SEPARATOR)]  # no copy
         return Page(first_items, last_seq - 1)
 
+    async def server_time(self) -> None:
+        return None
+
     async def schema_number(self) -> int:
         listed = await self.read("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'")
         if not listed:
