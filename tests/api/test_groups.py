@@ -351,6 +351,43 @@ def test_an_entry_of_local_storage_can_be_for_one_group(client: Client) -> None:
     assert answer.json()["detail"][0]["loc"] == ["body", "1", "group_id"]
 
 
+def entries_of_group(number: int, count: int) -> list[dict[str, Any]]:
+    own = {"domain": "a.com", "value": "own", "group_id": number}
+    return [own | {"key": f"k{n}"} for n in range(count)]
+
+
+def test_the_local_storage_of_a_group_is_deleted_with_it(client: Client) -> None:
+    client.store("group", output(1))
+    client.store("another", output(1))
+    number, another = show(client)["id"], client.get("/v1/groups/another").json()["id"]
+    entries = [{"domain": "a.com", "key": "k", "value": "v"}, *entries_of_group(another, 1)]
+    entries += entries_of_group(number, 2500)  # more than one step deletes
+    assert client.post("/v1/local-storage", json=entries).json()["created"] == 2502
+    assert client.delete("/v1/groups/group").json() == {"deleted": 1}
+    listed = client.get("/v1/local-storage").json()
+    assert [entry["group_id"] for entry in listed] == [0, another]
+    assert client.post("/v1/local-storage", json=listed).json()["unchanged"] == 2
+    [deletion] = [
+        entry["about"]
+        for entry in client.get("/v1/audit").json()["entries"]
+        if entry["action"] == "delete_local_storage"
+    ]
+    assert deletion == {"records": 2500, "for_group": number}
+    client.store("group", output(1))  # a new group with the same name
+    query = {"for_group": show(client)["id"]}
+    assert [one["value"] for one in client.get("/v1/local-storage", params=query).json()] == ["v"]
+
+
+def test_a_deleted_group_accepts_no_local_storage(client: Client) -> None:
+    client.store("group", output(1))
+    number = show(client)["id"]
+    client.delete("/v1/groups/group")
+    answer = client.post("/v1/local-storage", json=entries_of_group(number, 1))
+    assert answer.status_code == 404
+    assert answer.json()["detail"][0]["loc"] == ["body", "0", "group_id"]
+    assert client.get("/v1/local-storage").json() == []
+
+
 def test_the_history_of_reviews_is_complete_and_paged(client: Client) -> None:
     client.store("group", output(1), output(2, job_id="other"))
     made = []

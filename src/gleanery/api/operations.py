@@ -294,8 +294,8 @@ OPERATIONS = (
         path="/v1/groups/{group_id}",
         handler=groups.delete_group,
         title="Delete a group",
-        description="Deletes the group with all its jobs, outputs, reviews and settings. The "
-        "change feed remains, with a tombstone of every output.",
+        description="Deletes the group with all its jobs, outputs, reviews, settings "
+        "and local-storage entries. The change feed remains, with a tombstone of every output.",
         scope="outputs:write",
         response=responses.Deleted,
     ),

@@ -14,6 +14,7 @@ from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.database import Engine
 from gleanery.storage.maintenance import retention
+from gleanery.storage.maintenance.clock_guard import ClockGuard, SweepClock
 
 _log = logging.getLogger("gleanery")
 
@@ -29,6 +30,7 @@ class Sweep:
         token_use: TokenUse,
         settings: Settings,
         clock: Callable[[], int],
+        sweep_clock: SweepClock,
     ) -> None:
         self._engine = engine
         self._blobs = blobs
@@ -41,9 +43,11 @@ class Sweep:
             audit_entries=settings.audit_days,
         )
         self._clock = clock
+        self._guard = ClockGuard(engine, sweep_clock)
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        await self._guard.confirmed_time()  # the time at the start, before anything is stored
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -58,7 +62,8 @@ class Sweep:
         """Runs one round; also detects a new active key, and stores the last use of tokens."""
         await metadata.load_active_key(self._engine, self._vault)
         await self._token_use.store()
-        await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days)
+        now = await self._guard.confirmed_time()
+        await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days, now)
 
     async def _run(self) -> None:
         while True:

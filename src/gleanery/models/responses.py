@@ -227,7 +227,9 @@ class AuditAbout(TypedDict, total=False):
             description="Affected domains; all domains if absent. At most 20 for stored records."
         ),
     ]
-    for_group: Annotated[int, Field(description="`id` of the group in the filter.")]
+    for_group: Annotated[
+        int, Field(description="`id` of the group in the filter, or of the deleted group.")
+    ]
     group_id: str
     job_id: str
     review_id: str

@@ -46,7 +46,11 @@ SELECT id, job_id, kind, until_seq, done_seq FROM bulk_jobs
 WHERE organization_id = $1 AND group_id = $2 ORDER BY id LIMIT 1
 """
 _FIND_GROUP = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
-_GROUP_EXISTS = "SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted"
+_GROUP_ACCEPTS_RECORDS = """
+SELECT id FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted AND NOT EXISTS (
+    SELECT 1 FROM bulk_jobs WHERE bulk_jobs.organization_id = $1 AND group_id = $2
+        AND kind = 'delete' AND job_id IS NULL)
+"""
 
 
 def channel(organization_id: int, name: str) -> str:
@@ -89,6 +93,8 @@ class LockedGroup:
         self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
         self.now = clock()
+        # A clock that went back must not make a new scrape look old: it would expire at once.
+        self.scrape_time = max(self.now, self.last_seq)
         self._initial_seq = self.last_seq
         self._output_changes: Counter[int] = Counter()
         self._approved_changes: Counter[int] = Counter()
@@ -200,5 +206,7 @@ def has_group(reader: PageReader, organization_id: int, name: str) -> bool:
     return bool(reader.read_for(organization_id, _FIND_GROUP, (organization_id, name)))
 
 
-async def group_exists(database: Database, group_id: int) -> bool:
-    return bool(await database.read(_GROUP_EXISTS, database.organization_id, group_id))
+async def accepts_records(transaction: Transaction, group_id: int) -> bool:
+    """Returns True if the group exists and no request is deleting it."""
+    key = (transaction.organization_id, group_id)
+    return bool(await transaction.fetch(_GROUP_ACCEPTS_RECORDS, *key))

@@ -1,4 +1,4 @@
-"""Metadata of a database: its active key, restores, and demo data."""
+"""Metadata of a database: its active key, restores, the last sweep, and demo data."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ WRONG_KEY = (
 _RESTORE_TIME = "restore_time"
 _RESTORE_PENDING = "restore_pending"
 _DEMO = "demo"
+_SWEEP_CLOCK = "sweep_clock"
+_LOCK = "UPDATE metadata SET value = value WHERE name = $1 RETURNING value"
 RESTORE_TIME = f"(SELECT value FROM metadata WHERE name = '{_RESTORE_TIME}')"
 """SQL expression: the time of the last restore, as text; null if there was none."""
 
@@ -85,6 +87,16 @@ async def reject_pending_restore(database: Database) -> None:
     """
     if await _read(database, _RESTORE_PENDING) is not None:
         raise SettingsError("gleanery restored was interrupted: run it again until it ends")
+
+
+async def lock_sweep_clock(transaction: Transaction) -> str | None:
+    """Returns the state of the clock guard, locked until the commit; None before its first use."""
+    rows = await transaction.fetch(_LOCK, _SWEEP_CLOCK)
+    return rows[0][0] if rows else None
+
+
+async def set_sweep_clock(transaction: Transaction, state: str) -> None:
+    await transaction.fetch(_SET, _SWEEP_CLOCK, state)
 
 
 async def is_demo(database: Database) -> bool:

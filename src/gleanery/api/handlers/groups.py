@@ -34,7 +34,7 @@ async def set_group(context: RequestContext[None, GroupSettings]) -> Response:
 
 async def delete_group(context: RequestContext[None, None]) -> Response:
     group_id, clock = context.path["group_id"], context.services.clock
-    deleted = await catalog.delete_group(context.database, group_id, clock)
+    deleted = await catalog.delete_group(context.database, group_id, clock, context.actor)
     return Response(b'{"deleted":%d}' % deleted)
 
 

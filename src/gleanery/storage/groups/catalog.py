@@ -10,12 +10,13 @@ from gleanery.errors import no_group, no_job
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupOut, JobOut
-from gleanery.storage import group_lock, reviews
+from gleanery.storage import audit, group_lock, reviews
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Row
 from gleanery.storage.group_lock import Clock, LockedGroup
 from gleanery.storage.outputs import rules
+from gleanery.storage.sessions import local_storage
 from gleanery.values import json_text, timestamps
 
 _GROUPS = """
@@ -163,12 +164,18 @@ async def delete_job(database: Database, group: str, job: str, clock: Clock) -> 
     return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, start_deletion)
 
 
-async def delete_group(database: Database, group: str, clock: Clock) -> int:
-    """Deletes a group in the same way. Its change feed stays, so that clients see the deletions."""
+async def delete_group(database: Database, group: str, clock: Clock, actor: audit.Actor) -> int:
+    """Deletes a group in the same way, with its local storage.
+
+    Its change feed stays, so that clients see the deletions.
+    """
 
     async def start_deletion(locked: LockedGroup) -> int:
         await removal.clear_settings(locked)
         await bulk_jobs.create(locked, "delete", None)
+        await local_storage.audit_deletion_of_group(
+            locked.transaction, locked.group_id, locked.now, actor
+        )
         return locked.output_count
 
     return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, start_deletion)

@@ -76,7 +76,7 @@ async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
 
 async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
     inserts, updates, seq_updates, sent_hash_updates, unchanged = [], [], [], [], []
-    organization_id, now = locked.organization_id, locked.now
+    organization_id, now = locked.organization_id, locked.scrape_time
     for row in rows:
         if row.new_value is not None:
             values = _values(row, row.new_value, organization_id, now)

@@ -31,6 +31,7 @@ from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT, TENANT_TABLES
 T = TypeVar("T")
 
 _MIGRATION_LOCK = 0x676C65616E  # "glean": the id of an advisory lock
+_SERVER_TIME = "SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint"
 _QUEUE_SECONDS = 20.0  # maximum wait of a writer for earlier writers
 _MIGRATION_SETTINGS = f"""
 SET LOCAL ROLE NONE; {row_security.SET_ALL_TENANTS};
@@ -136,6 +137,9 @@ class PostgresDatabase:
         if not exists:
             return 0
         return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
+
+    async def server_time(self) -> int:
+        return int((await self.read(_SERVER_TIME))[0][0])
 
     async def security_warning(self) -> str | None:
         async with self._connections.use(NO_TENANT) as connection:

@@ -137,6 +137,9 @@ class SqliteDatabase:
         first_items = (memoryview(items)[:end],) if end > 0 else ()  # no copy
         return Page(first_items, last_seq - 1)
 
+    async def server_time(self) -> None:
+        return None
+
     async def schema_number(self) -> int:
         listed = await self.read("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'")
         if not listed:
