@@ -263,7 +263,8 @@ class Client:
             self._receive_more()
         head, _, self._received = self._received.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
-        headers = dict(line.split(": ", 1) for line in lines)
+        pairs = (line.split(": ", 1) for line in lines)
+        headers = {name.lower(): value for name, value in pairs}
         length = int(headers.get("content-length", "0")) if has_body else 0
         while len(self._received) < length:
             self._receive_more()
