@@ -15,13 +15,14 @@ $(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test slow check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test slow proxies check bench faults fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
 	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
 	@echo "make test       run all tests, on SQLite and PostgreSQL (under 12 minutes)"
 	@echo "make slow       run the tests with large data and heavy load"
+	@echo "make proxies    run the HTTP tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
@@ -51,6 +52,14 @@ check: $(VENV)/.dev
 
 slow: $(VENV)/.dev
 	$(BIN)/pytest -s --durations=10 tests/slow $(ARGS)
+
+# Debian packages; other systems need the programs nginx and haproxy.
+proxies: $(VENV)/.dev
+	@PATH="$$PATH:/usr/sbin"; if ! command -v nginx >/dev/null || ! command -v haproxy >/dev/null; then \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
+			{ echo "Install nginx and HAProxy first: sudo apt-get install nginx-light haproxy"; exit 1; }; \
+		apt-get update -q && apt-get install -q -y --no-install-recommends nginx-light haproxy; fi
+	$(PYTEST) tests/slow/test_proxies.py $(ARGS)
 
 faults: $(VENV)/.dev
 	$(BIN)/python -m faults $(ARGS)

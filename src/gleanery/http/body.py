@@ -77,6 +77,8 @@ class ChunkedDecoder:
                 if size is None:
                     _check_incomplete_size(data[position:], self._size_line)
                     break
+                if size.end() - position > _MAX_LINE_BYTES:
+                    raise BadRequest("the extensions of a chunk are too long")
                 position = size.end()
                 self._size_line = _NEXT_SIZE
                 remaining = int(size[1], 16)
