@@ -175,9 +175,20 @@ class Overloaded(GleaneryError):
 
     retry_after = 1
 
-    def __init__(self) -> None:
-        msg = "Too many requests are in progress; try again"
+    def __init__(self, msg: str = "Too many requests are in progress; try again") -> None:
         super().__init__(ErrorDetail(("server",), msg, "busy"))
+
+
+class ValidationSuspended(GleaneryError):
+    """The group's schema was too costly a short time ago, so no data is validated against it."""
+
+    def __init__(self, retry_after: int) -> None:
+        self.retry_after = retry_after
+        msg = (
+            "Validating other data against the group's schema took too much time or memory: make "
+            f"the schema simpler, or try again in {retry_after} s"
+        )
+        super().__init__(ErrorDetail(("body",), msg, "schema"))
 
 
 class RateLimited(GleaneryError):

@@ -124,10 +124,10 @@ class LockedGroup:
         """
         key = (self.organization_id, self.group_id)
         found = await self.transaction.fetch_many(_FIND_JOB, [(*key, name) for name in names])
-        jobs: dict[str, int] = dict(found)
+        jobs: dict[str, int] = {row[0]: row[1] for row in found}
         missing = [(*key, name) for name in names if name not in jobs]
-        jobs.update(await self.transaction.fetch_many(_CREATE_JOB, missing))
-        return jobs
+        created = await self.transaction.fetch_many(_CREATE_JOB, missing)
+        return jobs | {row[0]: row[1] for row in created}
 
     async def commit_counts(self) -> None:
         """Saves the counts and notifies the group's channel if there were changes.
