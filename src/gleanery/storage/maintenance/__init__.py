@@ -1,1 +1,1 @@
-"""Maintenance of the whole database: retention, the clock guard, key rotation, snapshots and restore."""
+"""Maintenance of the whole database: retention, key rotation, snapshots and restore."""
