@@ -58,6 +58,8 @@ def test_every_cut_of_the_body_gives_the_same_bytes(content: bytes, size: int) -
         (b'FORM-DATA; filename="a; b.pdf"; name="f"', "a; b.pdf"),
         ('form-data; name="f"; filename="ü.pdf"'.encode(), "ü.pdf"),
         (b"form-data; name=\"f\"; filename*=utf-8''%C3%BC.pdf", "ü.pdf"),
+        (b"form-data; filename=u.pdf; filename*=UTF-8'de'%C3%BC.pdf", "ü.pdf"),
+        (b'form-data; name="f"; filename="C:\\dir\\a.pdf"', "C:\\dir\\a.pdf"),
         (b'form-data; name="f"; filename="a%22b.pdf"', 'a"b.pdf'),
         (b'form-data; name="f"; filename="a\\"b.pdf"', 'a"b.pdf'),
     ],
@@ -77,6 +79,19 @@ def test_a_quoted_boundary() -> None:
     assert parse([body], 'multipart/form-data; boundary="a b"')[1] == b"bytes"
 
 
+@pytest.mark.parametrize("size", [1, 100_000])
+@pytest.mark.parametrize(("length", "is_valid"), [(8192, True), (8193, False)])
+def test_the_length_of_the_headers_is_limited(size: int, length: int, is_valid: bool) -> None:
+    head = HEAD + b"\r\nX: "
+    body = form(head=head + b"x" * (length - len(head)))
+    pieces = [body[n : n + size] for n in range(0, len(body), size)]
+    if is_valid:
+        assert parse(pieces)[1] == b"bytes"
+        return
+    with pytest.raises(InvalidForm):
+        parse(pieces)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -92,6 +107,13 @@ def test_a_quoted_boundary() -> None:
         form(head=b"Content-Type: text/plain"),
         form(head=HEAD + b"\r\nContent-Transfer-Encoding: base64"),
         form(head=b"Content-Disposition: form-data; filename=\xff"),
+        form(head=b"Content-Disposition: form-data; filename*=x\0y''a"),
+        form(head=b"Content-Disposition: form-data; filename*=utf-8''%ff"),
+        form(head=b"Content-Disposition: form-data; filename*" + b"9" * 5000 + b"=a"),
+        form(head=b'Content-Disposition: form-data; filename="a'),
+        form(head=b"Content-Disposition: form-data; filename"),
+        form(head=HEAD + b"\r\n" + HEAD),
+        form(head=HEAD + b"\r\n folded"),
         form(head=HEAD + b"\r\nX: " + b"x" * 9000),
         b"--xyz\r\nX: " + b"x" * 20_000,
         form()[:-10],

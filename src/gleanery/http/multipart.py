@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
-from email.message import Message
-from email.parser import HeaderParser
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from gleanery.http.errors import InvalidForm
 
 _MAX_BOUNDARY_BYTES = 70
 _MAX_HEAD_BYTES = 8192
 _HEAD_END = b"\r\n\r\n"
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PARAMETER = re.compile(rf';\s*({_TOKEN.pattern})\s*=\s*("(?:[^"\\]|\\.)*"|[^;"\s]*)\s*')
 _PLAIN_ENCODINGS = ("", "7bit", "8bit", "binary")
 # HTML escapes these characters of a file name, and no others.
 _ESCAPES = (("%22", '"'), ("%0D", "\r"), ("%0A", "\n"))
-_NO_FILE = "the form has no file: its first part must have a filename"
 _TRUNCATED = "the form ends before its last boundary"
 
 
@@ -42,8 +43,9 @@ class FileForm:
     async def head(self) -> FileHead:
         """Reads the headers of the part."""
         start = self._boundary + b"\r\n"
-        while _HEAD_END not in self._buffer:
-            if len(self._buffer) > _MAX_HEAD_BYTES or not await self._read_more():
+        limit = len(start) + _MAX_HEAD_BYTES + len(_HEAD_END)
+        while _HEAD_END not in self._buffer and len(self._buffer) < limit:
+            if not await self._read_more():
                 break
         if not self._buffer.startswith(start):
             raise InvalidForm("the form does not start with its boundary")
@@ -86,27 +88,65 @@ class FileForm:
         return bool(chunk)
 
 
+# --- headers ------------------------------------------------------------------------------------
+
+
 def _boundary(content_type: str) -> bytes:
-    message = Message()
-    message["Content-Type"] = content_type
-    boundary = message.get_boundary("")
+    _, parameters = _parse_value(content_type)
+    boundary = parameters.get("boundary", "")
     if not boundary.isascii() or not 1 <= len(boundary) <= _MAX_BOUNDARY_BYTES:
         raise InvalidForm("the Content-Type has no valid boundary")
     return boundary.encode()
 
 
 def _parse_head(head: bytes) -> FileHead:
+    headers = _parse_headers(head)
+    disposition, parameters = _parse_value(headers.get("content-disposition", ""))
+    if disposition != "form-data":
+        raise InvalidForm("the form's part has no Content-Disposition: form-data")
+    if headers.get("content-transfer-encoding", "").lower() not in _PLAIN_ENCODINGS:
+        raise InvalidForm("the form's part must be sent without Content-Transfer-Encoding")
+    filename = _filename(parameters)
+    if not filename:
+        raise InvalidForm("the form has no file: its first part must have a filename")
+    return FileHead(filename, headers.get("content-type", ""))
+
+
+def _parse_headers(head: bytes) -> dict[str, str]:
     try:
-        part = HeaderParser().parsestr(head.decode())
+        lines = [line.partition(":") for line in head.decode().split("\r\n")]
     except UnicodeDecodeError:
         raise InvalidForm("the headers of the form's part are not UTF-8") from None
-    if part.get_content_disposition() != "form-data":
-        raise InvalidForm("the form's part has no Content-Disposition: form-data")
-    if not part.get_filename():
-        raise InvalidForm(_NO_FILE)
-    if part.get("content-transfer-encoding", "").strip().lower() not in _PLAIN_ENCODINGS:
-        raise InvalidForm("the form's part must be sent without Content-Transfer-Encoding")
-    filename = part.get_filename("")
+    headers = {name.lower(): value.strip() for name, _, value in lines}
+    if len(headers) < len(lines) or not all(_TOKEN.fullmatch(name) for name in headers):
+        raise InvalidForm("the headers of the form's part are not valid")
+    return headers
+
+
+def _parse_value(text: str) -> tuple[str, dict[str, str]]:
+    """Splits a header into its value, in lower case, and its parameters by lower-case name."""
+    value, separator, rest = text.partition(";")
+    matches = list(_PARAMETER.finditer(separator + rest))
+    if "".join(match[0] for match in matches) != separator + rest:
+        raise InvalidForm("the headers of the form are not valid")
+    parameters = {match[1].lower(): _unquote(match[2]) for match in matches}
+    return value.strip().lower(), parameters
+
+
+def _unquote(text: str) -> str:
+    return re.sub(r'\\(["\\])', r"\1", text[1:-1]) if text.startswith('"') else text
+
+
+def _filename(parameters: dict[str, str]) -> str:
+    """Returns the name, which old clients encode as ``filename*`` if it is not ASCII."""
+    if "filename*" in parameters:
+        charset, _, rest = parameters["filename*"].partition("'")
+        name = rest.partition("'")[2]  # after the language
+        try:
+            return unquote(name, errors="strict") if charset.lower() == "utf-8" else ""
+        except UnicodeDecodeError:
+            return ""
+    filename = parameters.get("filename", "")
     for escape, character in _ESCAPES:
         filename = filename.replace(escape, character)
-    return FileHead(filename, part.get("content-type", ""))
+    return filename
