@@ -5,9 +5,10 @@ A target returns if the input is correctly accepted or correctly rejected. Other
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from tempfile import gettempdir
@@ -28,7 +29,8 @@ from gleanery.errors import (
     NotFound,
     Unauthenticated,
 )
-from gleanery.http import HttpError, RangeNotSatisfiable
+from gleanery.http import HttpError, InvalidForm, RangeNotSatisfiable
+from gleanery.http.multipart import FileForm, FileHead
 from gleanery.http.parser import RequestParser
 from gleanery.http.ranges import is_not_modified, requested_range
 from gleanery.http.request import HttpRequest, Transport
@@ -313,6 +315,26 @@ def check_range(data: bytes) -> None:
     is_not_modified({b"if-none-match": header}, b'"etag"')
 
 
+def check_form(data: bytes) -> None:
+    """A form gives the same file, or is rejected, however its bytes arrive."""
+    assert _parse_form([data]) == _parse_form([data[n : n + 1] for n in range(len(data))])
+
+
+def _parse_form(pieces: Sequence[bytes]) -> tuple[FileHead, bytes] | None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    async def parse() -> tuple[FileHead, bytes]:
+        form = FileForm("multipart/form-data; boundary=b", chunks())
+        return await form.head(), b"".join([chunk async for chunk in form.content()])
+
+    try:
+        return asyncio.run(parse())
+    except InvalidForm:
+        return None
+
+
 def check_token(data: bytes) -> None:
     """Only a header with a well-formed token causes a database query."""
     try:
@@ -408,6 +430,13 @@ TARGETS = {
         ),
     ),
     "range": Target(check_range, (b"bytes=0-9", b"bytes=-5", b"bytes=5-", b'W/"etag", *')),
+    "form": Target(
+        check_form,
+        (
+            b'--b\r\nContent-Disposition: form-data; name=f; filename="a"\r\n\r\nx\r\n--b--\r\n',
+            b"--b\r\nContent-Disposition: form-data; filename*=utf-8''a\r\n\r\n\r\n--\r\n--b--",
+        ),
+    ),
     "token": Target(check_token, (b"Bearer " + b"glean_" + b"0" * 49, b"basic YTpi")),
     "file-link": Target(check_file_link, (b"1 99999999999 " + _ID + b" " + _ID,)),
     "media-type": Target(

@@ -203,6 +203,19 @@ class InvalidSignature(GleaneryError):
         )
 
 
+class PreconditionFailed(GleaneryError):
+    """The file does not have the ETag that the client expects."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ErrorDetail(
+                ("header", "if-match"),
+                "The file has another ETag: its ETag is the checksum of its bytes, in quotes",
+                "precondition_failed",
+            )
+        )
+
+
 class RangeNotSatisfiable(GleaneryError):
     """The requested range starts after the end of the file."""
 

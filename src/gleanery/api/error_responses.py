@@ -17,6 +17,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.RequestTimeout: 408,
     errors.Conflict: 409,
     errors.CursorExpired: 410,
+    errors.PreconditionFailed: 412,
     errors.BodyTooLarge: 413,
     errors.UnsupportedMedia: 415,
     errors.RangeNotSatisfiable: 416,
@@ -37,6 +38,7 @@ DESCRIPTIONS = {
     405: "The path does not allow this method.",
     409: "The Idempotency-Key was used for a different request.",
     410: "The cursor is from before the oldest tombstone or the last restore.",
+    412: "The file does not have the ETag of If-Match.",
     413: "The body is too large.",
     415: "The operation does not accept the Content-Type or Content-Encoding of the body.",
     416: "The requested range starts after the end of the file.",
@@ -62,6 +64,8 @@ def as_service_error(error: http.HttpError) -> errors.GleaneryError:
             return errors.HeadTooLarge(limit)
         case http.RequestTimeout():
             return errors.RequestTimeout()
+        case http.PreconditionFailed():
+            return errors.PreconditionFailed()
         case http.RangeNotSatisfiable(size=size):
             return errors.RangeNotSatisfiable(size)
         case http.TooManyConnections():

@@ -92,7 +92,7 @@ class Operation:
         if self.body is not None:
             possible |= {413, 415, 422}
         if self.response is bytes:
-            possible |= {416}
+            possible |= {412, 416}
         if self.ndjson_handler is not None:
             possible |= {409}
         return sorted(possible)
@@ -315,9 +315,12 @@ OPERATIONS = (
         handler=files.store_file,
         title="Store a file",
         description="Stores the body as a file. It can have any `Content-Type` and is streamed to "
-        "the blob store. Equal bytes are stored once. Equal bytes from the same source are the "
-        "same file. `file_type` is detected from the bytes if their format is known. An output "
-        "references the file by its `id`. A file without a reference is deleted after some days.",
+        "the blob store. A form (`multipart/form-data`, as from `curl -F file=@x.pdf`) must have "
+        "one part, the file. The type of other forms, `application/x-www-form-urlencoded`, gets "
+        "415: `curl -d` sends it and changes the bytes. Equal bytes are stored once. Equal bytes "
+        "from the same source are the same file. `file_type` is detected from the bytes if their "
+        "format is known. An output references the file by its `id`. A file without a reference is "
+        "deleted after some days.",
         scope="outputs:write",
         query=requests.FileUpload,
         body=bytes,
@@ -329,7 +332,8 @@ OPERATIONS = (
         handler=files.find_file,
         title="Find a file",
         description="The newest file from this URL and ETag, so that a scraper does not have to "
-        "download it again.",
+        "download it again. A file that was found is not deleted for some days, so that an output "
+        "can reference it.",
         scope="outputs:read",
         query=requests.FileQuery,
         response=responses.StoredFile,
@@ -340,8 +344,8 @@ OPERATIONS = (
         path="/v1/files/{id}",
         handler=files.get_file,
         title="Get a file",
-        description="The bytes of a file; this is its `file_url`. The headers `Range`, `If-Range` "
-        "and `If-None-Match` are supported.",
+        description="The bytes of a file; this is its `file_url`. The headers `Range`, "
+        "`If-Range`, `If-Match` and `If-None-Match` are supported.",
         scope="outputs:read",
         response=bytes,
         media_type="*/*",

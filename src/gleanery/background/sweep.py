@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from gleanery.background.token_use import TokenUse
 from gleanery.blobs import Blobs
+from gleanery.errors import Unavailable
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
@@ -47,7 +49,8 @@ class Sweep:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        await self._guard.confirmed_time()  # the time at the start, before anything is stored
+        with suppress(Unavailable):  # a full disk must not stop the service; a round tries again
+            await self._guard.confirmed_time()  # the time at the start, before anything is stored
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:

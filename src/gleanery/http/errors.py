@@ -47,6 +47,14 @@ class ClientDisconnected(HttpError):
     """The client closed the connection, so no response can be sent."""
 
 
+class InvalidForm(HttpError):
+    """The body is not a form with exactly one file. The message says why."""
+
+
+class PreconditionFailed(HttpError):
+    """The content does not have the ETag that If-Match names."""
+
+
 class RangeNotSatisfiable(HttpError):
     """The requested range starts after the end of the content."""
 
