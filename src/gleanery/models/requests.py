@@ -19,6 +19,7 @@ from gleanery.models.fields import (
     Expiry,
     FileId,
     HeaderText,
+    ListLimit,
     Name,
     NumericGroupId,
     QueryNumericGroupId,
@@ -69,9 +70,6 @@ class LocalStorageIn(Input):
     expires: Expiry = Field(
         default=None, description="Date-time or epoch seconds. Without it, never."
     )
-
-
-ListLimit = Annotated[WholeNumber, Field(ge=1, le=1000)]
 
 
 class DomainQuery(Input):
@@ -182,6 +180,15 @@ class GroupsQuery(Input):
         ge=0,
         le=MAX_INT64,
         description="Only the groups after this `id`. The Link header has the next page.",
+    )
+
+
+class GroupQuery(Input):
+    """Page of a group's jobs."""
+
+    limit: WholeNumber = Field(default=1000, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=MAX_INT64, description="Only the jobs after this position."
     )
 
 
