@@ -5,16 +5,23 @@ The settings come from the ``GLEANERY_…`` variables.
 
 from __future__ import annotations
 
+import logging
+import os
+
 from gleanery.api.app import build_app
 from gleanery.api.asgi import AsgiApp, Message, Receive, Send
 from gleanery.observability import logs
 from gleanery.serve import prepare
-from gleanery.settings import Settings
+from gleanery.settings import Settings, environment_warnings
+
+_log = logging.getLogger("gleanery")
 
 
 async def _create_app() -> AsgiApp:
     settings = Settings.from_environment()
     logs.configure(settings)
+    for warning in environment_warnings(os.environ):
+        _log.warning(warning)
     await prepare(settings)
     return AsgiApp(build_app(settings))
 

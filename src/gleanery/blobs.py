@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -94,6 +95,12 @@ class Blobs:
         with _as_unavailable(), suppress(FileNotFoundError):
             await obstore.delete_async(self._store, key)
 
+    async def delete_folder(self, name: str) -> None:
+        """Delete all blobs whose keys start with this folder."""
+        with _as_unavailable():
+            async for found in obstore.list(self._store, prefix=name):
+                await obstore.delete_async(self._store, [blob["path"] for blob in found])
+
     def _attributes(self, media_type: str) -> Any:
         return None
 
@@ -124,6 +131,11 @@ class FolderBlobs(Blobs):
         part = (self._folder / key).with_name(key.rpartition("/")[2] + "#1")
         with _as_unavailable():
             await asyncio.to_thread(part.unlink, missing_ok=True)
+
+    async def delete_folder(self, name: str) -> None:
+        """Also delete incomplete blobs, which the store does not list, and the folder itself."""
+        with _as_unavailable(), suppress(FileNotFoundError):
+            await asyncio.to_thread(shutil.rmtree, self._folder / name)
 
     def _sync(self, path: Path) -> None:
         """Make the file and its parent folders durable."""

@@ -28,16 +28,30 @@ class InvalidRequest(GleaneryError):
 
 
 class Unauthenticated(GleaneryError):
-    """The token is missing or not valid. The message does not say which."""
+    """The request has no valid token."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            ErrorDetail(
-                ("header", "authorization"),
-                "A valid access token is required: Authorization: Bearer <token>",
-                "unauthenticated",
-            )
-        )
+    def __init__(self, msg: str, is_token_invalid: bool = False) -> None:
+        super().__init__(ErrorDetail(("header", "authorization"), msg, "unauthenticated"))
+        self.is_token_invalid = is_token_invalid
+        """True if there is a token, but it is unknown, revoked or expired."""
+
+
+def no_token() -> Unauthenticated:
+    return Unauthenticated("An access token is required: send Authorization: Bearer <token>")
+
+
+def wrong_scheme() -> Unauthenticated:
+    return Unauthenticated("The scheme is not Bearer: send Authorization: Bearer <token>")
+
+
+def invalid_token() -> Unauthenticated:
+    """The error for an unknown and for a revoked token. The message does not say which."""
+    return Unauthenticated("This access token is not valid", is_token_invalid=True)
+
+
+def expired_token() -> Unauthenticated:
+    msg = "This access token has expired: ask the operator for a new one"
+    return Unauthenticated(msg, is_token_invalid=True)
 
 
 class Forbidden(GleaneryError):
@@ -59,6 +73,28 @@ class NotFound(GleaneryError):
 
     def __init__(self, loc: tuple[str, ...] = ("path",), msg: str = _NOT_FOUND) -> None:
         super().__init__(ErrorDetail(loc, msg, "not_found"))
+
+
+def no_group() -> NotFound:
+    return NotFound(("path", "group_id"), "There is no group with this group_id")
+
+
+def no_job() -> NotFound:
+    return NotFound(("path", "job_id"), "This group has no job with this job_id")
+
+
+def no_output() -> NotFound:
+    return NotFound(("path", "output_id"), "This group has no output with this output_id")
+
+
+def no_file() -> NotFound:
+    return NotFound(("path", "id"), "There is no file with this id")
+
+
+def no_record(parameter: str) -> NotFound:
+    """Return the error for a path parameter that names nothing."""
+    known = {"group_id": no_group, "job_id": no_job, "output_id": no_output, "id": no_file}
+    return known[parameter]() if parameter in known else NotFound(("path", parameter))
 
 
 class ReferenceNotFound(GleaneryError):
@@ -105,17 +141,38 @@ class MethodNotAllowed(GleaneryError):
 class BodyTooLarge(GleaneryError):
     """The body is larger than the limit."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(
-            ErrorDetail(("body",), f"The body may have at most {limit} bytes", "too_large")
-        )
+    def __init__(self, limit: int, subject: str = "The body", advice: str = "") -> None:
+        self.limit = limit
+        msg = f"{subject} may have at most {limit} bytes{advice}"
+        super().__init__(ErrorDetail(("body",), msg, "too_large"))
 
 
 class BadRequest(GleaneryError):
     """The request is not valid HTTP."""
 
+    def __init__(self, reason: str = "") -> None:
+        msg = "This is not valid HTTP/1.1" + (f": {reason}" if reason else "")
+        super().__init__(ErrorDetail(("request",), msg, "bad_request"))
+
+
+class UnsupportedHttp(GleaneryError):
+    """The request uses a part of HTTP that the service does not support."""
+
+
+class UnsupportedVersion(UnsupportedHttp):
+    """The version of HTTP is neither 1.0 nor 1.1."""
+
     def __init__(self) -> None:
-        super().__init__(ErrorDetail(("request",), "This is not valid HTTP/1.1", "bad_request"))
+        msg = "Send the request in HTTP/1.1"
+        super().__init__(ErrorDetail(("request",), msg, "unsupported_version"))
+
+
+class UnsupportedExpectation(UnsupportedHttp):
+    """The Expect header asks for something other than 100-continue."""
+
+    def __init__(self) -> None:
+        msg = "Only 100-continue can be expected: send another value or no Expect header"
+        super().__init__(ErrorDetail(("header", "expect"), msg, "unsupported_expectation"))
 
 
 class HeadTooLarge(GleaneryError):
@@ -175,8 +232,7 @@ class Overloaded(GleaneryError):
 
     retry_after = 1
 
-    def __init__(self) -> None:
-        msg = "Too many requests are in progress; try again"
+    def __init__(self, msg: str = "Too many requests are in progress; try again") -> None:
         super().__init__(ErrorDetail(("server",), msg, "busy"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 from urllib.parse import urlsplit
 
 from gleanery.errors import SettingsError
+from gleanery.values import suggestions
 
 T = TypeVar("T")
 
@@ -195,6 +196,18 @@ class Settings:
     max_body_bytes: int = setting(
         32 * _MIB, "Maximum size of a request body.", _POSITIVE, default_text="`33554432` (32 MiB)"
     )
+    max_buffered_bytes: int = setting(
+        128 * _MIB,
+        "Maximum total size of the bodies of one organization's requests in progress, per worker; "
+        "more get 503. Bodies of at most 64 KiB and files do not count.",
+        _POSITIVE,
+        default_text="`134217728` (128 MiB)",
+    )
+    max_json_values: int = setting(
+        1_000_000,
+        "Maximum number of JSON values in a request body, or in one line of NDJSON.",
+        _POSITIVE,
+    )
     max_file_bytes: int = setting(
         _GIB, "Maximum size of a file.", _POSITIVE, default_text="`1073741824` (1 GiB)"
     )
@@ -281,10 +294,11 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Read the ``GLEANERY_…`` variables. Raises SettingsError."""
+        foreign = kubernetes_variables(environment)
         given = {
             row.name: row.parse(environment[row.variable])
             for row in table()
-            if environment.get(row.variable)
+            if environment.get(row.variable) and row.variable not in foreign
         }
         return cls(**given).check()
 
@@ -376,3 +390,60 @@ def table() -> tuple[Setting, ...]:
     return tuple(
         Setting(row.name, types[row.name], row.default, **row.metadata) for row in fields(Settings)
     )
+
+
+# --- other variables ----------------------------------------------------------------------------
+
+_PREFIX = "GLEANERY_"
+_CLIENT_VARIABLES = frozenset({"TOKEN", "URL"})
+_DEVELOPMENT_PREFIXES = ("BENCH_", "FAULT_", "FUZZ_", "SLOW_")
+# For each service of a namespace, Kubernetes gives every pod variables with the service's name.
+_KUBERNETES_NAME = re.compile(
+    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+_KUBERNETES_PORT = re.compile(r"(\w+_)?PORT=(tcp|udp|sctp)://.*")
+
+
+def kubernetes_variables(environment: Mapping[str, str]) -> list[str]:
+    """List the variables that Kubernetes sets for a service with the name gleanery."""
+    return [f"{_PREFIX}{name}" for name in _names(environment) if _is_kubernetes(name, environment)]
+
+
+def environment_warnings(environment: Mapping[str, str], options: Iterable[str] = ()) -> list[str]:
+    """Describe the ``GLEANERY_…`` variables that have no effect.
+
+    ``options`` are the variables of command-line options that are not settings.
+    """
+    variables = {*(row.variable for row in table()), *options}
+    known = {name.removeprefix(_PREFIX) for name in variables} | _CLIENT_VARIABLES
+    foreign = kubernetes_variables(environment)
+    warnings = [
+        _unknown_variable(name, known)
+        for name in _names(environment)
+        if name not in known
+        and f"{_PREFIX}{name}" not in foreign
+        and not name.startswith(_DEVELOPMENT_PREFIXES)
+    ]
+    if foreign:
+        names = ", ".join(foreign)
+        warnings.append(
+            f"ignored the variables that Kubernetes sets for a service: {names}; rename the "
+            "service, or set enableServiceLinks: false in the pod"
+        )
+    return warnings
+
+
+def _names(environment: Mapping[str, str]) -> list[str]:
+    return sorted(name.removeprefix(_PREFIX) for name in environment if name.startswith(_PREFIX))
+
+
+def _is_kubernetes(name: str, environment: Mapping[str, str]) -> bool:
+    value = environment[f"{_PREFIX}{name}"]
+    return bool(_KUBERNETES_NAME.fullmatch(name) or _KUBERNETES_PORT.fullmatch(f"{name}={value}"))
+
+
+def _unknown_variable(name: str, known: Collection[str]) -> str:
+    similar = suggestions.closest(name, known)
+    if similar is not None:
+        return f"unknown variable {_PREFIX}{name}; did you mean {_PREFIX}{similar}?"
+    return f"unknown variable {_PREFIX}{name}; gleanery serve --help lists the variables"

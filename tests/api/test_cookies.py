@@ -57,9 +57,11 @@ def test_only_domain_name_and_value_are_needed(client: Client) -> None:
     ]
 
 
-def test_null_is_the_same_as_absent_and_unknown_members_are_ignored(client: Client) -> None:
-    nothing = dict.fromkeys(["secure", "http_only", "expires", "path"])
-    full = {"domain": "a.com", "name": "a", "value": "1", **nothing, "sameSite": "Lax"}
+def test_null_is_the_same_as_absent(client: Client) -> None:
+    ours = ["secure", "http_only", "expires", "path"]
+    browsers = ["httpOnly", "sameSite", "expiry", "expirationDate", "hostOnly", "session"]
+    nothing = dict.fromkeys([*ours, *browsers, "storeId", "id", "partitionKey", "url"])
+    full = {"domain": "a.com", "name": "a", "value": "1", **nothing}
     assert client.post("/v1/cookies", json=[full]).json()["created"] == 1
     bare = {"domain": "a.com", "name": "a", "value": "1"}
     assert client.post("/v1/cookies", json=[bare]).json()["unchanged"] == 1
@@ -86,6 +88,7 @@ def test_listed_records_can_be_posted_back_unchanged(client: Client) -> None:
         ("2029-12-31T19:30:00-0430", 1893456000),
         ("2030-01-01T00:00:00.999Z", 1893456000),
         (1893456000, 1893456000),
+        (1893456000.987654, 1893456000),
         (0, 0),
         (-1, -1),
         ("1969-12-31T23:59:59Z", 0),  # long expired; -1 would be a session cookie
@@ -229,3 +232,119 @@ def test_deleting_needs_a_domain(client: Client) -> None:
     answer = client.delete("/v1/cookies", params={"name": "x"})
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == ["query", "domain"]
+
+
+# --- the spellings of browsers ------------------------------------------------------------------
+
+EXTENSION = {  # as browser extensions export a cookie
+    "domain": ".shop.example",
+    "expirationDate": 1893553445.75,
+    "hostOnly": False,
+    "httpOnly": True,
+    "name": "sid",
+    "path": "/",
+    "sameSite": "no_restriction",
+    "secure": True,
+    "session": False,
+    "storeId": "0",
+    "value": "s3cret",
+    "id": 1,
+}
+AUTOMATION = {  # as browser automation reports it
+    "name": "sid",
+    "value": "s3cret",
+    "domain": ".shop.example",
+    "path": "/",
+    "expires": 1893553445.25,
+    "httpOnly": True,
+    "secure": True,
+    "sameSite": "None",
+    "partitionKey": "https://shop.example",
+}
+WEBDRIVER = {
+    "name": "sid",
+    "value": "s3cret",
+    "domain": ".shop.example",
+    "path": "/",
+    "expiry": 1893553445,
+    "httpOnly": True,
+    "secure": True,
+    "sameSite": "Lax",
+}
+
+
+@pytest.mark.parametrize("given", [EXTENSION, AUTOMATION, WEBDRIVER])
+def test_cookies_of_browsers_are_stored_with_all_flags(
+    client: Client, given: dict[str, object]
+) -> None:
+    answer = client.post("/v1/cookies", json=[given])
+    assert answer.json() == {"created": 1, "updated": 0, "unchanged": 0}
+    [cookie] = client.get("/v1/cookies").json()
+    assert cookie == {
+        "name": "sid",
+        "value": "s3cret",
+        "url": "https://shop.example/",
+        "domain": ".shop.example",
+        "path": "/",
+        "expires": 1893553445,
+        "http_only": True,
+        "secure": True,
+    }
+    assert client.post("/v1/cookies", json=[cookie]).json()["unchanged"] == 1
+
+
+@pytest.mark.parametrize("member", ["sameSite", "same_site"])
+@pytest.mark.parametrize(
+    "value",
+    ["strict", "Strict", "LAX", "none", "None", "no_restriction", "NO_RESTRICTION", "Unspecified"],
+)
+def test_same_site_is_understood_in_any_case(client: Client, member: str, value: str) -> None:
+    assert client.post("/v1/cookies", json=[COOKIE | {member: value}]).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("members", "expires"),
+    [
+        ({"session": True}, -1),
+        ({"session": False}, -1),
+        ({"session": True, "expirationDate": 1893553445}, -1),
+        ({"session": False, "expirationDate": 1893553445}, 1893553445),
+    ],
+)
+def test_a_session_cookie_has_no_expiry(
+    client: Client, members: dict[str, object], expires: int
+) -> None:
+    client.post("/v1/cookies", json=[{"domain": "a.com", "name": "a", "value": "1"} | members])
+    assert client.get("/v1/cookies").json()[0]["expires"] == expires
+
+
+def test_two_spellings_with_the_same_value_are_accepted(client: Client) -> None:
+    twice = {"httpOnly": True, "expiry": 1893553445, "expirationDate": 1893553445.5}
+    assert client.post("/v1/cookies", json=[COOKIE | twice]).status_code == 200
+    assert client.get("/v1/cookies").json()[0]["expires"] == 1893553445
+
+
+@pytest.mark.parametrize(
+    ("members", "wrong"),
+    [
+        ({"httpOnly": False}, "httpOnly"),
+        ({"expiry": 1}, "expiry"),
+        ({"expirationDate": 1}, "expirationDate"),
+        ({"same_site": "lax", "sameSite": "strict"}, "sameSite"),
+        ({"domain": ".example.com", "hostOnly": True}, "hostOnly"),
+        ({"httpOnly": "true", "http_only": None}, "httpOnly"),
+        ({"sameSite": "sometimes"}, "sameSite"),
+        ({"sameSite": 1}, "sameSite"),
+        ({"partitionKey": 1}, "partitionKey"),
+        ({"id": []}, "id"),
+        ({"storeId": 0}, "storeId"),
+        ({"url": 1}, "url"),
+    ],
+)
+def test_contradictions_and_wrong_types_are_rejected(
+    client: Client, members: dict[str, object], wrong: str
+) -> None:
+    answer = client.post("/v1/cookies", json=[COOKIE, COOKIE | members])
+    assert answer.status_code == 422
+    assert [one["loc"] for one in answer.json()["detail"]] == [["body", "1", wrong]]
+    assert client.get("/v1/cookies").json() == []

@@ -159,6 +159,36 @@ def test_key_fields_make_the_key(client: Client) -> None:
     assert changes == ["created", "created", "updated", "created", "created", "updated"]
 
 
+@pytest.mark.parametrize("value", [None, {"id": None}, [None], [{"id": None}, [None]]])
+def test_a_key_field_without_a_value_merges_no_outputs(client: Client, value: Any) -> None:
+    put(client, key_fields=["sku", "size"])
+    batch = [output(number, data={"sku": value, "size": "S", "n": number}) for number in range(3)]
+    assert client.store("group", *batch)["created"] == 3
+    assert [item["data"]["n"] for item in client.items("group")] == [0, 1, 2]
+    absent = [output(number, data={"size": "S", "n": number}) for number in range(3)]
+    assert client.store("group", *absent)["updated"] == 3  # absent and null are the same key
+    lines = b"\n".join(json.dumps(one).encode() for one in batch)
+    answer = client.post(
+        "/v1/outputs/group", content=lines, headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert answer.json()["updated"] == 3
+
+
+def test_a_key_field_with_a_value_beside_null_is_a_key(client: Client) -> None:
+    put(client, key_fields=["variant"])
+    variants: list[Any] = [{"colour": "red", "size": None}, {"colour": "blue", "size": None}]
+    batch = [output(1, data={"variant": one}) for one in (*variants, [], {}, "", False, 0)]
+    assert client.store("group", *batch)["created"] == 7
+
+
+def test_a_null_key_is_the_same_as_no_key(client: Client) -> None:
+    put(client, key_fields=["sku"])
+    assert client.store("group", output(1, data={"sku": 1}))["created"] == 1
+    assert client.store("group", output(2, data={"sku": 1}, key=None))["updated"] == 1
+    put(client)
+    assert client.store("group", output(3, key=None), output(4, key=None))["created"] == 2
+
+
 def test_data_must_meet_the_schema(client: Client) -> None:
     put(
         client,
@@ -321,6 +351,43 @@ def test_an_entry_of_local_storage_can_be_for_one_group(client: Client) -> None:
     answer = client.post("/v1/local-storage", json=[entry, entry | {"group_id": 10**9}])
     assert answer.status_code == 404
     assert answer.json()["detail"][0]["loc"] == ["body", "1", "group_id"]
+
+
+def entries_of_group(number: int, count: int) -> list[dict[str, Any]]:
+    own = {"domain": "a.com", "value": "own", "group_id": number}
+    return [own | {"key": f"k{n}"} for n in range(count)]
+
+
+def test_the_local_storage_of_a_group_is_deleted_with_it(client: Client) -> None:
+    client.store("group", output(1))
+    client.store("another", output(1))
+    number, another = show(client)["id"], client.get("/v1/groups/another").json()["id"]
+    entries = [{"domain": "a.com", "key": "k", "value": "v"}, *entries_of_group(another, 1)]
+    entries += entries_of_group(number, 2500)  # more than one step deletes
+    assert client.post("/v1/local-storage", json=entries).json()["created"] == 2502
+    assert client.delete("/v1/groups/group").json() == {"deleted": 1}
+    listed = client.get("/v1/local-storage").json()
+    assert [entry["group_id"] for entry in listed] == [0, another]
+    assert client.post("/v1/local-storage", json=listed).json()["unchanged"] == 2
+    [deletion] = [
+        entry["about"]
+        for entry in client.get("/v1/audit").json()["entries"]
+        if entry["action"] == "delete_local_storage"
+    ]
+    assert deletion == {"records": 2500, "for_group": number}
+    client.store("group", output(1))  # a new group with the same name
+    query = {"for_group": show(client)["id"]}
+    assert [one["value"] for one in client.get("/v1/local-storage", params=query).json()] == ["v"]
+
+
+def test_a_deleted_group_accepts_no_local_storage(client: Client) -> None:
+    client.store("group", output(1))
+    number = show(client)["id"]
+    client.delete("/v1/groups/group")
+    answer = client.post("/v1/local-storage", json=entries_of_group(number, 1))
+    assert answer.status_code == 404
+    assert answer.json()["detail"][0]["loc"] == ["body", "0", "group_id"]
+    assert client.get("/v1/local-storage").json() == []
 
 
 def test_the_history_of_reviews_is_complete_and_paged(client: Client) -> None:

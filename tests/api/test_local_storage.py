@@ -113,3 +113,55 @@ def test_deleting_needs_a_domain(client: Client) -> None:
     answer = client.delete("/v1/local-storage", params={"key": "x"})
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == ["query", "domain"]
+
+
+# --- the spellings of browsers ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("origin", "domain"),
+    [
+        ("https://shop.example", "shop.example"),
+        ("http://Shop.example:8080", "shop.example"),
+        ("https://shop.example/", "shop.example"),
+        ("https://büro.example", "xn--bro-hoa.example"),
+        ("http://[::1]:8080", "[::1]"),
+    ],
+)
+def test_name_and_origin_are_understood(client: Client, origin: str, domain: str) -> None:
+    entry = {"origin": origin, "name": "auth", "value": "v"}
+    assert client.post("/v1/local-storage", json=[entry]).json()["created"] == 1
+    [listed] = client.get("/v1/local-storage").json()
+    assert (listed["domain"], listed["key"]) == (domain, "auth")
+
+
+@pytest.mark.parametrize("domain", ["www.shop.example", ".shop.example", ".www.shop.example"])
+def test_two_spellings_that_agree_are_accepted(client: Client, domain: str) -> None:
+    entry = ENTRY | {"domain": domain, "origin": "https://www.shop.example", "name": "auth"}
+    assert client.post("/v1/local-storage", json=[entry]).json()["created"] == 1
+    assert client.get("/v1/local-storage").json()[0]["domain"] == domain
+
+
+@pytest.mark.parametrize(
+    ("members", "wrong"),
+    [
+        ({"name": "other"}, "name"),
+        ({"origin": "https://www.example.com"}, "origin"),
+        ({"domain": ".example.com", "origin": "https://badexample.com"}, "origin"),
+        ({"origin": "https://example.com/page"}, "origin"),
+        ({"origin": "example.com"}, "origin"),
+        ({"origin": "https://user@example.com"}, "origin"),
+        ({"origin": "https://.example.com"}, "origin"),
+        ({"origin": "ftp://example.com"}, "origin"),
+        ({"key": None}, "key"),
+        ({"domain": None}, "domain"),
+        ({"id": "1"}, "id"),
+    ],
+)
+def test_contradictions_and_wrong_types_are_rejected(
+    client: Client, members: dict[str, object], wrong: str
+) -> None:
+    answer = client.post("/v1/local-storage", json=[ENTRY, ENTRY | members])
+    assert answer.status_code == 422
+    assert [one["loc"] for one in answer.json()["detail"]] == [["body", "1", wrong]]
+    assert client.get("/v1/local-storage").json() == []

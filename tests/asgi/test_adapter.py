@@ -24,7 +24,7 @@ from gleanery.settings import Settings
 from gleanery.storage import organizations
 from gleanery.storage.engines import open_engine
 from gleanery.values import timestamps
-from tests.support.process import free_port
+from tests.support.process import environment, free_port
 from tests.support.service import Client, Service
 from tests.support.waiting import wait_until
 
@@ -286,3 +286,18 @@ def test_a_failed_start_is_reported_to_the_server(monkeypatch: pytest.MonkeyPatc
     [failed] = sent
     assert failed["type"] == "lifespan.startup.failed"
     assert "GLEANERY_MAX_REQUESTS" in failed["message"]
+
+
+def test_the_log_names_unknown_variables(tmp_path: Path) -> None:
+    variables = {"GLEANERY_PORT": "tcp://10.0.0.7:8000", "GLEANERY_MAX_REQUEST": "5"}
+    start = "import asyncio, gleanery.asgi; asyncio.run(gleanery.asgi._create_app())"
+    told = subprocess.run(
+        [sys.executable, "-c", start],
+        env=environment(GLEANERY_DATA=str(tmp_path), **variables),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert "did you mean GLEANERY_MAX_REQUESTS?" in told.stderr
+    assert "that Kubernetes sets for a service: GLEANERY_PORT;" in told.stderr

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from gleanery.storage.postgres.database import PostgresDatabase
+from tests.support.calls import note_calls
 from tests.support.locks import LockHolder
 from tests.support.outputs import output
 from tests.support.process import Served, database_options, new_token, served, suspended
 from tests.support.raw_http import open_connections, read_until_close
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
+from tests.support.waiting import wait_until
 
 MANY = 60
 FEW = 20
@@ -87,4 +90,30 @@ def test_a_single_request_gets_a_database_connection_before_a_crowd(
             assert other.get("/healthz").status_code == 200
             holder.release()
             assert_soon(crowd, one)
+    service.stop()
+
+
+def test_an_organization_leaves_database_connections_to_another(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own requests wait for a lock and hold their connections meanwhile."""
+    settings = fresh_settings("postgres", request, tmp_path)
+    service = Service(replace(settings, pool_size=4))
+    with service.client() as client, service.client() as other:
+        for number in range(FEW):
+            client.store(f"crowded {number}", output(0))
+        with (
+            open_connections(service.url, FEW) as crowd,
+            LockHolder(service, LOCK) as holder,
+        ):
+            writes = note_calls(monkeypatch, PostgresDatabase, "write_for")
+            for number, connection in enumerate(crowd):
+                connection.sendall(storing(str(client.token), f"crowded%20{number}", 1))
+            wait_until(lambda: len(writes) == FEW)
+            assert other.get("/healthz").status_code == 200  # until then they have their slots
+            other.store("group", output(1))
+            assert len(other.items("group")) == 1
+            holder.release()
+            for connection in crowd:
+                number_of(connection)
     service.stop()

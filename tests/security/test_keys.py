@@ -13,6 +13,8 @@ import apsw
 import httpx2
 import pytest
 
+from gleanery.api.app import build_app
+from gleanery.errors import SettingsError
 from gleanery.security import key_files
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import key_rotation
@@ -350,6 +352,63 @@ def test_values_under_a_lost_key_file_can_be_removed(tmp_path: Path) -> None:
         assert len(client.items("group")) == 1
         fill(client, 3)
         everything_opens(client, 3)
+
+
+def test_no_key_is_created_for_a_database_that_does_not_name_its_key(tmp_path: Path) -> None:
+    where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
+    with serving_thread(where) as url, Client(url, new_token(where)) as client:
+        fill(client, 3)
+    forget_name = "DELETE FROM metadata WHERE name = 'key_fingerprint'"
+    execute_sql(Settings(data=tmp_path), forget_name)
+    right = file.read_bytes()
+    file.unlink()
+    for command in (["serve", "--port", "0"], ["keys", "rotate"]):
+        refused = gleanery_in_process(*command, *where)
+        assert refused.returncode == 2
+        assert "is missing: put it back" in refused.stderr
+        assert not file.exists()
+    file.write_text(new_secret_key())
+    file.chmod(0o600)
+    refused = gleanery_in_process("serve", "--port", "0", *where)
+    assert refused.returncode == 2
+    assert "is not the one that encrypts" in refused.stderr
+    file.write_bytes(right)
+    with serving_thread(where):
+        pass
+
+
+def test_another_key_is_rejected_by_a_database_that_does_not_name_its_key(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    where, key = (
+        ["--data", str(tmp_path), "--database", postgres.new_database()],
+        new_secret_key(),
+    )
+    with (
+        serving_thread(where, GLEANERY_SECRET_KEY=key) as url,
+        Client(url, new_token(where)) as client,
+    ):
+        fill(client, 3)
+    settings = Settings(data=tmp_path, database=where[-1], secret_key=key)
+    execute_sql(settings, "DELETE FROM metadata WHERE name = 'key_fingerprint'")
+    refused = gleanery_in_process(
+        "serve", "--port", "0", *where, GLEANERY_SECRET_KEY=new_secret_key()
+    )
+    assert refused.returncode == 2
+    assert "is not the one that encrypts" in refused.stderr
+    with serving_thread(where, GLEANERY_SECRET_KEY=key):
+        pass
+
+
+def test_a_worker_creates_no_key(tmp_path: Path) -> None:
+    """Workers start after the key was checked, and again when one is replaced."""
+    where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
+    with serving_thread(where) as url, Client(url, new_token(where)) as client:
+        fill(client, 3)
+    file.unlink()
+    with pytest.raises(SettingsError, match="put it back"):
+        build_app(Settings(data=tmp_path))
+    assert not file.exists()
 
 
 def test_a_service_with_a_lost_key_in_memory_stops_using_it(

@@ -75,6 +75,16 @@ NO_NAMES: dict[str, Any] = {
     "body secure": None,
     "body http_only": None,
     "body expires": None,
+    **{
+        f"body {name}": None  # other spellings, and members that are checked and not stored
+        for name in ("httpOnly", "expiry", "expirationDate", "session", "hostOnly", "same_site")
+    },
+    **{f"body {name}": None for name in ("sameSite", "partitionKey", "storeId", "url", "origin")},
+    "set_local_storage body name": None,
+    "body id": 1,  # ignored, like the next ones
+    "body organization_id": 1,
+    "body create_date": "2030-01-01T00:00:00Z",
+    "body update_date": "2030-01-01T00:00:00Z",
     "body status": "in_review",
     "body comment": None,
     "body data": {},

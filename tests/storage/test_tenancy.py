@@ -55,6 +55,8 @@ OVER_ALL = {
     "postgres.transactions._SKIP_IDS": "the sequences of every table, after a restore",
     "outputs.idempotency._DELETE_EXPIRED": "purges old responses, a thousand at a time",
     "outputs.idempotency._ANY_EXPIRED": "tells if there are old responses",
+    "maintenance.organization_removal._WITH_LATE_ROWS": "deleted organizations with rows",
+    "maintenance.organization_removal._WITHOUT_AUDIT_ENTRIES": "those whose audit log is purged",
     "maintenance.retention._DUE_GROUPS": "groups with expired outputs",
     "maintenance.snapshots._BLOBS": "a backup holds the bytes of all organizations",
 }
@@ -64,6 +66,7 @@ WORKS_FOR_ALL_TENANTS = {
     "bulk_jobs.jobs": 1,
     "files.cleanup": 2,
     "outputs.idempotency": 1,
+    "maintenance.organization_removal": 1,
     "maintenance.retention": 1,
 }
 
@@ -102,6 +105,8 @@ def test_a_statement_without_one_of_its_tenant_filters_is_rejected() -> None:
         if name in OVER_ALL:
             continue
         for place in re.finditer(r"(\w+\.)?organization_id = (\$1|\w+\.organization_id)", sql):
+            if re.search(r"\btokens\b[^()]*$", sql[: place.start()]):
+                continue  # a shared table, which the checker leaves alone
             forgetful = f"{sql[: place.start()]}1 = 1{sql[place.end() :]}"
             assert is_refused(forgetful), forgetful
             places += 1

@@ -10,7 +10,8 @@ from functools import partial
 from gleanery.errors import SettingsError
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.batches import from_outputs
-from gleanery.models.requests import CookieIn, LocalStorageIn, Output, ReviewIn
+from gleanery.models.requests import Output, ReviewIn
+from gleanery.models.session_state import Cookie, LocalStorageEntry
 from gleanery.observability.progress import StartProgress
 from gleanery.security import tokens
 from gleanery.security.vault import open_vault
@@ -119,21 +120,21 @@ class Sample:
 
 
 _COOKIES = [
-    CookieIn(
+    Cookie(
         domain=".homes.example",
         name="session",
         value="demo-4f1c9a",
         secure=True,
         http_only=True,
-        expires="2031-01-01T00:00:00Z",  # type: ignore[arg-type]
+        expires=1_924_992_000,  # 2031-01-01
         path="/",
     ),
-    CookieIn(domain="www.corvo.example", name="consent", value="all", path=""),
-    CookieIn(domain=".news.example", name="subscriber", value="demo-77d0", secure=True),
+    Cookie(domain="www.corvo.example", name="consent", value="all", path=""),
+    Cookie(domain=".news.example", name="subscriber", value="demo-77d0", secure=True),
 ]
 _ENTRIES = [
-    LocalStorageIn(domain="homes.example", key="auth", value='{"token":"demo-51aa"}'),
-    LocalStorageIn(domain="www.corvo.example", key="region", value="DE", path="/"),
+    LocalStorageEntry(domain="homes.example", key="auth", value='{"token":"demo-51aa"}'),
+    LocalStorageEntry(domain="www.corvo.example", key="region", value="DE", path="/"),
 ]
 _REVIEWS = [
     ("shop-prices", ReviewIn(job_id="catalogue-de", status="approved", comment="Spot check fine.")),

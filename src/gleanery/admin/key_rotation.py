@@ -60,8 +60,10 @@ def _new_key(vault: Vault, file: KeyFile | None) -> Callable[[], str]:
 
 async def _open_vault(settings: Settings, database: Engine) -> Vault:
     """Return the available keys, which include the active one."""
-    if await metadata.has_key(database) and not settings.has_secret_key:
-        raise SettingsError(f"The secret key {settings.key_file} is missing: put it back first")
+    if not settings.has_secret_key:
+        if await key_rotation.needed_keys(database):
+            raise SettingsError(f"The secret key {settings.key_file} is missing: put it back first")
+        KeyFile(settings.key_file).create()
     vault = open_vault(settings.secret_key, settings.key_file)
     await metadata.check_or_store_key(database, vault)
     return vault
@@ -91,6 +93,8 @@ async def count_lost(settings: Settings, database: Engine) -> int:
 
 async def forget_lost(settings: Settings, database: Engine) -> int:
     """Remove those values. The first available key, or a new one, becomes the active key."""
+    if not settings.has_secret_key:
+        KeyFile(settings.key_file).create()
     vault = open_vault(settings.secret_key, settings.key_file)
     return await key_rotation.delete_undecryptable(database, vault, timestamps.now())
 

@@ -7,7 +7,8 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 
-from gleanery.errors import Forbidden, Unauthenticated
+from gleanery.background.token_use import TokenUse
+from gleanery.errors import Forbidden, expired_token, invalid_token, no_token, wrong_scheme
 from gleanery.security import tokens
 from gleanery.storage.database import Database
 from gleanery.storage.organizations import find_grant
@@ -22,10 +23,17 @@ class Authenticator:
     The key of the cache is a digest of the header, never the token.
     """
 
-    def __init__(self, database: Database, seconds: float, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        seconds: float,
+        clock: Callable[[], int],
+        token_use: TokenUse,
+    ) -> None:
         self._database = database
         self._seconds = seconds
         self._clock = clock
+        self._token_use = token_use
         self._secret = secrets.token_bytes(32)  # keyed, so digests cannot be brute-forced
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
@@ -57,7 +65,7 @@ class Authenticator:
         """Return the grant of the token. Raises ``Unauthenticated`` or ``Forbidden``."""
         grant = self._fresh_grant(caller) or await self._find(caller, headers)
         if self._has_expired(grant):
-            raise Unauthenticated
+            raise expired_token()
         if scope not in grant.scopes:
             raise Forbidden(scope)
         return grant
@@ -75,7 +83,8 @@ class Authenticator:
         grant = await find_grant(self._database, tokens.digest(token))
         if grant is None:
             self._grants.pop(caller, None)
-            raise Unauthenticated
+            raise invalid_token()
+        self._token_use.note(grant.token_id)
         if len(self._grants) >= _MAX_CACHED:
             self._grants.clear()
         self._grants[caller] = (now + self._seconds, grant)
@@ -84,6 +93,10 @@ class Authenticator:
 
 def _bearer_token(header: bytes) -> str:
     scheme, _, token = header.decode("latin-1").partition(" ")
-    if scheme.lower() != "bearer" or not tokens.is_well_formed(token):
-        raise Unauthenticated
+    if not header.strip():
+        raise no_token()
+    if scheme.lower() != "bearer":
+        raise wrong_scheme()
+    if not tokens.is_well_formed(token):
+        raise invalid_token()
     return token

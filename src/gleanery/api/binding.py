@@ -11,17 +11,24 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from gleanery.api.error_responses import as_service_error
-from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, NotFound, UnsupportedMedia
+from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, UnsupportedMedia, no_record
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models import batches
 from gleanery.models.fields import Name
+from gleanery.models.inputs import UNKNOWN_NAME
 from gleanery.models.requests import Output, OutputIn
-from gleanery.values import json_text
+from gleanery.scheduling.byte_limits import ByteReservation
+from gleanery.values import json_text, suggestions
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
+NDJSON_ADVICE = "; send more as NDJSON, with Content-Type: application/x-ndjson"
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
+
+MAX_DETAILS = 100
+"""The most problems that one response lists, so that a response is never large."""
 
 # Messages in JSON terms for errors that pydantic describes in Python terms.
 _MESSAGES = {
@@ -45,7 +52,7 @@ def bind_path(names: dict[str, str], creates_resource: bool) -> None:
             _check_name(text)
         except ValidationError as error:
             if not creates_resource:
-                raise NotFound from None
+                raise no_record(parameter) from None
             raise InvalidRequest(*_error_details(("path", parameter), error)) from None
 
 
@@ -59,7 +66,7 @@ def _check_name(text: str) -> str:
 
 
 class BoundQuery(NamedTuple):
-    """Validated query of a request. Unknown parameters are ignored."""
+    """Validated query of a request."""
 
     query: Any = None
     next_page_parameters: tuple[tuple[str, str], ...] = ()
@@ -68,13 +75,14 @@ class BoundQuery(NamedTuple):
 
 
 def bind_query(model: type[BaseModel], raw: bytes) -> BoundQuery:
+    """Validate the parameters. An unknown or repeated parameter is an error."""
     parameters = _parse_query(raw)
     try:
         query = model.model_validate(parameters)
     except ValidationError as error:
         raise InvalidRequest(*_error_details(("query",), error)) from None
-    known = model.model_fields.keys() & parameters.keys() - {"cursor"}
-    next_page_parameters = tuple((name, parameters[name]) for name in sorted(known))
+    sent = sorted(parameters.keys() - {"cursor"})
+    next_page_parameters = tuple((name, parameters[name]) for name in sent)
     return BoundQuery(query, next_page_parameters, getattr(query, "cursor", 0))
 
 
@@ -158,8 +166,13 @@ async def _receive(request: Request) -> bytes:
         raise as_service_error(error) from error
 
 
-async def read_lines(request: Request, max_line_bytes: int) -> AsyncIterator[bytes]:
-    """Yield the lines of a body of any length. Only one line is in memory."""
+async def read_lines(
+    request: Request, max_line_bytes: int, body_bytes: ByteReservation
+) -> AsyncIterator[bytes]:
+    """Yield the lines of a body of any length. Only one line is in memory.
+
+    The line stays reserved until the next one is requested.
+    """
     pending: list[bytes] = []
     size = 0
     while chunk := await _receive(request):
@@ -170,7 +183,8 @@ async def read_lines(request: Request, max_line_bytes: int) -> AsyncIterator[byt
         pending.append(rest)
         size += len(rest)
         if size > max_line_bytes:
-            raise _too_large(request, max_line_bytes)
+            raise _too_large(request, max_line_bytes, "A line")
+        body_bytes.resize(size)
     if size:
         yield b"".join(pending)
 
@@ -188,14 +202,24 @@ async def read_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def _too_large(request: Request, limit: int) -> BodyTooLarge:
+def _too_large(request: Request, limit: int, subject: str = "The body") -> BodyTooLarge:
     request.keep_alive = False  # otherwise the server would read the rest of the body
-    return BodyTooLarge(limit)
+    return BodyTooLarge(limit, subject)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Read the complete body."""
-    return b"".join([chunk async for chunk in read_chunks(request, limit)])
+async def read_body(request: Request, limit: int, body_bytes: ByteReservation) -> bytes:
+    """Read the complete body. A declared length is reserved before the first byte is read."""
+    declared_length = request.headers.get(b"content-length", b"")
+    reserved = int(declared_length) if declared_length.isdigit() else 0
+    if reserved <= limit:  # otherwise the first chunk raises
+        body_bytes.resize(reserved)
+    pieces, size = [], 0
+    async for chunk in read_chunks(request, limit):
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > reserved:
+            body_bytes.resize(size)
+    return b"".join(pieces)
 
 
 @cache
@@ -204,11 +228,19 @@ def _validator(type_: Any) -> TypeAdapter[Any]:
     return TypeAdapter(type_)
 
 
-def bind_body(type_: Any, text: bytes, max_records: int) -> Any:
+def bind_body(type_: Any, text: bytes, max_records: int, max_values: int) -> Any:
     """Return the value of a body. A batch of outputs is validated later, on demand."""
+    check_value_count(text, max_values)
     if type_ == list[OutputIn]:
         return batches.from_array(text, max_records, partial(_outputs, text, max_records))
     return validate_with_model(type_, text, max_records)
+
+
+def check_value_count(text: bytes, max_values: int, loc: tuple[str, ...] = ("body",)) -> None:
+    """Reject a text whose values would need much more memory than its bytes."""
+    if json_text.has_more_values(text, max_values):
+        msg = f"At most {max_values} JSON values are allowed here: send less at a time"
+        raise InvalidRequest(ErrorDetail(loc, msg, "too_many_values"))
 
 
 def _outputs(text: bytes, max_records: int) -> list[Output]:
@@ -223,11 +255,7 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
     try:
         value = json_text.decode(text)
         if isinstance(value, list) and len(value) > max_records:
-            raise InvalidRequest(
-                ErrorDetail(
-                    ("body",), f"The array may have at most {max_records} records", "too_long"
-                )
-            )
+            raise _too_many_records(max_records, NDJSON_ADVICE if type_ == list[OutputIn] else "")
         return _validator(type_).validate_python(value)
     except json_text.InvalidJson as error:
         raise InvalidRequest(ErrorDetail(("body",), str(error), "json")) from None
@@ -235,8 +263,29 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
         raise InvalidRequest(*_error_details(("body",), error)) from None
 
 
+def _too_many_records(limit: int, advice: str) -> InvalidRequest:
+    msg = f"The array may have at most {limit} records{advice}"
+    return InvalidRequest(ErrorDetail(("body",), msg, "too_long"))
+
+
 def _error_details(loc: tuple[str, ...], error: ValidationError) -> Iterable[ErrorDetail]:
     """Yield pydantic's errors without the values, which may be credentials."""
-    for found in error.errors(include_url=False, include_context=False, include_input=False):
-        msg = _MESSAGES.get(found["type"], found["msg"])
-        yield ErrorDetail((*loc, *map(str, found["loc"])), msg, found["type"])
+    found_errors = error.errors(include_url=False, include_input=False)
+    for found in found_errors[:MAX_DETAILS]:
+        yield ErrorDetail((*loc, *map(str, found["loc"])), _message(found), found["type"])
+
+
+def _message(error: ErrorDetails) -> str:
+    if error["type"] == UNKNOWN_NAME:
+        return _suggestion(str(error["loc"][-1]), **error["ctx"])
+    return _MESSAGES.get(error["type"], error["msg"])
+
+
+def _suggestion(name: str, noun: str, known: frozenset[str]) -> str:
+    """Describe an unknown name, and name the most likely right one."""
+    similar = suggestions.closest(name, known)
+    if similar is not None:
+        return f'unknown {noun}; did you mean "{similar}"?'
+    if not known:
+        return f"unknown {noun}; this operation has no {noun}s"
+    return f"unknown {noun}; expected {', '.join(sorted(known))}"

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery.api.file_links import FileLinks, needs_links
+from gleanery.api.readiness import Readiness
 from gleanery.blobs import Blobs
 from gleanery.http import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability.telemetry import Telemetry
+from gleanery.scheduling.byte_limits import ByteLimit
 from gleanery.scheduling.limits import ConcurrencyLimit, Slot
 from gleanery.scheduling.scheduler import RequestScheduler
 from gleanery.security.vault import Vault
@@ -42,6 +44,8 @@ class Services:
     clock: Callable[[], int]
     request_limit: ConcurrencyLimit
     """Limits the requests in progress."""
+    body_limit: ByteLimit
+    """Limits the bytes of request bodies in memory."""
     scheduler: RequestScheduler
     """Decides the order in which requests start."""
     long_poll_limit: ConcurrencyLimit
@@ -49,6 +53,7 @@ class Services:
     transfer_limit: ConcurrencyLimit
     """Limits the file transfers."""
     telemetry: Telemetry
+    readiness: Readiness
     openapi_json: Callable[[], bytes]
     reference_page: Callable[[], bytes]
 

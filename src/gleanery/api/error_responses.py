@@ -20,11 +20,14 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.BodyTooLarge: 413,
     errors.UnsupportedMedia: 415,
     errors.RangeNotSatisfiable: 416,
+    errors.UnsupportedExpectation: 417,
     errors.InvalidRequest: 422,
     errors.RateLimited: 429,
     errors.HeadTooLarge: 431,
+    errors.UnsupportedHttp: 501,
     errors.Overloaded: 503,
     errors.Unavailable: 503,
+    errors.UnsupportedVersion: 505,
 }
 DESCRIPTIONS = {
     401: "No valid token.",
@@ -36,7 +39,7 @@ DESCRIPTIONS = {
     413: "The body is too large.",
     415: "The operation does not accept the Content-Type or Content-Encoding of the body.",
     416: "The requested range starts after the end of the file.",
-    422: "The request fails validation; every problem is listed.",
+    422: "The request fails validation; the first 100 problems are listed.",
     429: "The token has reached its rate limit; Retry-After says when to try again.",
     500: "Internal error; the log has details under the request id.",
     503: "The service is overloaded, or the database, the blob store or a secret key is not "
@@ -48,6 +51,7 @@ HEADERS = {
     429: ("Retry-After", "RateLimit", "RateLimit-Policy"),
     503: ("Retry-After",),
 }
+_ONLY_CHUNKED = "Send the body with Content-Length or with Transfer-Encoding: chunked"
 
 
 def as_service_error(error: http.HttpError) -> errors.GleaneryError:
@@ -61,7 +65,19 @@ def as_service_error(error: http.HttpError) -> errors.GleaneryError:
             return errors.RangeNotSatisfiable(size)
         case http.TooManyConnections():
             return errors.Overloaded()
-    return errors.BadRequest()
+        case http.UnsupportedVersion():
+            return errors.UnsupportedVersion()
+        case http.UnsupportedExpectation():
+            return errors.UnsupportedExpectation()
+        case http.UnsupportedTransferEncoding():
+            return _unsupported(("header", "transfer-encoding"), _ONLY_CHUNKED)
+        case http.UnsupportedMethod():
+            return _unsupported(("method",), "The service is no proxy: CONNECT is not supported")
+    return errors.BadRequest(str(error))
+
+
+def _unsupported(loc: tuple[str, ...], msg: str) -> errors.UnsupportedHttp:
+    return errors.UnsupportedHttp(errors.ErrorDetail(loc, msg, "not_implemented"))
 
 
 def for_error(error: errors.GleaneryError) -> Response:
@@ -83,7 +99,7 @@ def _body(*details: errors.ErrorDetail) -> bytes:
 def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
     match error:
         case errors.Unauthenticated():
-            return ((b"www-authenticate", b'Bearer realm="gleanery"'),)
+            return ((b"www-authenticate", _challenge(error)),)
         case errors.MethodNotAllowed(allowed=allowed):
             return ((b"allow", allowed.encode()),)
         case errors.RangeNotSatisfiable(size=size):
@@ -91,3 +107,11 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
         case errors.Unavailable() | errors.Overloaded() | errors.RateLimited():
             return ((b"retry-after", b"%d" % error.retry_after),)
     return ()
+
+
+def _challenge(error: errors.Unauthenticated) -> bytes:
+    """Return the challenge of RFC 6750, which has an error only for a token that is not valid."""
+    challenge = 'Bearer realm="gleanery"'
+    if error.is_token_invalid:
+        challenge += f', error="invalid_token", error_description="{error}"'
+    return challenge.encode("ascii")

@@ -183,13 +183,20 @@ def _without_null(schema: Document) -> Document:
     return rest | ({"anyOf": types} if types else {})
 
 
-def _responses(operation: Operation, schemas: _Schemas) -> Document:
-    responses: Document = {
-        "200": {
-            "description": "Success.",
-            "content": {operation.media_type: {"schema": schemas.response(operation)}},
+def _success(operation: Operation, schemas: _Schemas) -> Document:
+    if operation.response is None:
+        return {
+            "description": "The address is in the Location header.",
+            "headers": {"Location": {"schema": {"type": "string"}, "required": True}},
         }
+    return {
+        "description": "Success.",
+        "content": {operation.media_type: {"schema": schemas.response(operation)}},
     }
+
+
+def _responses(operation: Operation, schemas: _Schemas) -> Document:
+    responses: Document = {str(operation.status): _success(operation, schemas)}
     if get_origin(operation.response) is list:
         responses["200"]["headers"] = {"Link": _NEXT_PAGE}
     if operation.response is bytes:

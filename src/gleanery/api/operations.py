@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,6 +23,8 @@ from gleanery.api.handlers import (
     system,
 )
 from gleanery.models import requests, responses
+from gleanery.models.inputs import NoQuery
+from gleanery.models.session_state import CheckedCookie, CheckedEntry
 
 Handler = Callable[[Any], Awaitable[Response]]
 
@@ -50,6 +53,8 @@ class Operation:
     ndjson_handler: Handler | None = None
     """Handler of an NDJSON body. Both handlers of such a row support an Idempotency-Key."""
     response: Any = None
+    status: int = 200
+    """Status of success; 307 for a redirect, which has no body."""
     media_type: str = "application/json"
     extra_errors: tuple[int, ...] = ()
     """Error statuses that do not follow from the other fields."""
@@ -61,6 +66,13 @@ class Operation:
     @property
     def name(self) -> str:
         return self.handler.__name__
+
+    @cached_property
+    def query_model(self) -> type[BaseModel] | None:
+        """Model of the query. Only outside /v1 an operation ignores its query."""
+        if self.query is None and self.path.startswith("/v1/"):
+            return NoQuery
+        return self.query
 
     @property
     def path_parameters(self) -> list[str]:
@@ -75,7 +87,7 @@ class Operation:
             possible |= {503}
         if self.path_parameters and not self.creates_resource:
             possible |= {404}
-        if self.query is not None or self.creates_resource:
+        if self.query_model is not None:
             possible |= {422}
         if self.body is not None:
             possible |= {413, 415, 422}
@@ -95,7 +107,7 @@ OPERATIONS = (
         description="Stores an array of cookies for the organization's scrapers, completely or not "
         "at all. A cookie with the domain, path and name of a stored one replaces it.",
         scope="session:write",
-        body=list[requests.CookieIn],
+        body=list[CheckedCookie],
         response=responses.WriteCounts,
     ),
     Operation(
@@ -129,7 +141,7 @@ OPERATIONS = (
         "completely or not at all. An entry with the domain, path and key of a stored one replaces "
         "it.",
         scope="session:write",
-        body=list[requests.LocalStorageIn],
+        body=list[CheckedEntry],
         response=responses.WriteCounts,
         extra_errors=(404,),  # an entry may name an unknown group
     ),
@@ -293,8 +305,8 @@ OPERATIONS = (
         path="/v1/groups/{group_id}",
         handler=groups.delete_group,
         title="Delete a group",
-        description="Deletes the group with all its jobs, outputs, reviews and settings. The "
-        "change feed remains, with a tombstone of every output.",
+        description="Deletes the group with all its jobs, outputs, reviews, settings "
+        "and local-storage entries. The change feed remains, with a tombstone of every output.",
         scope="outputs:write",
         response=responses.Deleted,
     ),
@@ -356,6 +368,14 @@ OPERATIONS = (
         response=bytes,
         media_type="*/*",
         extra_errors=(403,),
+    ),
+    Operation(
+        method="GET",
+        path="/",
+        handler=system.root,
+        title="Start page",
+        description="Redirects to the reference page.",
+        status=307,
     ),
     Operation(
         method="GET",

@@ -106,7 +106,7 @@ class PageBatches:
         except Exception:
             _log.exception("a batch could not respond to a request")
         if state.is_response_sent and not request.is_write_paused:
-            state.release_slot()
+            state.release()
             request.finish()
         else:
             request.start()

@@ -60,7 +60,7 @@ def sections(document: Document) -> Iterator[Section]:
                 description=row["description"],
                 parameters=[_parameter(found) for found in row.get("parameters", ())],
                 body=_content(row.get("requestBody", {})),
-                response=_content(row["responses"]["200"]),
+                response=_content(next(iter(row["responses"].values()))),
                 statuses=[
                     (status, response["description"])
                     for status, response in row["responses"].items()
@@ -140,7 +140,8 @@ Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>.</p>
 {"".join(map(_html_section, found))}
 <h2>Types</h2>
 {"".join(_html_type(name, schema) for name, schema in types)}
-</body></html>"""
+</body></html>
+"""
     return page.encode()
 
 
@@ -153,7 +154,7 @@ def _html_section(s: Section) -> str:
 <p><strong>{escape(s.title)}.</strong> {_html_text(s.description)}</p>
 {_html_rows(s.parameters)}
 {f"<p>Body: {_html_type_link(s.body)}</p>" if s.body else ""}
-<p>Response: {_html_type_link(s.response)}</p>
+{f"<p>Response: {_html_type_link(s.response)}</p>" if s.response else ""}
 <table>{statuses}</table>
 """
 
@@ -212,7 +213,8 @@ def markdown(document: Document) -> str:
         lines += _markdown_rows("parameter", s.parameters)
         lines += [f"Body: `{s.body}`", ""] if s.body else []
         statuses = ", ".join(code for code, _ in s.statuses)
-        lines += [f"Response: `{s.response}`. Statuses: {statuses}.", ""]
+        response = f"Response: `{s.response}`. " if s.response else ""
+        lines += [f"{response}Statuses: {statuses}.", ""]
     lines += ["## Types", ""]
     for name, schema in document["components"]["schemas"].items():
         lines += [f"### {name}", "", _description(schema), ""]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from gleanery.api.operations import Operation
-from gleanery.errors import MethodNotAllowed, NotFound
+from gleanery.errors import MethodNotAllowed, NotFound, no_record
 
 _MAX_CACHED_PATH = 512
 
@@ -61,7 +61,7 @@ class Router:
                 if node.parameter is None:
                     raise _no_route()
                 name, child = node.parameter
-                parameters[name] = _decode(segment)
+                parameters[name] = _decode(segment, name)
             node = child
         if not node.operations:
             raise _no_route()
@@ -70,11 +70,11 @@ class Router:
         return Match(node.operations[method], parameters)
 
 
-def _decode(segment: str) -> str:
+def _decode(segment: str, parameter: str) -> str:
     try:
         return unquote_to_bytes(segment).decode("utf-8")
     except UnicodeDecodeError:
-        raise NotFound from None
+        raise no_record(parameter) from None
 
 
 def _no_route() -> NotFound:

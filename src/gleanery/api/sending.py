@@ -8,6 +8,7 @@ from gleanery.api.context import Response
 from gleanery.http import Header, Request
 
 _NOT_MODIFIED = 304
+_JSON = b"application/json"
 _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 
 
@@ -15,11 +16,22 @@ def respond(
     request: Request, response: Response, request_id: bytes, rate_limit_headers: Iterable[Header]
 ) -> None:
     """Sends the response, except for the rest of a long body."""
+    pieces, length = (response.body, *response.more), response.total_length
+    if _is_json_text(response):
+        pieces, length = (*pieces, b"\n"), length + 1
     headers = ((b"x-request-id", request_id), *_ALWAYS, *rate_limit_headers, *response.headers)
     if response.status != _NOT_MODIFIED:  # 304 describes the body that the client has
-        length = (b"content-length", b"%d" % response.total_length)
-        headers = (*headers, (b"content-type", response.content_type), length)
-    request.respond(response.status, headers, (response.body, *response.more))
+        content_type = (b"content-type", response.content_type)
+        headers = (*headers, content_type, (b"content-length", b"%d" % length))
+    request.respond(response.status, headers, pieces)
+
+
+def _is_json_text(response: Response) -> bool:
+    """Returns True for a JSON text of the service, which ends with a newline for terminals.
+
+    A stored file may have the same media type. It has a length and is sent as it is.
+    """
+    return response.content_type == _JSON and response.length is None and response.body != b""
 
 
 async def send_rest(request: Request, rest: AsyncGenerator[bytes]) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer import Context
 from typer.core import TyperGroup
 from typer.main import get_group
 
 from gleanery import __version__
 from gleanery.errors import GleaneryError, SettingsError
+from gleanery.settings import environment_warnings, kubernetes_variables
 
 COMMAND_MODULES = {
     "serve": "serve",
@@ -23,6 +26,7 @@ COMMAND_MODULES = {
     "restore": "backups",
     "restored": "backups",
     "token": "tokens",
+    "organization": "organizations",
     "keys": "keys",
 }
 
@@ -74,11 +78,30 @@ def main() -> None:
     _replace_closed_streams()
     for number in (signal.SIGTERM, signal.SIGHUP):  # unwind the stack, as Ctrl-C does
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    _check_environment()
     try:
         app()
     except (SettingsError, GleaneryError, OSError) as error:
         typer.echo(f"gleanery: {_message(error)}", err=True)
         sys.exit(2)
+
+
+def _check_environment() -> None:
+    """Warn about variables without effect. Remove those that Typer would read as a setting."""
+    if environment_warnings(os.environ):  # the options are in modules that take time to import
+        for warning in environment_warnings(os.environ, _option_variables(get_group(app))):
+            typer.echo(f"gleanery: warning: {warning}", err=True)
+    for name in kubernetes_variables(os.environ):
+        del os.environ[name]
+
+
+def _option_variables(command: Any) -> Iterator[str]:
+    """Yield the variables of the options of a command and of its subcommands."""
+    yield from (parameter.envvar for parameter in command.params if parameter.envvar)
+    if isinstance(command, TyperGroup):
+        context = Context(command)
+        for name in command.list_commands(context):
+            yield from _option_variables(command.get_command(context, name))
 
 
 def _replace_closed_streams() -> None:

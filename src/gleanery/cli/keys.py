@@ -13,6 +13,7 @@ from gleanery.admin import key_rotation
 from gleanery.cli.database import with_database
 from gleanery.cli.options import option, settings_options
 from gleanery.cli.terminal import print_table, progress_bars
+from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine
 
@@ -81,4 +82,6 @@ def _with_database(
     settings: Settings, work: Callable[[Settings, Engine], Coroutine[Any, Any, T]]
 ) -> T:
     settings.check()
+    if settings.has_secret_key:  # an unreadable key is reported even if the database is down
+        open_vault(settings.secret_key, settings.key_file)
     return with_database(settings, partial(work, settings))

@@ -13,6 +13,10 @@ from gleanery.http.errors import (
     RangeNotSatisfiable,
     RequestTimeout,
     TooManyConnections,
+    UnsupportedExpectation,
+    UnsupportedMethod,
+    UnsupportedTransferEncoding,
+    UnsupportedVersion,
 )
 from gleanery.http.head import HeaderBlock
 from gleanery.http.limits import Limits
@@ -35,4 +39,8 @@ __all__ = [
     "RequestTimeout",
     "ServerState",
     "TooManyConnections",
+    "UnsupportedExpectation",
+    "UnsupportedMethod",
+    "UnsupportedTransferEncoding",
+    "UnsupportedVersion",
 ]

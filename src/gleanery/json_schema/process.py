@@ -12,6 +12,7 @@ import math
 import resource
 import signal
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -54,8 +55,9 @@ def _limit(kind: int, amount: int) -> None:
 def _validate(schema: str, values: list[Any]) -> dict[str, Any]:
     try:
         validator = _compile(schema)
-    except Exception:
-        return {"is_schema": False, "violations": []}
+    except Exception as problem:
+        path = getattr(problem, "instance_path", None) or _wrong_reference(schema, str(problem))
+        return {"is_schema": False, "path": _shorten(path), "violations": []}
     found: list[tuple[int, list[str], list[str]]] = []
     for index, value in enumerate(values):
         if not validator.is_valid(value):
@@ -63,6 +65,24 @@ def _validate(schema: str, values: list[Any]) -> dict[str, Any]:
             for error in islice(validator.iter_errors(value), limit):
                 found.append((index, _shorten(error.instance_path), _shorten(error.schema_path)))
     return {"is_schema": True, "violations": found}
+
+
+def _wrong_reference(schema: str, message: str) -> list[str | int]:
+    """Returns the path of the first reference that the message names; empty if there is none."""
+    for path, target in _references(json.loads(schema), []):
+        if (target.partition("#")[2] or target) in message:
+            return path
+    return []
+
+
+def _references(part: Any, path: list[str | int]) -> Iterator[tuple[list[str | int], str]]:
+    """Yields the path and the target of every reference in a part of a schema."""
+    members = part.items() if isinstance(part, dict) else enumerate(part)
+    for name, value in members:
+        if name == "$ref" and isinstance(value, str):
+            yield [*path, name], value
+        elif isinstance(value, dict | list):
+            yield from _references(value, [*path, name])
 
 
 def _shorten(path: list[str | int]) -> list[str]:

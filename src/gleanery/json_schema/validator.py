@@ -34,6 +34,11 @@ class SchemaViolation(NamedTuple):
 class InvalidSchema(Exception):
     """The text is not a self-contained JSON Schema."""
 
+    def __init__(self, path: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.path = path
+        """The place in the schema; empty if it is not known."""
+
 
 class SchemaTooCostly(Exception):
     """The request ended a schema process that had served no other request."""
@@ -60,7 +65,7 @@ class SchemaValidator:
             self._lock.release()
         response = await asyncio.to_thread(json.loads, text)
         if not response["is_schema"]:
-            raise InvalidSchema
+            raise InvalidSchema(response["path"])
         return [SchemaViolation(*violation) for violation in response["violations"]]
 
     async def close(self) -> None:

@@ -19,6 +19,7 @@ from gleanery.models.requests import Output, OutputIn
 from gleanery.values import json_text
 
 _RAW_HASH_BYTES = 16
+_KNOWN_MEMBERS = frozenset(Output._fields)
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -112,6 +113,7 @@ def _validate(record: Any) -> Output:
             and (key is None or _is_text(key))
             and (tags is None or isinstance(tags, dict))
             and files is None
+            and record.keys() <= _KNOWN_MEMBERS
         ):
             return Output(job_id, source_url, data, key, tags)
     return OutputIn.model_validate(record).checked()

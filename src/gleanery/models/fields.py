@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -14,6 +14,14 @@ from gleanery.values import countries, hostnames, timestamps
 MAX_INT64 = 2**63 - 1
 MAX_NAME_LENGTH = 200
 _NO_EXPIRY = -1
+# The words of cookie files and of browser extensions.
+_SAME_SITE = {
+    "strict": "Strict",
+    "lax": "Lax",
+    "none": "None",
+    "no_restriction": "None",
+    "unspecified": None,
+}
 
 
 def as_validation_error(type_: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -59,11 +67,39 @@ def _parse_expiry(value: Any) -> int | None:
         if len(value) < len("YYYY-MM-DDTHH:MM:SS"):
             raise ValueError("expected a date-time such as 2030-01-01T00:00:00Z")
         return timestamps.parse(value) // timestamps.SECOND
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise ValueError("expected an ISO 8601 date-time or whole seconds since 1970")
-    if not _NO_EXPIRY <= value <= timestamps.MAX_SECONDS:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("expected an ISO 8601 date-time or seconds since 1970")
+    if value == _NO_EXPIRY:
+        return None
+    if not 0 <= value <= timestamps.MAX_SECONDS:
         raise ValueError("expected seconds since 1970, or -1 for no expiry")
-    return None if value == _NO_EXPIRY else int(value)
+    return int(value)  # browsers write fractions of a second
+
+
+def _parse_same_site(text: str) -> str | None:
+    """Return the value as in a Set-Cookie header; None if the browser has none."""
+    try:
+        return _SAME_SITE[text.lower()]
+    except KeyError:
+        names = ", ".join(_SAME_SITE)
+        raise ValueError(f"expected one of {names}, in any case") from None
+
+
+def _any_case(words: Iterable[str]) -> str:
+    """Return a pattern that matches these words in any case."""
+    return "|".join(
+        "".join(f"[{letter.upper()}{letter}]" if letter.isalpha() else letter for letter in word)
+        for word in words
+    )
+
+
+def _type_check(reason: str, *types: type) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if value is None or (isinstance(value, types) and not isinstance(value, bool)):
+            return value
+        raise ValueError(reason)
+
+    return check
 
 
 def _normalize_region(code: str) -> str:
@@ -138,11 +174,38 @@ Expiry = Annotated[
         {
             "anyOf": [
                 {"type": "string", "format": "date-time"},
-                {"type": "integer", "minimum": _NO_EXPIRY, "maximum": timestamps.MAX_SECONDS},
+                {"const": _NO_EXPIRY},
+                {"type": "number", "minimum": 0, "maximum": timestamps.MAX_SECONDS},
                 {"type": "null"},
             ]
         }
     ),
+]
+SameSite = Annotated[
+    str,
+    AfterValidator(as_validation_error("same_site", _parse_same_site)),
+    _with_json_schema(pattern=f"^({_any_case(_SAME_SITE)})$"),
+]
+CookieId = Annotated[
+    Any,
+    BeforeValidator(
+        as_validation_error("id", _type_check("expected a number or a string", int, float, str))
+    ),
+    WithJsonSchema({"type": ["number", "string", "null"]}),
+]
+PartitionKey = Annotated[
+    Any,
+    BeforeValidator(
+        as_validation_error(
+            "partition_key", _type_check("expected a string or an object", str, dict)
+        )
+    ),
+    WithJsonSchema({"type": ["string", "object", "null"]}),
+]
+Origin = Annotated[
+    str,
+    AfterValidator(as_validation_error("origin", hostnames.host_of_origin)),
+    _with_json_schema(pattern=hostnames.ORIGIN_PATTERN),
 ]
 DateTime = Annotated[
     int,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from gleanery.models.fields import (
     MAX_INT64,
@@ -16,63 +16,24 @@ from gleanery.models.fields import (
     DateTime,
     Days,
     Domain,
-    Expiry,
     FileId,
     HeaderText,
     ListLimit,
     Name,
-    NumericGroupId,
     QueryNumericGroupId,
     Region,
     Text,
     WholeNumber,
     as_validation_error,
 )
+from gleanery.models.inputs import Input, Query
 from gleanery.models.responses import ReviewStatus
 from gleanery.values import countries
-
-
-class Input(BaseModel):
-    """Base of all inputs: strict types; unknown members are ignored."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, defer_build=True)
-
 
 # --- cookies and local storage ------------------------------------------------------------------
 
 
-class CookieIn(Input):
-    """Cookie to store. Only domain, name and value are required."""
-
-    domain: Domain = Field(description="Host. A leading dot includes its subdomains.")
-    name: HeaderText
-    value: HeaderText
-    secure: bool | None = None
-    http_only: bool | None = None
-    expires: Expiry = Field(
-        default=None,
-        description="Date-time or epoch seconds. Without it, or with -1, a session cookie.",
-    )
-    path: HeaderText | None = None
-
-
-class LocalStorageIn(Input):
-    """Local-storage entry to store."""
-
-    domain: Domain
-    key: Text
-    value: Text
-    group_id: NumericGroupId | None = Field(
-        default=None,
-        description="`id` of the group that uses the entry. Without it, or with 0, every group.",
-    )
-    path: Text | None = Field(default=None, description="Default: /.")
-    expires: Expiry = Field(
-        default=None, description="Date-time or epoch seconds. Without it, never."
-    )
-
-
-class DomainQuery(Input):
+class DomainQuery(Query):
     """Filter and paging of cookies."""
 
     domain: Domain | None = Field(
@@ -97,14 +58,14 @@ class LocalStorageQuery(DomainQuery):
     )
 
 
-class CookieDeletion(Input):
+class CookieDeletion(Query):
     """Cookies to delete."""
 
     domain: Domain = Field(description="Exact domain, including a leading dot.")
     name: HeaderText | None = Field(default=None, description="Only the cookies with this name.")
 
 
-class LocalStorageDeletion(Input):
+class LocalStorageDeletion(Query):
     """Local-storage entries to delete."""
 
     domain: Domain = Field(description="Exact domain, including a leading dot.")
@@ -122,7 +83,7 @@ class ReviewIn(Input):
     comment: Text | None = Field(default=None, description="Default: empty.")
 
 
-class ReviewQuery(Input):
+class ReviewQuery(Query):
     """Choice between the latest reviews and all reviews."""
 
     history: Literal["true", "false"] = Field(
@@ -157,7 +118,8 @@ class GroupSettings(Input):
         default=None,
         min_length=1,
         max_length=16,
-        description="Members of data that make the key of an output without `key`.",
+        description="Members of data that make the key of an output without `key`. If one of them "
+        "is missing or null, the key is `source_url`.",
         json_schema_extra={"uniqueItems": True},
     )
     schema_: dict[str, Any] | None = Field(
@@ -171,7 +133,7 @@ class GroupSettings(Input):
     )
 
 
-class GroupsQuery(Input):
+class GroupsQuery(Query):
     """Page of the organization's groups."""
 
     limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
@@ -183,7 +145,7 @@ class GroupsQuery(Input):
     )
 
 
-class GroupQuery(Input):
+class GroupQuery(Query):
     """Page of a group's jobs."""
 
     limit: WholeNumber = Field(default=1000, ge=1, le=1000, description="Page size.")
@@ -257,7 +219,7 @@ class Output(NamedTuple):
     files: Sequence[FileIn] | None = None
 
 
-class FileUpload(Input):
+class FileUpload(Query):
     """Source of an uploaded file."""
 
     source_url: Text = Field(
@@ -267,14 +229,14 @@ class FileUpload(Input):
     filename: Text = Field(default="", max_length=255, description="File name for downloads.")
 
 
-class FileQuery(Input):
+class FileQuery(Query):
     """Source of the file to find."""
 
     source_url: Text = Field(description="Value from the upload.")
     etag: Text = Field(default="", description="Value from the upload.")
 
 
-class BlobQuery(Input):
+class BlobQuery(Query):
     """Signed parts of a link to a file."""
 
     organization: Text = Field(description="Value from the link.")
@@ -282,7 +244,7 @@ class BlobQuery(Input):
     signature: Text = Field(description="Value from the link.")
 
 
-class ChangeQuery(Input):
+class ChangeQuery(Query):
     """Part of the change order to read, and the time to wait for a change."""
 
     cursor: WholeNumber = Field(
@@ -297,7 +259,7 @@ class ChangeQuery(Input):
 # --- the audit log ------------------------------------------------------------------------------
 
 
-class AuditQuery(Input):
+class AuditQuery(Query):
     """Part of the audit log to read."""
 
     cursor: WholeNumber = Field(
@@ -312,13 +274,15 @@ class AuditQuery(Input):
 # --- pages of outputs ---------------------------------------------------------------------------
 
 
-class OutputQuery(Input):
+class OutputQuery(Query):
     """Filters and paging of outputs."""
 
     job_id: Text | None = Field(default=None, description="Only the outputs of this root job.")
     created_after: DateTime | None = Field(
         default=None,
-        description="Only outputs created or updated at or after this date or date-time.",
+        description="Only outputs created or updated at or after this date or date-time. To sync, "
+        "give the newest `update_date` that you have received, never the time of your own clock: a "
+        "batch is dated shortly before it becomes visible. Outputs of that second come again.",
     )
     url: Text | None = Field(default=None, description="Only outputs with exactly this source_url.")
     limit: WholeNumber = Field(default=10, ge=1, le=1000, description="Page size.")

@@ -221,6 +221,8 @@ AuditAction = Literal[
     "add_review",
     "create_token",
     "revoke_token",
+    "rename_organization",
+    "delete_organization",
     "rotate_keys",
     "forget_keys",
     "restore",
@@ -237,7 +239,9 @@ class AuditAbout(TypedDict, total=False):
             description="Affected domains; all domains if absent. At most 20 for stored records."
         ),
     ]
-    for_group: Annotated[int, Field(description="`id` of the group in the filter.")]
+    for_group: Annotated[
+        int, Field(description="`id` of the group in the filter, or of the deleted group.")
+    ]
     group_id: str
     job_id: str
     review_id: str

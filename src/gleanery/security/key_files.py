@@ -51,6 +51,7 @@ class KeyFile:
         """
         if self._path.exists():
             return
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self._write_temporary(secrets.token_hex(8), [_new_key()])
         with contextlib.suppress(FileExistsError):
             os.link(temporary, self._path)

@@ -160,6 +160,9 @@ class Engine(Database, Protocol):
     async def schema_number(self) -> int:
         """Returns the number of the newest applied migration; 0 for an empty database."""
 
+    async def server_time(self) -> int | None:
+        """Returns the database server's time in microseconds; None on an engine without server."""
+
     async def security_warning(self) -> str | None:
         """Returns how to activate row-level security; None if it is active."""
 

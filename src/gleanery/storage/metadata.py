@@ -1,4 +1,4 @@
-"""Metadata of a database: its active key, restores, and demo data."""
+"""Metadata of a database: its active key, restores, the last sweep, and demo data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
 _DELETE = "DELETE FROM metadata WHERE name = $1"
 KEY_FINGERPRINT = "key_fingerprint"
+WRONG_KEY = (
+    "The secret key is not the one that encrypts this database's values: give the right "
+    "GLEANERY_SECRET_KEY, or put back the right secret.key file. If that key is lost, gleanery "
+    "keys forget deletes the values that need it"
+)
 _RESTORE_TIME = "restore_time"
 _RESTORE_PENDING = "restore_pending"
 _DEMO = "demo"
+_SWEEP_CLOCK = "sweep_clock"
+_LOCK = "UPDATE metadata SET value = value WHERE name = $1 RETURNING value"
 RESTORE_TIME = f"(SELECT value FROM metadata WHERE name = '{_RESTORE_TIME}')"
 """SQL expression: the time of the last restore, as text; null if there was none."""
 
@@ -36,11 +43,7 @@ async def check_or_store_key(database: Database, vault: Vault) -> None:
     if not await has_key(database):
         await _add(database, KEY_FINGERPRINT, vault.fingerprints[0])
     if not await load_active_key(database, vault):
-        raise SettingsError(
-            "The secret key is not the one that encrypts this database's values: give the right "
-            "GLEANERY_SECRET_KEY, or put back the right secret.key file. If that key is lost, "
-            "gleanery keys forget deletes the values that need it"
-        )
+        raise SettingsError(WRONG_KEY)
 
 
 async def load_active_key(database: Database, vault: Vault) -> bool:
@@ -63,10 +66,14 @@ async def set_active_key(transaction: Transaction, fingerprint: str) -> None:
     await transaction.fetch(_SET, KEY_FINGERPRINT, fingerprint)
 
 
+async def mark_restore_as_pending(transaction: Transaction) -> None:
+    """Prevents that the database is served before ``finish_restore``."""
+    await transaction.fetch(_SET, _RESTORE_PENDING, "")
+
+
 async def begin_restore(transaction: Transaction, restore_time: int) -> None:
-    """Stores the time of a restore, and that it is pending. Earlier cursors are invalid."""
+    """Stores the time of a restore. Earlier cursors are invalid."""
     await transaction.fetch(_SET, _RESTORE_TIME, str(restore_time))
-    await transaction.fetch(_SET, _RESTORE_PENDING, str(restore_time))
 
 
 async def finish_restore(transaction: Transaction) -> None:
@@ -80,6 +87,16 @@ async def reject_pending_restore(database: Database) -> None:
     """
     if await _read(database, _RESTORE_PENDING) is not None:
         raise SettingsError("gleanery restored was interrupted: run it again until it ends")
+
+
+async def lock_sweep_clock(transaction: Transaction) -> str | None:
+    """Returns the state of the clock guard, locked until the commit; None before its first use."""
+    rows = await transaction.fetch(_LOCK, _SWEEP_CLOCK)
+    return rows[0][0] if rows else None
+
+
+async def set_sweep_clock(transaction: Transaction, state: str) -> None:
+    await transaction.fetch(_SET, _SWEEP_CLOCK, state)
 
 
 async def is_demo(database: Database) -> bool:

@@ -91,7 +91,7 @@ async def add_review(
 async def _append(locked: LockedGroup, review: ReviewIn, actor: audit.Actor) -> ReviewOut:
     job_id = await locked.find_job(review.job_id)
     if job_id is None:
-        raise NotFound(("body", "job_id"), "This group has no such job")
+        raise NotFound(("body", "job_id"), "This group has no job with this job_id")
     review_id, status, comment = uuid.uuid4().hex, review.status, review.comment or ""
     job_key = (locked.organization_id, locked.group_id, job_id)
     [[row_id]] = await locked.transaction.fetch(

@@ -11,9 +11,15 @@ _LABEL = "[A-Za-z0-9_-]{1,63}"
 DOMAIN_PATTERN = rf"^\.?({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])$"
 """An ASCII host name or an IPv6 address in brackets, optionally with a leading dot."""
 
+ORIGIN_PATTERN = (
+    rf"^https?://({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])(:[0-9]{{1,5}})?/?$"
+)
+"""An origin: scheme, ASCII host, and perhaps a port."""
+
 MAX_LENGTH = 254
 
 _DOMAIN = re.compile(DOMAIN_PATTERN.removesuffix("$") + r"\Z")
+_ORIGIN = re.compile(r"https?://([^/?#@\s]+?)(:[0-9]{1,5})?/?\Z", re.IGNORECASE)
 
 
 def normalize(domain: str) -> str:
@@ -27,6 +33,17 @@ def normalize(domain: str) -> str:
     if len(domain) > MAX_LENGTH or not _DOMAIN.match(domain):
         raise ValueError("expected a host name, without scheme, port or path")
     return domain.lower()
+
+
+def host_of_origin(origin: str) -> str:
+    """Returns the normalized host of an origin such as ``https://shop.example:8443``.
+
+    Raises ValueError with a message for the client.
+    """
+    match = _ORIGIN.match(origin)
+    if match is None or match[1].startswith("."):
+        raise ValueError("expected an origin such as https://shop.example, without path")
+    return normalize(match[1])
 
 
 def _to_ascii(host: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from gleanery.api.context import RequestContext, Response
 from gleanery.api.handlers import session_records
-from gleanery.models.requests import CookieDeletion, CookieIn, DomainQuery
+from gleanery.models.requests import CookieDeletion, DomainQuery
+from gleanery.models.session_state import Cookie
 from gleanery.storage.sessions import cookies
 from gleanery.storage.sessions.records import Filter
 
 
-async def set_cookies(context: RequestContext[None, list[CookieIn]]) -> Response:
+async def set_cookies(context: RequestContext[None, list[Cookie]]) -> Response:
     return await session_records.store(context, cookies.COOKIES)
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from gleanery.api.context import RequestContext, Response, Services
 from gleanery.blobs import BlobNotFound
-from gleanery.errors import InvalidSignature, NotFound
+from gleanery.errors import InvalidSignature, no_file
 from gleanery.http import ranges
 from gleanery.models.requests import BlobQuery, FileQuery, FileUpload
 from gleanery.storage.database import Database
@@ -148,7 +148,7 @@ async def _first(pieces: AsyncIterator[bytes]) -> bytes:
         return await anext(pieces, b"")
     except BlobNotFound as lost:
         _log.error("a blob is missing in the store", extra={"key": str(lost)})
-        raise NotFound from None
+        raise no_file() from None
 
 
 def _attachment(filename: str) -> bytes:

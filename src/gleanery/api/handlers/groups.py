@@ -52,7 +52,7 @@ def _encode(context: AnyContext, group: catalog.Group, query: dict[str, str]) ->
 
 async def delete_group(context: RequestContext[None, None]) -> Response:
     group_id, clock = context.path["group_id"], context.services.clock
-    deleted = await catalog.delete_group(context.database, group_id, clock)
+    deleted = await catalog.delete_group(context.database, group_id, clock, context.actor)
     return Response(b'{"deleted":%d}' % deleted)
 
 

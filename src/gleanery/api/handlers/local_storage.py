@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from gleanery.api.context import RequestContext, Response
 from gleanery.api.handlers import session_records
-from gleanery.models.requests import LocalStorageDeletion, LocalStorageIn, LocalStorageQuery
+from gleanery.models.requests import LocalStorageDeletion, LocalStorageQuery
+from gleanery.models.session_state import LocalStorageEntry
 from gleanery.storage.sessions import local_storage
 from gleanery.storage.sessions.records import Filter
 
 
-async def set_local_storage(context: RequestContext[None, list[LocalStorageIn]]) -> Response:
+async def set_local_storage(context: RequestContext[None, list[LocalStorageEntry]]) -> Response:
     return await session_records.store(context, local_storage.LOCAL_STORAGE)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from gleanery.api import urls
-from gleanery.api.binding import validate_with_model
+from gleanery.api.binding import MAX_DETAILS, check_value_count, validate_with_model
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
 from gleanery.models import batches
@@ -81,7 +81,8 @@ async def store_ndjson(context: RequestContext[None, AsyncIterator[bytes]]) -> R
     counts = {"created": 0, "updated": 0, "unchanged": 0, "lines": 0}
     try:
         async for lines in _chunks(context.body):
-            batch = await asyncio.to_thread(_bind_lines, lines, counts["lines"])
+            max_values = context.services.settings.max_json_values
+            batch = await asyncio.to_thread(_bind_lines, lines, counts["lines"], max_values)
             stored = await _store_batch(context, batch)
             counts["created"] += stored["created"]
             counts["updated"] += stored["updated"]
@@ -118,16 +119,19 @@ async def _chunks(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
         yield chunk
 
 
-def _bind_lines(lines: list[bytes], first_position: int) -> Batch:
+def _bind_lines(lines: list[bytes], first_position: int, max_values: int) -> Batch:
     """Creates a batch of the lines that are not blank."""
     numbered = {n: line for n, line in enumerate(lines, first_position) if line.strip()}
+    for position, line in numbered.items():
+        if len(line) > max_values:
+            check_value_count(line, max_values, ("body", str(position)))
     parse_strictly = partial(_parse_strictly, numbered)
     texts, positions = [*numbered.values()], [*numbered]
     return batches.from_texts(texts, positions, json_text.MAX_DEPTH, parse_strictly)
 
 
 def _parse_strictly(lines: dict[int, bytes]) -> list[Output]:
-    """Parses the lines with the model. Raises InvalidRequest with every error of every line."""
+    """Parses the lines with the model. Raises InvalidRequest with the first errors."""
     outputs: list[Output] = []
     details: list[ErrorDetail] = []
     for position, line in lines.items():
@@ -135,8 +139,10 @@ def _parse_strictly(lines: dict[int, bytes]) -> list[Output]:
             outputs.append(validate_with_model(OutputIn, line, 1).checked())
         except InvalidRequest as error:
             details += [replace(d, loc=("body", str(position), *d.loc[1:])) for d in error.details]
+        if len(details) >= MAX_DETAILS:
+            break
     if details:
-        raise InvalidRequest(*details)
+        raise InvalidRequest(*details[:MAX_DETAILS])
     return outputs
 
 

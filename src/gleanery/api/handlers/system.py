@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from gleanery.api.context import AnyContext, Response
-from gleanery.errors import Unavailable
-from gleanery.storage import migrations
 
 _PAGE_POLICY = b"default-src 'none'; style-src 'unsafe-inline'"
+
+
+async def root(context: AnyContext) -> Response:
+    path = urlsplit(context.services.address).path  # a proxy may serve us below a path
+    location = f"{path}/docs".encode("ascii")
+    return Response(b"", 307, b"text/plain; charset=utf-8", ((b"location", location),))
 
 
 async def healthz(context: AnyContext) -> Response:
@@ -14,9 +20,7 @@ async def healthz(context: AnyContext) -> Response:
 
 
 async def readyz(context: AnyContext) -> Response:
-    database = context.services.database
-    if await database.schema_number() != migrations.newest(database.engine):
-        raise Unavailable("The database schema does not match this program: run gleanery migrate")
+    await context.services.readiness.require()
     return Response(b'{"status":"ready"}')
 
 

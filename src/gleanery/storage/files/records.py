@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from gleanery.errors import NotFound
+from gleanery.errors import NotFound, no_file
 from gleanery.models.fields import FILE_ID_PATTERN
 from gleanery.models.responses import StoredFile
-from gleanery.storage.database import Database, Row
+from gleanery.storage.database import Database
 from gleanery.values.hashing import hash_parts
 
 ID_BYTES = 16
@@ -57,19 +56,19 @@ def file_id(organization_id: int, source: bytes, checksum: bytes) -> bytes:
 async def find(database: Database, id_: str) -> File:
     """Finds a file by its hexadecimal id. Raises NotFound."""
     if not re.fullmatch(FILE_ID_PATTERN, id_):
-        raise NotFound
+        raise no_file()
     by_id = f"{_SELECT} AND id = $2"
-    return _only(await database.read(by_id, database.organization_id, bytes.fromhex(id_)))
+    rows = await database.read(by_id, database.organization_id, bytes.fromhex(id_))
+    if not rows:
+        raise no_file()
+    return File(*rows[0])
 
 
 async def find_by_source(database: Database, source_url: str, etag: str) -> File:
     """Finds the file that was last uploaded from this URL with this ETag. Raises NotFound."""
     newest = f"{_SELECT} AND url_etag_hash = $2 ORDER BY uploaded_at DESC LIMIT 1"
     source = url_etag_hash(source_url, etag)
-    return _only(await database.read(newest, database.organization_id, source))
-
-
-def _only(rows: Sequence[Row]) -> File:
+    rows = await database.read(newest, database.organization_id, source)
     if not rows:
-        raise NotFound
+        raise NotFound(("query", "source_url"), "There is no file with this source_url and etag")
     return File(*rows[0])

@@ -7,17 +7,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gleanery.errors import NotFound
+from gleanery.errors import no_group, no_job
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupSettingsOut, JobOut
-from gleanery.storage import group_lock, list_pages, reviews
+from gleanery.storage import audit, group_lock, list_pages, reviews
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Row
 from gleanery.storage.group_lock import Clock, LockedGroup
 from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
 from gleanery.storage.outputs import rules
+from gleanery.storage.sessions import local_storage
 from gleanery.values import json_text, timestamps
 
 _GROUPS = """
@@ -131,7 +132,7 @@ async def read_group(database: Database, group: str, limits: PageLimits) -> Grou
     """Reads a group with a page of its jobs."""
     rows = await database.read(f"{_GROUPS} AND name = $2", database.organization_id, group)
     if not rows:
-        raise NotFound
+        raise no_group()
     group_id = rows[0][0]
     countries = await _read_countries(database, group_id)
     jobs = await _read_jobs(database, group_id, limits)
@@ -274,7 +275,7 @@ async def delete_job(database: Database, group: str, job: str, clock: Clock) -> 
         group_key = (locked.organization_id, locked.group_id)
         rows = await locked.transaction.fetch(_FIND_JOB, *group_key, job)
         if not rows:
-            raise NotFound
+            raise no_job()
         [[job_id, output_count]] = rows
         await bulk_jobs.create(locked, "delete", job_id)
         return int(output_count)
@@ -282,12 +283,18 @@ async def delete_job(database: Database, group: str, job: str, clock: Clock) -> 
     return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, start_deletion)
 
 
-async def delete_group(database: Database, group: str, clock: Clock) -> int:
-    """Deletes a group in the same way. Its change feed stays, so that clients see the deletions."""
+async def delete_group(database: Database, group: str, clock: Clock, actor: audit.Actor) -> int:
+    """Deletes a group in the same way, with its local storage.
+
+    Its change feed stays, so that clients see the deletions.
+    """
 
     async def start_deletion(locked: LockedGroup) -> int:
         await removal.clear_settings(locked)
         await bulk_jobs.create(locked, "delete", None)
+        await local_storage.audit_deletion_of_group(
+            locked.transaction, locked.group_id, locked.now, actor
+        )
         return locked.output_count
 
     return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, start_deletion)

@@ -81,6 +81,15 @@ async def count_by_key(engine: Engine) -> Counter[str]:
     return counts
 
 
+async def needed_keys(engine: Engine) -> set[str]:
+    """Returns the fingerprints of the keys without which the database must not be served.
+
+    This is the active key. If the database does not name it, the values show their keys.
+    """
+    active = await metadata.key_fingerprint(engine)
+    return {active} if active is not None else set(await count_by_key(engine))
+
+
 async def begin(database: Database, choose: Callable[[], str]) -> str:
     """Stores the chosen key as the active key, and returns its fingerprint.
 

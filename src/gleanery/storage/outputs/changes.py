@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from gleanery.errors import CursorExpired, NotFound
+from gleanery.errors import CursorExpired, no_group
 from gleanery.storage import metadata, page_sizes
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
@@ -208,7 +208,7 @@ def _separated(parts: list[bytes]) -> list[bytes]:
 async def _read_group(database: Database, group: str) -> Row:
     rows = await database.read(_GROUP, database.organization_id, group)
     if not rows:
-        raise NotFound
+        raise no_group()
     return rows[0]
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gleanery.errors import NotFound
+from gleanery.errors import no_output
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
@@ -52,6 +52,7 @@ async def approve_range(
     rows = await locked.transaction.fetch(
         _JOB_RANGE, locked.organization_id, locked.group_id, job_id, *seq_range
     )
+    locked.refresh_time()
     changed = [
         seq_update(locked, identity, locked.next_sequence_number(), approved, last_scraped_at)
         for identity, _, last_scraped_at, was_approved in rows
@@ -70,6 +71,7 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
     rows = await locked.transaction.fetch(
         _GROUP_RANGE, locked.organization_id, locked.group_id, *seq_range
     )
+    locked.refresh_time()
     await locked.transaction.execute_many(
         UPDATE_SEQ,
         [
@@ -98,6 +100,7 @@ async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
     deleted = await locked.transaction.fetch_many(
         _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
     )
+    locked.refresh_time()
     tombstones = []
     references = Counter[bytes]()
     for identity, id_, job_id, approved, country, file_ids in deleted:
@@ -116,13 +119,13 @@ async def delete_output(database: Database, group: str, output_id: str, clock: C
     try:
         identity = bytes.fromhex(output_id)
     except ValueError:
-        raise NotFound from None
+        identity = b""  # of no output; an unknown group is reported first
 
     async def work(transaction: Transaction) -> int:
         locked = await lock(transaction, group, clock)
         deleted = await delete(locked, [identity])
         if not deleted:
-            raise NotFound
+            raise no_output()
         await locked.commit_counts()
         return deleted
 

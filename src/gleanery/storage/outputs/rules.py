@@ -22,6 +22,8 @@ SELECT key_fields, schema FROM groups WHERE organization_id = $1 AND name = $2 A
 _INVALID_SCHEMA = (
     "expected a JSON Schema (2020-12) of at most 64 KiB, without references to other documents"
 )
+_INVALID_PART = "this value is not valid here: see JSON Schema 2020-12"
+_WRONG_REFERENCE = "this reference leads nowhere: refer to a part of this schema, such as #/$defs/a"
 _VALIDATION_TOO_COSTLY = (
     "validating this data against the group's schema takes too much time or memory: make the "
     "schema simpler, above all where it refers to itself, or send fewer or less nested outputs"
@@ -87,6 +89,12 @@ def _schema_error(loc: tuple[str, ...], msg: str) -> ErrorDetail:
     return ErrorDetail(loc, msg, "schema")
 
 
+def _invalid_schema_message(path: Sequence[str]) -> str:
+    if not path:
+        return _INVALID_SCHEMA
+    return _WRONG_REFERENCE if path[-1] == "$ref" else _INVALID_PART
+
+
 async def check_schema(schema_validator: SchemaValidator, schema: str | None) -> None:
     """Raises InvalidRequest if this is not a self-contained JSON Schema."""
     if schema is None:
@@ -95,7 +103,8 @@ async def check_schema(schema_validator: SchemaValidator, schema: str | None) ->
         if len(schema) > _MAX_SCHEMA_LENGTH:
             raise InvalidSchema
         await schema_validator.violations(schema, [])
-    except InvalidSchema:
-        raise InvalidRequest(_schema_error(("body", "schema"), _INVALID_SCHEMA)) from None
+    except InvalidSchema as error:
+        msg = _invalid_schema_message(error.path)
+        raise InvalidRequest(_schema_error(("body", "schema", *error.path), msg)) from None
     except SchemaTooCostly:
         raise InvalidRequest(_schema_error(("body", "schema"), _SCHEMA_TOO_COSTLY)) from None

@@ -15,7 +15,19 @@ CREATE TABLE tokens (
     scopes          TEXT    NOT NULL,
     created_at      BIGINT  NOT NULL,
     expires_at      BIGINT,
-    revoked_at      BIGINT
+    revoked_at      BIGINT,
+    name            TEXT,
+    last_used_at    BIGINT                       -- updated about once an hour
+);
+
+-- Organizations that an operator has deleted. Until finished_at is set, some of their data remains.
+CREATE TABLE deleted_organizations (
+    id           BIGINT  PRIMARY KEY,
+    name         TEXT    NOT NULL,
+    started_at   BIGINT  NOT NULL,
+    finished_at  BIGINT,
+    output_count BIGINT  NOT NULL,                -- when the deletion started
+    file_count   BIGINT  NOT NULL
 );
 
 -- Metadata of the database, such as the fingerprint of the active key.

@@ -15,7 +15,19 @@ CREATE TABLE tokens (
     scopes          TEXT    NOT NULL,
     created_at      INTEGER NOT NULL,
     expires_at      INTEGER,
-    revoked_at      INTEGER
+    revoked_at      INTEGER,
+    name            TEXT,
+    last_used_at    INTEGER                       -- updated about once an hour
+) STRICT;
+
+-- Organizations that an operator has deleted. Until finished_at is set, some of their data remains.
+CREATE TABLE deleted_organizations (
+    id           INTEGER PRIMARY KEY,
+    name         TEXT    NOT NULL,
+    started_at   INTEGER NOT NULL,
+    finished_at  INTEGER,
+    output_count INTEGER NOT NULL,                -- when the deletion started
+    file_count   INTEGER NOT NULL
 ) STRICT;
 
 -- Metadata of the database, such as the fingerprint of the active key.

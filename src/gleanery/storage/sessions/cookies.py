@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gleanery.models.requests import CookieIn
 from gleanery.models.responses import CookieOut
+from gleanery.models.session_state import Cookie
 from gleanery.storage.database import Row
 from gleanery.storage.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
 from gleanery.values.hashing import hash_parts
@@ -15,11 +15,11 @@ def _hash_identity(organization_id: int, domain: str, path: str, name: str) -> b
     return hash_parts("cookie", organization_id, domain, path or "/", name)
 
 
-def _prepare(organization_id: int, cookie: CookieIn) -> PreparedRecord:
-    domain, name, path = cookie.domain, cookie.name, cookie.path or ""
+def _prepare(organization_id: int, cookie: Cookie) -> PreparedRecord:
+    domain, name, path = cookie.domain, cookie.name, cookie.path
     # Browsers have no date before 1970. Such a cookie has expired, and -1 means "no expiry".
     expires = None if cookie.expires is None else max(cookie.expires, 0)
-    flags = (bool(cookie.secure), bool(cookie.http_only))
+    flags = (cookie.secure, cookie.http_only)
     columns = (domain, domain.removeprefix("."), name, path, *flags, expires)
     identity = _hash_identity(organization_id, domain, path, name)
     return PreparedRecord(identity, domain, columns, cookie.value)
@@ -39,7 +39,7 @@ def _to_response(organization_id: int, value: str, row: Row) -> CookieOut:
     )
 
 
-COOKIES = RecordKind[CookieIn, CookieOut](
+COOKIES = RecordKind[Cookie, CookieOut](
     table="cookies",
     columns=("domain", "host", "name", "path", "secure", "http_only", "expires"),
     identity_columns=("domain", "path", "name"),

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery.models.responses import AuditAction
-from gleanery.storage.database import Database, Row
+from gleanery.storage.database import Row, Transaction
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -79,8 +79,8 @@ class RecordKind(Generic[In, Out]):
     extra_columns: tuple[str, ...] = ()
     """Columns that only ``to_response`` needs."""
     has_created_at: bool = False
-    check: Callable[[Database, Sequence[In]], Awaitable[None]] | None = None
-    """Checks an array against the database before it is stored."""
+    check: Callable[[Transaction, Sequence[In]], Awaitable[None]] | None = None
+    """Checks an array against the database, under the lock of the session state."""
 
     @cached_property
     def statements(self) -> Statements:

@@ -38,14 +38,15 @@ async def lock_session_state(transaction: Transaction, vault: Vault) -> Key:
     The key is read after the wait for the lock. A key rotation takes this lock once it has selected
     the new key, so after that no writer uses the old key.
     """
-    await _lock(transaction)
+    await lock_without_key(transaction)
     try:
         return vault.key(await metadata.active_key(transaction))
     except UnknownKey as error:
         raise _key_missing(error) from None
 
 
-async def _lock(transaction: Transaction) -> None:
+async def lock_without_key(transaction: Transaction) -> None:
+    """Locks the organization's session state until the commit, for a deletion of records."""
     await transaction.fetch(_LOCK, transaction.organization_id)
 
 
@@ -58,13 +59,13 @@ async def store(
     actor: audit.Actor,
 ) -> WriteCounts:
     """Stores an array completely or not at all. Of two records with one identity, the last wins."""
-    if kind.check is not None:
-        await kind.check(database, inputs)
     prepared = [kind.prepare(database.organization_id, one) for one in inputs]
     records = {record.identity: record for record in prepared}
 
     async def work(transaction: Transaction) -> WriteCounts:
         key = await lock_session_state(transaction, vault)
+        if kind.check is not None:
+            await kind.check(transaction, inputs)
         stored = await _find(kind, transaction, records)
         changed = [
             record
@@ -138,7 +139,7 @@ async def delete(
     """
 
     async def work(transaction: Transaction) -> int:
-        await _lock(transaction)
+        await lock_without_key(transaction)
         key = (transaction.organization_id, domain, name)
         deleted = await transaction.fetch(kind.statements.delete, *key)
         about = AuditAbout(records=len(deleted), domains=[domain])

@@ -34,6 +34,7 @@ from gleanery.storage.sqlite.connections import (
     connect,
     connect_reader,
     lock_folder,
+    reject_unfinished_restore,
 )
 from gleanery.storage.sqlite.statements import join_items, to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
@@ -57,9 +58,13 @@ class SqliteDatabase:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._folder_lock = lock_folder(self._path.parent)
+            reject_unfinished_restore(self._path)
             self._path.touch(mode=0o600)  # SQLite gives its other files the same permissions
             self._reader = connect_reader(self._path)
             self._writer = Writer(connect(self._path), self._path.parent)
+        except SettingsError:
+            self._release_folder()
+            raise
         except (OSError, apsw.Error) as error:
             self._release_folder()
             reason = getattr(error, "strerror", None) or error
@@ -131,6 +136,9 @@ class SqliteDatabase:
         end = items.rfind(ITEM_SEPARATOR)  # before the last row, which is not part of the page
         first_items = (memoryview(items)[:end],) if end > 0 else ()  # no copy
         return Page(first_items, last_seq - 1)
+
+    async def server_time(self) -> None:
+        return None
 
     async def schema_number(self) -> int:
         listed = await self.read("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'")

@@ -1,0 +1,82 @@
+"""The base of all inputs: strict types, and no unknown names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import islice
+from typing import Any, ClassVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+UNKNOWN_NAME = "unknown_name"
+"""Type of the error of an unknown name. Its context has ``noun`` and the names in ``known``."""
+
+_MAX_UNKNOWN_NAMES = 10  # of one object; a client fixes the first before it needs the hundredth
+_MAX_NAME_LENGTH = 64
+
+
+class Input(BaseModel):
+    """Base of the objects in a body."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
+
+    noun: ClassVar[str] = "member"
+    """What an error message calls a name of this input."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reject_unknown_names(cls, value: Any) -> Any:
+        """Rejects unknown names here, because pydantic's own error cannot suggest a name."""
+        if isinstance(value, dict) and not value.keys() <= known_names(cls):
+            raise ValidationError.from_exception_data(cls.__name__, _problems(cls, value))
+        return value
+
+
+class Query(Input):
+    """Base of the parameters in a query."""
+
+    noun: ClassVar[str] = "parameter"
+
+
+class NoQuery(Query):
+    """Query of an operation without parameters."""
+
+
+@cache
+def known_names(model: type[BaseModel]) -> frozenset[str]:
+    """Returns the names that a client may use."""
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
+
+
+def custom_error(type_: str, msg: str, loc: Iterable[str | int]) -> InitErrorDetails:
+    """Describes an error for ``ValidationError.from_exception_data``, without the value."""
+    error = PydanticCustomError(type_, "{reason}", {"reason": msg})
+    return InitErrorDetails(type=error, loc=tuple(loc), input=None)
+
+
+def _problems(model: type[Input], value: dict[str, Any]) -> list[InitErrorDetails]:
+    """Lists the unknown names, and then the errors of the known members."""
+    problems = [*_unknown_names(model, value)]
+    try:
+        model.model_validate({name: value[name] for name in value.keys() & known_names(model)})
+    except ValidationError as error:
+        problems += [
+            custom_error(found["type"], found["msg"], found["loc"])
+            for found in error.errors(include_url=False, include_input=False)
+        ]
+    return problems
+
+
+def _unknown_names(model: type[Input], value: dict[str, Any]) -> Iterator[InitErrorDetails]:
+    known = known_names(model)
+    for name in islice((name for name in value if name not in known), _MAX_UNKNOWN_NAMES):
+        context = {"noun": model.noun, "known": known}
+        error = PydanticCustomError(UNKNOWN_NAME, "unknown {noun}", context)
+        yield InitErrorDetails(type=error, loc=(name[:_MAX_NAME_LENGTH],), input=None)

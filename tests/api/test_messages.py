@@ -1,0 +1,260 @@
+"""Messages of errors: what is wrong, where, and what to do. On both engines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gleanery.security import tokens
+from gleanery.settings import Settings
+from tests.support.service import Client, Clock, Service
+from tests.support.settings import fresh_settings
+
+OUTPUT: dict[str, Any] = {"job_id": "j", "source_url": "https://shop.example/1", "data": {"a": 1}}
+NDJSON = {"Content-Type": "application/x-ndjson"}
+NO_GROUP = (["path", "group_id"], "There is no group with this group_id")
+NO_JOB = (["path", "job_id"], "This group has no job with this job_id")
+NO_OUTPUT = (["path", "output_id"], "This group has no output with this output_id")
+NO_FILE = (["path", "id"], "There is no file with this id")
+
+
+def problem(answer: Any, status: int) -> tuple[list[str], str]:
+    """The location and the message of the only problem."""
+    assert answer.status_code == status, answer.text
+    [found] = answer.json()["detail"]
+    return found["loc"], found["msg"]
+
+
+# --- 404 ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", "/v1/outputs/none", NO_GROUP),
+        ("GET", "/v1/outputs/a%00b", NO_GROUP),
+        ("GET", "/v1/outputs/%ff", NO_GROUP),
+        ("GET", "/v1/changes/none", NO_GROUP),
+        ("GET", "/v1/reviews/none", NO_GROUP),
+        ("GET", "/v1/reviews/none?history=true", NO_GROUP),
+        ("GET", "/v1/groups/none", NO_GROUP),
+        ("DELETE", "/v1/groups/none", NO_GROUP),
+        ("DELETE", "/v1/groups/none/jobs/j", NO_GROUP),
+        ("DELETE", "/v1/groups/group/jobs/none", NO_JOB),
+        ("DELETE", f"/v1/outputs/none/{'0' * 32}", NO_GROUP),
+        ("DELETE", "/v1/outputs/none/no-id", NO_GROUP),
+        ("DELETE", f"/v1/outputs/group/{'0' * 32}", NO_OUTPUT),
+        ("DELETE", "/v1/outputs/group/no-id", NO_OUTPUT),
+        ("GET", f"/v1/files/{'0' * 32}", NO_FILE),
+        ("GET", "/v1/files/no-id", NO_FILE),
+        (
+            "GET",
+            "/v1/files?source_url=u",
+            (["query", "source_url"], "There is no file with this source_url and etag"),
+        ),
+    ],
+)
+def test_404_names_the_unknown_thing(
+    client: Client, method: str, path: str, expected: tuple[list[str], str]
+) -> None:
+    client.store("group", OUTPUT)
+    assert problem(client.request(method, path), 404) == expected
+
+
+def test_a_review_of_an_unknown_job_names_the_job(client: Client) -> None:
+    client.store("group", OUTPUT)
+    review = {"job_id": "none", "status": "approved"}
+    assert problem(client.post("/v1/reviews/group", json=review), 404) == (
+        ["body", "job_id"],
+        "This group has no job with this job_id",
+    )
+    assert problem(client.post("/v1/reviews/none", json=review), 404) == NO_GROUP
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def limited(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+    """A client of a service with low limits."""
+    settings: Settings = fresh_settings(engine, request, tmp_path)
+    service = Service(replace(settings, max_body_bytes=300, max_records=2))
+    with service.client() as made:
+        yield made
+    service.stop()
+
+
+def test_limits_of_outputs_mention_ndjson(limited: Client) -> None:
+    small = {"job_id": "j", "source_url": "u", "data": {}}
+    _, msg = problem(limited.post("/v1/outputs/group", json=[small] * 3), 422)
+    assert msg.startswith("The array may have at most 2 records; send more as NDJSON")
+    _, msg = problem(limited.post("/v1/outputs/group", json=[OUTPUT | {"data": "x" * 300}]), 413)
+    assert msg.startswith("The body may have at most 300 bytes; send more as NDJSON")
+    lines = "\n".join([json.dumps(small)] * 100)
+    assert limited.post("/v1/outputs/group", content=lines, headers=NDJSON).json()["lines"] == 100
+
+
+def test_limits_without_ndjson_do_not_mention_it(limited: Client) -> None:
+    cookie = {"domain": "a.example", "name": "n", "value": "v"}
+    _, msg = problem(limited.post("/v1/cookies", json=[cookie] * 3), 422)
+    assert msg == "The array may have at most 2 records"
+    _, msg = problem(limited.post("/v1/cookies", json=[cookie | {"value": "x" * 300}]), 413)
+    assert msg == "The body may have at most 300 bytes"
+
+
+def test_the_limit_of_a_line_is_about_the_line(limited: Client) -> None:
+    line = json.dumps(OUTPUT | {"data": {"a": "x" * 300}})
+    answer = limited.post("/v1/outputs/group", content=line, headers=NDJSON)
+    assert answer.status_code == 413
+    assert answer.json()["detail"][0]["msg"] == "A line may have at most 300 bytes"
+
+
+# --- tokens -------------------------------------------------------------------------------------
+
+
+def refusal(service: Service, authorization: str | None) -> tuple[str, str]:
+    """The message and the challenge of a request with this header."""
+    headers = {} if authorization is None else {"Authorization": authorization}
+    with service.stranger() as stranger:
+        answer = stranger.get("/v1/cookies", headers=headers)
+    location, msg = problem(answer, 401)
+    assert location == ["header", "authorization"]
+    return msg, answer.headers["www-authenticate"]
+
+
+def test_a_missing_token_and_a_wrong_scheme_are_told_apart(service: Service) -> None:
+    token = service.token()
+    no_token = refusal(service, None)
+    assert no_token[0] == "An access token is required: send Authorization: Bearer <token>"
+    wrong_scheme = "The scheme is not Bearer: send Authorization: Bearer <token>"
+    for header in (f"Token {token}", token, "Basic dXNlcjpwYXNz"):
+        assert refusal(service, header) == (wrong_scheme, 'Bearer realm="gleanery"')
+    assert no_token[1] == 'Bearer realm="gleanery"'
+
+
+def test_a_wrong_token_gets_the_challenge_of_rfc_6750(service: Service) -> None:
+    refusals = {
+        refusal(service, f"Bearer {token}") for token in ("x", "glean_short", tokens.mint())
+    }
+    msg = "This access token is not valid"
+    challenge = f'Bearer realm="gleanery", error="invalid_token", error_description="{msg}"'
+    assert refusals == {(msg, challenge)}
+
+
+def test_an_expired_token_says_that_it_has_expired(timed_service: Service, clock: Clock) -> None:
+    token = timed_service.token(expires=clock() + 60_000_000)
+    with timed_service.client(token) as client:
+        assert client.get("/v1/cookies").status_code == 200
+    clock.move(seconds=61)
+    msg, challenge = refusal(timed_service, f"Bearer {token}")
+    assert msg == "This access token has expired: ask the operator for a new one"
+    assert challenge == (
+        f'Bearer realm="gleanery", error="invalid_token", error_description="{msg}"'
+    )
+
+
+# --- schemas ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"type": "strin"}, ["type"]),
+        ({"properties": {"a": {"type": "nope"}}}, ["properties", "a", "type"]),
+        ({"properties": {"a": {"minimum": "1"}}}, ["properties", "a", "minimum"]),
+        ({"properties": {"a": {"pattern": "["}}}, ["properties", "a", "pattern"]),
+        ({"allOf": [{}, {"required": "a"}]}, ["allOf", "1", "required"]),
+        ({"properties": {"a": {"$ref": "#/none"}}}, ["properties", "a", "$ref"]),
+        ({"items": {"$ref": "https://x.example/y"}}, ["items", "$ref"]),
+    ],
+)
+def test_an_invalid_schema_says_where(
+    client: Client, schema: dict[str, Any], place: list[str]
+) -> None:
+    answer = client.put("/v1/groups/group", json={"schema": schema})
+    location, msg = problem(answer, 422)
+    assert location == ["body", "schema", *place]
+    assert msg
+    assert client.get("/v1/groups/group").status_code == 404
+
+
+# --- the end of a response, and the start page --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/outputs/group",
+        "/v1/outputs/group?limit=1",
+        "/v1/outputs/none",
+        "/v1/outputs/group?limt=1",
+        "/v1/changes/group",
+        "/v1/groups",
+        "/v1/groups/group",
+        "/v1/reviews/group",
+        "/v1/cookies",
+        "/v1/local-storage",
+        "/v1/audit",
+        "/nowhere",
+        "/healthz",
+        "/readyz",
+        "/openapi.json",
+        "/docs",
+    ],
+)
+def test_a_response_ends_with_one_newline(client: Client, path: str) -> None:
+    client.store("group", OUTPUT, OUTPUT | {"key": "2"})
+    for _ in range(3):  # a repeated small page takes a faster path
+        answer = client.get(path)
+        assert answer.text.endswith("\n")
+        assert not answer.text.endswith("\n\n")
+        assert int(answer.headers["content-length"]) == len(answer.content)
+    head = client.head(path)
+    assert head.content == b""
+    assert head.headers["content-length"] == answer.headers["content-length"]
+
+
+def test_the_metrics_end_with_a_newline(client: Client) -> None:
+    assert client.get("/metrics").text.endswith("\n")
+
+
+def test_responses_to_writes_and_to_strangers_end_with_a_newline(client: Client) -> None:
+    answers = [
+        client.post("/v1/outputs/group", json=[OUTPUT]),
+        client.post("/v1/outputs/group", content=json.dumps(OUTPUT), headers=NDJSON),
+        client.put("/v1/groups/group", json={}),
+        client.delete("/v1/groups/group"),
+        client.get("/v1/cookies", headers={"Authorization": ""}),
+        client.post("/v1/outputs/group", content=b"x", headers={"Content-Type": "text/plain"}),
+    ]
+    assert all(answer.text.endswith("}\n") for answer in answers)
+
+
+def test_a_json_file_is_sent_as_it_is(client: Client) -> None:
+    json_type = {"Content-Type": "application/json"}
+    uploaded = client.post("/v1/files", content=b'{"a":1}', headers=json_type).json()
+    assert uploaded["file_type"] == "application/json"
+    answer = client.get(f"/v1/files/{uploaded['id']}")
+    assert answer.content == b'{"a":1}'
+    part = client.get(f"/v1/files/{uploaded['id']}", headers={"Range": "bytes=0-2"})
+    assert part.content == b'{"a'
+
+
+def test_the_start_page_redirects_to_the_reference(service: Service) -> None:
+    with service.stranger() as stranger:
+        answer = stranger.get("/", follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (307, "/docs")
+        assert stranger.get("/", follow_redirects=True).text.startswith("<!doctype html>")
+
+
+def test_the_redirect_keeps_the_path_of_the_base_url(tmp_path: Path) -> None:
+    service = Service(Settings(data=tmp_path, port=0, base_url="https://x.example/gleanery"))
+    with Client(f"http://127.0.0.1:{service.settings.port}", None) as stranger:
+        answer = stranger.get("/", follow_redirects=False)
+    service.stop()
+    assert answer.headers["location"] == "/gleanery/docs"
