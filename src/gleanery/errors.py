@@ -236,6 +236,18 @@ class Overloaded(GleaneryError):
         super().__init__(ErrorDetail(("server",), msg, "busy"))
 
 
+class ValidationSuspended(GleaneryError):
+    """The group's schema was too costly a short time ago, so no data is validated against it."""
+
+    def __init__(self, retry_after: int) -> None:
+        self.retry_after = retry_after
+        msg = (
+            "Validating other data against the group's schema took too much time or memory: make "
+            f"the schema simpler, or try again in {retry_after} s"
+        )
+        super().__init__(ErrorDetail(("body",), msg, "schema"))
+
+
 class RateLimited(GleaneryError):
     """The token has reached its rate limit."""
 

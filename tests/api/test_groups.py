@@ -224,7 +224,8 @@ def deep(levels: int) -> dict[str, Any]:
 def test_a_schema_that_costs_too_much_delays_nobody(client: Client, service: Service) -> None:
     """The validation time doubles with each level of such data."""
     twice = {"properties": {"next": {"$ref": "#"}}, "required": ["next"]}
-    put(client, schema={"anyOf": [{**twice, "minProperties": 1}, {**twice, "maxProperties": 9}]})
+    costly_schema = {"anyOf": [{**twice, "minProperties": 1}, {**twice, "maxProperties": 9}]}
+    put(client, schema=costly_schema)
     with service.client() as other:
         other.put("/v1/groups/group", json={"schema": {"required": ["number"]}})
         with ThreadPoolExecutor() as pool:
@@ -237,7 +238,15 @@ def test_a_schema_that_costs_too_much_delays_nobody(client: Client, service: Ser
         assert "simpler" in answer.json()["detail"][0]["msg"]
         assert answer.json()["detail"][0]["loc"] == ["body"]
         assert other.store("group", output(1))["created"] == 1
-    assert client.post("/v1/outputs/group", json=[output(1, data={})]).status_code == 422
+        put(other, schema=costly_schema)
+        assert other.post("/v1/outputs/group", json=[output(1, data={})]).status_code == 422
+    for data in ({}, deep(90)):
+        answer = client.post("/v1/outputs/group", json=[output(1, data=data)])
+        assert answer.status_code == 503
+        assert 0 < int(answer.headers["retry-after"]) <= 60
+        assert "simpler" in answer.json()["detail"][0]["msg"]
+    put(client, schema={"required": ["number"]})
+    client.store("group", output(1))
 
 
 def schema_processes() -> list[int]:
@@ -255,12 +264,13 @@ def test_a_schema_process_with_a_closed_pipe_is_replaced() -> None:
 
     async def ask_twice() -> tuple[int, int]:
         schemas = SchemaValidator()
-        first = await schemas.violations('{"required":["a"]}', [{}])
-        assert schemas._process is not None
-        assert schemas._process.stdin is not None
-        schemas._process.stdin.transport.abort()
+        first = await schemas.violations(1, '{"required":["a"]}', [{}])
+        process = schemas._fast_lane._worker._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.transport.abort()
         await asyncio.sleep(0.01)
-        second = await schemas.violations('{"required":["a"]}', [{}, {}])
+        second = await schemas.violations(1, '{"required":["a"]}', [{}, {}])
         await schemas.close()
         return len(first), len(second)
 

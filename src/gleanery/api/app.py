@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from gleanery.api.rate_limits import RateLimiter
 
 _log = logging.getLogger("gleanery")
+_SWEEP_DELAY = 300  # seconds by which a sweep can be late
 
 
 def build_app(
@@ -126,6 +128,7 @@ class App:
         await self._services.database.open()
         try:
             await metadata.check_or_store_key(self._services.database, self._services.vault)
+            await self._record_link_seconds()
             if security_warning := await self._services.database.security_warning():
                 _log.warning("row-level security is not active", extra={"reason": security_warning})
             await self._sweep.start()
@@ -133,6 +136,16 @@ class App:
             await self.stop()
             raise
         self._timeout_watcher = asyncio.create_task(self.registry.watch_timeouts())
+
+    async def _record_link_seconds(self) -> None:
+        """Store for how long a link can be valid after the start of a key rotation.
+
+        A worker signs with the old key until its next sweep. A bucket signs links itself.
+        """
+        settings = self._services.settings
+        if settings.blobs_folder is not None:
+            seconds = settings.blob_url_seconds + math.ceil(settings.sweep_seconds) + _SWEEP_DELAY
+            await metadata.record_link_seconds(self._services.database, seconds)
 
     async def stop(self) -> None:
         if self._timeout_watcher is not None:

@@ -27,6 +27,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.UnsupportedHttp: 501,
     errors.Overloaded: 503,
     errors.Unavailable: 503,
+    errors.ValidationSuspended: 503,
     errors.UnsupportedVersion: 505,
 }
 DESCRIPTIONS = {
@@ -104,7 +105,12 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"allow", allowed.encode()),)
         case errors.RangeNotSatisfiable(size=size):
             return ((b"content-range", b"bytes */%d" % size),)
-        case errors.Unavailable() | errors.Overloaded() | errors.RateLimited():
+        case (
+            errors.Unavailable()
+            | errors.Overloaded()
+            | errors.RateLimited()
+            | errors.ValidationSuspended()
+        ):
             return ((b"retry-after", b"%d" % error.retry_after),)
     return ()
 

@@ -142,8 +142,7 @@ class LockedGroup:
         jobs: dict[str, int] = {row[0]: row[1] for row in found}
         missing = [(*key, name) for name in names if name not in jobs]
         created = await self.transaction.fetch_many(_CREATE_JOB, missing)
-        jobs.update((row[0], row[1]) for row in created)
-        return jobs
+        return jobs | {row[0]: row[1] for row in created}
 
     async def commit_counts(self) -> None:
         """Saves the counts and notifies the group's channel if there were changes.

@@ -245,7 +245,7 @@ async def set_group(
     """Replaces the settings of a group, which is created if it does not exist."""
     key_fields = None if settings.key_fields is None else _encode(settings.key_fields)
     schema = None if settings.schema_ is None else _encode(settings.schema_)
-    await rules.check_schema(validator, schema)
+    await rules.check_schema(validator, database.organization_id, schema)
     values = (settings.display_name, key_fields, schema, settings.retain_days)
 
     async def save(locked: LockedGroup) -> bool:

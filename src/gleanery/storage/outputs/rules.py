@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from gleanery.errors import ErrorDetail, InvalidRequest
+from gleanery.errors import ErrorDetail, InvalidRequest, ValidationSuspended
 from gleanery.json_schema.validator import (
     InvalidSchema,
+    SchemaSuspended,
     SchemaTooCostly,
     SchemaValidator,
     SchemaViolation,
@@ -34,6 +36,9 @@ _MAX_SCHEMA_LENGTH = 64 * 1024
 _CHUNK = 1000  # outputs per validation request, so that other groups do not wait long
 
 
+_Validate = Callable[[Sequence[Any]], Awaitable[list[SchemaViolation]]]
+
+
 class Rules(NamedTuple):
     """The rules as they are stored; a new group has none."""
 
@@ -53,27 +58,28 @@ async def check_batch(
     if rules != Rules():
         batch = await asyncio.to_thread(batch.parse_all)
     if rules.schema is not None:
-        await _validate(rules.schema, schema_validator, batch)
+        validate = partial(schema_validator.violations, database.organization_id, rules.schema)
+        await _validate(validate, batch)
     return rules, batch
 
 
-async def _validate(schema: str, schema_validator: SchemaValidator, batch: Batch) -> None:
+async def _validate(validate: _Validate, batch: Batch) -> None:
     """Raises InvalidRequest with every violation of the schema, without the values."""
     details: list[ErrorDetail] = []
     for start in range(0, len(batch.outputs), _CHUNK):
         indexes = range(start, min(start + _CHUNK, len(batch.outputs)))
         values = [output.data for output in batch.parse(indexes)]
-        for violation in await _violations(schema, schema_validator, values):
+        for violation in await _violations(validate, values):
             details.append(_detail(batch.positions[start + violation.value_index], violation))
     if details:
         raise InvalidRequest(*details)
 
 
-async def _violations(
-    schema: str, schema_validator: SchemaValidator, values: Sequence[Any]
-) -> list[SchemaViolation]:
+async def _violations(validate: _Validate, values: Sequence[Any]) -> list[SchemaViolation]:
     try:
-        return await schema_validator.violations(schema, values)
+        return await validate(values)
+    except SchemaSuspended as suspended:
+        raise ValidationSuspended(suspended.seconds) from None
     except SchemaTooCostly:
         raise InvalidRequest(_schema_error(("body",), _VALIDATION_TOO_COSTLY)) from None
     except InvalidSchema:
@@ -95,16 +101,18 @@ def _invalid_schema_message(path: Sequence[str]) -> str:
     return _WRONG_REFERENCE if path[-1] == "$ref" else _INVALID_PART
 
 
-async def check_schema(schema_validator: SchemaValidator, schema: str | None) -> None:
+async def check_schema(
+    schema_validator: SchemaValidator, organization_id: int, schema: str | None
+) -> None:
     """Raises InvalidRequest if this is not a self-contained JSON Schema."""
     if schema is None:
         return
     try:
         if len(schema) > _MAX_SCHEMA_LENGTH:
             raise InvalidSchema
-        await schema_validator.violations(schema, [])
+        await schema_validator.violations(organization_id, schema, [])
     except InvalidSchema as error:
         msg = _invalid_schema_message(error.path)
         raise InvalidRequest(_schema_error(("body", "schema", *error.path), msg)) from None
-    except SchemaTooCostly:
+    except (SchemaTooCostly, SchemaSuspended):
         raise InvalidRequest(_schema_error(("body", "schema"), _SCHEMA_TOO_COSTLY)) from None
