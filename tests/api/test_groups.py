@@ -58,6 +58,7 @@ def test_a_group_is_shown_with_its_jobs_and_counts(client: Client) -> None:
         "display_name": None,
         "outputs": 3,
         "countries": {"DE": 2},
+        "has_more_countries": False,
         "last_change": last["update_date"],
         "key_fields": None,
         "schema": None,
@@ -66,6 +67,7 @@ def test_a_group_is_shown_with_its_jobs_and_counts(client: Client) -> None:
             {"job_id": "job", "outputs": 2, "approved": 2, "latest_review": made},
             {"job_id": "other", "outputs": 1, "approved": 0, "latest_review": None},
         ],
+        "metadata": {"next_url": None, "next_cursor": None},
     }
     listed = client.get("/v1/groups").json()
     assert [one["group_id"] for one in listed] == ["group", "another"]

@@ -281,6 +281,116 @@ def test_the_openapi_document_has_the_link_header(client: Client) -> None:
         assert "Link" in paths[path]["get"]["responses"]["200"]["headers"]
 
 
+# --- groups and jobs ----------------------------------------------------------------------------
+
+
+def job_pages(client: Client, **query: Any) -> Iterator[dict[str, Any]]:
+    """The group with each page of its jobs, by ``next_url``."""
+    answer = client.get("/v1/groups/group", params=query or None)
+    while True:
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        yield found
+        if found["metadata"]["next_url"] is None:
+            assert found["metadata"]["next_cursor"] is None
+            return
+        answer = client.get(found["metadata"]["next_url"])
+
+
+def names_of(jobs: list[dict[str, Any]]) -> list[str]:
+    return [job["job_id"] for job in jobs]
+
+
+def test_the_jobs_of_a_group_have_pages(client: Client) -> None:
+    names = [f"job {number}" for number in range(1100)]
+    client.store("group", *(output(n, job_id=name) for n, name in enumerate(names)))
+    client.post("/v1/reviews/group", json={"job_id": "job 1050", "status": "pending"})
+    first, second = job_pages(client)
+    assert names_of(first["jobs"]) == names[:1000]
+    assert names_of(second["jobs"]) == names[1000:]
+    assert second["jobs"][50]["latest_review"]["status"] == "pending"
+    members = first.keys() - {"jobs", "metadata"}
+    assert all(first[member] == second[member] for member in members)
+    assert client.put("/v1/groups/group", json={}).json() == first
+    found = list(job_pages(client, limit=400))
+    assert [len(one["jobs"]) for one in found] == [400, 400, 300]
+
+
+def test_a_cursor_of_the_jobs_survives_changes(client: Client) -> None:
+    client.store("group", *(output(n, job_id=f"job {n}") for n in range(6)))
+    client.store("other", *(output(n, job_id=f"job {n}") for n in range(6)))
+    following = job_pages(client, limit=2)
+    assert names_of(next(following)["jobs"]) == ["job 0", "job 1"]
+    for number in (1, 2):
+        client.delete(f"/v1/groups/group/jobs/job {number}")
+    client.store("group", output(6, job_id="job 6"))
+    assert [name for one in following for name in names_of(one["jobs"])] == [
+        "job 3",
+        "job 4",
+        "job 5",
+        "job 6",
+    ]
+
+
+def test_the_list_of_groups_has_the_first_jobs(client: Client) -> None:
+    names = [f"job {number}" for number in range(250)]
+    client.store("group", *(output(n, job_id=name) for n, name in enumerate(names)))
+    client.store("other", output(1))
+    large, small = client.get("/v1/groups").json()
+    assert names_of(large["jobs"]) == names[:100]
+    assert small["metadata"] == {"next_url": None, "next_cursor": None}
+    rest = client.get(large["metadata"]["next_url"]).json()
+    assert names_of(rest["jobs"]) == names[100:]
+    assert rest["metadata"] == {"next_url": None, "next_cursor": None}
+
+
+def test_the_list_of_groups_is_the_same_with_many_jobs(client: Client) -> None:
+    for group in ("one", "two"):
+        client.store(group, *(output(n, job_id=f"job {n}") for n in range(600)))
+    client.store("small", output(1, tags={"country": "Peru"}))
+    *large, small = client.get("/v1/groups").json()
+    assert [names_of(one["jobs"]) for one in large] == [[f"job {n}" for n in range(100)]] * 2
+    assert small == client.get("/v1/groups/small").json()
+
+
+def test_jobs_with_long_comments_are_limited_in_bytes(limited: Client) -> None:
+    limited.store("group", *(output(n, job_id=f"job {n}") for n in range(5)))
+    limited.store("other", output(1))
+    for number in range(4):
+        review = {"job_id": f"job {number}", "status": "pending", "comment": "x" * 20_000}
+        limited.post("/v1/reviews/group", json=review)
+    found = list(job_pages(limited))
+    assert [len(one["jobs"]) for one in found] == [2, 3]
+    listed = list(list_pages(limited, "/v1/groups"))
+    assert [one["group_id"] for page_, _ in listed for one in page_] == ["group", "other"]
+    assert listed[0][0][0] == found[0]
+
+
+def test_groups_with_long_schemas_are_limited_in_bytes(limited: Client) -> None:
+    for number in range(5):
+        settings = {"schema": {"description": "x" * 20_000}}
+        limited.put(f"/v1/groups/group {number}", json=settings)
+    limited.delete("/v1/groups/group 3")
+    found = list(list_pages(limited, "/v1/groups"))
+    assert [[one["group_id"] for one in page_] for page_, _ in found] == [
+        ["group 0", "group 1"],
+        ["group 2", "group 4"],
+    ]
+    assert all(size <= MAX_BYTES for _, size in found)
+
+
+def test_a_group_shows_a_bounded_number_of_countries(client: Client) -> None:
+    names = [f"country {number:04}" for number in range(1001)]
+    outputs = [output(n, tags={"country": name}) for n, name in enumerate(names)]
+    client.store("group", *outputs[1:])
+    group = client.get("/v1/groups/group").json()
+    assert (len(group["countries"]), group["has_more_countries"]) == (1000, False)
+    client.store("group", outputs[0])
+    group = client.get("/v1/groups/group").json()
+    assert (len(group["countries"]), group["has_more_countries"]) == (1000, True)
+    assert client.get("/v1/groups").json() == [group]
+
+
 # --- bounded work -------------------------------------------------------------------------------
 
 

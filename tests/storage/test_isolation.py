@@ -42,6 +42,7 @@ NAMES = {
     "query organization": "organization",
     "query signature": "signature",
     "get_groups query cursor": "group number",
+    "get_group query cursor": "job number",
     "get_cookies query cursor": "cookie number",
     "get_local_storage query cursor": "entry number",
     "get_latest_reviews query cursor": "review number",

@@ -334,7 +334,7 @@ FROM pg_roles WHERE rolname = current_user"""
 
 
 FORGOTTEN: list[tuple[Any, str, Callable[[Client, Names], Any]]] = [
-    (catalog, "_GROUPS", lambda c, foreign: c.get("/v1/groups")),
+    (catalog, "_GROUP_SIZES", lambda c, foreign: c.get("/v1/groups")),
     (reviews, "_LATEST_SIZES", lambda c, foreign: c.get(f"/v1/reviews/{foreign['group']}")),
     (file_records, "_SELECT", lambda c, foreign: c.get(f"/v1/files/{foreign['file']}")),
     (cookies, "COOKIES", lambda c, foreign: c.get("/v1/cookies")),

@@ -28,6 +28,7 @@ def unused_names() -> Names:
         "entry": f"entry-{tag}",
         "group number": 10**9,
         "review number": 10**9,
+        "job number": 10**9,
         "place": 2**51,
         "source": f"https://{tag}.example/file",
         "etag": f"etag-{tag}",
@@ -75,4 +76,7 @@ def create_one_of_everything(client: Client) -> Names:
     entries = [entry, entry | {"key": "a second entry"}]
     client.post("/v1/local-storage", json=[one | {"value": "a value"} for one in entries])
     names["entry number"] = client.get("/v1/local-storage").json()[0]["id"]
+    client.post(f"/v1/outputs/{group}", json=[first | {"job_id": "a second job"}])
+    first_job = client.get(f"/v1/groups/{group}", params={"limit": 1}).json()
+    names["job number"] = first_job["metadata"]["next_cursor"]
     return names

@@ -18,6 +18,7 @@ from gleanery.models.fields import (
     Domain,
     FileId,
     HeaderText,
+    ListLimit,
     Name,
     QueryNumericGroupId,
     Region,
@@ -30,9 +31,6 @@ from gleanery.models.responses import ReviewStatus
 from gleanery.values import countries
 
 # --- cookies and local storage ------------------------------------------------------------------
-
-
-ListLimit = Annotated[WholeNumber, Field(ge=1, le=1000)]
 
 
 class DomainQuery(Query):
@@ -144,6 +142,15 @@ class GroupsQuery(Query):
         ge=0,
         le=MAX_INT64,
         description="Only the groups after this `id`. The Link header has the next page.",
+    )
+
+
+class GroupQuery(Query):
+    """Page of a group's jobs."""
+
+    limit: WholeNumber = Field(default=1000, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=MAX_INT64, description="Only the jobs after this position."
     )
 
 

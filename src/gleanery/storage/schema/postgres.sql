@@ -105,6 +105,7 @@ CREATE TABLE jobs (
     UNIQUE (organization_id, group_id, name)
 );
 
+CREATE INDEX jobs_in_order ON jobs (organization_id, group_id, id);
 CREATE INDEX jobs_reviewed ON jobs (organization_id, group_id, latest_review_id)
     WHERE latest_review_id IS NOT NULL;
 
