@@ -74,6 +74,23 @@ def test_the_threat_model_names_what_is_there() -> None:
     assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
 
 
+def test_examples_use_lasting_jobs() -> None:
+    """A job that stands for a run would store every output again."""
+    pages = (ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("how-to/*.md"))
+    jobs = {
+        job
+        for page in pages
+        for job in re.findall(r'"(?:root_)?job_id": ?"([^"]+)"', page.read_text())
+    }
+    runs = re.compile(r"(mon|tues|wednes|thurs|fri|satur|sun)day|\brun\b|\d{4}", re.IGNORECASE)
+    assert jobs
+    assert [job for job in sorted(jobs) if runs.search(job)] == []
+    for page in ("tutorial.md", "glossary.md", "reference.md"):
+        text = " ".join((DOCS / page).read_text().split())
+        assert "lasting source" in text
+        assert "not one run" in text
+
+
 def test_links_lead_somewhere() -> None:
     for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")):
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]+)?\)", page.read_text()):

@@ -224,7 +224,8 @@ OPERATIONS = (
         handler=outputs.store_outputs,
         title="Store outputs",
         description="Stores a batch of outputs, completely or not at all. New groups and jobs are "
-        "created. Two outputs with the same job and key are the same output. The key is `key`, or "
+        "created. A job is a lasting source such as one site or one spider, not one run of it. "
+        "Two outputs with the same job and key are the same output. The key is `key`, or "
         "else the group's `key_fields`, or else `source_url`. If the content is the same, only "
         "`last_scraped_date` changes."
         "\n\n"

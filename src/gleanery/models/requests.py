@@ -78,7 +78,7 @@ class LocalStorageDeletion(Query):
 class ReviewIn(Input):
     """Review of a job's outputs."""
 
-    job_id: Name
+    job_id: Name = Field(description="Job whose outputs are reviewed.")
     status: ReviewStatus
     comment: Text | None = Field(default=None, description="Default: empty.")
 
@@ -190,7 +190,10 @@ CheckedFile = Annotated[FileIn, AfterValidator(as_validation_error("file", _chec
 class OutputIn(Input):
     """Scraped output to store."""
 
-    job_id: Name
+    job_id: Name = Field(
+        description="Lasting source of the output, such as one site or one spider. It is not one "
+        "run: a new `job_id` for each run stores every output again."
+    )
     source_url: Text
     data: dict[str, Any]
     key: Text | None = Field(

@@ -64,7 +64,7 @@ class ReviewOut(TypedDict):
 
 
 class JobOut(TypedDict):
-    """Job of a group, with its counts."""
+    """Job of a group, which is a lasting source such as one site, with its counts."""
 
     job_id: str
     outputs: int
