@@ -28,6 +28,7 @@ from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.audit import ReadAuditor
 from gleanery.storage.engines import create_engine
+from gleanery.storage.outputs.large_batches import LargeBatches
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def build_app(
         address=settings.address,
         database=database,
         schema_validator=SchemaValidator(),
+        large_batches=LargeBatches(),
         blobs=blobs,
         vault=vault,
         read_auditor=ReadAuditor(),
@@ -131,4 +133,5 @@ class App:
         if self._rate_limiter is not None:
             await self._rate_limiter.close()
         await self._services.schema_validator.close()
+        await self._services.large_batches.close()
         await self._services.database.close()

@@ -46,23 +46,30 @@ async def check_batch(
 
     The returned batch is parsed completely if the rules use the data of outputs.
     """
-    rows = await database.read(_SELECT, database.organization_id, group)
-    rules = Rules(*rows[0]) if rows else Rules()
+    rules = await read_rules(database, group)
     if rules != Rules():
         batch = await asyncio.to_thread(batch.parse_all)
     if rules.schema is not None:
-        await _validate(rules.schema, schema_validator, batch)
+        outputs = batch.parse(range(len(batch.outputs)))
+        values = [output.data for output in outputs]
+        await validate(rules.schema, schema_validator, values, batch.positions)
     return rules, batch
 
 
-async def _validate(schema: str, schema_validator: SchemaValidator, batch: Batch) -> None:
+async def read_rules(database: Database, group: str) -> Rules:
+    rows = await database.read(_SELECT, database.organization_id, group)
+    return Rules(*rows[0]) if rows else Rules()
+
+
+async def validate(
+    schema: str, schema_validator: SchemaValidator, values: Sequence[Any], positions: Sequence[int]
+) -> None:
     """Raises InvalidRequest with every violation of the schema, without the values."""
     details: list[ErrorDetail] = []
-    for start in range(0, len(batch.outputs), _CHUNK):
-        indexes = range(start, min(start + _CHUNK, len(batch.outputs)))
-        values = [output.data for output in batch.parse(indexes)]
-        for violation in await _violations(schema, schema_validator, values):
-            details.append(_detail(batch.positions[start + violation.value_index], violation))
+    for start in range(0, len(values), _CHUNK):
+        chunk = values[start : start + _CHUNK]
+        for violation in await _violations(schema, schema_validator, chunk):
+            details.append(_detail(positions[start + violation.value_index], violation))
     if details:
         raise InvalidRequest(*details)
 
