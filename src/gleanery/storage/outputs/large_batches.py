@@ -74,7 +74,7 @@ class LargeBatches:
         """Prepares the batch. Raises InvalidRequest with every error of the batch."""
         message = await asyncio.to_thread(msgspec.msgpack.encode, request)
         async with self._lock.held_for(request.organization_id):
-            text = await self._exchange(message)
+            text = await self._send_until_served(message)
         response = await asyncio.to_thread(_decode_response, text)
         if response.errors:
             raise InvalidRequest(*response.errors)
@@ -87,23 +87,34 @@ class LargeBatches:
                 process.kill()
             await process.wait()
 
-    async def _exchange(self, message: bytes) -> bytes:
+    async def _send_until_served(self, message: bytes) -> bytes:
+        """Returns the response.
+
+        A process that is not new may have ended before, so the message is sent once more.
+        """
+        while True:
+            was_new = self._process is None
+            try:
+                return await self._send(message)
+            except (OSError, EOFError, RuntimeError) as error:
+                _log.warning("the process for large batches has ended", exc_info=error)
+                if was_new or isinstance(error, TimeoutError):
+                    raise Unavailable(_NOT_PREPARED) from error
+
+    async def _send(self, message: bytes) -> bytes:
         """Sends a message and returns the response. A process that fails is ended."""
         is_complete = False
         try:
             async with asyncio.timeout(_RESPONSE_SECONDS):
-                response = await _send(await self._running_process(), message)
+                response = await _exchange(await self._running_process(), message)
             is_complete = True
             return response
-        except (OSError, EOFError, RuntimeError) as error:
-            _log.warning("the process for large batches has ended", exc_info=error)
-            raise Unavailable(_NOT_PREPARED) from error
         finally:
             if not is_complete:  # the rest must not become the next response
                 await self.close()
 
     async def _running_process(self) -> Process:
-        if self._process is None or self._process.returncode is not None:
+        if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", _PROGRAM),
                 stdin=PIPE,
@@ -117,7 +128,7 @@ def _environment() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if name.startswith(_ENVIRONMENT)}
 
 
-async def _send(process: Process, message: bytes) -> bytes:
+async def _exchange(process: Process, message: bytes) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.writelines((len(message).to_bytes(LENGTH_BYTES), message))
