@@ -283,7 +283,7 @@ def check_body(data: bytes) -> None:
 
 def check_batch(text: bytes) -> None:
     """The fast path and the model return the same outputs or the same errors."""
-    by_model = _result(lambda: binding._outputs(text, 100))
+    by_model = _result(lambda: binding.parse_outputs(text, 100))
     by_fast_path = _result(
         lambda: binding.bind_body(list[OutputIn], text, 100, 10_000).parse_all().outputs
     )
@@ -291,7 +291,9 @@ def check_batch(text: bytes) -> None:
     if isinstance(by_fast_path, str):
         outputs = binding.bind_body(list[OutputIn], text, 100, 10_000).outputs
         identities = [(output.job_id, output.source_url, output.key) for output in outputs]
-        assert identities == [(o.job_id, o.source_url, o.key) for o in binding._outputs(text, 100)]
+        assert identities == [
+            (o.job_id, o.source_url, o.key) for o in binding.parse_outputs(text, 100)
+        ]
 
 
 def _result(read: Callable[[], Sequence[Output]]) -> str | Sequence[ErrorDetail]:

@@ -33,6 +33,7 @@ from gleanery.storage.audit import ReadAuditor
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import create_engine
 from gleanery.storage.maintenance.clock_guard import SweepClock
+from gleanery.storage.outputs.large_batches import LargeBatches
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def build_app(
         address=settings.address,
         database=database,
         schema_validator=SchemaValidator(),
+        large_batches=LargeBatches(),
         blobs=blobs,
         vault=vault,
         read_auditor=ReadAuditor(),
@@ -156,4 +158,5 @@ class App:
             await self._rate_limiter.close()
         await self._services.readiness.stop()
         await self._services.schema_validator.close()
+        await self._services.large_batches.close()
         await self._services.database.close()

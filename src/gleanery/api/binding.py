@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from gleanery.api.error_responses import as_service_error
 from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, UnsupportedMedia, no_record
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models import batches
+from gleanery.models.batches import LargeBatch
 from gleanery.models.fields import Name
 from gleanery.models.inputs import UNKNOWN_NAME
 from gleanery.models.requests import Output, OutputIn
@@ -232,7 +234,9 @@ def bind_body(type_: Any, text: bytes, max_records: int, max_values: int) -> Any
     """Return the value of a body. A batch of outputs is validated later, on demand."""
     check_value_count(text, max_values)
     if type_ == list[OutputIn]:
-        return batches.from_array(text, max_records, partial(_outputs, text, max_records))
+        if batches.is_large([text]):
+            return LargeBatch([text], [], max_records)
+        return batches.from_array(text, max_records, partial(parse_outputs, text, max_records))
     return validate_with_model(type_, text, max_records)
 
 
@@ -243,9 +247,26 @@ def check_value_count(text: bytes, max_values: int, loc: tuple[str, ...] = ("bod
         raise InvalidRequest(ErrorDetail(loc, msg, "too_many_values"))
 
 
-def _outputs(text: bytes, max_records: int) -> list[Output]:
+def parse_outputs(text: bytes, max_records: int) -> list[Output]:
+    """Parse an array of outputs with the model."""
     bound: list[OutputIn] = validate_with_model(list[OutputIn], text, max_records)
     return [output.checked() for output in bound]
+
+
+def parse_lines(lines: dict[int, bytes]) -> list[Output]:
+    """Parses lines by their position. Raises InvalidRequest with the first errors."""
+    outputs: list[Output] = []
+    details: list[ErrorDetail] = []
+    for position, line in lines.items():
+        try:
+            outputs.append(validate_with_model(OutputIn, line, 1).checked())
+        except InvalidRequest as error:
+            details += [replace(d, loc=("body", str(position), *d.loc[1:])) for d in error.details]
+        if len(details) >= MAX_DETAILS:
+            break
+    if details:
+        raise InvalidRequest(*details[:MAX_DETAILS])
+    return outputs
 
 
 def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:

@@ -20,6 +20,7 @@ from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage.audit import Actor, ReadAuditor
 from gleanery.storage.database import Database, Engine
+from gleanery.storage.outputs.large_batches import LargeBatches
 from gleanery.values import timestamps
 
 Query = TypeVar("Query")
@@ -36,6 +37,8 @@ class Services:
     address: str
     database: Engine
     schema_validator: SchemaValidator
+    large_batches: LargeBatches
+    """Prepares large batches in another process."""
     blobs: Blobs
     vault: Vault
     read_auditor: ReadAuditor

@@ -154,10 +154,10 @@ def has_more_values(text: bytes, limit: int) -> bool:
     """
     if len(text) <= limit:  # each value has at least one byte
         return False
-    return _count_at_most(text) > limit and _count_values(text, limit) > limit
+    return count_at_most(text) > limit and _count_values(text, limit) > limit
 
 
-def _count_at_most(text: bytes) -> int:
+def count_at_most(text: bytes) -> int:
     """Returns an upper bound, which also counts the separators in strings."""
     starts = range(0, len(text), _COUNTED_BYTES)
     return 1 + sum(_separators(text[start : start + _COUNTED_BYTES]) for start in starts)
@@ -203,6 +203,11 @@ def encode(value: Any) -> bytes:
     except TypeError:  # an integer beyond 64 bits
         return _encode_numbers(value)
     return _encode_numbers(value) if _LONG_FLOAT in text else text
+
+
+def as_fragment(text: bytes) -> Any:
+    """Returns a value that ``encode`` writes as this JSON text."""
+    return orjson.Fragment(text)
 
 
 def _encode_numbers(value: Any) -> bytes:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 
 from gleanery.api import urls
-from gleanery.api.binding import MAX_DETAILS, check_value_count, validate_with_model
+from gleanery.api.binding import check_value_count, parse_lines
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
+from gleanery.errors import ErrorDetail, GleaneryError
 from gleanery.models import batches
-from gleanery.models.batches import Batch
-from gleanery.models.requests import Output, OutputIn, OutputQuery
+from gleanery.models.batches import Batch, LargeBatch
+from gleanery.models.requests import OutputQuery
 from gleanery.models.responses import IngestResult
 from gleanery.storage.outputs import ingest, mutations, pages
 from gleanery.values import json_text
@@ -68,7 +67,7 @@ async def delete_output(context: RequestContext[None, None]) -> Response:
 # --- storing ------------------------------------------------------------------------------------
 
 
-async def store_outputs(context: RequestContext[None, Batch]) -> Response:
+async def store_outputs(context: RequestContext[None, Batch | LargeBatch]) -> Response:
     """Stores a JSON array as one batch."""
     return Response(json_text.encode(await _store_batch(context, context.body)))
 
@@ -94,7 +93,17 @@ async def store_ndjson(context: RequestContext[None, AsyncIterator[bytes]]) -> R
     return Response(json_text.encode(counts))
 
 
-async def _store_batch(context: AnyContext, batch: Batch) -> IngestResult:
+async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> IngestResult:
+    if isinstance(batch, LargeBatch):
+        return await ingest.store_large_batch(
+            context.database,
+            context.services.schema_validator,
+            context.services.large_batches,
+            context.path["group_id"],
+            batch,
+            context.services.clock,
+            context.idempotency_key,
+        )
     return await ingest.store_batch(
         context.database,
         context.services.schema_validator,
@@ -119,31 +128,17 @@ async def _chunks(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
         yield chunk
 
 
-def _bind_lines(lines: list[bytes], first_position: int, max_values: int) -> Batch:
+def _bind_lines(lines: list[bytes], first_position: int, max_values: int) -> Batch | LargeBatch:
     """Creates a batch of the lines that are not blank."""
     numbered = {n: line for n, line in enumerate(lines, first_position) if line.strip()}
     for position, line in numbered.items():
         if len(line) > max_values:
             check_value_count(line, max_values, ("body", str(position)))
-    parse_strictly = partial(_parse_strictly, numbered)
     texts, positions = [*numbered.values()], [*numbered]
+    if positions and batches.is_large(texts):
+        return LargeBatch(texts, positions, len(texts))
+    parse_strictly = partial(parse_lines, numbered)
     return batches.from_texts(texts, positions, json_text.MAX_DEPTH, parse_strictly)
-
-
-def _parse_strictly(lines: dict[int, bytes]) -> list[Output]:
-    """Parses the lines with the model. Raises InvalidRequest with the first errors."""
-    outputs: list[Output] = []
-    details: list[ErrorDetail] = []
-    for position, line in lines.items():
-        try:
-            outputs.append(validate_with_model(OutputIn, line, 1).checked())
-        except InvalidRequest as error:
-            details += [replace(d, loc=("body", str(position), *d.loc[1:])) for d in error.details]
-        if len(details) >= MAX_DETAILS:
-            break
-    if details:
-        raise InvalidRequest(*details[:MAX_DETAILS])
-    return outputs
 
 
 def _first_unstored(line: int) -> ErrorDetail:

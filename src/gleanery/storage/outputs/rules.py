@@ -36,7 +36,8 @@ _MAX_SCHEMA_LENGTH = 64 * 1024
 _CHUNK = 1000  # outputs per validation request, so that other groups do not wait long
 
 
-_Validate = Callable[[Sequence[Any]], Awaitable[list[SchemaViolation]]]
+Validation = Callable[[Sequence[Any]], Awaitable[list[SchemaViolation]]]
+"""Returns the violations of an organization's schema by these values."""
 
 
 class Rules(NamedTuple):
@@ -53,31 +54,34 @@ async def check_batch(
 
     The returned batch is parsed completely if the rules use the data of outputs.
     """
-    rows = await database.read(_SELECT, database.organization_id, group)
-    rules = Rules(*rows[0]) if rows else Rules()
+    rules = await read_rules(database, group)
     if rules != Rules():
         batch = await asyncio.to_thread(batch.parse_all)
     if rules.schema is not None:
-        validate = partial(schema_validator.violations, database.organization_id, rules.schema)
-        await _validate(validate, batch)
+        values = [output.data for output in batch.parse(range(len(batch.outputs)))]
+        validation = partial(schema_validator.violations, database.organization_id, rules.schema)
+        await validate(validation, values, batch.positions)
     return rules, batch
 
 
-async def _validate(validate: _Validate, batch: Batch) -> None:
+async def read_rules(database: Database, group: str) -> Rules:
+    rows = await database.read(_SELECT, database.organization_id, group)
+    return Rules(*rows[0]) if rows else Rules()
+
+
+async def validate(validation: Validation, values: Sequence[Any], positions: Sequence[int]) -> None:
     """Raises InvalidRequest with every violation of the schema, without the values."""
     details: list[ErrorDetail] = []
-    for start in range(0, len(batch.outputs), _CHUNK):
-        indexes = range(start, min(start + _CHUNK, len(batch.outputs)))
-        values = [output.data for output in batch.parse(indexes)]
-        for violation in await _violations(validate, values):
-            details.append(_detail(batch.positions[start + violation.value_index], violation))
+    for start in range(0, len(values), _CHUNK):
+        for violation in await _violations(validation, values[start : start + _CHUNK]):
+            details.append(_detail(positions[start + violation.value_index], violation))
     if details:
         raise InvalidRequest(*details)
 
 
-async def _violations(validate: _Validate, values: Sequence[Any]) -> list[SchemaViolation]:
+async def _violations(validation: Validation, values: Sequence[Any]) -> list[SchemaViolation]:
     try:
-        return await validate(values)
+        return await validation(values)
     except SchemaSuspended as suspended:
         raise ValidationSuspended(suspended.seconds) from None
     except SchemaTooCostly:
