@@ -1,10 +1,11 @@
 # The commands of the project. `make demo` needs Python 3.11+ and nothing else; so does `make test`.
 
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-PIP    := pip --disable-pip-version-check --quiet
-WHEELS := install --only-binary :all:
+PYTHON   ?= python3
+VENV     := .venv
+BIN      := $(VENV)/bin
+LOUD_PIP := pip --disable-pip-version-check
+PIP      := $(LOUD_PIP) --quiet
+WHEELS   := install --only-binary :all:
 
 # Also what a package is built with is pinned: older pips take one variable for that, newer ones the other.
 export PIP_CONSTRAINT       = constraints.txt constraints-build.txt
@@ -14,13 +15,14 @@ $(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test slow check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test slow proxies check bench faults fuzz format reference constraints clean
 
 help:
-	@echo "make demo       run the service with sample data"
+	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
 	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
 	@echo "make test       run all tests, on SQLite and PostgreSQL (under 12 minutes)"
 	@echo "make slow       run the tests with large data and heavy load"
+	@echo "make proxies    run the HTTP tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
@@ -30,7 +32,7 @@ help:
 	@echo "make clean      remove what the other targets made"
 
 demo: $(VENV)/.runtime
-	@$(BIN)/gleanery demo
+	@$(BIN)/gleanery demo $(ARGS)
 
 # Tests wait more than they compute, so four processes finish sooner than two, on two cores too.
 PYTEST := $(BIN)/pytest -n 4 --durations=10
@@ -50,6 +52,14 @@ check: $(VENV)/.dev
 
 slow: $(VENV)/.dev
 	$(BIN)/pytest -s --durations=10 tests/slow $(ARGS)
+
+# Debian packages; other systems need the programs nginx and haproxy.
+proxies: $(VENV)/.dev
+	@PATH="$$PATH:/usr/sbin"; if ! command -v nginx >/dev/null || ! command -v haproxy >/dev/null; then \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
+			{ echo "Install nginx and HAProxy first: sudo apt-get install nginx-light haproxy"; exit 1; }; \
+		apt-get update -q && apt-get install -q -y --no-install-recommends nginx-light haproxy; fi
+	$(PYTEST) tests/slow/test_proxies.py $(ARGS)
 
 faults: $(VENV)/.dev
 	$(BIN)/python -m faults $(ARGS)
@@ -91,8 +101,8 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.made pyproject.toml constraints.txt constraints-build.txt
-	@echo "Installing Gleanery into $(VENV) …"
-	@$(BIN)/$(PIP) $(WHEELS) --editable .
+	@echo "Installing Gleanery into $(VENV). This takes about a minute; pip shows each package:"
+	@$(BIN)/$(LOUD_PIP) $(WHEELS) --editable .
 	@$(COMPILE)
 	@touch $@
 

@@ -39,6 +39,7 @@ _QUEUE_TIMEOUT, _LOCK_TIMEOUT = 20.0, 10.0
 _TOLERANCE = 2.0  # seconds, for a busy machine
 _WRITES_BEFORE_OUTAGE = 100
 _COUNT_LOCK_WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+_READY_SECONDS = 1.0
 _END_MARGIN = 1.0  # requests in the last second may already see the database again
 
 
@@ -65,7 +66,11 @@ class HealthMonitor(threading.Thread):
             self.readings.append(HealthReading(now, status("/healthz"), status("/readyz")))
 
     def statuses(self, start: float, end: float) -> set[tuple[int | None, int | None]]:
-        """Return the different pairs of statuses between the two times."""
+        """Return the different pairs of statuses between the two times.
+
+        `/readyz` may repeat its last response for a second, so that second does not count.
+        """
+        start += _READY_SECONDS
         return {(r.healthz, r.readyz) for r in self.readings if start < r.time < end}
 
 

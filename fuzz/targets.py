@@ -5,13 +5,14 @@ A target returns if the input is correctly accepted or correctly rejected. Other
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from tempfile import gettempdir
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from fuzz import connection
@@ -28,10 +29,11 @@ from gleanery.errors import (
     NotFound,
     Unauthenticated,
 )
-from gleanery.http import HttpError, RangeNotSatisfiable
-from gleanery.http.parser import Position, RequestParser
+from gleanery.http import HttpError, InvalidForm, RangeNotSatisfiable
+from gleanery.http.multipart import FileForm, FileHead
+from gleanery.http.parser import RequestParser
 from gleanery.http.ranges import is_not_modified, requested_range
-from gleanery.http.request import HttpRequest
+from gleanery.http.request import HttpRequest, Transport
 from gleanery.models import fields
 from gleanery.models.batches import Batch
 from gleanery.models.requests import Output, OutputIn, OutputQuery
@@ -209,39 +211,43 @@ class _Read(NamedTuple):
 
 
 class _Reader:
-    """Takes the requests that a parser finds; stands for a connection."""
+    """Takes the requests that a parser finds, as a connection does."""
 
     def __init__(self) -> None:
-        self.parser = RequestParser(self, 65536)
+        self.parser = RequestParser(cast(Transport, None), 65536)
         self.requests: list[_Read] = []
         self.is_well = True
+        self._current: HttpRequest | None = None
 
     @property
     def is_between_requests(self) -> bool:
         """Tells if another request may follow."""
         if not self.is_well or not all(request.keep_alive for request in self.requests):
             return False
-        return self.parser.position is Position.BETWEEN_REQUESTS
+        return not self.parser.unparsed and self._is_complete
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._current is None or self._current.is_complete
 
     def feed(self, data: bytes) -> None:
         try:
             if self.is_well and data:
-                self.parser.feed(data)
+                self.parser.add(data)
+                self._read_requests()
         except HttpError:
             self.is_well = False
 
-    def on_request(self, request: HttpRequest) -> None:
-        read = (request.method, request.path, request.query, request.headers, request.keep_alive)
-        self.requests.append(_Read(*read))
-
-    def on_body(self, piece: bytes) -> None:
-        pass
-
-    def on_request_end(self) -> None:
-        pass
-
-    def on_upgrade(self) -> None:
-        self.is_well = False
+    def _read_requests(self) -> None:
+        while True:
+            if not self._is_complete:
+                self.parser.read_body(cast(HttpRequest, self._current))
+            if not self._is_complete or (found := self.parser.next_request()) is None:
+                return
+            self._current = found
+            self.requests.append(
+                _Read(found.method, found.path, found.query, found.headers, found.keep_alive)
+            )
 
 
 def check_path(data: bytes) -> None:
@@ -264,7 +270,7 @@ _BODIES = [operation.body for operation in OPERATIONS if operation.body not in (
 def check_body(data: bytes) -> None:
     """A body is accepted, or rejected with error details that have a message and a location."""
     try:
-        bound = binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100)
+        bound = binding.bind_body(_BODIES[(data or b"\0")[0] % len(_BODIES)], data[1:], 100, 10_000)
         if isinstance(bound, Batch):
             bound.parse_all()
         details: Sequence[ErrorDetail] = ()
@@ -277,13 +283,17 @@ def check_body(data: bytes) -> None:
 
 def check_batch(text: bytes) -> None:
     """The fast path and the model return the same outputs or the same errors."""
-    by_model = _result(lambda: binding._outputs(text, 100))
-    by_fast_path = _result(lambda: binding.bind_body(list[OutputIn], text, 100).parse_all().outputs)
+    by_model = _result(lambda: binding.parse_outputs(text, 100))
+    by_fast_path = _result(
+        lambda: binding.bind_body(list[OutputIn], text, 100, 10_000).parse_all().outputs
+    )
     assert by_fast_path == by_model
     if isinstance(by_fast_path, str):
-        outputs = binding.bind_body(list[OutputIn], text, 100).outputs
+        outputs = binding.bind_body(list[OutputIn], text, 100, 10_000).outputs
         identities = [(output.job_id, output.source_url, output.key) for output in outputs]
-        assert identities == [(o.job_id, o.source_url, o.key) for o in binding._outputs(text, 100)]
+        assert identities == [
+            (o.job_id, o.source_url, o.key) for o in binding.parse_outputs(text, 100)
+        ]
 
 
 def _result(read: Callable[[], Sequence[Output]]) -> str | Sequence[ErrorDetail]:
@@ -305,6 +315,26 @@ def check_range(data: bytes) -> None:
     assert (part.start < part.stop) if part.is_partial else (part.start, part.stop) == (0, size)
     assert requested_range({b"range": header, b"if-range": b'"x"'}, b'"etag"', size).stop == size
     is_not_modified({b"if-none-match": header}, b'"etag"')
+
+
+def check_form(data: bytes) -> None:
+    """A form gives the same file, or is rejected, however its bytes arrive."""
+    assert _parse_form([data]) == _parse_form([data[n : n + 1] for n in range(len(data))])
+
+
+def _parse_form(pieces: Sequence[bytes]) -> tuple[FileHead, bytes] | None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    async def parse() -> tuple[FileHead, bytes]:
+        form = FileForm("multipart/form-data; boundary=b", chunks())
+        return await form.head(), b"".join([chunk async for chunk in form.content()])
+
+    try:
+        return asyncio.run(parse())
+    except InvalidForm:
+        return None
 
 
 def check_token(data: bytes) -> None:
@@ -402,6 +432,13 @@ TARGETS = {
         ),
     ),
     "range": Target(check_range, (b"bytes=0-9", b"bytes=-5", b"bytes=5-", b'W/"etag", *')),
+    "form": Target(
+        check_form,
+        (
+            b'--b\r\nContent-Disposition: form-data; name=f; filename="a"\r\n\r\nx\r\n--b--\r\n',
+            b"--b\r\nContent-Disposition: form-data; filename*=utf-8''a\r\n\r\n\r\n--\r\n--b--",
+        ),
+    ),
     "token": Target(check_token, (b"Bearer " + b"glean_" + b"0" * 49, b"basic YTpi")),
     "file-link": Target(check_file_link, (b"1 99999999999 " + _ID + b" " + _ID,)),
     "media-type": Target(

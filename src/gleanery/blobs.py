@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -22,6 +23,7 @@ from obstore.store import LocalStore, ObjectStore, S3Store
 from gleanery.errors import SettingsError, Unavailable
 
 _CONCURRENT_PARTS = 3
+_MAX_S3_PARTS = 10_000
 _UPLOAD_SECONDS = 12 * 3600.0  # well below the time after which unreferenced blobs are removed
 _READ_BYTES = 1024 * 1024
 _RETRY: Any = {
@@ -44,13 +46,15 @@ def new_key(organization_id: int) -> str:
 class Blobs:
     """Blobs by key."""
 
-    _part_bytes = 1024 * 1024
+    _min_part_bytes = 1024 * 1024
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    async def put(self, key: str, media_type: str, chunks: AsyncIterator[bytes]) -> None:
-        """Store the chunks durably, all or nothing."""
+    async def put(
+        self, key: str, media_type: str, chunks: AsyncIterator[bytes], max_bytes: int
+    ) -> None:
+        """Store the chunks durably, all or nothing. Together they have at most ``max_bytes``."""
         with _as_unavailable():
             async with asyncio.timeout(_UPLOAD_SECONDS):
                 await obstore.put_async(
@@ -58,7 +62,7 @@ class Blobs:
                     key,
                     chunks,
                     attributes=self._attributes(media_type),
-                    chunk_size=self._part_bytes,
+                    chunk_size=self._part_bytes(max_bytes),
                     max_concurrency=_CONCURRENT_PARTS,
                 )
 
@@ -94,6 +98,15 @@ class Blobs:
         with _as_unavailable(), suppress(FileNotFoundError):
             await obstore.delete_async(self._store, key)
 
+    async def delete_folder(self, name: str) -> None:
+        """Delete all blobs whose keys start with this folder."""
+        with _as_unavailable():
+            async for found in obstore.list(self._store, prefix=name):
+                await obstore.delete_async(self._store, [blob["path"] for blob in found])
+
+    def _part_bytes(self, max_bytes: int) -> int:
+        return self._min_part_bytes
+
     def _attributes(self, media_type: str) -> Any:
         return None
 
@@ -113,8 +126,10 @@ class FolderBlobs(Blobs):
                 "folder with --blobs or --data, or change its owner"
             ) from None
 
-    async def put(self, key: str, media_type: str, chunks: AsyncIterator[bytes]) -> None:
-        await super().put(key, media_type, chunks)
+    async def put(
+        self, key: str, media_type: str, chunks: AsyncIterator[bytes], max_bytes: int
+    ) -> None:
+        await super().put(key, media_type, chunks, max_bytes)
         with _as_unavailable():
             await asyncio.to_thread(self._sync, self._folder / key)
 
@@ -124,6 +139,11 @@ class FolderBlobs(Blobs):
         part = (self._folder / key).with_name(key.rpartition("/")[2] + "#1")
         with _as_unavailable():
             await asyncio.to_thread(part.unlink, missing_ok=True)
+
+    async def delete_folder(self, name: str) -> None:
+        """Also delete incomplete blobs, which the store does not list, and the folder itself."""
+        with _as_unavailable(), suppress(FileNotFoundError):
+            await asyncio.to_thread(shutil.rmtree, self._folder / name)
 
     def _sync(self, path: Path) -> None:
         """Make the file and its parent folders durable."""
@@ -140,7 +160,7 @@ class FolderBlobs(Blobs):
 class S3Blobs(Blobs):
     """Blobs as objects in a bucket. The AWS variables give endpoint and credentials."""
 
-    _part_bytes = 5 * 1024 * 1024  # the minimum of S3
+    _min_part_bytes = 5 * 1024 * 1024  # the minimum of S3
 
     def __init__(self, url: str) -> None:
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -162,6 +182,10 @@ class S3Blobs(Blobs):
         with _as_unavailable():
             lifetime = timedelta(seconds=seconds)
             return await obstore.sign_async(self._store, "GET", list(keys), lifetime)
+
+    def _part_bytes(self, max_bytes: int) -> int:
+        """Return a size for which the largest possible upload has few enough parts."""
+        return max(self._min_part_bytes, -(-max_bytes // _MAX_S3_PARTS))
 
     def _attributes(self, media_type: str) -> Any:
         return {"Content-Type": media_type, "Content-Disposition": "attachment"}

@@ -150,8 +150,29 @@ class BodyTooLarge(GleaneryError):
 class BadRequest(GleaneryError):
     """The request is not valid HTTP."""
 
+    def __init__(self, reason: str = "") -> None:
+        msg = "This is not valid HTTP/1.1" + (f": {reason}" if reason else "")
+        super().__init__(ErrorDetail(("request",), msg, "bad_request"))
+
+
+class UnsupportedHttp(GleaneryError):
+    """The request uses a part of HTTP that the service does not support."""
+
+
+class UnsupportedVersion(UnsupportedHttp):
+    """The version of HTTP is neither 1.0 nor 1.1."""
+
     def __init__(self) -> None:
-        super().__init__(ErrorDetail(("request",), "This is not valid HTTP/1.1", "bad_request"))
+        msg = "Send the request in HTTP/1.1"
+        super().__init__(ErrorDetail(("request",), msg, "unsupported_version"))
+
+
+class UnsupportedExpectation(UnsupportedHttp):
+    """The Expect header asks for something other than 100-continue."""
+
+    def __init__(self) -> None:
+        msg = "Only 100-continue can be expected: send another value or no Expect header"
+        super().__init__(ErrorDetail(("header", "expect"), msg, "unsupported_expectation"))
 
 
 class HeadTooLarge(GleaneryError):
@@ -178,6 +199,19 @@ class InvalidSignature(GleaneryError):
                 ("query", "signature"),
                 "This link is not valid or has expired: read the output again for a new one",
                 "forbidden",
+            )
+        )
+
+
+class PreconditionFailed(GleaneryError):
+    """The file does not have the ETag that the client expects."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ErrorDetail(
+                ("header", "if-match"),
+                "The file has another ETag: its ETag is the checksum of its bytes, in quotes",
+                "precondition_failed",
             )
         )
 
@@ -211,9 +245,20 @@ class Overloaded(GleaneryError):
 
     retry_after = 1
 
-    def __init__(self) -> None:
-        msg = "Too many requests are in progress; try again"
+    def __init__(self, msg: str = "Too many requests are in progress; try again") -> None:
         super().__init__(ErrorDetail(("server",), msg, "busy"))
+
+
+class ValidationSuspended(GleaneryError):
+    """The group's schema was too costly a short time ago, so no data is validated against it."""
+
+    def __init__(self, retry_after: int) -> None:
+        self.retry_after = retry_after
+        msg = (
+            "Validating other data against the group's schema took too much time or memory: make "
+            f"the schema simpler, or try again in {retry_after} s"
+        )
+        super().__init__(ErrorDetail(("body",), msg, "schema"))
 
 
 class RateLimited(GleaneryError):

@@ -29,10 +29,12 @@ from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.http import Connection, ServerState
 from gleanery.observability import logs
+from gleanery.security.key_files import KeyFile
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.engines import create_engine, open_engine
+from gleanery.storage.maintenance import key_rotation
 
 _log = logging.getLogger("gleanery")
 _BACKLOG = 2048
@@ -53,9 +55,14 @@ def serve(settings: Settings) -> None:
     serve_on(listener, settings)
 
 
-def bound(settings: Settings) -> tuple[socket.socket, Settings]:
-    """Return a listening socket, and the settings with its actual port."""
-    listener = _listen(settings)
+def bound(
+    settings: Settings, advice: str = "choose another with --port"
+) -> tuple[socket.socket, Settings]:
+    """Return a listening socket, and the settings with its actual port.
+
+    ``advice`` completes the message about a port that is in use.
+    """
+    listener = _listen(settings, advice)
     return listener, replace(settings, port=listener.getsockname()[1])
 
 
@@ -86,17 +93,29 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
 
 async def prepare(settings: Settings) -> None:
     """Migrate the database, check the secret key, and create the folder of files."""
+    if settings.has_secret_key:  # an unreadable key is reported even if the database is down
+        open_vault(settings.secret_key, settings.key_file)
     open_blobs(settings.blobs_location)
     async with open_engine(settings) as database:
         await database.migrate()
         await metadata.reject_pending_restore(database)
-        if await metadata.has_key(database) and not settings.has_secret_key:
-            raise SettingsError(
-                f"The secret key {settings.key_file} is missing: put it back; if it is lost, "
-                "gleanery keys forget removes the values that need it"
-            )
+        needed = await key_rotation.needed_keys(database)
+        if not settings.has_secret_key:
+            _create_key_file(settings, needed)
         vault = open_vault(settings.secret_key, settings.key_file)
+        if not all(map(vault.knows, needed)):
+            raise SettingsError(metadata.WRONG_KEY)
         await metadata.check_or_store_key(database, vault)
+
+
+def _create_key_file(settings: Settings, needed: set[str]) -> None:
+    """Create the key file of a new database. Raises SettingsError if the database needs a key."""
+    if needed:
+        raise SettingsError(
+            f"The secret key {settings.key_file} is missing: put it back; if it is lost, "
+            "gleanery keys forget removes the values that need it"
+        )
+    KeyFile(settings.key_file).create()
 
 
 def _check_tls(settings: Settings) -> None:
@@ -185,13 +204,12 @@ def config(settings: Settings, make_app: Callable[[], App]) -> uvicorn.Config:
     )
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _listen(settings: Settings, advice: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise SettingsError(
             f"Cannot listen on {settings.host} port {settings.port}: "
-            f"{os.strerror(error.errno or 0)}. Stop the program that uses the port, or choose "
-            "another with --port"
+            f"{os.strerror(error.errno or 0)}. Stop the program that uses the port, or {advice}"
         ) from None

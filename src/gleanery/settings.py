@@ -196,8 +196,27 @@ class Settings:
     max_body_bytes: int = setting(
         32 * _MIB, "Maximum size of a request body.", _POSITIVE, default_text="`33554432` (32 MiB)"
     )
+    max_buffered_bytes: int = setting(
+        128 * _MIB,
+        "Maximum total size of the bodies of one organization's requests in progress, per worker; "
+        "more get 503. Bodies of at most 64 KiB and files do not count.",
+        _POSITIVE,
+        default_text="`134217728` (128 MiB)",
+    )
+    max_json_values: int = setting(
+        1_000_000,
+        "Maximum number of JSON values in a request body, or in one line of NDJSON.",
+        _POSITIVE,
+    )
     max_file_bytes: int = setting(
         _GIB, "Maximum size of a file.", _POSITIVE, default_text="`1073741824` (1 GiB)"
+    )
+    max_page_bytes: int = setting(
+        16 * _MIB,
+        "Maximum size of a page or list in a response, but at least one item. The rest is on the "
+        "next page.",
+        _POSITIVE,
+        default_text="`16777216` (16 MiB)",
     )
     max_wait_seconds: int = setting(
         60,

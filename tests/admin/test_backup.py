@@ -167,6 +167,15 @@ def test_a_backup_needs_the_folder_in_which_the_service_keeps_files(
         assert not second.exists()
 
 
+def test_a_backup_into_a_missing_folder_says_so(tmp_path: Path) -> None:
+    where = ["--data", str(tmp_path / "data")]
+    run_successfully("migrate", *where)
+    refused = gleanery_in_process("backup", str(tmp_path / "missing" / "a.tar"), *where)
+    assert refused.returncode == 2
+    assert f"The folder {tmp_path / 'missing'} does not exist: create it" in refused.stderr
+    assert not (tmp_path / "missing").exists()
+
+
 def test_a_backup_command_for_another_engine_names_the_right_one(tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
     for command, words in (("backup", "pg_dump"), ("restore", "gleanery restored")):
@@ -319,6 +328,55 @@ def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
         assert client.get(item["files"][0]["blob_url"]).content == b"1" * 1000
 
 
+RESTORE_STEPS = [
+    ("gleanery.admin.archive", "sync_folder", 1),  # the staging folders are being created
+    ("tarfile", "TarFile.extractfile", 0),
+    ("tarfile", "TarFile.extractfile", 2),
+    ("gleanery.admin.restore", "_verify", 0),
+    ("gleanery.admin.restore", "_finish_database", 0),
+    ("gleanery.storage.maintenance.restore", "_resend_batch", 1),
+    ("pathlib", "Path.replace", 0),  # the files are being published
+    ("pathlib", "Path.replace", 1),  # the database is being published
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("module", "name", "calls"), RESTORE_STEPS)
+def test_a_restore_that_is_killed_is_not_served_as_an_empty_database(
+    archive: Path, tmp_path: Path, module: str, name: str, calls: int
+) -> None:
+    where = ["--data", str(tmp_path / "data")]
+    for _ in range(2):  # the second time it finds what the first one has left
+        kill_before_call((module, name), calls, "restore", str(archive), *where)
+        for command in (["serve", "--port", "0"], ["migrate"]):
+            refused = gleanery_in_process(*command, *where)
+            assert refused.returncode == 2
+            assert "run gleanery restore again" in refused.stderr
+        assert not (tmp_path / "data" / "gleanery.sqlite").exists()
+    assert "1999 outputs" in run_successfully("restore", str(archive), *where)
+    names = {path.name for path in (tmp_path / "data").iterdir()}
+    assert names == {"blobs", "gleanery.sqlite"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_restore_that_is_stopped_is_not_served_as_an_empty_database(
+    archive: Path, tmp_path: Path, number: int
+) -> None:
+    stopped = (
+        "import os, sys; from gleanery.admin import restore; from gleanery.cli import main; "
+        f"restore._verify = lambda *_: os.kill(os.getpid(), {number}); main()"
+    )
+    where = ["--data", str(tmp_path / "data")]
+    command = [sys.executable, "-c", stopped, "restore", str(archive), *where]
+    assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+    assert list((tmp_path / "data" / "restoring").iterdir()) == []
+    refused = gleanery_in_process("serve", "--port", "0", *where)
+    assert refused.returncode == 2
+    assert "run gleanery restore again" in refused.stderr
+    (tmp_path / "data" / "restoring").rmdir()  # the other advice of that message
+    run_successfully("migrate", *where)
+
+
 @pytest.mark.thorough
 def test_the_write_ahead_log_of_an_older_database_prevents_a_restore(
     tmp_path: Path,
@@ -459,6 +517,53 @@ def test_a_database_whose_restore_was_interrupted_is_not_served(
     assert "50 outputs" in run_successfully("restored", *place.where)
     with serving_thread(place.where, **place.variables) as url, Client(url, token) as client:
         assert len(client.items("group")) == 50
+
+
+RESTORED_STEPS = [
+    ("gleanery.storage.maintenance.restore", "_last_change"),
+    ("gleanery.storage.bulk_jobs.jobs", "unfinished"),
+    ("gleanery.storage.maintenance.restore", "_begin_restore"),
+    ("gleanery.storage.maintenance.restore", "_move_groups"),
+    ("gleanery.storage.maintenance.restore", "_resend_batch"),
+    ("gleanery.storage.metadata", "finish_restore"),
+]
+
+
+@pytest.mark.thorough
+def test_a_database_is_not_served_after_any_killed_step_of_restored(place: Place) -> None:
+    with serving_thread(place.where, **place.variables) as url:
+        token = new_token(place.where)
+        with Client(url, token) as client:
+            client.store("group", *(output(n) for n in range(5)))
+    for step in RESTORED_STEPS:
+        kill_before_call(step, 0, "restored", *place.where)
+        refused = gleanery_in_process("serve", *place.where, "--port", "0", **place.variables)
+        assert refused.returncode == 2, step
+        assert "gleanery restored was interrupted: run it again" in refused.stderr
+        run_successfully("restored", *place.where)
+    with serving_thread(place.where, **place.variables) as url, Client(url, token) as client:
+        assert len(client.items("group")) == 5
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("end", ["COPY public.cookies ", "COPY public.outputs ", "CREATE INDEX "])
+def test_a_dump_that_is_loaded_in_part_is_not_served(
+    postgres: PostgresServer, tmp_path: Path, end: str
+) -> None:
+    variables = {"GLEANERY_SECRET_KEY": new_secret_key()}
+    owner = postgres.new_user("CREATEROLE")
+    where = ["--data", str(tmp_path), "--database", postgres.new_database(owner)]
+    with serving_thread(where, **variables) as url, Client(url, new_token(where)) as client:
+        client.store("group", output(1))
+    everyone = {"PGOPTIONS": "-c gleanery.organization=-1"}
+    options = ("--enable-row-security", "--no-owner", "--no-privileges")
+    dump = postgres.dump(where[-1], *options, **everyone)
+    copy = postgres.new_database(owner)
+    postgres.load(copy, dump[: dump.index(end.encode())])
+    for command in (["serve", "--port", "0"], ["restored"]):
+        refused = gleanery_in_process(*command, *where[:-1], copy, **variables)
+        assert refused.returncode == 2
+        assert "load the dump again into a new database" in refused.stderr
 
 
 class Syncer:

@@ -83,6 +83,7 @@ def test_a_body_that_is_not_json_is_rejected(client: Client, path: str, body: by
         "NaN",
         "1e999",
         "9" * 5000,
+        "123456789012345671e290",
         '"\\ud83d"',
     ],
     ids=lambda value: value[:8],
@@ -102,6 +103,44 @@ def test_closing_brackets_in_strings_do_not_hide_depth(client: Client, depth: in
 
 def test_opening_brackets_in_strings_are_just_text(client: Client) -> None:
     client.store("group", *(OUTPUT | {"key": str(n), "data": {"t": "size [{"}} for n in range(300)))
+
+
+# --- number of values ---------------------------------------------------------------------------
+
+_MANY = 1_000_001
+
+
+def post_data(client: Client, data: str, *, as_ndjson: bool = False) -> Any:
+    """Posts one output with this JSON text as its data."""
+    text = f'{{"job_id":"j","source_url":"u","data":{data}}}'
+    body = text if as_ndjson else f"[{text}]"
+    media_type = "application/x-ndjson" if as_ndjson else "application/json"
+    headers = {"Content-Type": media_type}
+    return client.post("/v1/outputs/group", content=body.encode(), headers=headers)
+
+
+@pytest.mark.parametrize("piece", ["1,", "[],", "{},", '"",', '{"":[]},', " [ ] ,"])
+@pytest.mark.parametrize("as_ndjson", [False, True])
+def test_a_body_with_too_many_values_is_rejected(
+    client: Client, piece: str, as_ndjson: bool
+) -> None:
+    data = f'{{"a":[{piece * _MANY}0]}}'
+    answer = post_data(client, data, as_ndjson=as_ndjson)
+    assert locs(answer)[0] == ["body", *["0"] * as_ndjson]
+    assert "1000000 JSON values" in answer.json()["detail"][0]["msg"]
+
+
+def test_many_records_are_rejected_before_they_are_parsed(client: Client) -> None:
+    for path in ("/v1/outputs/group", "/v1/cookies", "/v1/local-storage"):
+        answer = client.post(path, content=b"[" + b"[]," * _MANY + b"[]]", headers=JSON)
+        assert "JSON values" in answer.json()["detail"][0]["msg"]
+
+
+@pytest.mark.parametrize("text", [r"\",", ",[{", r"\\", r"\\\",[]"])
+def test_separators_inside_strings_are_not_counted(client: Client, text: str) -> None:
+    for as_ndjson in (False, True):
+        answer = post_data(client, f'{{"a":"{text * _MANY}"}}', as_ndjson=as_ndjson)
+        assert answer.status_code == 200
 
 
 # --- typed members ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 
 from gleanery.storage.notifications import Subscription
 from tests.support.calls import note_calls
+from tests.support.metrics import fresh_metrics
 from tests.support.outputs import follow_changes, output, read_changes, stored_outputs
 from tests.support.raw_http import connect, request_head
 from tests.support.service import DAY, Client, Clock, Service
@@ -183,7 +184,7 @@ def test_a_long_poll_ends_when_its_client_disconnects(patient: Service, waits: l
     """Otherwise the long poll would hold its connection for a minute."""
 
     def count(client: Client) -> list[str]:
-        return re.findall(r'_count\{operation="get_changes".*', client.get("/metrics").text)
+        return re.findall(r'_count\{operation="get_changes".*', fresh_metrics(client))
 
     with patient.client() as client:
         client.store("group", output(1))

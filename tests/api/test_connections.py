@@ -17,6 +17,7 @@ import pytest
 
 from gleanery.values import timestamps
 from tests.support import raw_http as raw
+from tests.support.metrics import fresh_metrics
 from tests.support.raw_http import (
     connect,
     count_received_bytes,
@@ -75,10 +76,27 @@ def detail_type(received: bytes) -> str:
 
 
 def test_malformed_http_gets_an_error_response_in_json(node: Service) -> None:
-    for rubbish in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET\r\n\r\n"):
+    for rubbish in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET\r\n\r\n"):
         answer = raw.exchange(node.url, rubbish)
         assert (answer.status, answer.headers["connection"]) == (400, "close")
         assert json.loads(answer.body)["detail"][0]["type"] == "bad_request"
+
+
+@pytest.mark.parametrize(
+    ("status", "type_", "request_bytes"),
+    [
+        (417, "unsupported_expectation", b"GET / HTTP/1.1\r\nHost: x\r\nExpect: more\r\n\r\n"),
+        (501, "not_implemented", b"CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\n"),
+        (501, "not_implemented", b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n"),
+        (505, "unsupported_version", b"GET / HTTP/9.9\r\n\r\n"),
+    ],
+)
+def test_unsupported_http_gets_an_error_response_in_json(
+    node: Service, status: int, type_: str, request_bytes: bytes
+) -> None:
+    answer = raw.exchange(node.url, request_bytes)
+    assert (answer.status, answer.headers["connection"]) == (status, "close")
+    assert json.loads(answer.body)["detail"][0]["type"] == type_
 
 
 LENGTH, CHUNKS = "Content-Length: 5", "Transfer-Encoding: chunked"
@@ -92,8 +110,6 @@ LENGTH, CHUNKS = "Content-Length: 5", "Transfer-Encoding: chunked"
         (LENGTH, "Content-Length: 6"),
         ("Content-Length: +5",),
         ("Content-Length : 5",),
-        ("Transfer-Encoding: chunked, identity",),
-        ("Transfer-Encoding: xchunked",),
         (f"X: y\n{CHUNKS}",),
         (f" {CHUNKS}",),
     ],
@@ -134,7 +150,7 @@ def test_headers_may_have_64_kilobytes(node: Service, caller: Client, at_once: b
 def test_an_endless_header_is_cut_off(strict: Service) -> None:
     with connect(strict.url) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nX: ")
-        assert sent_to(connection, b"x" * 65536, 1000) < 1000
+        assert sent_to(connection, b"x" * 65536, 2000) < 2000
 
 
 def sent_to(connection: socket.socket, piece: bytes, times: int) -> int:
@@ -161,16 +177,7 @@ def test_endless_trailers_are_cut_off(strict: Service, slow_caller: Client) -> N
             request_head(slow_caller, "POST", "/v1/cookies", JSON, "Transfer-Encoding: chunked")
             + b"0\r\n"
         )
-        assert sent_to(connection, b"X: " + b"x" * 65536 + b"\r\n", 1000) < 1000
-
-
-def test_too_many_pipelined_requests_are_rejected(node: Service) -> None:
-    with connect(node.url) as connection:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\n\r\n" * 1000)
-        found = statuses(read_until_close(connection))
-    assert found[-1] == b"400"
-    assert len(found) < 200
-    assert set(found[:-1]) == {b"200"}
+        assert sent_to(connection, b"X: " + b"x" * 65536 + b"\r\n", 2000) < 2000
 
 
 # --- unusual but valid ---------------------------------------------------------------------------
@@ -187,6 +194,16 @@ def test_pipelined_requests_are_answered_in_order(node: Service, caller: Client)
         connection.sendall(ahead)
         received = read_until_close(connection)
     assert statuses(received) == [b"200", b"200", b"404", b"200", b"200", b"200", b"200"]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/outputs/group?limit=1"])
+def test_many_requests_may_be_pipelined(node: Service, caller: Client, path: str) -> None:
+    ahead = request_head(caller, "GET", path.replace("group", "none"))
+    last = request_head(caller, "GET", "/healthz", "Connection: close")
+    with connect(node.url) as connection:
+        connection.sendall(ahead * 70 + last)
+        found = statuses(read_until_close(connection))
+    assert found == [b"200" if path == "/healthz" else b"404"] * 70 + [b"200"]
 
 
 def answers(connection: socket.socket, *requests: bytes) -> list[tuple[int, Any]]:
@@ -338,19 +355,68 @@ def test_expect_100_continue_is_honoured(node: Service, caller: Client) -> None:
 def test_the_body_of_a_rejected_request_is_not_the_next_request(
     node: Service, caller: Client
 ) -> None:
-    body = b"GET /healthz HTTP/1.1\r\n\r\n" * 10_000
+    body = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 10_000
     refused = f"POST /v1/cookies HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-    last = request_head(caller, "GET", "/healthz", "Connection: close")
     with connect(node.url) as connection:
-        connection.sendall(refused.encode() + body + last)
-        assert statuses(read_until_close(connection)) == [b"401", b"200"]
+        connection.sendall(refused.encode() + body + request_head(caller, "GET", "/healthz"))
+        received = read_until_close(connection)
+    assert statuses(received) == [b"401"]
+    assert b"\r\nconnection: close\r\n" in received
+
+
+@pytest.mark.parametrize(
+    "end", [b"zz\r\n", b"0\r\nno colon\r\n\r\n", b"0\r\nConnection: close\r\n\r\n"]
+)
+def test_a_response_before_the_end_of_the_body_is_the_last(
+    node: Service, caller: Client, end: bytes
+) -> None:
+    """A second response would go to another client of the same proxy."""
+    start = request_head(caller, "POST", "/v1/nowhere", JSON, "Transfer-Encoding: chunked")
+    with connect(node.url) as connection:
+        connection.sendall(start + b"2\r\n[]\r\n")
+        received = connection.recv(65536)
+        connection.sendall(end + request_head(caller, "GET", "/healthz"))
+        received += read_until_close(connection)
+    assert statuses(received) == [b"404"]
+    assert b"\r\nconnection: close\r\n" in received
+
+
+def test_a_rejection_of_a_large_body_can_be_read(node: Service, caller: Client) -> None:
+    """A client that reads only after it has sent everything gets a response, not a reset."""
+    size = 33 * 1024 * 1024
+    start = request_head(caller, "POST", "/v1/cookies", JSON, f"Content-Length: {size}")
+    with connect(node.url) as connection:
+        connection.sendall(start)
+        for _ in range(size // 65536):
+            connection.sendall(b" " * 65536)
+        assert statuses(read_until_close(connection)) == [b"413"]
+
+
+OFFER = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
 
 
 def test_an_upgrade_header_is_ignored(node: Service, caller: Client) -> None:
-    offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
     with connect(node.url) as connection:
-        connection.sendall(request_head(caller, "GET", "/v1/cookies", *offer))
-        assert statuses(read_until_close(connection)) == [b"200"]
+        request = request_head(caller, "GET", "/v1/cookies", *OFFER)
+        assert [status for status, _ in answers(connection, request, request)] == [200, 200]
+
+
+def test_a_request_that_offers_an_upgrade_keeps_its_body(node: Service) -> None:
+    """As curl with --http2 and Java's HttpClient send it."""
+    line = b'{"job_id":"j","source_url":"u","data":{"a":1}}\n'
+    length, chunked = f"Content-Length: {len(line)}", "Transfer-Encoding: chunked"
+    ndjson = "Content-Type: application/x-ndjson"
+    with node.client() as client, connect(node.url) as connection:
+        [(status, stored)] = answers(
+            connection,
+            request_head(client, "POST", "/v1/outputs/shop", ndjson, length, *OFFER) + line,
+        )
+        assert (status, stored["lines"], stored["created"]) == (200, 1, 1)
+        chunks = b"3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n"
+        [(status, file)] = answers(
+            connection, request_head(client, "POST", "/v1/files", chunked, *OFFER) + chunks
+        )
+        assert (status, file["size"]) == (200, 6)
 
 
 def test_http_1_0_and_absolute_urls_are_served(node: Service) -> None:
@@ -418,7 +484,7 @@ def test_a_stalled_reader_is_closed_and_delays_nobody(strict: Service, slow_call
 def answers_ended(slow_caller: Client) -> int:
     """Number of pages of outputs that were sent or abandoned."""
     found = re.search(
-        r'_count\{operation="get_outputs",status="200"\} (\d+)', slow_caller.get("/metrics").text
+        r'_count\{operation="get_outputs",status="200"\} (\d+)', fresh_metrics(slow_caller)
     )
     return 0 if found is None else int(found[1])
 

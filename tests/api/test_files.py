@@ -189,6 +189,85 @@ def test_a_file_that_is_too_large_is_rejected(scraper: Client, blobs: Blobs) -> 
     wait_until(lambda: sorted(blobs.keys()) == sorted(before))
 
 
+# --- forms --------------------------------------------------------------------------------------
+
+
+def send_form(client: Client, *files: tuple[str, bytes, str], **query: str) -> httpx2.Response:
+    return client.post("/v1/files", params=query, files=[("file", file) for file in files])
+
+
+def downloaded_name(client: Client, file_id: str) -> str:
+    return str(client.head(f"/v1/files/{file_id}").headers["content-disposition"])
+
+
+def test_the_file_of_a_form_is_stored_without_the_form(scraper: Client) -> None:
+    answer = send_form(scraper, ("x.pdf", PDF, "application/pdf"), source_url="https://a/form")
+    assert answer.status_code == 200, answer.text
+    stored = answer.json()
+    assert (stored["size"], stored["file_type"]) == (len(PDF), "application/pdf")
+    assert scraper.get(f"/v1/files/{stored['id']}").content == PDF
+    assert downloaded_name(scraper, stored["id"]).endswith("''x.pdf")
+    assert stored == upload(scraper, source_url="https://a/form")  # the same bytes, the same file
+
+
+def test_the_type_and_the_name_of_a_form(scraper: Client) -> None:
+    csv = send_form(scraper, ("ü.csv", b"a,b\n1,2\n", "text/csv")).json()
+    assert csv["file_type"] == "text/csv"
+    assert downloaded_name(scraper, csv["id"]).endswith("''%C3%BC.csv")
+    named = send_form(scraper, ("x.txt", b"named", "text/plain"), filename="query.txt").json()
+    assert downloaded_name(scraper, named["id"]).endswith("''query.txt")
+    long_name = send_form(scraper, ("x" * 256, b"content", "text/plain"))
+    assert long_name.status_code == 422
+    assert long_name.json()["detail"][0]["loc"] == ["body", "filename"]
+
+
+def test_a_large_form_is_streamed(scraper: Client) -> None:
+    content = os.urandom(8_000_000)
+    boundary = "b0undary"
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n'
+    body = head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
+    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    pieces = (body[n : n + 99_991] for n in range(0, len(body), 99_991))
+    stored = scraper.post("/v1/files", content=pieces, headers=headers).json()
+    assert stored["file_checksum"] == hashlib.sha256(content).hexdigest()
+
+
+def test_a_form_with_more_or_less_than_one_file_is_rejected(
+    scraper: Client, keeper: Service, blobs: Blobs
+) -> None:
+    before = blobs.keys()
+    one = ("x.pdf", PDF, "application/pdf")
+    field = {"source_url": "https://a/x"}
+    answers = [
+        send_form(scraper, one, one),
+        scraper.post("/v1/files", data=field, files=[("file", one)]),
+        scraper.post("/v1/files", files={"file": (None, b"text")}),
+        scraper.post("/v1/files", content=b"x", headers={"Content-Type": "multipart/form-data"}),
+    ]
+    for answer in answers:
+        assert answer.status_code == 422, answer.text
+        [fault] = answer.json()["detail"]
+        assert (fault["loc"], fault["type"]) == (["body"], "invalid_form")
+        assert "curl -F file=@x.pdf" in fault["msg"]
+    wait_until(lambda: unreferenced(keeper) == 0)
+    assert sorted(blobs.keys()) == sorted(before)
+
+
+def test_a_form_with_a_file_that_is_too_large_is_rejected(scraper: Client) -> None:
+    assert send_form(scraper, ("x", b"x" * 10_000_001, "a/b")).status_code == 413
+
+
+def test_the_default_type_of_curl_is_rejected(scraper: Client) -> None:
+    """``curl -d @file`` removes line breaks and sends this type."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = scraper.post("/v1/files", content=b"a,b1,2", headers=headers)
+    assert answer.status_code == 415
+    assert "curl --data-binary" in answer.json()["detail"][0]["msg"]
+
+
+# --- interrupted and very large uploads ---------------------------------------------------------
+
+
 def unreferenced(service: Service) -> int:
     async def count() -> int:
         async with open_engine(service.settings) as database:
@@ -213,6 +292,31 @@ def test_an_aborted_upload_leaves_nothing(scraper: Client, keeper: Service, blob
         wait_until(lambda: unreferenced(keeper) == 1)
     wait_until(lambda: unreferenced(keeper) == 0)
     assert sorted(blobs.keys()) == sorted(before)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("length", ["Content-Length: {}", "Transfer-Encoding: chunked"])
+def test_the_largest_file_has_at_most_10000_parts_in_s3(
+    bucket: Bucket, request: pytest.FixtureRequest, tmp_path: Path, length: str
+) -> None:
+    """S3 accepts no more parts, so the first part must be large enough."""
+    size = 80 * 2**30
+    fresh = fresh_settings("sqlite", request, tmp_path)
+    service = Service(with_blob_store(fresh, "s3", max_file_bytes=size))
+    token, target = service.token(), urlsplit(service.url)
+    before = bucket.keys()
+    with socket.create_connection((target.hostname, target.port)) as connection:
+        connection.sendall(
+            f"POST /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+            f"{length.format(size)}\r\n\r\n".encode()
+        )
+        content = b"x" * 20_000_000
+        is_chunked = "chunked" in length
+        connection.sendall(b"%x\r\n%b\r\n" % (len(content), content) if is_chunked else content)
+        wait_until(lambda: bucket.parts() != [])
+        assert bucket.parts()[0] * 10_000 >= size
+    wait_until(lambda: sorted(bucket.keys()) == sorted(before))
+    service.stop()
 
 
 # --- downloads-----------------------------------------------------------------------------------
@@ -336,6 +440,26 @@ def test_a_range_of_a_file(
     assert answer.content == PDF[start:stop]
     if status == 206:
         assert answer.headers["content-range"] == f"bytes {start}-{stop - 1}/{len(PDF)}"
+
+
+def test_if_match_protects_a_download_in_pieces(scraper: Client) -> None:
+    stored = upload(scraper)
+    scraper.store("group", with_file(1, stored["id"]))
+    [file] = scraper.items("group")[0]["files"]
+    etag = f'"{stored["file_checksum"]}"'
+    part = {"Range": "bytes=0-9"}
+    addresses = [file["file_url"]] + [file["blob_url"]] * ("/v1/blobs/" in file["blob_url"])
+    for address in addresses:
+        for wanted in (etag, f'"other", {etag}', "*"):
+            answer = scraper.get(address, headers=part | {"If-Match": wanted})
+            assert (answer.status_code, answer.content) == (206, PDF[:10])
+        for wanted in ('"other"', f"W/{etag}", stored["file_checksum"]):
+            answer = scraper.get(address, headers=part | {"If-Match": wanted})
+            assert answer.status_code == 412
+            assert answer.json()["detail"][0]["loc"] == ["header", "if-match"]
+            assert scraper.head(address, headers={"If-Match": wanted}).status_code == 412
+        both = {"If-Match": '"other"', "If-None-Match": etag}
+        assert scraper.get(address, headers=both).status_code == 412  # checked first
 
 
 def test_the_response_headers_of_a_file(scraper: Client) -> None:
@@ -525,6 +649,24 @@ def test_a_file_that_no_output_uses_is_deleted(
         wait_until(lambda: set(blobs.keys()) == before)
         assert upload(client, b"shared", source_url="https://a/1")["id"] == shared["id"]
     service.stop()
+
+
+def test_a_file_that_is_found_by_its_source_is_kept_for_an_output(
+    swept: Client, clock: Clock
+) -> None:
+    found = upload(swept, b"found", source_url="https://a/found")
+    forgotten = upload(swept, b"forgotten")
+    clock.move(seconds=6 * DAY)
+    query = {"source_url": "https://a/found"}
+    assert swept.get("/v1/files", params=query).json() == found
+    clock.move(seconds=2 * DAY)
+    wait_until(lambda: swept.get(f"/v1/files/{forgotten['id']}").status_code == 404)
+    assert swept.get("/v1/files", params=query).json() == found
+    swept.store("group", with_file(1, found["id"]))
+    swept.delete("/v1/groups/group")
+    clock.move(seconds=8 * DAY)
+    wait_until(lambda: swept.get(f"/v1/files/{found['id']}").status_code == 404)
+    assert swept.get("/v1/files", params=query).status_code == 404
 
 
 # --- size and names -----------------------------------------------------------------------------

@@ -58,6 +58,7 @@ def test_a_group_is_shown_with_its_jobs_and_counts(client: Client) -> None:
         "display_name": None,
         "outputs": 3,
         "countries": {"DE": 2},
+        "has_more_countries": False,
         "last_change": last["update_date"],
         "key_fields": None,
         "schema": None,
@@ -66,6 +67,7 @@ def test_a_group_is_shown_with_its_jobs_and_counts(client: Client) -> None:
             {"job_id": "job", "outputs": 2, "approved": 2, "latest_review": made},
             {"job_id": "other", "outputs": 1, "approved": 0, "latest_review": None},
         ],
+        "metadata": {"next_url": None, "next_cursor": None},
     }
     listed = client.get("/v1/groups").json()
     assert [one["group_id"] for one in listed] == ["group", "another"]
@@ -157,6 +159,36 @@ def test_key_fields_make_the_key(client: Client) -> None:
     assert changes == ["created", "created", "updated", "created", "created", "updated"]
 
 
+@pytest.mark.parametrize("value", [None, {"id": None}, [None], [{"id": None}, [None]]])
+def test_a_key_field_without_a_value_merges_no_outputs(client: Client, value: Any) -> None:
+    put(client, key_fields=["sku", "size"])
+    batch = [output(number, data={"sku": value, "size": "S", "n": number}) for number in range(3)]
+    assert client.store("group", *batch)["created"] == 3
+    assert [item["data"]["n"] for item in client.items("group")] == [0, 1, 2]
+    absent = [output(number, data={"size": "S", "n": number}) for number in range(3)]
+    assert client.store("group", *absent)["updated"] == 3  # absent and null are the same key
+    lines = b"\n".join(json.dumps(one).encode() for one in batch)
+    answer = client.post(
+        "/v1/outputs/group", content=lines, headers={"Content-Type": "application/x-ndjson"}
+    )
+    assert answer.json()["updated"] == 3
+
+
+def test_a_key_field_with_a_value_beside_null_is_a_key(client: Client) -> None:
+    put(client, key_fields=["variant"])
+    variants: list[Any] = [{"colour": "red", "size": None}, {"colour": "blue", "size": None}]
+    batch = [output(1, data={"variant": one}) for one in (*variants, [], {}, "", False, 0)]
+    assert client.store("group", *batch)["created"] == 7
+
+
+def test_a_null_key_is_the_same_as_no_key(client: Client) -> None:
+    put(client, key_fields=["sku"])
+    assert client.store("group", output(1, data={"sku": 1}))["created"] == 1
+    assert client.store("group", output(2, data={"sku": 1}, key=None))["updated"] == 1
+    put(client)
+    assert client.store("group", output(3, key=None), output(4, key=None))["created"] == 2
+
+
 def test_data_must_meet_the_schema(client: Client) -> None:
     put(
         client,
@@ -192,7 +224,8 @@ def deep(levels: int) -> dict[str, Any]:
 def test_a_schema_that_costs_too_much_delays_nobody(client: Client, service: Service) -> None:
     """The validation time doubles with each level of such data."""
     twice = {"properties": {"next": {"$ref": "#"}}, "required": ["next"]}
-    put(client, schema={"anyOf": [{**twice, "minProperties": 1}, {**twice, "maxProperties": 9}]})
+    costly_schema = {"anyOf": [{**twice, "minProperties": 1}, {**twice, "maxProperties": 9}]}
+    put(client, schema=costly_schema)
     with service.client() as other:
         other.put("/v1/groups/group", json={"schema": {"required": ["number"]}})
         with ThreadPoolExecutor() as pool:
@@ -205,7 +238,15 @@ def test_a_schema_that_costs_too_much_delays_nobody(client: Client, service: Ser
         assert "simpler" in answer.json()["detail"][0]["msg"]
         assert answer.json()["detail"][0]["loc"] == ["body"]
         assert other.store("group", output(1))["created"] == 1
-    assert client.post("/v1/outputs/group", json=[output(1, data={})]).status_code == 422
+        put(other, schema=costly_schema)
+        assert other.post("/v1/outputs/group", json=[output(1, data={})]).status_code == 422
+    for data in ({}, deep(90)):
+        answer = client.post("/v1/outputs/group", json=[output(1, data=data)])
+        assert answer.status_code == 503
+        assert 0 < int(answer.headers["retry-after"]) <= 60
+        assert "simpler" in answer.json()["detail"][0]["msg"]
+    put(client, schema={"required": ["number"]})
+    client.store("group", output(1))
 
 
 def schema_processes() -> list[int]:
@@ -223,12 +264,13 @@ def test_a_schema_process_with_a_closed_pipe_is_replaced() -> None:
 
     async def ask_twice() -> tuple[int, int]:
         schemas = SchemaValidator()
-        first = await schemas.violations('{"required":["a"]}', [{}])
-        assert schemas._process is not None
-        assert schemas._process.stdin is not None
-        schemas._process.stdin.transport.abort()
+        first = await schemas.violations(1, '{"required":["a"]}', [{}])
+        process = schemas._fast_lane._worker._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.transport.abort()
         await asyncio.sleep(0.01)
-        second = await schemas.violations('{"required":["a"]}', [{}, {}])
+        second = await schemas.violations(1, '{"required":["a"]}', [{}, {}])
         await schemas.close()
         return len(first), len(second)
 
@@ -319,6 +361,43 @@ def test_an_entry_of_local_storage_can_be_for_one_group(client: Client) -> None:
     answer = client.post("/v1/local-storage", json=[entry, entry | {"group_id": 10**9}])
     assert answer.status_code == 404
     assert answer.json()["detail"][0]["loc"] == ["body", "1", "group_id"]
+
+
+def entries_of_group(number: int, count: int) -> list[dict[str, Any]]:
+    own = {"domain": "a.com", "value": "own", "group_id": number}
+    return [own | {"key": f"k{n}"} for n in range(count)]
+
+
+def test_the_local_storage_of_a_group_is_deleted_with_it(client: Client) -> None:
+    client.store("group", output(1))
+    client.store("another", output(1))
+    number, another = show(client)["id"], client.get("/v1/groups/another").json()["id"]
+    entries = [{"domain": "a.com", "key": "k", "value": "v"}, *entries_of_group(another, 1)]
+    entries += entries_of_group(number, 2500)  # more than one step deletes
+    assert client.post("/v1/local-storage", json=entries).json()["created"] == 2502
+    assert client.delete("/v1/groups/group").json() == {"deleted": 1}
+    listed = client.get("/v1/local-storage").json()
+    assert [entry["group_id"] for entry in listed] == [0, another]
+    assert client.post("/v1/local-storage", json=listed).json()["unchanged"] == 2
+    [deletion] = [
+        entry["about"]
+        for entry in client.get("/v1/audit").json()["entries"]
+        if entry["action"] == "delete_local_storage"
+    ]
+    assert deletion == {"records": 2500, "for_group": number}
+    client.store("group", output(1))  # a new group with the same name
+    query = {"for_group": show(client)["id"]}
+    assert [one["value"] for one in client.get("/v1/local-storage", params=query).json()] == ["v"]
+
+
+def test_a_deleted_group_accepts_no_local_storage(client: Client) -> None:
+    client.store("group", output(1))
+    number = show(client)["id"]
+    client.delete("/v1/groups/group")
+    answer = client.post("/v1/local-storage", json=entries_of_group(number, 1))
+    assert answer.status_code == 404
+    assert answer.json()["detail"][0]["loc"] == ["body", "0", "group_id"]
+    assert client.get("/v1/local-storage").json() == []
 
 
 def test_the_history_of_reviews_is_complete_and_paged(client: Client) -> None:

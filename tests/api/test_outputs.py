@@ -9,6 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from gleanery.storage.postgres.transactions import PostgresTransaction
+from gleanery.storage.sqlite.writer import _SqliteTransaction
 from gleanery.values import timestamps
 from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
@@ -102,6 +104,49 @@ def test_the_same_value_changes_nothing_but_the_scrape_date(timed: Client, clock
     assert after == before
 
 
+def test_a_date_is_read_directly_before_the_output_is_written(
+    timed: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each statement of the transaction takes ten seconds by the service's clock."""
+    written_at: dict[str, int] = {}
+
+    def slow_down(owner: type, method: str) -> None:
+        original = getattr(owner, method)
+
+        async def run(self: Any, *arguments: Any) -> Any:
+            if [] in arguments:  # nothing to write
+                return await original(self, *arguments)
+            for sql in filter(lambda one: isinstance(one, str), arguments):
+                written_at[" ".join(sql.split()[:3])] = clock() // timestamps.SECOND
+            result = await original(self, *arguments)
+            clock.move(seconds=10)
+            return result
+
+        monkeypatch.setattr(owner, method, run)
+
+    for owner in (_SqliteTransaction, PostgresTransaction):
+        for method in ("fetch", "fetch_many", "execute_many", "fetch_by_keys"):
+            slow_down(owner, method)
+    timed.store("group", *(output(n, job_id=f"j{n}") for n in range(3)))
+    for item in timed.items("group"):
+        date = timestamps.parse(item["update_date"]) // timestamps.SECOND
+        assert 0 <= written_at["INSERT INTO outputs"] - date <= 1
+        assert item["create_date"] == item["update_date"] == item["last_scraped_date"]
+    timed.store("group", output(1, job_id="j1", data={}))
+    changed = timed.items("group")[-1]
+    date = timestamps.parse(changed["update_date"]) // timestamps.SECOND
+    assert 0 <= written_at["UPDATE outputs SET"] - date <= 1
+    deleted = timed.delete(f"/v1/outputs/group/{changed['output_id']}")
+    assert deleted.json() == {"deleted": 1}
+
+
+def test_outputs_of_a_batch_have_the_order_of_the_batch(client: Client) -> None:
+    client.store("group", output(2), output(1))
+    batch = [output(n, data={"new": n}) for n in (3, 1, 4, 2)]
+    client.store("group", *batch, output(3, data={"new": 5}))
+    assert [item["data"]["new"] for item in client.items("group")] == [1, 4, 2, 5]
+
+
 def test_a_new_value_moves_the_output_to_the_end(timed: Client, clock: Clock) -> None:
     timed.store("group", output(1), output(2))
     [before, _] = timed.items("group")
@@ -141,6 +186,17 @@ def test_the_same_value_in_another_notation_is_unchanged(
             headers={"Content-Type": "application/json"},
         )
         assert answer.json()["results"][0]["change"] == change
+
+
+def test_numbers_with_exponents_do_not_grow(client: Client) -> None:
+    sent = ["1e15", "-1e9", "25e10", "1e300", "1.0000000000000001e+300", "9007199254740993e0"]
+    data = '{{"a":[{}]}}'.format(",".join(sent * 1000))
+    body = f'[{{"job_id":"j","source_url":"u","data":{data}}}]'
+    headers = {"Content-Type": "application/json"}
+    assert client.post("/v1/outputs/group", content=body, headers=headers).status_code == 200
+    page = client.get("/v1/outputs/group")
+    assert len(page.content) < 2 * len(body)
+    assert page.json()["items"][0]["data"]["a"][:6] == [1e15, -1e9, 25e10, 1e300, 1e300, 2**53 + 1]
 
 
 @pytest.mark.parametrize(

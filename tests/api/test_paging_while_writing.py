@@ -1,7 +1,8 @@
 """A client that pages while others write ends with the correct state, on both engines.
 
-Two nodes serve one database. The reader continues from its last cursor. It would miss a change with
-a sequence number below one that it has already seen. If the number were taken before the group's
+Two nodes serve one database. The reader continues from its last cursor, or from the newest
+``update_date`` that it has received. It would miss a change with a sequence number below one that
+it has already seen. If the number were taken before the group's
 lock instead of under it, this test would fail on both engines.
 """
 
@@ -62,6 +63,26 @@ class Reader(threading.Thread):
             self._cursor = page["metadata"]["next_cursor"]
 
 
+class DateReader(Reader):
+    """Keeps a copy up to date only by the newest ``update_date`` that it has received."""
+
+    def __init__(self, client: Client, writing: threading.Event) -> None:
+        super().__init__(client, writing)
+        self._newest = "2020-01-01"
+
+    def _catch_up(self) -> None:
+        url, query = "/v1/outputs/group", {"created_after": self._newest, "limit": "5"}
+        page = self._client.get(url, params=query).json()
+        while True:
+            self.pages += 1
+            for item in page["items"]:
+                self.copy[item["output_id"]] = (item["value_hash"], item["is_approved"])
+                self._newest = max(self._newest, item["update_date"])
+            if page["metadata"]["next_url"] is None:
+                return
+            page = self._client.get(page["metadata"]["next_url"]).json()
+
+
 def write(client: Client, writer: int, failures: list[str]) -> None:
     choice = random.Random(writer)
     for turn in range(REQUESTS):
@@ -82,13 +103,16 @@ def write(client: Client, writer: int, failures: list[str]) -> None:
             client.post("/v1/reviews/group", json=review)
 
 
-def test_a_reader_that_pages_by_cursor_misses_no_change(nodes: tuple[Service, Service]) -> None:
+@pytest.mark.parametrize("kind", [Reader, DateReader])
+def test_a_reader_beside_writers_misses_no_change(
+    nodes: tuple[Service, Service], kind: type[Reader]
+) -> None:
     token = nodes[0].token()
     first = {"job_id": "job 0", "source_url": "https://a/first", "data": {}}
     nodes[0].client(token).store("group", first)
     writing = threading.Event()
     failures: list[str] = []
-    readers = [Reader(nodes[n % 2].client(token), writing) for n in range(READERS)]
+    readers = [kind(nodes[n % 2].client(token), writing) for n in range(READERS)]
     writers = [
         threading.Thread(target=write, args=(nodes[n % 2].client(token), n, failures))
         for n in range(WRITERS)

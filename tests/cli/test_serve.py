@@ -16,6 +16,10 @@ import httpx2
 import pytest
 
 from gleanery.settings import Settings
+from gleanery.storage.postgres.database import PostgresDatabase
+from gleanery.storage.sqlite.database import SqliteDatabase
+from tests.support.calls import note_calls
+from tests.support.metrics import fresh_metrics
 from tests.support.process import (
     PROC,
     Running,
@@ -110,6 +114,16 @@ def test_an_unreachable_database_ends_the_start_with_one_sentence(tmp_path: Path
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", [["serve"], ["keys", "list"], ["keys", "rotate"]])
+def test_an_unreadable_secret_key_is_reported_even_if_the_database_is_down(
+    tmp_path: Path, command: list[str]
+) -> None:
+    options = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
+    ended = gleanery_in_process(*command, *options, GLEANERY_SECRET_KEY="not a key")
+    assert ended.returncode == 2
+    assert "GLEANERY_SECRET_KEY must be 32 bytes in base64" in ended.stderr
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("password", ["pa#ss", "pa/ss", "pa?ss"])
 def test_an_invalid_url_does_not_show_its_password(tmp_path: Path, password: str) -> None:
@@ -184,9 +198,9 @@ def test_workers_share_a_database_and_metrics(tmp_path: Path) -> None:
             with Client(url, token) as client:  # a new connection: any worker may take it
                 client.store("group", {"job_id": "j", "source_url": str(number), "data": {}})
                 assert len(client.items("group", limit=1000)) == number + 1
-        metrics = httpx2.get(f"{url}/metrics").text
         count = 'gleanery_request_seconds_count{operation="store_outputs",status="200"} 20.0'
-        assert count in metrics
+        with Client(url, None) as nobody:
+            assert count in fresh_metrics(nobody)
         running.stop()
     lines = [json.loads(line) for line in running.log]
     serving = [line for line in lines if line["event"] == "serving"]
@@ -333,11 +347,32 @@ def test_health_readiness_and_metrics(service: Service) -> None:
         assert nobody.get("/healthz").json() == {"status": "ok"}
         assert nobody.get("/readyz").json() == {"status": "ready"}
         nobody.get("/v1/cookies")
-        metrics = nobody.get("/metrics")
-        assert metrics.headers["content-type"].startswith("text/plain")
-        assert (
-            'gleanery_request_seconds_count{operation="get_cookies",status="401"}' in metrics.text
-        )
+        assert nobody.get("/metrics").headers["content-type"].startswith("text/plain")
+        count = 'gleanery_request_seconds_count{operation="get_cookies",status="401"}'
+        assert count in fresh_metrics(nobody)
+
+
+MANY = 100
+
+
+def test_the_metrics_are_rendered_at_most_once_per_second(service: Service) -> None:
+    """Each scrape is counted, so each rendering has another text."""
+    with service.stranger() as nobody:
+        began = time.monotonic()
+        texts = {nobody.get("/metrics").text for _ in range(MANY)}
+        assert len(texts) <= time.monotonic() - began + 2
+
+
+def test_the_readiness_of_the_database_is_checked_at_most_once_per_second(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SqliteDatabase if service.settings.database is None else PostgresDatabase
+    checks = note_calls(monkeypatch, engine, "schema_number")
+    began = time.monotonic()
+    with service.stranger() as nobody:
+        for _ in range(MANY):
+            assert nobody.get("/readyz").status_code == 200
+    assert len(checks) <= time.monotonic() - began + 2
 
 
 def test_head_works_wherever_get_does(service: Service) -> None:

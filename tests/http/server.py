@@ -24,14 +24,22 @@ from gleanery.http import (
     Request,
     RequestTimeout,
     TooManyConnections,
+    UnsupportedExpectation,
+    UnsupportedMethod,
+    UnsupportedTransferEncoding,
+    UnsupportedVersion,
 )
 from tests.support.waiting import TIMEOUT_SECONDS
 
 STATUS: dict[type[HttpError], int] = {
     BadRequest: 400,
     RequestTimeout: 408,
+    UnsupportedExpectation: 417,
     HeadTooLarge: 431,
+    UnsupportedMethod: 501,
+    UnsupportedTransferEncoding: 501,
     TooManyConnections: 503,
+    UnsupportedVersion: 505,
 }
 PIECE = b"x" * 65536
 
@@ -63,7 +71,6 @@ class EchoApplication:
                 request.start()
 
     def _answer_inline(self, request: Request) -> None:
-        request.skip_body()
         respond(request, 200, b"inline")
         request.finish()
 
@@ -236,6 +243,12 @@ class Client:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
+    def send_in_pieces(self, data: bytes, size: int) -> None:
+        """Sends pieces of this size, each in a packet of its own."""
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start in range(0, len(data), size):
+            self.send(data[start : start + size])
+
     def send_until_refused(self, piece: bytes) -> None:
         """Sends the piece again and again, until the server accepts no more."""
         try:
@@ -250,7 +263,8 @@ class Client:
             self._receive_more()
         head, _, self._received = self._received.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
-        headers = dict(line.split(": ", 1) for line in lines)
+        pairs = (line.split(": ", 1) for line in lines)
+        headers = {name.lower(): value for name, value in pairs}
         length = int(headers.get("content-length", "0")) if has_body else 0
         while len(self._received) < length:
             self._receive_more()
@@ -261,6 +275,12 @@ class Client:
         piece = self.socket.recv(65536)
         assert piece, f"the server closed the connection after {self._received!r}"
         self._received += piece
+
+    def is_at_end(self) -> bool:
+        """Waits for more; returns True if the server has closed the connection instead."""
+        if not self._received:
+            self._received = self.socket.recv(65536)
+        return not self._received
 
     def exchange(self, request: bytes) -> Response:
         self.send(request)

@@ -16,7 +16,9 @@ LENGTH = "Content-Length: 5"
     "rubbish",
     [
         b"\x16\x03\x01 hello\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\r\n",
+        b"GET / HTTP/1.1\n",
+        b"GET / HTTP/1.1\r\nHost: x\n\n",
         b"GET\r\n\r\n",
         b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
         b"GET / HTTP/1.1\r\nX: a\0b\r\n\r\n",
@@ -39,8 +41,6 @@ def test_malformed_input_is_rejected(server: Server, client: Client, rubbish: by
         (LENGTH, "Content-Length: 6"),
         ("Content-Length: +5",),
         ("Content-Length : 5",),
-        ("Transfer-Encoding: chunked, identity",),
-        ("Transfer-Encoding: xchunked",),
         (f"X: y\n{CHUNKED}",),
         (f" {CHUNKED}",),
     ],
@@ -65,10 +65,12 @@ def test_an_error_in_a_body_is_raised_in_the_handler(client: Client) -> None:
 
 @pytest.mark.parametrize("piece_size", [None, 100, 4096])
 def test_a_head_has_a_limit(server: Server, piece_size: int | None) -> None:
-    allowed = head("GET", "/echo", f"X-A: {'x' * 60_000}")
+    without = len(head("GET", "/echo", "X-A: "))
+    allowed = head("GET", "/echo", f"X-A: {'x' * (64 * 1024 - without)}")
     headers = [f"X-{number}: {'x' * 1000}" for number in range(70)]
     for request, status in (
         (allowed, 200),
+        (allowed.replace(b"X-A", b"X-AB"), 431),
         (head("GET", "/echo", *headers), 431),
         (head("GET", "/echo?" + "x" * 70_000), 431),
     ):
@@ -103,21 +105,6 @@ def test_trailers_without_end_are_given_up(server: Server) -> None:
         client.send(head("POST", "/echo", CHUNKED) + b"0\r\n")
         client.send_until_refused(b"X: " + b"x" * 1000 + b"\r\n")
     wait_until(lambda: not server.state.connections)
-
-
-def test_requests_ahead_have_a_limit() -> None:
-    with serving(Limits(max_queued_requests=8)) as server, Client(server) as client:
-        client.send(head("GET", "/hold") + head("GET", "/inline") * 100)
-        wait_until(lambda: server.application.held)
-        server.call(server.application.release.set)
-        assert client.statuses() == [200] * 9 + [400]
-
-
-def test_64_requests_ahead_are_allowed(server: Server, client: Client) -> None:
-    client.send(head("GET", "/hold") + head("GET", "/inline") * 64)
-    wait_until(lambda: server.application.held)
-    server.call(server.application.release.set)
-    assert [client.receive().status for _ in range(65)] == [200] * 65
 
 
 def test_input_is_discarded_so_that_a_rejection_can_be_read() -> None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gleanery.http import RangeNotSatisfiable
-from gleanery.http.ranges import ContentRange, is_not_modified, requested_range
+from gleanery.http import PreconditionFailed, RangeNotSatisfiable
+from gleanery.http.ranges import (
+    ContentRange,
+    check_precondition,
+    is_not_modified,
+    requested_range,
+)
 
 ETAG = b'"abc"'
 
@@ -61,3 +66,23 @@ def test_content_range_names_the_last_byte() -> None:
 def test_a_content_that_the_client_has_is_not_modified(value: bytes, expected: bool) -> None:
     assert is_not_modified({b"if-none-match": value}, ETAG) is expected
     assert not is_not_modified({}, ETAG)
+
+
+@pytest.mark.parametrize("value", [ETAG, b"*", b'"x", "abc"', b' "abc" ,"y"'])
+def test_a_matching_precondition_holds(value: bytes) -> None:
+    check_precondition({b"if-match": value}, ETAG)
+
+
+@pytest.mark.parametrize("value", [b"", b'"x"', b'W/"abc"', b"abc", b'"x", W/"abc"', b'"ab'])
+def test_a_precondition_fails_for_another_or_a_weak_etag(value: bytes) -> None:
+    with pytest.raises(PreconditionFailed):
+        check_precondition({b"if-match": value}, ETAG)
+
+
+def test_no_precondition_holds() -> None:
+    check_precondition({}, ETAG)
+
+
+def test_a_weak_etag_never_selects_a_range() -> None:
+    headers = {b"range": b"bytes=0-9", b"if-range": b"W/" + ETAG}
+    assert not requested_range(headers, ETAG, 100).is_partial

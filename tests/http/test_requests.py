@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
 from tests.http.server import PIECE, Client, Server, head, serving
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 CHUNKED = "Transfer-Encoding: chunked"
 CLOSE = "Connection: close"
@@ -40,7 +44,7 @@ def test_an_absolute_target_has_path_and_query(client: Client) -> None:
     described = client.exchange(head("GET", "http://host:1/echo?a=1")).description
     assert (described["path"], described["query"]) == ("/echo", "a=1")
     assert client.exchange(head("GET", "http://host")).description["path"] == "/"
-    assert client.exchange(head("GET", "/echo?a#fragment")).description["query"] == "a"
+    assert client.exchange(head("GET", "HTTP://host?a")).description["query"] == "a"
 
 
 def test_a_response_to_head_has_no_body(client: Client) -> None:
@@ -65,6 +69,29 @@ def test_pipelined_requests_are_answered_in_order(client: Client) -> None:
         "/inline" if b.body == b"inline" else f"/echo?{b.description['query']}" for b in bodies
     ]
     assert found == [path.replace("/later", "/inline") for path in paths]
+
+
+@pytest.mark.parametrize("path", ["/inline", "/later", "/echo"])
+def test_any_number_of_requests_may_be_pipelined(client: Client, path: str) -> None:
+    count = 3000  # more than is read at once
+    thread = threading.Thread(target=client.send, args=(head("GET", path) * count,))
+    thread.start()
+    assert [client.receive().status for _ in range(count)] == [200] * count
+    thread.join()
+
+
+def test_requests_wait_in_the_socket_while_another_is_handled(server: Server) -> None:
+    """The server buffers a limited number of bytes."""
+    with Client(server) as client:
+        client.send(head("GET", "/hold"))
+        wait_until(lambda: server.application.held)
+        client.socket.settimeout(0.5)
+        client.send_until_refused(head("GET", "/inline") * 1000)
+        assert not server.saw("admit /inline")
+        server.call(server.application.release.set)
+        client.socket.settimeout(TIMEOUT_SECONDS)
+        assert client.receive().description["path"] == "/hold"
+        assert client.receive().body == b"inline"
 
 
 def test_the_next_request_is_admitted_after_the_response(server: Server, client: Client) -> None:
@@ -132,13 +159,22 @@ def test_a_body_may_come_byte_by_byte(client: Client) -> None:
     assert client.receive().description["body"] == "abcde"
 
 
-def test_a_body_that_nobody_reads_is_discarded(client: Client) -> None:
+def test_a_body_that_nobody_reads_ends_the_connection(server: Server, client: Client) -> None:
+    """The rest of the body could be malformed, and no second response may follow."""
     body = head("GET", "/echo?hidden") * 10_000
     client.send(head("POST", "/unread", f"Content-Length: {len(body)}") + body)
     client.send(head("GET", "/echo?next", CLOSE))
-    assert client.receive().body == b"unread"
-    assert client.receive().description["query"] == "next"
+    response = client.receive()
+    assert (response.body, response.headers["connection"]) == (b"unread", "close")
     assert client.receive_all() == b""
+    assert server.application.events == ["admit /unread"]
+
+
+def test_a_body_that_is_complete_keeps_the_connection(client: Client) -> None:
+    """Also if nobody reads it."""
+    for body in (("Content-Length: 5", b"hello"), (CHUNKED, b"5\r\nhello\r\n0\r\n\r\n")):
+        response = client.exchange(head("POST", "/unread", body[0]) + body[1])
+        assert (response.body, response.headers.get("connection")) == (b"unread", None)
 
 
 def test_a_short_body_is_kept_when_it_is_declined(client: Client) -> None:
@@ -172,12 +208,34 @@ def test_a_body_that_is_not_wanted_is_not_invited(client: Client) -> None:
 # --- upgrades -------------------------------------------------------------------------------------
 
 
-def test_an_offer_of_another_protocol_is_ignored(server: Server) -> None:
-    offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
-    for path in ("/echo", "/inline", "/later"):
-        with Client(server) as client:
-            client.send(head("GET", path, *offer) + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-            assert client.statuses() == [200]
+H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+WEBSOCKET = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+BODIES = {
+    "no body": ((), b"", ""),
+    "length": (("Content-Length: 5",), b"hello", "hello"),
+    "chunks": ((CHUNKED,), b"5\r\nhello\r\n0\r\n\r\n", "hello"),
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("offer", [H2C, WEBSOCKET], ids=["h2c", "websocket"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_offer_of_another_protocol_is_ignored(
+    client: Client, method: str, offer: tuple[str, ...], kind: str
+) -> None:
+    """Such a request keeps its body, and the connection serves the next request."""
+    headers, body, text = BODIES[kind]
+    request = head(method, "/echo", *offer, *headers) + body
+    client.send(request + request + head("GET", "/inline"))
+    assert [client.receive().description["body"] for _ in range(2)] == [text, text]
+    assert client.receive().body == b"inline"
+    client.send(request)
+    assert client.receive().description["body"] == text
+
+
+def test_http_2_is_not_spoken(client: Client) -> None:
+    client.send(head("GET", "/inline", *H2C) + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    assert client.statuses() == [200, 505]
 
 
 # --- clients that close ---------------------------------------------------------------------------

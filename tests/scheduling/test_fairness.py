@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gleanery.json_schema.validator import SchemaValidator
+from gleanery.storage.postgres.database import PostgresDatabase
+from tests.support.calls import note_calls
 from tests.support.locks import LockHolder
 from tests.support.outputs import output
 from tests.support.process import Served, database_options, new_token, served, suspended
 from tests.support.raw_http import open_connections, read_until_close
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
+from tests.support.waiting import wait_until
 
 MANY = 60
 FEW = 20
 LOCK = "UPDATE groups SET name = name WHERE name LIKE 'crowded%'"
 
 
-def storing(token: str, group: str, number: int) -> bytes:
+def storing(token: str, group: str, number: int, **members: Any) -> bytes:
     """A request that stores one output, after which the connection ends."""
-    body = json.dumps([output(number)]).encode()
+    body = json.dumps([output(number, **members)]).encode()
     lines = [f"POST /v1/outputs/{group} HTTP/1.1", "Host: x", f"Authorization: Bearer {token}"]
     lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
     return "\r\n".join([*lines, "Connection: close", "", ""]).encode() + body
@@ -88,3 +95,63 @@ def test_a_single_request_gets_a_database_connection_before_a_crowd(
             holder.release()
             assert_soon(crowd, one)
     service.stop()
+
+
+def test_an_organization_leaves_database_connections_to_another(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own requests wait for a lock and hold their connections meanwhile."""
+    settings = fresh_settings("postgres", request, tmp_path)
+    service = Service(replace(settings, pool_size=4))
+    with service.client() as client, service.client() as other:
+        for number in range(FEW):
+            client.store(f"crowded {number}", output(0))
+        with (
+            open_connections(service.url, FEW) as crowd,
+            LockHolder(service, LOCK) as holder,
+        ):
+            writes = note_calls(monkeypatch, PostgresDatabase, "write_for")
+            for number, connection in enumerate(crowd):
+                connection.sendall(storing(str(client.token), f"crowded%20{number}", 1))
+            wait_until(lambda: len(writes) == FEW)
+            assert other.get("/healthz").status_code == 200  # until then they have their slots
+            other.store("group", output(1))
+            assert len(other.items("group")) == 1
+            holder.release()
+            for connection in crowd:
+                number_of(connection)
+    service.stop()
+
+
+COSTLY = 5
+
+
+def costly_schema(number: int) -> dict[str, Any]:
+    """A schema whose validation time doubles with each level of the data."""
+    twice = {"properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+    branches = [{**twice, "minProperties": 1}, {**twice, "maxProperties": 9}]
+    return {"description": str(number), "anyOf": branches}
+
+
+def deep_data() -> dict[str, Any]:
+    return reduce(lambda inner, _: {"next": inner}, range(90), {"leaf": True})
+
+
+@pytest.mark.thorough
+def test_costly_schemas_do_not_delay_the_schema_of_another_organization(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with service.client() as client, service.client() as other:
+        other.put("/v1/groups/group", json={"schema": {"required": ["number"]}})
+        for number in range(COSTLY):
+            settings = {"schema": costly_schema(number)}
+            assert client.put(f"/v1/groups/costly{number}", json=settings).status_code == 200
+        with open_connections(service.url, COSTLY) as crowd:
+            started = note_calls(monkeypatch, SchemaValidator, "violations")
+            for number, connection in enumerate(crowd):
+                request = storing(str(client.token), f"costly{number}", 1, data=deep_data())
+                connection.sendall(request)
+            wait_until(lambda: len(started) == COSTLY)
+            assert other.store("group", output(1))["created"] == 1
+            answered, _, _ = select.select(crowd, [], [], 0)
+            assert len(answered) < COSTLY  # some are still in progress

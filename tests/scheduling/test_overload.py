@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import select
 import shutil
@@ -20,6 +21,7 @@ import pytest
 
 from gleanery.api import rate_limits
 from tests.support import raw_http as raw
+from tests.support.metrics import fresh_metrics
 from tests.support.process import free_port, gleanery
 from tests.support.raw_http import (
     connect,
@@ -87,7 +89,7 @@ def is_let_in(client: Client) -> bool:
 def assert_turned_away(answer: httpx2.Response) -> None:
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.headers["x-request-id"]
-    [fault] = answer.json()["detail"]
+    fault = answer.json()["detail"][0]  # NDJSON has a second one
     assert (fault["loc"], fault["type"]) == (["server"], "busy")
 
 
@@ -119,8 +121,57 @@ def test_a_full_service_rejects_requests_and_recovers(serving: Serving) -> None:
         assert late.get("/readyz").status_code == 200
     for client in (first, second, third, late):
         assert client.get("/v1/outputs/group").status_code == 200
-    counted = late.get("/metrics").text
+    counted = fresh_metrics(late)
     assert re.search(r'_count\{operation="unmatched",status="503"\} 3\.0', counted)
+
+
+# --- bytes of bodies ------------------------------------------------------------------------------
+
+_LIMIT_BYTES, _HELD_BYTES, _REJECTED_BYTES = 1_000_000, 700_000, 400_000
+
+
+@contextmanager
+def large_body_under_way(service: Service, client: Client) -> Iterator[socket.socket]:
+    """A request whose large body is announced, but has not arrived."""
+    with connect(service.url) as connection:
+        lines = (JSON, f"Content-Length: {_HELD_BYTES}", "Expect: 100-continue")
+        close = "Connection: close"
+        connection.sendall(request_head(client, "POST", "/v1/cookies", *lines, close))
+        assert b" 100 Continue" in connection.recv(100)
+        yield connection
+
+
+def post_bytes(client: Client, size: int, media_type: str, *, is_chunked: bool) -> httpx2.Response:
+    """Posts an output with about so many bytes, in one piece or in chunks."""
+    text = json.dumps({"job_id": "j", "source_url": "u", "data": {"text": "x" * size}}).encode()
+    body = text if media_type.endswith("ndjson") else b"[" + text + b"]"
+    pieces = (body[n : n + 50_000] for n in range(0, len(body), 50_000))
+    headers = {"Content-Type": media_type}
+    return client.post("/v1/outputs/group", content=pieces if is_chunked else body, headers=headers)
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson"])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_bodies_in_progress_are_limited_per_organization(
+    serving: Serving, media_type: str, is_chunked: bool
+) -> None:
+    service = serving(max_buffered_bytes=_LIMIT_BYTES)
+    client, other = known(service), known(service)
+
+    def post(by: Client, size: int = _REJECTED_BYTES) -> httpx2.Response:
+        return post_bytes(by, size, media_type, is_chunked=is_chunked)
+
+    assert post(client, 2 * _LIMIT_BYTES).status_code == 200  # alone, any allowed size
+    with large_body_under_way(service, client) as connection:
+        assert_turned_away(post(client))
+        assert post(client, 1000).status_code == 200
+        assert post(other).status_code == 200
+        connection.sendall(b"[" + b" " * (_HELD_BYTES - 2) + b"]")
+        assert statuses(read_until_close(connection)) == [b"200"]
+    assert post(client).status_code == 200
+    with large_body_under_way(service, client):
+        assert_turned_away(post(client))
+    wait_until(lambda: post(client).status_code == 200)  # the client has disconnected
 
 
 def test_a_rejected_request_need_not_send_its_body(serving: Serving) -> None:

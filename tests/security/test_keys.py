@@ -13,6 +13,8 @@ import apsw
 import httpx2
 import pytest
 
+from gleanery.api.app import build_app
+from gleanery.errors import SettingsError
 from gleanery.security import key_files
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import key_rotation
@@ -145,14 +147,16 @@ def test_the_key_file_is_rotated_under_load_without_an_error(tmp_path: Path) -> 
                     before = file.read_text()
                     told = run_successfully("keys", "rotate", *where)
                     assert re.search(r"^Encrypted 2[0-4]\d\d values again", told)
-                    assert len(file.read_text().split()) == 1
-                    assert file.read_text() != before
+                    assert file.read_text().split()[1:] == before.split()
                     assert file.stat().st_mode & 0o777 == 0o600
                     load.wait_for_more(20)
             everything_opens(client, 1000)
-        [(values, state)] = listed(where).values()
+        [(values, state)] = [row for row in listed(where).values() if row[0]]
         assert (values, state) == (2400, "available, active")
         assert not running.log
+    told = run_successfully("keys", "retire", "--now", *where)
+    assert told.count("is removed") == 2
+    assert len(file.read_text().split()) == 1
     with serving_thread(where) as url, Client(url, token) as client:  # with the new key alone
         everything_opens(client, 1000)
 
@@ -182,7 +186,7 @@ def test_nodes_with_both_keys_rotate_under_load_without_an_error(
         with Client(first, token) as client:
             with Load(first, second, token=token, links=(linked(client),)):
                 told = run_successfully("keys", "rotate", *where, **both)
-                assert "Remove the old key" in told
+                assert "Keep the old key until" in told
             everything_opens(client, 1000)
         assert not running.log
     alone = {"GLEANERY_SECRET_KEY": new}
@@ -222,9 +226,10 @@ def test_a_killed_rotation_continues_when_it_is_run_again(tmp_path: Path) -> Non
             first, _ = file.read_text().split()
             with Load(url, token=token):
                 run_successfully("keys", "rotate", *where)
-            assert file.read_text().split() == [first]
+            assert file.read_text().split()[0] == first
+            assert len(file.read_text().split()) == 2
             everything_opens(client, 4000)
-        assert list(listed(where).values()) == [(8400, "available, active")]
+        assert [row for row in listed(where).values() if row[0]] == [(8400, "available, active")]
         assert not running.log
 
 
@@ -237,11 +242,17 @@ def test_a_rotation_that_is_killed_while_it_writes_the_file_continues(tmp_path: 
         kill_before_rename(0, "keys", "rotate", *where)
         assert file.read_text().split() == [old]
         everything_opens(client, 10)
-        kill_before_rename(1, "keys", "rotate", *where)
+        # The file is written, but the database does not name the new key yet.
+        named = ("gleanery.storage.metadata", "begin_rotation")
+        kill_before_call(named, 0, "keys", "rotate", *where)
         assert file.read_text().split()[1:] == [old]
         everything_opens(client, 10)
         run_successfully("keys", "rotate", *where)
         everything_opens(client, 10)
+    assert len(file.read_text().split()) == 2
+    kill_before_rename(0, "keys", "retire", "--now", *where)
+    assert len(file.read_text().split()) == 2
+    run_successfully("keys", "retire", "--now", *where)
     assert old not in file.read_text().split()
     assert [path.name for path in tmp_path.glob("secret.key*")] == ["secret.key"]
     assert list(listed(where).values()) == [(20, "available, active")]
@@ -257,8 +268,57 @@ def test_concurrent_rotations_lose_nothing(tmp_path: Path) -> None:
         for rotation in rotations:
             rotation.stop()
         everything_opens(client, 3000)
-    assert len(file.read_text().split()) == 1
-    assert list(listed(where).values()) == [(6000, "available, active")]
+    assert 2 <= len(file.read_text().split()) <= 4
+    assert [row for row in listed(where).values() if row[0]] == [(6000, "available, active")]
+
+
+def test_a_link_is_valid_until_it_expires_although_its_key_is_old(tmp_path: Path) -> None:
+    where = ["--data", str(tmp_path)]
+    with serving_thread(where) as url, Client(url, new_token(where)) as client:
+        path = linked(client).removeprefix(url)
+        told = run_successfully("keys", "rotate", *where)
+        assert re.search(r"Keep the old key until 20\d\d-", told)
+        assert any("links need it until" in state for _, state in listed(where).values())
+    refused = gleanery_in_process("keys", "retire", *where)
+    assert refused.returncode == 2
+    assert re.search(r"Links to files need the key [0-9a-f]{8} until 20\d\d-", refused.stderr)
+    assert "--now" in refused.stderr
+    with serving_thread(where) as url:  # a process that was started after the rotation
+        assert httpx2.get(url + path, verify=NO_TLS).content == b"some bytes"
+    past = "UPDATE metadata SET value = '1' WHERE name LIKE 'retirement:%'"
+    execute_sql(Settings(data=tmp_path), past)
+    assert "is removed" in run_successfully("keys", "retire", *where)
+    assert "There is no old key" in run_successfully("keys", "retire", *where)
+    with serving_thread(where) as url:
+        assert httpx2.get(url + path, verify=NO_TLS).status_code == 403
+
+
+def test_keys_in_the_variable_are_needed_until_links_expire(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    where = ["--data", str(tmp_path), "--database", postgres.new_database()]
+    old, new = new_secret_key(), new_secret_key()
+    both = {"GLEANERY_SECRET_KEY": f"{new} {old}"}
+    with serving_thread(where, GLEANERY_SECRET_KEY=old):
+        pass
+    refused = gleanery_in_process("keys", "retire", *where, **both)
+    assert refused.returncode == 2
+    assert "run gleanery keys rotate first" in refused.stderr
+    assert "Keep the old key until" in run_successfully("keys", "rotate", *where, **both)
+    refused = gleanery_in_process("keys", "retire", *where, **both)
+    assert refused.returncode == 2
+    assert "Links to files need the key" in refused.stderr
+    told = run_successfully("keys", "retire", "--now", *where, **both)
+    assert "can be removed from GLEANERY_SECRET_KEY" in told
+
+
+def test_a_key_is_removed_at_once_if_there_are_no_links(tmp_path: Path) -> None:
+    where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
+    run_successfully("migrate", *where)  # no service has signed a link
+    for _ in range(2):
+        told = run_successfully("keys", "rotate", *where)
+        assert "Keep the old key" not in told
+        assert len(file.read_text().split()) == 1
 
 
 def test_a_rotation_needs_a_new_key_in_the_variable(
@@ -350,6 +410,63 @@ def test_values_under_a_lost_key_file_can_be_removed(tmp_path: Path) -> None:
         assert len(client.items("group")) == 1
         fill(client, 3)
         everything_opens(client, 3)
+
+
+def test_no_key_is_created_for_a_database_that_does_not_name_its_key(tmp_path: Path) -> None:
+    where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
+    with serving_thread(where) as url, Client(url, new_token(where)) as client:
+        fill(client, 3)
+    forget_name = "DELETE FROM metadata WHERE name = 'key_fingerprint'"
+    execute_sql(Settings(data=tmp_path), forget_name)
+    right = file.read_bytes()
+    file.unlink()
+    for command in (["serve", "--port", "0"], ["keys", "rotate"]):
+        refused = gleanery_in_process(*command, *where)
+        assert refused.returncode == 2
+        assert "is missing: put it back" in refused.stderr
+        assert not file.exists()
+    file.write_text(new_secret_key())
+    file.chmod(0o600)
+    refused = gleanery_in_process("serve", "--port", "0", *where)
+    assert refused.returncode == 2
+    assert "is not the one that encrypts" in refused.stderr
+    file.write_bytes(right)
+    with serving_thread(where):
+        pass
+
+
+def test_another_key_is_rejected_by_a_database_that_does_not_name_its_key(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    where, key = (
+        ["--data", str(tmp_path), "--database", postgres.new_database()],
+        new_secret_key(),
+    )
+    with (
+        serving_thread(where, GLEANERY_SECRET_KEY=key) as url,
+        Client(url, new_token(where)) as client,
+    ):
+        fill(client, 3)
+    settings = Settings(data=tmp_path, database=where[-1], secret_key=key)
+    execute_sql(settings, "DELETE FROM metadata WHERE name = 'key_fingerprint'")
+    refused = gleanery_in_process(
+        "serve", "--port", "0", *where, GLEANERY_SECRET_KEY=new_secret_key()
+    )
+    assert refused.returncode == 2
+    assert "is not the one that encrypts" in refused.stderr
+    with serving_thread(where, GLEANERY_SECRET_KEY=key):
+        pass
+
+
+def test_a_worker_creates_no_key(tmp_path: Path) -> None:
+    """Workers start after the key was checked, and again when one is replaced."""
+    where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
+    with serving_thread(where) as url, Client(url, new_token(where)) as client:
+        fill(client, 3)
+    file.unlink()
+    with pytest.raises(SettingsError, match="put it back"):
+        build_app(Settings(data=tmp_path))
+    assert not file.exists()
 
 
 def test_a_service_with_a_lost_key_in_memory_stops_using_it(

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -185,6 +186,57 @@ def test_a_token_is_created_used_listed_and_revoked(service: Service) -> None:
     assert "revoked" in line
 
 
+def test_a_token_has_a_name_and_a_last_use(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = replace(fresh_settings(engine, request, tmp_path), sweep_seconds=0.05)
+    options = database_options(settings)
+    named = ("token", "create", "--organization", "a", "--name", "the [bold] crawler")
+    service = Service(settings)
+
+    def row() -> str:
+        [line] = run_successfully("token", "list", *options).splitlines()[1:]
+        return line
+
+    token = run_successfully(*named, *options).strip()
+    assert "the [bold] crawler" in row()
+    assert row().split()[-2:] == ["never", "valid"]  # last use and state
+    with service.client(token) as client:
+        assert client.get("/v1/cookies").status_code == 200
+        wait_until(lambda: row().split()[-2] != "never")
+        assert row().split()[-2].endswith("Z")
+    service.stop()
+
+
+def test_the_last_use_is_stored_when_the_service_stops(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> None:
+    settings = replace(fresh_settings(engine, request, tmp_path), sweep_seconds=3600.0)
+    token, listed = "", list[str]()
+    for seconds in (0, 60, 3600):  # the second use is less than an hour later
+        clock.move(seconds=seconds)
+        service = Service(settings, clock)
+        token = token or service.token("a")
+        with service.client(token) as client:
+            assert client.get("/v1/cookies").status_code == 200
+        service.stop()
+        [line] = run_successfully("token", "list", *database_options(settings)).splitlines()[1:]
+        listed.append(line.split()[-2])
+    assert listed[0].endswith("Z")
+    assert listed[0] == listed[1] < listed[2]
+
+
+def test_a_new_organization_is_announced_and_the_token_stands_alone(
+    service: Service,
+) -> None:
+    name = f"Announced {os.getpid()}-{next(_organizations)}"
+    create = ("token", "create", "--organization", name, *where(service))
+    first, second = gleanery_in_process(*create), gleanery_in_process(*create)
+    assert f"Created the organization {name}" in first.stderr
+    assert second.stderr == ""
+    assert all(tokens.is_well_formed(made.stdout.removesuffix("\n")) for made in (first, second))
+
+
 def worker_of(answer: httpx2.Response) -> str:
     """Returns the prefix of the request id, which identifies the worker process."""
     return answer.headers["x-request-id"][:12]
@@ -237,6 +289,8 @@ def test_a_token_has_the_scopes_of_the_six_operations_by_default() -> None:
         (["create", "--organization", "a", "--scopes", "all"], "--scopes must be"),
         (["create", "--organization", "a", "--scopes", ","], "--scopes must be"),
         (["create", "--organization", " "], "--organization must be"),
+        (["create", "--organization", "a\x1b[2J"], "--organization must be"),
+        (["create", "--organization", "a", "--name", "a\nb"], "--name must be"),
         (["create", "--organization", "a", "--expires-in", "soon"], "--expires-in must be"),
         (["create", "--organization", "a", "--expires-in", "9999999d"], "100 years"),
         (["create", "--organization", "a", "--expires-in", "9" * 30 + "d"], "--expires-in must be"),

@@ -117,6 +117,22 @@ def test_an_output_stored_during_a_bulk_job_is_not_part_of_it(
     assert sum(one["approved"] for one in group["jobs"]) == sum(expected.values())
 
 
+def test_a_group_accepts_no_local_storage_while_it_is_deleted(
+    client: Client, service: Service
+) -> None:
+    """Otherwise the end of the deletion would delete the new entries without a trace."""
+    client.store("group", output(1))
+    number = client.get("/v1/groups/group").json()["id"]
+    entry = {"domain": "a.com", "key": "k", "value": "v", "group_id": number}
+    client.post("/v1/local-storage", json=[entry])
+    assert client.token is not None
+    decide(service, client.token, "delete", job=None)
+    assert client.post("/v1/local-storage", json=[entry | {"key": "new"}]).status_code == 404
+    client.put("/v1/groups/group", json={})  # finishes the bulk job
+    assert client.get("/v1/local-storage").json() == []
+    assert client.post("/v1/local-storage", json=[entry]).json()["created"] == 1
+
+
 def test_a_rejection_covers_outputs_that_move_meanwhile(client: Client, service: Service) -> None:
     client.store("group", output(1), output(2))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from gleanery.storage.postgres.database import PostgresDatabase
+from gleanery.storage.postgres.transactions import PostgresTransaction
 from gleanery.storage.sqlite.database import SqliteDatabase
+from gleanery.storage.sqlite.writer import _SqliteTransaction
 from gleanery.values import timestamps
 from tests.support.calls import note_calls
 from tests.support.locks import LockHolder
 from tests.support.outputs import output
-from tests.support.service import Clock, Service
+from tests.support.service import Client, Clock, Service
 from tests.support.waiting import wait_until
 
+TRANSACTIONS = {"sqlite": _SqliteTransaction, "postgres": PostgresTransaction}
 DATABASES = {"sqlite": SqliteDatabase, "postgres": PostgresDatabase}
 
 
@@ -57,3 +60,41 @@ def test_writers_that_wait_for_a_group_delay_no_other_request(
             assert crowd.get("/v1/outputs/group").status_code == 200
             holder.release()
             assert all(store.result()["results"] for store in stores)
+
+
+def test_new_jobs_are_created_together(
+    service: Service, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement for each would hold the group's lock and a connection for seconds."""
+    with service.client() as client:
+        client.store("group", output(0))
+        statements = note_calls(monkeypatch, TRANSACTIONS[engine], "fetch")
+        few = [output(n, job_id=f"job {n}") for n in range(20)]
+        client.store("group", *few)
+        needed = len(statements)
+        many = [output(n, job_id=f"job {n}") for n in range(10, 500)]
+        assert client.store("group", *many)["created"] == 480
+        assert len(statements) < needed + 20
+        jobs = client.get("/v1/groups/group").json()["jobs"]
+        names = [job["job_id"] for job in jobs]
+        assert names == ["job", *(f"job {n}" for n in range(500))]
+        assert {job["outputs"] for job in jobs} == {1}
+
+
+def test_concurrent_requests_create_the_same_jobs_once(client: Client) -> None:
+    """They name the jobs in opposite orders."""
+    jobs = [f"job {n}" for n in range(100)]
+    with ThreadPoolExecutor(8) as pool:
+        stores = [
+            pool.submit(
+                client.store,
+                "group",
+                *(output(number, job_id=job) for job in (jobs if number % 2 else jobs[::-1])),
+            )
+            for number in range(8)
+        ]
+        assert all(store.result()["created"] == 100 for store in stores)
+    found = client.get("/v1/groups/group").json()["jobs"]
+    assert sorted((job["job_id"], job["outputs"]) for job in found) == sorted(
+        (job, 8) for job in jobs
+    )

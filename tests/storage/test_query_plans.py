@@ -19,11 +19,14 @@ import pytest
 
 from gleanery.serve import prepare
 from gleanery.settings import Settings
-from gleanery.storage import audit, tenancy
+from gleanery.storage import audit, reviews, tenancy
 from gleanery.storage.engines import create_engine
+from gleanery.storage.groups import catalog
 from gleanery.storage.outputs import apply, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
+from gleanery.storage.sessions import cookies, local_storage
+from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
 from tests.support.outputs import output
 from tests.support.service import Service
@@ -47,7 +50,7 @@ HAS_STATISTICS = {
 ON_OUTPUTS = {
     name: sql for name, sql in statements().items() if re.search(r"\b(FROM|UPDATE) outputs\b", sql)
 }
-MERGES_TWO_PAGES = "outputs.changes._CHANGES"
+MERGES_TWO_PAGES = ("outputs.changes._CHANGES", "outputs.changes._SIZES")
 
 
 class Access(NamedTuple):
@@ -210,7 +213,7 @@ def test_outputs_are_found_by_seeks(planner: Planner, name: str) -> None:
     found = planner.plan(ON_OUTPUTS[name])
     assert found.of("outputs")
     assert [access for access in found.of("outputs") if not is_seek(access)] == []
-    assert not found.sorts or name == MERGES_TWO_PAGES
+    assert not found.sorts or name in MERGES_TWO_PAGES
     bounds = {bound for access in found.of("outputs") for bound in access.bounds}
     filters = {f"{column}=" for column in FILTERS if f"{column} = " in ON_OUTPUTS[name]}
     assert "identity=" in bounds or filters <= bounds
@@ -259,3 +262,40 @@ def test_a_page_of_the_audit_log_is_a_seek(planner: Planner) -> None:
     found = planner.plan(audit._PAGE)
     assert [access.bounds for access in found.of("audit_log")] == [{"organization_id=", "id>"}]
     assert not found.sorts
+
+
+# --- lists --------------------------------------------------------------------------------------
+
+
+def test_jobs_of_a_group_are_listed_by_a_seek(planner: Planner) -> None:
+    for sql in (catalog._JOB_SIZES, catalog._JOB_ROWS, catalog._JOBS_OF_GROUPS):
+        found = planner.plan(sql)
+        [access] = found.of("jobs")
+        assert access.bounds & {"group_id<", "group_id>"}
+        assert not access.tested & {"group_id", "id"}
+        assert not found.sorts
+
+
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+@pytest.mark.parametrize("name", ["sizes_of_all", "sizes_of_visible", "list_all", "list_visible"])
+def test_session_records_are_listed_by_a_seek(
+    planner: Planner, kind: RecordKind[Any, Any], name: str
+) -> None:
+    found = planner.plan(getattr(kind.statements, name))
+    [access] = found.of(kind.table)
+    assert access.bounds >= {"organization_id=", "id>"}
+    assert not found.sorts
+
+
+def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:
+    for sql in (reviews._LATEST_SIZES, reviews._LATEST_ROWS):
+        found = planner.plan(sql)
+        [access] = found.of("jobs")
+        assert access.bounds >= {"group_id=", "latest_review_id<"}
+        assert not found.sorts
+    for sql in (reviews._HISTORY_SIZES, reviews._HISTORY_ROWS):
+        found = planner.plan(sql)
+        [access] = found.of("reviews")
+        assert "group_id=" in access.bounds
+        assert access.bounds & {"id<", "rowid<"}
+        assert not found.sorts

@@ -55,6 +55,8 @@ OVER_ALL = {
     "postgres.transactions._SKIP_IDS": "the sequences of every table, after a restore",
     "outputs.idempotency._DELETE_EXPIRED": "purges old responses, a thousand at a time",
     "outputs.idempotency._ANY_EXPIRED": "tells if there are old responses",
+    "maintenance.organization_removal._WITH_LATE_ROWS": "deleted organizations with rows",
+    "maintenance.organization_removal._WITHOUT_AUDIT_ENTRIES": "those whose audit log is purged",
     "maintenance.retention._DUE_GROUPS": "groups with expired outputs",
     "maintenance.snapshots._BLOBS": "a backup holds the bytes of all organizations",
 }
@@ -64,6 +66,7 @@ WORKS_FOR_ALL_TENANTS = {
     "bulk_jobs.jobs": 1,
     "files.cleanup": 2,
     "outputs.idempotency": 1,
+    "maintenance.organization_removal": 1,
     "maintenance.retention": 1,
 }
 
@@ -102,6 +105,8 @@ def test_a_statement_without_one_of_its_tenant_filters_is_rejected() -> None:
         if name in OVER_ALL:
             continue
         for place in re.finditer(r"(\w+\.)?organization_id = (\$1|\w+\.organization_id)", sql):
+            if re.search(r"\btokens\b[^()]*$", sql[: place.start()]):
+                continue  # a shared table, which the checker leaves alone
             forgetful = f"{sql[: place.start()]}1 = 1{sql[place.end() :]}"
             assert is_refused(forgetful), forgetful
             places += 1
@@ -293,8 +298,8 @@ def test_a_statement_without_a_filter_changes_one_organization_only(kept_apart: 
     async def attempt(engine: Engine) -> None:
         theirs = await engine.for_tenant(two).read(names)
         assert (
-            await engine.for_tenant(one).write(forget_where) == 2
-        )  # its own cookie, updated and deleted
+            await engine.for_tenant(one).write(forget_where) == 4
+        )  # its own two cookies, updated and deleted
         assert await engine.for_tenant(two).read(names) == theirs != []
         for work in (give_away, plant):
             with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
@@ -329,8 +334,8 @@ FROM pg_roles WHERE rolname = current_user"""
 
 
 FORGOTTEN: list[tuple[Any, str, Callable[[Client, Names], Any]]] = [
-    (catalog, "_GROUPS", lambda c, foreign: c.get("/v1/groups")),
-    (reviews, "_LATEST", lambda c, foreign: c.get(f"/v1/reviews/{foreign['group']}")),
+    (catalog, "_GROUP_SIZES", lambda c, foreign: c.get("/v1/groups")),
+    (reviews, "_LATEST_SIZES", lambda c, foreign: c.get(f"/v1/reviews/{foreign['group']}")),
     (file_records, "_SELECT", lambda c, foreign: c.get(f"/v1/files/{foreign['file']}")),
     (cookies, "COOKIES", lambda c, foreign: c.get("/v1/cookies")),
 ]

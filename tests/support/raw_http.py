@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -59,7 +60,7 @@ def count_received_bytes(connection: socket.socket) -> int:
 
 def statuses(received: bytes) -> list[bytes]:
     """Status codes of all responses in these bytes."""
-    return [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]]
+    return re.findall(rb"HTTP/1\.1 ([0-9]{3}) ", received)
 
 
 def exchange(url: str, request: bytes) -> RawResponse:

@@ -50,6 +50,17 @@ class Bucket:
         pending = self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
         return [one["Key"] for one in (*listed, *pending)]
 
+    def parts(self) -> list[int]:
+        """Sizes of the parts of unfinished uploads."""
+        pending = self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
+        return [
+            part["Size"]
+            for one in pending
+            for part in self.client.list_parts(
+                Bucket=BUCKET, Key=one["Key"], UploadId=one["UploadId"]
+            ).get("Parts", [])
+        ]
+
     def stop(self) -> None:
         self._server.shutdown()
 

@@ -20,8 +20,10 @@ from gleanery.security import tokens
 from gleanery.serve import bound, config, prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations
+from gleanery.storage.database import Engine
 from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import retention
+from gleanery.storage.maintenance.clock_guard import Reading, SweepClock
 from gleanery.values import timestamps
 from tests.support.waiting import TIMEOUT_SECONDS
 
@@ -46,16 +48,43 @@ DAY = 86_400  # seconds
 
 
 class Clock:
-    """A wall clock that a test can move."""
+    """The clocks of a service and of its database, which a test can move."""
 
     def __init__(self) -> None:
-        self.offset = 0
+        self.passed = 0
+        self.node_jump = 0
+        self.server_jump = 0
 
     def __call__(self) -> int:
-        return timestamps.now() + self.offset
+        return timestamps.now() + self.passed + self.node_jump
 
     def move(self, *, seconds: float) -> None:
-        self.offset += int(seconds * timestamps.SECOND)
+        """Lets time pass: on every clock."""
+        self.passed += int(seconds * timestamps.SECOND)
+
+    def jump(self, *, seconds: float) -> None:
+        """Sets the wall clock of the service to a wrong time."""
+        self.node_jump += int(seconds * timestamps.SECOND)
+
+    def jump_server(self, *, seconds: float) -> None:
+        """Sets the wall clock of the PostgreSQL server to a wrong time."""
+        self.server_jump += int(seconds * timestamps.SECOND)
+
+
+class MovedSweepClock(SweepClock):
+    """The clock of the sweep, moved as the test moves its ``Clock``."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], int]) -> None:
+        super().__init__(engine, timestamps.now)
+        self._moves = clock if isinstance(clock, Clock) else Clock()
+        self._has_server = engine.engine == "postgres"
+
+    async def read(self) -> Reading:
+        moves = self._moves
+        passed, node_jump, server_jump = moves.passed, moves.node_jump, moves.server_jump
+        time, node_time, monotonic = await super().read()
+        jump = server_jump if self._has_server else node_jump
+        return Reading(time + passed + jump, node_time + passed + node_jump, monotonic + passed)
 
 
 class Client(httpx2.Client):
@@ -93,7 +122,7 @@ class Service:
     def __init__(self, settings: Settings, clock: Callable[[], int] = timestamps.now) -> None:
         asyncio.run(prepare(settings))
         listener, self.settings = bound(settings)
-        make_app = partial(build_app, self.settings, clock)
+        make_app = partial(build_app, self.settings, clock, sweep_clock=MovedSweepClock)
         self._server = uvicorn.Server(config(self.settings, make_app))
         self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
         self._thread.start()
@@ -143,7 +172,8 @@ class Service:
                     unreferenced_files=settings.unreferenced_file_days,
                     audit_entries=settings.audit_days,
                 )
-                await retention.sweep(database, open_blobs(settings.blobs_location), clock, keep)
+                blobs = open_blobs(settings.blobs_location)
+                await retention.sweep(database, blobs, clock, keep, clock())
 
         asyncio.run(run())
 

@@ -27,7 +27,7 @@ def storage_modules() -> Iterator[tuple[str, ModuleType]]:
 def page_statements() -> dict[tuple[str, ...], str]:
     """The statement of a page for each combination of filters."""
     return {
-        filters: pages._statement(filters)
+        filters: pages.statements(filters).items
         for size in range(len(FILTERS) + 1)
         for filters in itertools.combinations(FILTERS, size)
     }
@@ -36,6 +36,8 @@ def page_statements() -> dict[tuple[str, ...], str]:
 def statements() -> dict[str, str]:
     """Every statement in the storage package, and each form of a page's statement."""
     found = {f"page of {'+'.join(names) or 'all'}": s for names, s in page_statements().items()}
+    for names in page_statements():
+        found[f"sizes of {'+'.join(names) or 'all'}"] = pages.statements(names).sizes
     for module_name, module in storage_modules():
         if module_name in _NO_QUERIES:
             continue

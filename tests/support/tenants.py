@@ -22,10 +22,13 @@ def unused_names() -> Names:
         "file": secrets.token_hex(16),
         "url": f"https://{tag}.example/2",
         "domain": f"{tag}.example",
+        "cookie number": 10**9,
+        "entry number": 10**9,
         "cookie": f"cookie-{tag}",
         "entry": f"entry-{tag}",
         "group number": 10**9,
         "review number": 10**9,
+        "job number": 10**9,
         "place": 2**51,
         "source": f"https://{tag}.example/file",
         "etag": f"etag-{tag}",
@@ -66,7 +69,14 @@ def create_one_of_everything(client: Client) -> Names:
     names["group number"] = client.get(f"/v1/groups/{group}").json()["id"]
     client.put(f"/v1/groups/{group}-2", json={})  # a second group for the list
     cookie = {"domain": domain, "name": names["cookie"], "value": "a value"}
-    client.post("/v1/cookies", json=[cookie])
+    client.post("/v1/cookies", json=[cookie, cookie | {"name": "a second cookie"}])
+    first_page = client.get("/v1/cookies", params={"limit": 1}).headers["link"]
+    names["cookie number"] = re.findall(r"cursor=(\d+)", first_page)[0]
     entry = {"domain": domain, "key": names["entry"], "group_id": names["group number"]}
-    client.post("/v1/local-storage", json=[entry | {"value": "a value"}])
+    entries = [entry, entry | {"key": "a second entry"}]
+    client.post("/v1/local-storage", json=[one | {"value": "a value"} for one in entries])
+    names["entry number"] = client.get("/v1/local-storage").json()[0]["id"]
+    client.post(f"/v1/outputs/{group}", json=[first | {"job_id": "a second job"}])
+    first_job = client.get(f"/v1/groups/{group}", params={"limit": 1}).json()
+    names["job number"] = first_job["metadata"]["next_cursor"]
     return names

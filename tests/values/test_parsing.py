@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gleanery.values import countries, hashing, hostnames, json_text, timestamps
@@ -22,6 +23,28 @@ JSON_VALUES = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+# JSON texts without white space, in every notation of numbers and characters.
+NUMBER_TEXTS = (
+    st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+    | st.from_regex(r"-?[1-9](0{0,6}|\.[0-9])[eE][0-9]{1,2}", fullmatch=True)
+    | st.floats(allow_nan=False, allow_infinity=False).map(lambda number: f"{number:.17g}")
+)
+CHARACTER_TEXTS = (
+    st.characters(exclude_categories=["Cs"], exclude_characters='"\\', min_codepoint=32)
+    | st.integers(0, 0xD7FF).map(lambda code: f"\\u{code:04x}")
+    | st.sampled_from(["\\/", "\\n", "\\b", '\\"', "\\\\", "\\ud83d\\ude00"])
+)
+STRING_TEXTS = st.lists(CHARACTER_TEXTS, max_size=8).map(lambda parts: f'"{"".join(parts)}"')
+JSON_TEXTS = st.recursive(
+    st.sampled_from(["null", "true", "false"]) | NUMBER_TEXTS | STRING_TEXTS,
+    lambda inner: (
+        st.lists(inner, max_size=4).map(lambda parts: f"[{','.join(parts)}]")
+        | st.dictionaries(STRING_TEXTS, inner, max_size=4).map(
+            lambda members: "{{{}}}".format(",".join(map(":".join, members.items())))
+        )
     ),
     max_leaves=20,
 )
@@ -93,6 +116,70 @@ def test_any_bytes_are_decoded_or_rejected(text: bytes) -> None:
 )
 def test_numbers_keep_their_value(text: str, value: float) -> None:
     assert json_text.decode(text.encode()) == value
+
+
+@given(JSON_TEXTS)
+@example('{"a":[1e15,25e10]}')
+@example("123456789012345671e200")
+def test_a_stored_text_has_at_most_twice_the_bytes_that_were_sent(text: str) -> None:
+    sent = text.encode()
+    with contextlib.suppress(json_text.InvalidJson):
+        value = json_text.decode(sent)
+        stored = json_text.encode(value)
+        assert len(stored) <= 2 * len(sent)
+        assert repr(json_text.decode(stored)) == repr(value)
+
+
+@given(NUMBER_TEXTS)
+def test_an_integer_is_never_stored_as_another_integer(text: str) -> None:
+    with contextlib.suppress(json_text.InvalidJson):
+        stored = json_text.encode(json_text.decode(text.encode())).decode()
+        exact, double = Decimal(text), float(text)
+        is_a_double = Decimal(stored) == Decimal(repr(double))
+        is_integral = abs(exact) >= 2**53 and exact == exact.to_integral_value()
+        assert Decimal(stored) == exact or is_a_double
+        if is_integral and Decimal(stored) != exact:
+            assert exact == Decimal(f"{double:.16e}")  # the 17 digits that identify a double
+
+
+@pytest.mark.parametrize(
+    "text", ["123456789012345671e290", "-123456789012345671E+290", "1.00000000000000000001e300"]
+)
+def test_an_exponent_hides_no_digits_that_would_be_lost(text: str) -> None:
+    with pytest.raises(json_text.InvalidJson, match="exponent"):
+        json_text.decode(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("1e15", "1e15"),
+        ("1000000.0", "1e6"),
+        ("-1.5e15", "-15e14"),
+        ("1e4", "1e4"),
+        ("1e3", "1000.0"),
+        ("1e16", "1e+16"),
+        ("1.0000000000000001e+300", "1e+300"),
+        ('["0000.0",1e5,123456789012345678901]', '["0000.0",1e5,123456789012345678901]'),
+    ],
+)
+def test_a_float_is_stored_in_a_short_form(text: str, stored: str) -> None:
+    assert json_text.encode(json_text.decode(text.encode())).decode() == stored
+
+
+def count_values(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return 1 + sum(map(count_values, value.values() if isinstance(value, dict) else value))
+    return 1
+
+
+@given(JSON_VALUES, st.sampled_from([None, 1]), st.integers(1, 40))
+def test_values_are_counted_exactly(value: Any, indent: int | None, step: int) -> None:
+    text, count = json.dumps(value, indent=indent).encode(), count_values(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_text, "_COUNTED_BYTES", step)
+        assert json_text.has_more_values(text, count - 1) or len(text) < count
+        assert not json_text.has_more_values(text, count)
 
 
 def test_depth_is_bounded() -> None:

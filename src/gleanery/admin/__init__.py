@@ -1,1 +1,1 @@
-"""Operator tasks outside the running service: backups, key rotation and demo data."""
+"""Operator tasks outside the service: backups, keys, deletion of organizations, demo data."""

@@ -37,6 +37,11 @@ def create(settings: Settings, path: Path, with_key: bool, progress: StartProgre
     """Write a backup of the data that is committed at this moment."""
     if path.exists():
         raise SettingsError(f"{path} already exists: choose another name")
+    if not path.absolute().parent.is_dir():
+        # Not created: it may be the mount point of a disk that is not there.
+        raise SettingsError(
+            f"The folder {path.absolute().parent} does not exist: create it, or mount its disk"
+        )
     partial = path.with_name(f"{path.name}.partial")
     database = path.with_name(f"{path.name}.database")
     with ExitStack() as stack:

@@ -21,7 +21,7 @@ from gleanery.settings import Settings
 from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import restore as restored_database
 from gleanery.storage.maintenance.snapshots import Snapshot
-from gleanery.storage.sqlite.connections import lock_folder
+from gleanery.storage.sqlite.connections import RESTORE_FOLDER, lock_folder
 from gleanery.values import timestamps
 
 Manifest = dict[str, Any]
@@ -39,23 +39,37 @@ class Restored(NamedTuple):
 
 def restore(settings: Settings, path: Path, progress: StartProgress) -> Restored:
     """Restore a backup into a data folder without a database."""
+    path.open("rb").close()  # nothing changes if there is no such file
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     staging = _StagingArea(settings)
     with _exclusive(settings.data):
         staging.check_target()
         try:
-            staging.create()
-            manifest = _unpack(path, staging, progress)
-            if manifest["files"] and settings.blobs_folder is None:
-                raise SettingsError("This backup contains files: give --blobs a folder")
-            _verify(staging, manifest, progress)
-            outputs = asyncio.run(_finish_database(staging.settings, progress))
-            staging.publish()
-        finally:
+            outputs, manifest = _restore(settings, path, staging, progress)
+        except SettingsError:  # the backup is rejected, and everything is as before
             staging.remove()
+            raise
+        except BaseException:  # the folder stays, so that no service starts without the data
+            staging.clear()
+            raise
+        staging.remove()
     return Restored(
         outputs, manifest["files"], manifest["lost"], manifest["key"], settings.has_secret_key
     )
+
+
+def _restore(
+    settings: Settings, path: Path, staging: _StagingArea, progress: StartProgress
+) -> tuple[int, Manifest]:
+    """Prepare and publish the restore; return the number of outputs and the manifest."""
+    staging.create()
+    manifest = _unpack(path, staging, progress)
+    if manifest["files"] and settings.blobs_folder is None:
+        raise SettingsError("This backup contains files: give --blobs a folder")
+    _verify(staging, manifest, progress)
+    outputs = asyncio.run(_finish_database(staging.settings, progress))
+    staging.publish()
+    return outputs, manifest
 
 
 @contextmanager
@@ -79,7 +93,7 @@ class _StagingArea:
 
     def __init__(self, settings: Settings) -> None:
         self._target = settings
-        self._folder = settings.data / "restoring"
+        self._folder = settings.data / RESTORE_FOLDER
         self.settings = Settings(data=self._folder)
         self.database, self.key = self.settings.sqlite_file, self.settings.key_file
         self._target_blobs = settings.blobs_folder or settings.data / "blobs"
@@ -116,7 +130,10 @@ class _StagingArea:
         )
 
     def create(self) -> None:
-        self.remove()  # leftover of a restore that was killed
+        """Create the folders. From now until ``remove``, no service uses the data folder."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        archive.sync_folder(self._target.data)
+        self.clear()  # leftover of a restore that was killed
         self._created_target_blobs = not self._target_blobs.exists()
         for folder in (self._folder, self._target_blobs, self.blobs):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -141,14 +158,21 @@ class _StagingArea:
             raise SettingsError(f"{target} is not the key of the backup: move it away")
         self.key.replace(target)
 
-    def remove(self) -> None:
-        """Remove everything except a published restore."""
+    def clear(self) -> None:
+        """Remove everything except a published restore and the staging folder itself."""
         half_published = self._published_blobs() if self._is_half_published() else []
-        for folder in (*half_published, self._folder, self.blobs):
+        for folder in (*half_published, self.blobs):
             shutil.rmtree(folder, ignore_errors=True)
+        for file in self._folder.iterdir() if self._folder.is_dir() else ():
+            file.unlink()
         if self._created_target_blobs:
             with suppress(OSError):  # the folder contains the published blobs
                 self._target_blobs.rmdir()
+
+    def remove(self) -> None:
+        """Remove everything except a published restore."""
+        self.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 # --- unpacking ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -15,34 +16,43 @@ from gleanery.api.context import Services
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.pipeline import UNMATCHED, RequestPipeline
+from gleanery.api.readiness import Readiness
 from gleanery.background.sweep import Sweep
+from gleanery.background.token_use import TokenUse
 from gleanery.blobs import open_blobs
 from gleanery.http import ConnectionRegistry, Limits
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
+from gleanery.scheduling.byte_limits import ByteLimit
 from gleanery.scheduling.limits import ConcurrencyLimit
 from gleanery.scheduling.scheduler import RequestScheduler
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.audit import ReadAuditor
+from gleanery.storage.database import Engine
 from gleanery.storage.engines import create_engine
+from gleanery.storage.maintenance.clock_guard import SweepClock
+from gleanery.storage.outputs.large_batches import LargeBatches
 from gleanery.values import timestamps
 
 if TYPE_CHECKING:
     from gleanery.api.rate_limits import RateLimiter
 
 _log = logging.getLogger("gleanery")
+_SWEEP_DELAY = 300  # seconds by which a sweep can be late
 
 
 def build_app(
     settings: Settings,
     clock: Callable[[], int] = timestamps.now,
     metrics_folder: Path | None = None,
+    sweep_clock: Callable[[Engine, Callable[[], int]], SweepClock] = SweepClock,
 ) -> App:
     """Build the service with these settings.
 
     ``clock`` returns the time in microseconds. Several workers share ``metrics_folder``.
+    ``sweep_clock`` makes the clock that decides what has expired.
     """
     document = cache(partial(openapi.document, OPERATIONS, settings))  # built on first use
     vault = open_vault(settings.secret_key, settings.key_file)
@@ -54,12 +64,14 @@ def build_app(
         address=settings.address,
         database=database,
         schema_validator=SchemaValidator(),
+        large_batches=LargeBatches(),
         blobs=blobs,
         vault=vault,
         read_auditor=ReadAuditor(),
         file_links=FileLinks(settings.address, vault, blobs, settings.blob_url_seconds),
         clock=clock,
         request_limit=request_limit,
+        body_limit=ByteLimit(settings.max_buffered_bytes),
         scheduler=RequestScheduler(request_limit),
         long_poll_limit=ConcurrencyLimit(settings.max_connections),
         transfer_limit=ConcurrencyLimit(settings.max_transfers),
@@ -68,10 +80,14 @@ def build_app(
             (UNMATCHED, *(operation.name for operation in OPERATIONS)),
             metrics_folder,
         ),
+        readiness=Readiness(database),
         openapi_json=cache(lambda: openapi.encoded(document())),
         reference_page=cache(lambda: reference.html_page(document())),
     )
-    return App(services, _create_rate_limiter(settings))
+    token_use = TokenUse(database, clock)
+    authenticator = Authenticator(database, settings.token_cache_seconds, clock, token_use)
+    sweep = Sweep(database, blobs, vault, token_use, settings, clock, sweep_clock(database, clock))
+    return App(services, authenticator, sweep, _create_rate_limiter(settings))
 
 
 def _create_rate_limiter(settings: Settings) -> RateLimiter | None:
@@ -93,33 +109,45 @@ def _limits(settings: Settings) -> Limits:
 class App:
     """The service with its background tasks, between ``start`` and ``stop``."""
 
-    def __init__(self, services: Services, rate_limiter: RateLimiter | None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        authenticator: Authenticator,
+        sweep: Sweep,
+        rate_limiter: RateLimiter | None,
+    ) -> None:
         self._services = services
         self._rate_limiter = rate_limiter
         settings = services.settings
-        authenticator = Authenticator(
-            services.database, settings.token_cache_seconds, services.clock
-        )
         self.application = RequestPipeline(services, authenticator, rate_limiter)
         """Handles the requests of the built-in server, or of an ASGI server."""
         self.registry = ConnectionRegistry(self.application, _limits(settings))
         """The connections of the built-in server."""
-        self._sweep = Sweep(
-            services.database, services.blobs, services.vault, settings, services.clock
-        )
+        self._sweep = sweep
         self._timeout_watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._services.database.open()
         try:
             await metadata.check_or_store_key(self._services.database, self._services.vault)
+            await self._record_link_seconds()
             if security_warning := await self._services.database.security_warning():
                 _log.warning("row-level security is not active", extra={"reason": security_warning})
+            await self._sweep.start()
         except BaseException:
             await self.stop()
             raise
-        self._sweep.start()
         self._timeout_watcher = asyncio.create_task(self.registry.watch_timeouts())
+
+    async def _record_link_seconds(self) -> None:
+        """Store for how long a link can be valid after the start of a key rotation.
+
+        A worker signs with the old key until its next sweep. A bucket signs links itself.
+        """
+        settings = self._services.settings
+        if settings.blobs_folder is not None:
+            seconds = settings.blob_url_seconds + math.ceil(settings.sweep_seconds) + _SWEEP_DELAY
+            await metadata.record_link_seconds(self._services.database, seconds)
 
     async def stop(self) -> None:
         if self._timeout_watcher is not None:
@@ -128,5 +156,7 @@ class App:
         await self._sweep.stop()
         if self._rate_limiter is not None:
             await self._rate_limiter.close()
+        await self._services.readiness.stop()
         await self._services.schema_validator.close()
+        await self._services.large_batches.close()
         await self._services.database.close()

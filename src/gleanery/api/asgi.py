@@ -72,11 +72,18 @@ class AsgiRequest:
     def respond(
         self, status: int, headers: Sequence[Header], body: Sequence[bytes | memoryview]
     ) -> None:
-        close = [(b"connection", b"close")] if not self.keep_alive and self._is_http1 else []
+        keep_alive = self.keep_alive and (self._body_ended or not self._has_long_body())
+        close = [(b"connection", b"close")] if not keep_alive and self._is_http1 else []
         start = {"type": "http.response.start", "status": status, "headers": [*headers, *close]}
         self._messages.append(start)
         if self.method != "HEAD":
             self.send(b"".join(body))
+
+    def _has_long_body(self) -> bool:
+        """True if the server would have to read much that nobody needs."""
+        length = self.headers.get(b"content-length", b"0")
+        is_long = len(length) > 5 or int(length) > _MAX_UNREAD_BYTES
+        return is_long or b"transfer-encoding" in self.headers
 
     def send(self, piece: bytes) -> None:
         self._messages.append({"type": "http.response.body", "body": piece, "more_body": True})
@@ -93,12 +100,6 @@ class AsgiRequest:
                 await self._send(message)
         except OSError:  # ASGI servers report a closed connection in this way
             raise ClientDisconnected from None
-
-    def skip_body(self) -> None:
-        length = self.headers.get(b"content-length", b"0")
-        is_long = len(length) > 5 or int(length) > _MAX_UNREAD_BYTES
-        if is_long or b"transfer-encoding" in self.headers:
-            self.keep_alive = False
 
     def start(self) -> None:
         if not self.decision.done():

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 
+from gleanery.background.token_use import TokenUse
 from gleanery.errors import Forbidden, expired_token, invalid_token, no_token, wrong_scheme
 from gleanery.security import tokens
 from gleanery.storage.database import Database
@@ -22,10 +23,17 @@ class Authenticator:
     The key of the cache is a digest of the header, never the token.
     """
 
-    def __init__(self, database: Database, seconds: float, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        seconds: float,
+        clock: Callable[[], int],
+        token_use: TokenUse,
+    ) -> None:
         self._database = database
         self._seconds = seconds
         self._clock = clock
+        self._token_use = token_use
         self._secret = secrets.token_bytes(32)  # keyed, so digests cannot be brute-forced
         self._grants: dict[bytes, tuple[float, tokens.Grant]] = {}
 
@@ -76,6 +84,7 @@ class Authenticator:
         if grant is None:
             self._grants.pop(caller, None)
             raise invalid_token()
+        self._token_use.note(grant.token_id)
         if len(self._grants) >= _MAX_CACHED:
             self._grants.clear()
         self._grants[caller] = (now + self._seconds, grant)

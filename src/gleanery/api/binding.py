@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
@@ -17,9 +18,11 @@ from gleanery.api.error_responses import as_service_error
 from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, UnsupportedMedia, no_record
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models import batches
+from gleanery.models.batches import LargeBatch
 from gleanery.models.fields import Name
 from gleanery.models.inputs import UNKNOWN_NAME
 from gleanery.models.requests import Output, OutputIn
+from gleanery.scheduling.byte_limits import ByteReservation
 from gleanery.values import json_text, suggestions
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
@@ -165,8 +168,13 @@ async def _receive(request: Request) -> bytes:
         raise as_service_error(error) from error
 
 
-async def read_lines(request: Request, max_line_bytes: int) -> AsyncIterator[bytes]:
-    """Yield the lines of a body of any length. Only one line is in memory."""
+async def read_lines(
+    request: Request, max_line_bytes: int, body_bytes: ByteReservation
+) -> AsyncIterator[bytes]:
+    """Yield the lines of a body of any length. Only one line is in memory.
+
+    The line stays reserved until the next one is requested.
+    """
     pending: list[bytes] = []
     size = 0
     while chunk := await _receive(request):
@@ -178,6 +186,7 @@ async def read_lines(request: Request, max_line_bytes: int) -> AsyncIterator[byt
         size += len(rest)
         if size > max_line_bytes:
             raise _too_large(request, max_line_bytes, "A line")
+        body_bytes.resize(size)
     if size:
         yield b"".join(pending)
 
@@ -200,9 +209,19 @@ def _too_large(request: Request, limit: int, subject: str = "The body") -> BodyT
     return BodyTooLarge(limit, subject)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Read the complete body."""
-    return b"".join([chunk async for chunk in read_chunks(request, limit)])
+async def read_body(request: Request, limit: int, body_bytes: ByteReservation) -> bytes:
+    """Read the complete body. A declared length is reserved before the first byte is read."""
+    declared_length = request.headers.get(b"content-length", b"")
+    reserved = int(declared_length) if declared_length.isdigit() else 0
+    if reserved <= limit:  # otherwise the first chunk raises
+        body_bytes.resize(reserved)
+    pieces, size = [], 0
+    async for chunk in read_chunks(request, limit):
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > reserved:
+            body_bytes.resize(size)
+    return b"".join(pieces)
 
 
 @cache
@@ -211,16 +230,43 @@ def _validator(type_: Any) -> TypeAdapter[Any]:
     return TypeAdapter(type_)
 
 
-def bind_body(type_: Any, text: bytes, max_records: int) -> Any:
+def bind_body(type_: Any, text: bytes, max_records: int, max_values: int) -> Any:
     """Return the value of a body. A batch of outputs is validated later, on demand."""
+    check_value_count(text, max_values)
     if type_ == list[OutputIn]:
-        return batches.from_array(text, max_records, partial(_outputs, text, max_records))
+        if batches.is_large([text]):
+            return LargeBatch([text], [], max_records)
+        return batches.from_array(text, max_records, partial(parse_outputs, text, max_records))
     return validate_with_model(type_, text, max_records)
 
 
-def _outputs(text: bytes, max_records: int) -> list[Output]:
+def check_value_count(text: bytes, max_values: int, loc: tuple[str, ...] = ("body",)) -> None:
+    """Reject a text whose values would need much more memory than its bytes."""
+    if json_text.has_more_values(text, max_values):
+        msg = f"At most {max_values} JSON values are allowed here: send less at a time"
+        raise InvalidRequest(ErrorDetail(loc, msg, "too_many_values"))
+
+
+def parse_outputs(text: bytes, max_records: int) -> list[Output]:
+    """Parse an array of outputs with the model."""
     bound: list[OutputIn] = validate_with_model(list[OutputIn], text, max_records)
     return [output.checked() for output in bound]
+
+
+def parse_lines(lines: dict[int, bytes]) -> list[Output]:
+    """Parses lines by their position. Raises InvalidRequest with the first errors."""
+    outputs: list[Output] = []
+    details: list[ErrorDetail] = []
+    for position, line in lines.items():
+        try:
+            outputs.append(validate_with_model(OutputIn, line, 1).checked())
+        except InvalidRequest as error:
+            details += [replace(d, loc=("body", str(position), *d.loc[1:])) for d in error.details]
+        if len(details) >= MAX_DETAILS:
+            break
+    if details:
+        raise InvalidRequest(*details[:MAX_DETAILS])
+    return outputs
 
 
 def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:

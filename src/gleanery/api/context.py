@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery.api.file_links import FileLinks, needs_links
+from gleanery.api.readiness import Readiness
 from gleanery.blobs import Blobs
 from gleanery.http import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability.telemetry import Telemetry
+from gleanery.scheduling.byte_limits import ByteLimit
 from gleanery.scheduling.limits import ConcurrencyLimit, Slot
 from gleanery.scheduling.scheduler import RequestScheduler
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage.audit import Actor, ReadAuditor
 from gleanery.storage.database import Database, Engine
+from gleanery.storage.outputs.large_batches import LargeBatches
 from gleanery.values import timestamps
 
 Query = TypeVar("Query")
 Body = TypeVar("Body")
 _NONE: Any = None
+_LARGE_TEXT_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,8 @@ class Services:
     address: str
     database: Engine
     schema_validator: SchemaValidator
+    large_batches: LargeBatches
+    """Prepares large batches in another process."""
     blobs: Blobs
     vault: Vault
     read_auditor: ReadAuditor
@@ -40,6 +47,8 @@ class Services:
     clock: Callable[[], int]
     request_limit: ConcurrencyLimit
     """Limits the requests in progress."""
+    body_limit: ByteLimit
+    """Limits the bytes of request bodies in memory."""
     scheduler: RequestScheduler
     """Decides the order in which requests start."""
     long_poll_limit: ConcurrencyLimit
@@ -47,6 +56,7 @@ class Services:
     transfer_limit: ConcurrencyLimit
     """Limits the file transfers."""
     telemetry: Telemetry
+    readiness: Readiness
     openapi_json: Callable[[], bytes]
     reference_page: Callable[[], bytes]
 
@@ -100,6 +110,8 @@ class RequestContext(Generic[Query, Body]):
         """Insert signed links to files into the text of outputs."""
         if not needs_links(text):
             return text
+        if len(text) > _LARGE_TEXT_BYTES:
+            await asyncio.sleep(0)  # other requests run between the parts of a large page
         now = self.services.clock() // timestamps.SECOND
         return await self.services.file_links.insert(text, self.organization_id, now)
 

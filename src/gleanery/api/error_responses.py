@@ -17,14 +17,19 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.RequestTimeout: 408,
     errors.Conflict: 409,
     errors.CursorExpired: 410,
+    errors.PreconditionFailed: 412,
     errors.BodyTooLarge: 413,
     errors.UnsupportedMedia: 415,
     errors.RangeNotSatisfiable: 416,
+    errors.UnsupportedExpectation: 417,
     errors.InvalidRequest: 422,
     errors.RateLimited: 429,
     errors.HeadTooLarge: 431,
+    errors.UnsupportedHttp: 501,
     errors.Overloaded: 503,
     errors.Unavailable: 503,
+    errors.ValidationSuspended: 503,
+    errors.UnsupportedVersion: 505,
 }
 DESCRIPTIONS = {
     401: "No valid token.",
@@ -33,6 +38,7 @@ DESCRIPTIONS = {
     405: "The path does not allow this method.",
     409: "The Idempotency-Key was used for a different request.",
     410: "The cursor is from before the oldest tombstone or the last restore.",
+    412: "The file does not have the ETag of If-Match.",
     413: "The body is too large.",
     415: "The operation does not accept the Content-Type or Content-Encoding of the body.",
     416: "The requested range starts after the end of the file.",
@@ -48,6 +54,7 @@ HEADERS = {
     429: ("Retry-After", "RateLimit", "RateLimit-Policy"),
     503: ("Retry-After",),
 }
+_ONLY_CHUNKED = "Send the body with Content-Length or with Transfer-Encoding: chunked"
 
 
 def as_service_error(error: http.HttpError) -> errors.GleaneryError:
@@ -57,11 +64,25 @@ def as_service_error(error: http.HttpError) -> errors.GleaneryError:
             return errors.HeadTooLarge(limit)
         case http.RequestTimeout():
             return errors.RequestTimeout()
+        case http.PreconditionFailed():
+            return errors.PreconditionFailed()
         case http.RangeNotSatisfiable(size=size):
             return errors.RangeNotSatisfiable(size)
         case http.TooManyConnections():
             return errors.Overloaded()
-    return errors.BadRequest()
+        case http.UnsupportedVersion():
+            return errors.UnsupportedVersion()
+        case http.UnsupportedExpectation():
+            return errors.UnsupportedExpectation()
+        case http.UnsupportedTransferEncoding():
+            return _unsupported(("header", "transfer-encoding"), _ONLY_CHUNKED)
+        case http.UnsupportedMethod():
+            return _unsupported(("method",), "The service is no proxy: CONNECT is not supported")
+    return errors.BadRequest(str(error))
+
+
+def _unsupported(loc: tuple[str, ...], msg: str) -> errors.UnsupportedHttp:
+    return errors.UnsupportedHttp(errors.ErrorDetail(loc, msg, "not_implemented"))
 
 
 def for_error(error: errors.GleaneryError) -> Response:
@@ -88,7 +109,12 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"allow", allowed.encode()),)
         case errors.RangeNotSatisfiable(size=size):
             return ((b"content-range", b"bytes */%d" % size),)
-        case errors.Unavailable() | errors.Overloaded() | errors.RateLimited():
+        case (
+            errors.Unavailable()
+            | errors.Overloaded()
+            | errors.RateLimited()
+            | errors.ValidationSuspended()
+        ):
             return ((b"retry-after", b"%d" % error.retry_after),)
     return ()
 

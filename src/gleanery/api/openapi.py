@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypedDict
@@ -19,6 +19,11 @@ from gleanery.settings import Settings
 
 Document = dict[str, Any]
 _REF = "#/components/schemas/{model}"
+_NEXT_PAGE: Document = {
+    "description": 'URL of the next page, as in RFC 8288: `<URL>; rel="next"`. The header is '
+    "absent on the last page, and only there.",
+    "schema": {"type": "string"},
+}
 
 
 class ErrorDetailOut(TypedDict):
@@ -192,6 +197,8 @@ def _success(operation: Operation, schemas: _Schemas) -> Document:
 
 def _responses(operation: Operation, schemas: _Schemas) -> Document:
     responses: Document = {str(operation.status): _success(operation, schemas)}
+    if get_origin(operation.response) is list:
+        responses["200"]["headers"] = {"Link": _NEXT_PAGE}
     if operation.response is bytes:
         responses["206"] = {**responses["200"], "description": "The range that Range requests."}
         responses["304"] = {"description": "The client has the file, according to If-None-Match."}

@@ -92,7 +92,7 @@ class Operation:
         if self.body is not None:
             possible |= {413, 415, 422}
         if self.response is bytes:
-            possible |= {416}
+            possible |= {412, 416}
         if self.ndjson_handler is not None:
             possible |= {409}
         return sorted(possible)
@@ -116,7 +116,8 @@ OPERATIONS = (
         handler=cookies.get_cookies,
         title="Get cookies",
         description="Lists the organization's cookies in the order of their creation, including "
-        "expired ones.",
+        "expired ones. A list is limited in bytes: if it is not complete, the `Link` header has "
+        "the URL of the next page.",
         scope="session:read",
         query=requests.DomainQuery,
         response=list[responses.CookieOut],
@@ -150,7 +151,8 @@ OPERATIONS = (
         handler=local_storage.get_local_storage,
         title="Get local storage",
         description="Lists the organization's local-storage entries in the order of their "
-        "creation, including expired ones.",
+        "creation, including expired ones. A list is limited in bytes: if it is not complete, the "
+        "`Link` header has the URL of the next page.",
         scope="session:read",
         query=requests.LocalStorageQuery,
         response=list[responses.LocalStorageOut],
@@ -171,7 +173,8 @@ OPERATIONS = (
         handler=reviews.get_latest_reviews,
         title="Get latest reviews",
         description="The latest review of each reviewed job of the group, newest first. With "
-        "`history=true`, all reviews of the group.",
+        "`history=true`, all reviews of the group. A list is limited in bytes: if it is not "
+        "complete, the `Link` header has the URL of the next page.",
         scope="reviews:read",
         query=requests.ReviewQuery,
         response=list[responses.ReviewOut],
@@ -207,7 +210,9 @@ OPERATIONS = (
         title="Get outputs for a scraping group",
         description="One page of the group's outputs, oldest change first. For the next page, pass "
         "`next_cursor` as `cursor`, or follow `next_url`. Both are null on the last page, and only "
-        "there. An output that changes during paging appears again on a later page.",
+        "there. A page is limited in bytes, so it can have fewer items than `limit`. With several "
+        "filters it can even be empty before the last page. An output that changes during paging "
+        "appears again on a later page.",
         scope="outputs:read",
         query=requests.OutputQuery,
         response=responses.OutputPage,
@@ -250,9 +255,10 @@ OPERATIONS = (
         handler=changes.get_changes,
         title="Get changes",
         description="The group's creations, updates, approval changes and deletions in commit "
-        "order. To continue, pass the `cursor` of the response. With `wait`, the response comes as "
-        "soon as there is a change. A cursor from before the oldest tombstone or the "
-        "last restore gets 410: start again with cursor 0.",
+        "order. To continue, pass the `cursor` of the response. A page is limited in bytes, so it "
+        "can have fewer changes than `limit`; only an empty one is the end. With `wait`, the "
+        "response comes as soon as there is a change. A cursor from before the oldest tombstone or "
+        "the last restore gets 410: start again with cursor 0.",
         scope="outputs:read",
         query=requests.ChangeQuery,
         response=responses.ChangePage,
@@ -263,8 +269,10 @@ OPERATIONS = (
         path="/v1/groups",
         handler=groups.get_groups,
         title="Get groups",
-        description="The organization's groups with their jobs, counts, latest reviews and "
-        "settings, in the order of their creation. The `Link` header has the URL of the next page.",
+        description="The organization's groups with their counts and settings, in the order of "
+        "their creation, each with its first 100 jobs. The `Link` header has the URL of the next "
+        "page, which can follow after fewer groups than `limit`. The `metadata` of a group has "
+        "the URL of its next jobs.",
         scope="outputs:read",
         query=requests.GroupsQuery,
         response=list[responses.GroupOut],
@@ -274,8 +282,11 @@ OPERATIONS = (
         path="/v1/groups/{group_id}",
         handler=groups.get_group,
         title="Get a group",
-        description="One group with its jobs, counts, latest reviews and settings.",
+        description="One group with its counts, its settings and a page of its jobs with their "
+        "latest reviews, in the order of their creation. For the next jobs, pass `next_cursor` as "
+        "`cursor`, or follow `next_url`. Both are null on the last page, and only there.",
         scope="outputs:read",
+        query=requests.GroupQuery,
         response=responses.GroupOut,
     ),
     Operation(
@@ -295,8 +306,8 @@ OPERATIONS = (
         path="/v1/groups/{group_id}",
         handler=groups.delete_group,
         title="Delete a group",
-        description="Deletes the group with all its jobs, outputs, reviews and settings. The "
-        "change feed remains, with a tombstone of every output.",
+        description="Deletes the group with all its jobs, outputs, reviews, settings "
+        "and local-storage entries. The change feed remains, with a tombstone of every output.",
         scope="outputs:write",
         response=responses.Deleted,
     ),
@@ -316,9 +327,12 @@ OPERATIONS = (
         handler=files.store_file,
         title="Store a file",
         description="Stores the body as a file. It can have any `Content-Type` and is streamed to "
-        "the blob store. Equal bytes are stored once. Equal bytes from the same source are the "
-        "same file. `file_type` is detected from the bytes if their format is known. An output "
-        "references the file by its `id`. A file without a reference is deleted after some days.",
+        "the blob store. A form (`multipart/form-data`, as from `curl -F file=@x.pdf`) must have "
+        "one part, the file. The type of other forms, `application/x-www-form-urlencoded`, gets "
+        "415: `curl -d` sends it and changes the bytes. Equal bytes are stored once. Equal bytes "
+        "from the same source are the same file. `file_type` is detected from the bytes if their "
+        "format is known. An output references the file by its `id`. A file without a reference is "
+        "deleted after some days.",
         scope="outputs:write",
         query=requests.FileUpload,
         body=bytes,
@@ -330,7 +344,8 @@ OPERATIONS = (
         handler=files.find_file,
         title="Find a file",
         description="The newest file from this URL and ETag, so that a scraper does not have to "
-        "download it again.",
+        "download it again. A file that was found is not deleted for some days, so that an output "
+        "can reference it.",
         scope="outputs:read",
         query=requests.FileQuery,
         response=responses.StoredFile,
@@ -341,8 +356,8 @@ OPERATIONS = (
         path="/v1/files/{id}",
         handler=files.get_file,
         title="Get a file",
-        description="The bytes of a file; this is its `file_url`. The headers `Range`, `If-Range` "
-        "and `If-None-Match` are supported.",
+        description="The bytes of a file; this is its `file_url`. The headers `Range`, "
+        "`If-Range`, `If-Match` and `If-None-Match` are supported.",
         scope="outputs:read",
         response=bytes,
         media_type="*/*",

@@ -80,7 +80,7 @@ class PageBatches:
     def _read(self, states: Sequence[RequestState]) -> Sequence[Page | Exception]:
         """Reads the pages. If the batch as a whole fails, each request takes the usual path."""
         try:
-            return self._reader.read_pages([_page_read(state) for state in states])
+            return self._reader.read_pages([self._page_read(state) for state in states])
         except Exception as error:
             _log.exception("a batch of pages could not be read")
             return [error] * len(states)
@@ -106,14 +106,14 @@ class PageBatches:
         except Exception:
             _log.exception("a batch could not respond to a request")
         if state.is_response_sent and not request.is_write_paused:
-            state.release_slot()
+            state.release()
             request.finish()
         else:
             request.start()
 
     def _is_final(self, page: Page, grant: Grant, state: RequestState) -> bool:
         """Returns True unless the page is empty because its group does not exist."""
-        if page.items:
+        if page.parts or page.next_cursor is not None:
             return True
         assert state.bound is not None
         name = state.bound.path["group_id"]
@@ -122,12 +122,17 @@ class PageBatches:
     def _respond(self, request: Request, grant: Grant, page: Page, started: float) -> None:
         """Sends the page, unless the store must sign its links or the rate limit is reached."""
         services, state = self._services, request.state
-        items = services.insert_local_links(page.items, grant.organization_id)
+        [part] = page.parts or (b"",)  # a batch reads no large page
+        items = services.insert_local_links(part, grant.organization_id)
         if items is None or (rate_limit_headers := self._count(grant)) is None:
             return
         operation, path, query = state.bound
         response = outputs.page_response(
-            services.address, path["group_id"], query.next_page_parameters, items, page.next_cursor
+            services.address,
+            path["group_id"],
+            query.next_page_parameters,
+            (items,),
+            page.next_cursor,
         )
         request_id = request_id_of(request.headers)
         try:
@@ -145,10 +150,14 @@ class PageBatches:
         counted = self._rate_limiter.count_in_process(grant.token_id)
         return None if counted.is_exceeded else counted.headers
 
-
-def _page_read(state: RequestState) -> PageRead:
-    assert state.bound is not None
-    assert state.slot is not None
-    _, path, query = state.bound
-    organization_id = state.slot.organization_id
-    return pages.page_read(organization_id, path["group_id"], query.query, state.cursor)
+    def _page_read(self, state: RequestState) -> PageRead:
+        assert state.bound is not None
+        assert state.slot is not None
+        _, path, query = state.bound
+        return pages.page_read(
+            state.slot.organization_id,
+            path["group_id"],
+            query.query,
+            state.cursor,
+            self._services.settings.max_page_bytes,
+        )

@@ -23,6 +23,7 @@ from gleanery.api.sending import respond, send_rest
 from gleanery.errors import BodyTooLarge, GleaneryError, Overloaded, RateLimited, Unavailable
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.observability.telemetry import request_id_of
+from gleanery.scheduling.byte_limits import ByteReservation
 from gleanery.scheduling.limits import Slot
 from gleanery.security.tokens import Grant
 
@@ -72,10 +73,10 @@ class RequestPipeline:
             raise
 
     def abandon(self, request: Request) -> None:
-        """Releases the slot of a request that will not be handled."""
+        """Releases what a request holds that will not be handled."""
         state: RequestState | None = request.state
         if state is not None:
-            state.release_slot()
+            state.release()
 
     def _admit(self, request: Request) -> None:
         memo = memo_of(request.header_block)
@@ -90,7 +91,6 @@ class RequestPipeline:
             return
         error = self._try_to_admit(state)
         if error is not None:
-            request.skip_body()
             rejection = partial(self._send_rejection, request, error)
             self._services.scheduler.defer_rejection(rejection)
         else:
@@ -164,7 +164,7 @@ class RequestPipeline:
             else:
                 await self._handle(request, state)
         finally:
-            state.release_slot()
+            state.release()
 
     async def _handle(self, request: Request, state: RequestState) -> None:
         started = time.perf_counter()
@@ -179,15 +179,13 @@ class RequestPipeline:
         except HttpError as error:
             response = error_responses.for_error(error_responses.as_service_error(error))
         except GleaneryError as error:
-            response = self._response_to(error, request, request_id)
+            response = self._response_to(error, request_id)
         except Exception:
             _log.exception("internal error", extra={"request_id": request_id.decode()})
             response = error_responses.internal_error()
         await self._send(request, response, name, request_id, started)
 
-    def _response_to(self, error: GleaneryError, request: Request, request_id: bytes) -> Response:
-        if isinstance(error, Overloaded | RateLimited):
-            request.skip_body()
+    def _response_to(self, error: GleaneryError, request_id: bytes) -> Response:
         if isinstance(error, Unavailable):
             _log.warning("unavailable", extra={"request_id": request_id.decode()}, exc_info=error)
         return error_responses.for_error(error)
@@ -267,6 +265,8 @@ class RequestPipeline:
             binding.reject_content_encoding(headers)
             context.body = binding.read_chunks(request, settings.max_file_bytes)
             return operation.handler
+        body_bytes = ByteReservation(self._services.body_limit, context.organization_id)
+        request.state.body_bytes = body_bytes
         known = [binding.Media.JSON] + [binding.Media.NDJSON] * (
             operation.ndjson_handler is not None
         )
@@ -274,10 +274,11 @@ class RequestPipeline:
         if operation.ndjson_handler is not None:
             context.idempotency_key = binding.idempotency_key(headers)
         if media is binding.Media.NDJSON and operation.ndjson_handler is not None:
-            context.body = binding.read_lines(request, settings.max_body_bytes)
+            context.body = binding.read_lines(request, settings.max_body_bytes, body_bytes)
             return operation.ndjson_handler
-        text = await binding.read_body(request, settings.max_body_bytes)
-        bind = partial(binding.bind_body, operation.body, text, settings.max_records)
+        text = await binding.read_body(request, settings.max_body_bytes, body_bytes)
+        limits = (settings.max_records, settings.max_json_values)
+        bind = partial(binding.bind_body, operation.body, text, *limits)
         is_large = len(text) >= _LARGE_BODY_BYTES
         context.body = await asyncio.to_thread(bind) if is_large else bind()
         return operation.handler

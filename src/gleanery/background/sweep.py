@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
+from gleanery.background.token_use import TokenUse
 from gleanery.blobs import Blobs
+from gleanery.errors import Unavailable
 from gleanery.security.vault import Vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.database import Engine
 from gleanery.storage.maintenance import retention
+from gleanery.storage.maintenance.clock_guard import ClockGuard, SweepClock
 
 _log = logging.getLogger("gleanery")
 
@@ -24,12 +29,15 @@ class Sweep:
         engine: Engine,
         blobs: Blobs,
         vault: Vault,
+        token_use: TokenUse,
         settings: Settings,
         clock: Callable[[], int],
+        sweep_clock: SweepClock,
     ) -> None:
         self._engine = engine
         self._blobs = blobs
         self._vault = vault
+        self._token_use = token_use
         self._seconds = settings.sweep_seconds
         self._retention_days = retention.RetentionDays(
             tombstones=settings.tombstone_days,
@@ -37,9 +45,12 @@ class Sweep:
             audit_entries=settings.audit_days,
         )
         self._clock = clock
+        self._guard = ClockGuard(engine, sweep_clock)
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        with suppress(Unavailable):  # a full disk must not stop the service; a round tries again
+            await self._guard.confirmed_time()  # the time at the start, before anything is stored
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -47,11 +58,15 @@ class Sweep:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            with contextlib.suppress(Exception):  # the database may be the reason of the stop
+                await self._token_use.store()
 
     async def run_once(self) -> None:
-        """Runs one round; also detects if a key rotation has selected another key."""
+        """Runs one round; also detects a new active key, and stores the last use of tokens."""
         await metadata.load_active_key(self._engine, self._vault)
-        await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days)
+        await self._token_use.store()
+        now = await self._guard.confirmed_time()
+        await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days, now)
 
     async def _run(self) -> None:
         while True:

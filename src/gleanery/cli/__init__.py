@@ -26,6 +26,7 @@ COMMAND_MODULES = {
     "restore": "backups",
     "restored": "backups",
     "token": "tokens",
+    "organization": "organizations",
     "keys": "keys",
 }
 

@@ -18,6 +18,8 @@ from gleanery.settings import Settings
 
 app = typer.Typer()
 
+_FREE_PORT = 'use a free port: gleanery demo --port 0, or make demo ARGS="--port 0"'
+
 
 @app.command("demo")
 @settings_options("port")
@@ -35,7 +37,7 @@ def demo_command(
 
 
 def _run(settings: Settings) -> None:
-    listener, settings = bound(settings)
+    listener, settings = bound(settings, _FREE_PORT)
     is_new = not settings.sqlite_file.exists()
     asyncio.run(prepare(settings))
     with progress_bars() as progress:

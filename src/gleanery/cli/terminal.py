@@ -13,7 +13,7 @@ from rich.table import Table
 
 from gleanery.observability.progress import Advance, StartProgress
 
-_PIPE_WIDTH = 200
+_PIPE_WIDTH = 10_000  # no line is broken, so that other programs can read it
 
 
 @contextmanager

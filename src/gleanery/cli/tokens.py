@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gleanery.cli.database import with_database
+from gleanery.cli.names import check_name
 from gleanery.cli.options import option, settings_options
 from gleanery.cli.terminal import print_table
 from gleanery.errors import SettingsError
@@ -17,12 +18,14 @@ from gleanery.security import tokens
 from gleanery.settings import Settings
 from gleanery.storage import organizations
 from gleanery.storage.database import Engine
+from gleanery.storage.organizations import ListedToken, NewToken
 from gleanery.values import timestamps
 
 app = typer.Typer()
 token_app = typer.Typer(help="Create, list and revoke access tokens.", no_args_is_help=True)
 app.add_typer(token_app, name="token")
 
+_COLUMNS = ("ID", "Organization", "Name", "Scopes", "Created", "Expires", "Last used", "State")
 _LIFETIME = re.compile(r"([1-9][0-9]{0,11})([smhd])")
 _MAX_LIFETIME_SECONDS = 100 * 365 * 86400
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -36,6 +39,9 @@ def create_token(
         str, option("organization", "Name of the organization. It is created if it is new.")
     ],
     settings: Settings,
+    name: Annotated[
+        str | None, option("name", "Name that token list shows, such as the client's.")
+    ] = None,
     scopes: Annotated[
         str, option("scopes", f"Scopes, separated by commas: {', '.join(tokens.SCOPES)}.")
     ] = _DEFAULT_SCOPES,
@@ -47,34 +53,53 @@ def create_token(
     """Print a new token. It cannot be shown again, because only its hash is stored."""
     now = timestamps.now()
     granted, expires = _parse_scopes(scopes), _parse_lifetime(expires_in, now)
-    if not organization.strip() or len(organization) > 200 or "\0" in organization:
-        raise SettingsError("--organization must be a name of 1 to 200 characters")
+    check_name("--organization", organization)
+    if name is not None:
+        check_name("--name", name)
 
-    async def create(database: Engine) -> str:
-        return await organizations.create_token(database, organization, granted, now, expires)
+    async def create(engine: Engine) -> NewToken:
+        return await organizations.create_named_token(
+            engine, organization, name, granted, now, expires
+        )
 
-    typer.echo(with_database(settings, create, create=True))
+    created = with_database(settings, create, create=True)
+    if created.is_new_organization:
+        typer.echo(f"Created the organization {organization}", err=True)
+    typer.echo(created.token)
 
 
 @token_app.command("list")
 @settings_options("data", "database")
 def list_tokens(settings: Settings) -> None:
-    """List all tokens with their ids and scopes; never the tokens themselves."""
-    table = Table("ID", "Organization", "Scopes", "Created", "Expires", "State", box=None)
+    """List all tokens with their ids and scopes; never the tokens themselves.
+
+    The last use is stored about once an hour.
+    """
+    table = Table(*_COLUMNS, box=None)
     now = timestamps.now()
     for token in with_database(settings, organizations.list_tokens):
-        expired = token.expires_at is not None and token.expires_at <= now
         table.add_row(
             str(token.id),
             Text(token.organization),
+            Text(token.name or ""),
             ",".join(token.scopes),
             timestamps.render_microseconds(token.created_at),
-            timestamps.render_microseconds(token.expires_at)
-            if token.expires_at is not None
-            else "never",
-            "revoked" if token.revoked_at else "expired" if expired else "valid",
+            _date(token.expires_at),
+            _date(token.last_used_at),
+            _state(token, now),
         )
     print_table(table)
+
+
+def _date(time: int | None) -> str:
+    return "never" if time is None else timestamps.render_microseconds(time)
+
+
+def _state(token: ListedToken, now: int) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    is_expired = token.expires_at is not None and token.expires_at <= now
+    return "expired" if is_expired else "valid"
 
 
 @token_app.command("revoke")

@@ -10,9 +10,15 @@ from gleanery.http.errors import (
     ClientDisconnected,
     HeadTooLarge,
     HttpError,
+    InvalidForm,
+    PreconditionFailed,
     RangeNotSatisfiable,
     RequestTimeout,
     TooManyConnections,
+    UnsupportedExpectation,
+    UnsupportedMethod,
+    UnsupportedTransferEncoding,
+    UnsupportedVersion,
 )
 from gleanery.http.head import HeaderBlock
 from gleanery.http.limits import Limits
@@ -28,11 +34,17 @@ __all__ = [
     "Header",
     "HeaderBlock",
     "HttpError",
+    "InvalidForm",
     "Limits",
     "ManagedConnection",
+    "PreconditionFailed",
     "RangeNotSatisfiable",
     "Request",
     "RequestTimeout",
     "ServerState",
     "TooManyConnections",
+    "UnsupportedExpectation",
+    "UnsupportedMethod",
+    "UnsupportedTransferEncoding",
+    "UnsupportedVersion",
 ]

@@ -55,7 +55,8 @@ class Request(Protocol):
     ) -> None:
         """Sends the status, the headers, and the body or its beginning.
 
-        The headers include content-length. The body of a response to HEAD is omitted. Raises
+        The headers include content-length. The body of a response to HEAD is omitted. If the
+        body of the request is not complete, the connection is closed afterwards. Raises
         ``ClientDisconnected``.
         """
 
@@ -68,9 +69,6 @@ class Request(Protocol):
 
     async def drain(self) -> None:
         """Waits until the write buffer has space again. Raises ``ClientDisconnected``."""
-
-    def skip_body(self) -> None:
-        """Ignores the rest of the body. If it could be long, closes the connection afterwards."""
 
     def start(self) -> None:
         """Runs the application's ``handle`` in a task."""

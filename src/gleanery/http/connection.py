@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any, Protocol, cast
 
-from gleanery.http.errors import BadRequest, ClientDisconnected, HttpError, RequestTimeout
+from gleanery.http.errors import ClientDisconnected, HttpError, RequestTimeout
 from gleanery.http.flow_control import FlowControl
 from gleanery.http.head import HeaderBlock
-from gleanery.http.parser import Position, RequestParser
+from gleanery.http.parser import RequestParser
 from gleanery.http.registry import ConnectionRegistry
 from gleanery.http.request import HttpRequest
 from gleanery.http.timeouts import Awaited, Timeouts
 
 _MAX_JOINED_BYTES = 64 * 1024  # larger responses are written in parts, without a copy
+_MAX_WAITING_BYTES = 64 * 1024  # of pipelined requests; more are read after the next response
 
 
 class State(Enum):
@@ -25,7 +25,7 @@ class State(Enum):
     OPEN = auto()
     """Requests are read."""
     DISCARDING = auto()
-    """Input is discarded. Requests that were read before still get a response."""
+    """Input is discarded. The current request still gets its response."""
     HALF_CLOSED = auto()
     """The client sends nothing more. It may still read responses."""
     CLOSED = auto()
@@ -33,7 +33,7 @@ class State(Enum):
 
 
 # Reading a member from its class takes 0.15 µs, and some are needed for every request.
-_OPEN, _CLOSED = State.OPEN, State.CLOSED
+_OPEN, _HALF_CLOSED, _CLOSED = State.OPEN, State.HALF_CLOSED, State.CLOSED
 
 
 class ServerState(Protocol):
@@ -59,9 +59,6 @@ class Connection(asyncio.Protocol):
         self._timeouts = Timeouts(self._limits)
         self._state = _OPEN
         self._current: HttpRequest | None = None  # its response is in progress
-        self._receiving: HttpRequest | None = None  # its body is arriving
-        self._queue: deque[HttpRequest] = deque()  # pipelined requests
-        self._error: HttpError | None = None  # to be sent after the other responses
 
     # --- called by the event loop -----------------------------------------------------------------
 
@@ -76,25 +73,33 @@ class Connection(asyncio.Protocol):
         if self._state is not _OPEN:
             self._limit_discarded()
             return
-        try:
-            self._parser.feed(data)
-        except HttpError as error:
-            self.reject(error)
+        self._parser.add(data)
+        if self._current is None:
+            self._admit_next()
+        elif not self._current.is_complete:
+            self._read_body(self._current)
+        elif len(self._parser.unparsed) > _MAX_WAITING_BYTES:
+            self._flow.pause_reading()
 
     def eof_received(self) -> bool:
         """Notes that the client sends nothing more. Returns True if it may still read responses."""
-        self._state = State.HALF_CLOSED
-        unanswered = [one for one in (self._current, *self._queue) if one is not None]
-        for request in unanswered:
-            has_next = request.is_complete and request is not unanswered[-1]
-            request.fail(ClientDisconnected(), keep_alive=has_next and request.keep_alive)
-        has_tls = self._transport.get_extra_info("ssl_object") is not None
-        return bool(unanswered) and not has_tls
+        self._state = _HALF_CLOSED
+        if self._transport.get_extra_info("ssl_object") is not None:  # TLS ends both directions
+            self._parser.clear()
+        if self._current is not None:
+            self._note_end_of_input(self._current)
+        elif self._parser.is_in_head:
+            self._loop.call_soon(self._admit_next)
+        return self._current is not None or self._parser.is_in_head
+
+    def _note_end_of_input(self, request: HttpRequest) -> None:
+        has_next = request.is_complete and self._parser.is_in_head
+        request.fail(ClientDisconnected(), keep_alive=has_next and request.keep_alive)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._state = _CLOSED
         self._registry.remove(self)
-        self._queue.clear()
+        self._parser.clear()
         self._flow.resume_writing()
         if self._current is None:
             self._server_state.connections.discard(self)
@@ -109,38 +114,48 @@ class Connection(asyncio.Protocol):
         if self._current is None and not self._transport.is_closing():
             self._proceed()
 
-    # --- called by the parser ---------------------------------------------------------------------
+    # --- one request after the other --------------------------------------------------------------
 
-    def on_request(self, request: HttpRequest) -> None:
-        if self._state is not _OPEN:  # the previous request in the same bytes closed it
+    def _admit_next(self) -> None:
+        """Admits the next request. The client gets no response while the write buffer is full."""
+        if self._current is not None:
             return
-        if len(self._queue) >= self._limits.max_queued_requests:
-            raise BadRequest("too many pipelined requests")
-        if not request.is_complete:
-            self._receiving = request
-        if self._current is None and not self._queue and not self._flow.is_write_paused:
+        if self._flow.is_write_paused:
+            self._flow.pause_reading()
+            return
+        try:
+            request = self._parser.next_request()
+        except HttpError as error:
+            self.reject(error)
+            return
+        if self._flow.is_read_paused and len(self._parser.unparsed) <= _MAX_WAITING_BYTES:
+            self._flow.resume_reading()
+        if request is not None:
             self._admit(request)
-        else:
-            self._queue.append(request)
-            self._flow.pause_reading()
-
-    def on_body(self, piece: bytes) -> None:
-        if self._receiving is not None and self._receiving.add_body(piece):
-            self._flow.pause_reading()
-
-    def on_request_end(self) -> None:
-        if self._receiving is not None:
-            self._receiving.complete()
-            self._receiving = None
-
-    def on_upgrade(self) -> None:
-        """Ignores the upgrade: the request is handled, then the connection is closed."""
-        last = self._queue[-1] if self._queue else self._current
-        if last is None:  # it already has a response
+        elif self._state is _HALF_CLOSED:
             self._transport.close()
-        else:
-            last.keep_alive = False
-        self._discard_input()
+
+    def _admit(self, request: HttpRequest) -> None:
+        self._current = request
+        if self._registry.is_stopping:
+            request.keep_alive = False
+        if not request.is_complete:
+            self._read_body(request)
+        if self._state is _HALF_CLOSED:
+            self._note_end_of_input(request)
+        try:
+            self._application.admit(request)
+        except Exception as error:
+            self._fail(request, error)
+
+    def _read_body(self, request: HttpRequest) -> None:
+        """Gives a request what has arrived of its body. An error waits for its reader."""
+        try:
+            if self._parser.read_body(request):
+                self._flow.pause_reading()
+        except HttpError as error:
+            request.fail(error)
+            self._discard_input()
 
     # --- called by requests -----------------------------------------------------------------------
 
@@ -164,24 +179,12 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(parts)
 
     def resume_reading(self) -> None:
-        if not self._queue:
-            self._flow.resume_reading()
+        self._flow.resume_reading()
 
     def start(self, request: HttpRequest) -> None:
         task = self._loop.create_task(self._run(request))
         self._server_state.tasks.add(task)
         task.add_done_callback(self._server_state.tasks.discard)
-
-    # --- one request after the other --------------------------------------------------------------
-
-    def _admit(self, request: HttpRequest) -> None:
-        self._current = request
-        if self._registry.is_stopping:
-            request.keep_alive = False
-        try:
-            self._application.admit(request)
-        except Exception as error:
-            self._fail(request, error)
 
     async def _run(self, request: HttpRequest) -> None:
         has_response = False
@@ -192,15 +195,11 @@ class Connection(asyncio.Protocol):
             pass
         finally:
             self.finish(request, has_response)
-            if self._queue:
-                self._admit_next()
 
     def finish(self, request: HttpRequest, has_response: bool) -> None:
         if self._current is not request:  # the application failed after it was finished
             return
         self._current = None
-        if self._receiving is request:
-            self._receiving = None  # the rest of its body is discarded
         if self._state is _CLOSED:
             self._server_state.connections.discard(self)
         elif not has_response:
@@ -210,34 +209,22 @@ class Connection(asyncio.Protocol):
         else:
             self._proceed()
 
+    def _proceed(self) -> None:
+        """Continues after a response: with the next request, or with reading."""
+        if self._parser.unparsed or self._state is _HALF_CLOSED:
+            self._loop.call_soon(self._admit_next)  # later: immediate responses would nest
+        elif self._flow.is_read_paused:
+            self._flow.resume_reading()
+
     def _fail(self, request: HttpRequest, error: Exception) -> None:
         """Reports an error of the application, and closes the connection."""
         context = {"message": "the application failed on a request", "exception": error}
         self._loop.call_exception_handler(context)
         self.finish(request, has_response=False)
 
-    def _proceed(self) -> None:
-        """Continues after a response: with the next request, with an error, or with reading.
-
-        The client gets no further response while the write buffer is full.
-        """
-        if self._flow.is_write_paused:
-            return
-        if self._queue:  # later: immediate responses would nest
-            self._loop.call_soon(self._admit_next)
-        elif self._error is not None:
-            self._send_error(self._error)
-        elif self._flow.is_read_paused:
-            self._flow.resume_reading()
-
-    def _admit_next(self) -> None:
-        if self._current is None and self._queue and not self._flow.is_write_paused:
-            self._admit(self._queue.popleft())
-            self.resume_reading()
-
     def _send_error(self, error: HttpError) -> None:
         request = HttpRequest(self, "GET", b"/", b"", HeaderBlock({}), keep_alive=False)
-        self._error, self._current = None, request
+        self._current = request
         try:
             self._application.reject(request, error)
         except Exception as failure:
@@ -249,37 +236,38 @@ class Connection(asyncio.Protocol):
         """Closes the connection after a response.
 
         A client that is still sending would lose the response if the socket were closed at once.
-        Therefore its input is discarded for a while.
+        Therefore its input is discarded for a while. TLS cannot close one direction alone.
         """
-        self._queue.clear()
-        self._error = None
-        has_sent_all = request.is_complete or self._state is State.HALF_CLOSED
-        if has_sent_all or not self._transport.can_write_eof():
+        has_sent_all = request.is_complete and not self._parser.unparsed
+        if has_sent_all or self._state is _HALF_CLOSED:
             self._transport.close()
         else:
-            self._transport.write_eof()
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
             self._timeouts.received = 0
             self._flow.resume_reading()
         self._discard_input()
 
     def _discard_input(self) -> None:
+        self._parser.clear()
         if self._state is _OPEN:
             self._state = State.DISCARDING
 
     def _limit_discarded(self) -> None:
-        if self._current is None and self._timeouts.received > self._limits.linger_bytes:
+        if self._timeouts.received <= self._limits.linger_bytes:
+            return
+        if self._current is None:
             self._transport.abort()
+        else:
+            self._flow.pause_reading()
 
     # --- called by the registry and the server ----------------------------------------------------
 
     def reject(self, error: HttpError) -> None:
-        """Sends an error after all other responses, and reads nothing more."""
+        """Sends an error as the last response, and reads nothing more."""
         self._discard_input()
-        if self._receiving is not None:
-            self._receiving.fail(error)
-            self._receiving = None
-        elif self._current is not None or self._queue or self._flow.is_write_paused:
-            self._error = error
+        if self._current is not None:
+            self._current.fail(error)
         else:
             self._send_error(error)
 
@@ -305,11 +293,9 @@ class Connection(asyncio.Protocol):
             return Awaited.READER
         if self._current is not None:
             return Awaited.BODY if self._current.awaits_body else Awaited.NOTHING
-        if self._queue:
-            return Awaited.NOTHING
         if self._state is not _OPEN:
             return Awaited.CLOSE
-        if self._parser.position is Position.HEAD:
+        if self._parser.is_in_head:
             return Awaited.HEAD
         return Awaited.REQUEST
 
@@ -321,14 +307,13 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         self._discard_input()
-        self._queue.clear()
         self._transport.abort()
 
     def shutdown(self) -> None:
         """Closes the connection after the current response. uvicorn calls it."""
         self._registry.shutdown()
         if self._current is None:
-            self._queue.clear()
+            self._discard_input()
             self._transport.close()
         else:
             self._current.keep_alive = False

@@ -8,7 +8,23 @@ class HttpError(Exception):
 
 
 class BadRequest(HttpError):
-    """The client sent bytes that are not valid HTTP/1.1, or pipelined too many requests."""
+    """The client sent bytes that are not valid HTTP/1.1. The message names the rule."""
+
+
+class UnsupportedMethod(HttpError):
+    """The method is CONNECT, which asks for a tunnel through the server."""
+
+
+class UnsupportedTransferEncoding(HttpError):
+    """The body has a transfer coding other than chunked."""
+
+
+class UnsupportedVersion(HttpError):
+    """The version of HTTP is neither 1.0 nor 1.1."""
+
+
+class UnsupportedExpectation(HttpError):
+    """The Expect header asks for something other than 100-continue."""
 
 
 class HeadTooLarge(HttpError):
@@ -29,6 +45,14 @@ class TooManyConnections(HttpError):
 
 class ClientDisconnected(HttpError):
     """The client closed the connection, so no response can be sent."""
+
+
+class InvalidForm(HttpError):
+    """The body is not a form with exactly one file. The message says why."""
+
+
+class PreconditionFailed(HttpError):
+    """The content does not have the ETag that If-Match names."""
 
 
 class RangeNotSatisfiable(HttpError):

@@ -16,13 +16,11 @@ class Limits:
     max_connections: int = 2000
     max_head_bytes: int = 64 * 1024
     """Size of the request line and the headers; also of the trailers after a chunked body."""
-    max_queued_requests: int = 64
-    """Requests that a client may pipeline: send before it has the earlier responses."""
     min_bytes_per_second: int = 1024
     """Minimum speed of a client that sends a body or reads a response, in bytes per second."""
-    linger_seconds: float = 5
+    linger_seconds: float = 30
     """Time for which input is discarded, so that a client can read the last response."""
-    linger_bytes: int = 4 * 1024 * 1024
+    linger_bytes: int = 64 * 1024 * 1024
     """Maximum number of bytes that are discarded for the same reason."""
     max_rejected_connections: int = 100
     """Connections above the limit that get a response; further ones are closed without one."""

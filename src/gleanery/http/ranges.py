@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gleanery.http.errors import RangeNotSatisfiable
+from gleanery.http.errors import PreconditionFailed, RangeNotSatisfiable
 
 _RANGE = re.compile(rb"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
@@ -24,6 +24,13 @@ class ContentRange(NamedTuple):
     def header(self) -> bytes:
         """Value of the Content-Range header."""
         return b"bytes %d-%d/%d" % (self.start, self.stop - 1, self.size)
+
+
+def check_precondition(headers: Mapping[bytes, bytes], etag: bytes) -> None:
+    """Raises PreconditionFailed if If-Match does not name this ETag. A weak tag never matches."""
+    tags = [tag.strip() for tag in headers.get(b"if-match", etag).split(b",")]
+    if etag not in tags and b"*" not in tags:
+        raise PreconditionFailed
 
 
 def is_not_modified(headers: Mapping[bytes, bytes], etag: bytes) -> bool:

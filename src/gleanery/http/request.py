@@ -74,6 +74,7 @@ class HttpRequest:
         header_block: HeaderBlock,
         keep_alive: bool,
         is_complete: bool = False,
+        expects_continue: bool = False,
     ) -> None:
         self._transport = transport
         self.method = method
@@ -86,7 +87,7 @@ class HttpRequest:
         """True if the whole body has arrived."""
         self.has_response = False
         self.state: Any = None
-        self._expects_continue = b"expect" in self.headers
+        self._expects_continue = expects_continue
         self._pieces: list[bytes] = []
         self._buffered = 0
         self._body_error: Exception | None = None  # set if the rest of the body cannot arrive
@@ -109,17 +110,12 @@ class HttpRequest:
         while self._body_error is None:
             await self._wait()
 
-    def skip_body(self) -> None:
-        length = self.headers.get(b"content-length", b"0")
-        is_long = len(length) > 5 or int(length) > _MAX_BUFFERED_BYTES
-        if is_long or b"transfer-encoding" in self.headers:
-            self.keep_alive = False
-
     def respond(
         self, status: int, headers: Sequence[Header], body: Sequence[bytes | memoryview]
     ) -> None:
-        if self._expects_continue and not self._buffered and not self.is_complete:
-            self.keep_alive = False  # the client may send the body next, or another request
+        if not self.is_complete:
+            # The rest may be malformed, and a client that expects 100-continue may not send it.
+            self.keep_alive = False
         date = _date_line(int(time.time()))
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         lines = (_STATUS_LINES[status], date, *map(b": ".join, headers), end)
@@ -151,11 +147,12 @@ class HttpRequest:
         """True if the application waits for more of the body."""
         return self._wakeup is not None and not self.is_complete
 
-    def add_body(self, piece: bytes) -> bool:
-        """Adds a part of the body. Returns True if the buffer is full."""
-        self._pieces.append(piece)
-        self._buffered += len(piece)
-        self._wake()
+    def add_body(self, pieces: list[bytes]) -> bool:
+        """Adds parts of the body. Returns True if the buffer is full."""
+        if pieces:
+            self._pieces += pieces
+            self._buffered += sum(map(len, pieces))
+            self._wake()
         return self._buffered > _MAX_BUFFERED_BYTES
 
     def complete(self) -> None:

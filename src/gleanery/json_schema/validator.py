@@ -1,26 +1,29 @@
-"""The client of the schema process: sends requests, and restarts the process when one ends it."""
+"""Validation of data against JSON Schema, fair to the tenants.
+
+A request first gets one second of processor time in the fast lane. If that does not suffice, it
+runs again in the slow lane, at a low priority. So a costly schema delays only other costly ones.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import os
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gleanery.errors import Unavailable
+from gleanery.errors import Overloaded
+from gleanery.json_schema.costs import CostMemory, Work, work_of
+from gleanery.json_schema.worker import SchemaWorker
+from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.values import json_text
 
 _log = logging.getLogger("gleanery")
 
-_MAX_RESPONSE_BYTES = 64 * 1024 * 1024
-_RESPONSE_SECONDS = 60.0  # wall-clock time; the process limits its own processor time
 _QUEUE_SECONDS = 20.0
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # no credentials
-_NOT_RUNNING = "The schema cannot be checked now; try again"
+_FAST_CPU_SECONDS = 1.0
+_SLOW_CPU_SECONDS = 5.0
+_SLOW_NICENESS = 10
 
 
 class SchemaViolation(NamedTuple):
@@ -44,90 +47,80 @@ class SchemaTooCostly(Exception):
     """The request ended a schema process that had served no other request."""
 
 
+class SchemaSuspended(Exception):
+    """The schema was too costly a short time ago; it is not used for some seconds."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+
 class SchemaValidator:
-    """The schema process of this service; the first request starts it."""
+    """The schema processes of this service; the first request starts one."""
 
     def __init__(self) -> None:
-        self._process: Process | None = None
-        self._served_requests = 0
-        self._lock = asyncio.Lock()
+        self._fast_lane = _Lane(SchemaWorker(_FAST_CPU_SECONDS, 0), is_process_kept=True)
+        # A process for each request: if it ends, no earlier request can be the reason.
+        slow_worker = SchemaWorker(_SLOW_CPU_SECONDS, _SLOW_NICENESS)
+        self._slow_lane = _Lane(slow_worker, is_process_kept=False)
+        self._costs = CostMemory()
 
-    async def violations(self, schema: str, values: Sequence[Any]) -> list[SchemaViolation]:
-        """Validates the values. Raises ``InvalidSchema`` or ``SchemaTooCostly``."""
+    async def violations(
+        self, organization_id: int, schema: str, values: Sequence[Any]
+    ) -> list[SchemaViolation]:
+        """Validates the values.
+
+        Raises ``InvalidSchema``, ``SchemaTooCostly`` or ``SchemaSuspended``.
+        """
+        work = work_of(organization_id, schema, bool(values))
+        if seconds := self._costs.suspended_seconds(work):
+            raise SchemaSuspended(seconds)
         request = await asyncio.to_thread(json_text.encode, {"schema": schema, "values": values})
-        try:
-            await asyncio.wait_for(self._lock.acquire(), _QUEUE_SECONDS)
-        except TimeoutError:
-            raise Unavailable("Too many schemas are being checked; try again") from None
-        try:
-            text = await self._send_until_served(request + b"\n")
-        finally:
-            self._lock.release()
-        response = await asyncio.to_thread(json.loads, text)
+        response = await asyncio.to_thread(json.loads, await self._send(work, request + b"\n"))
         if not response["is_schema"]:
             raise InvalidSchema(response["path"])
         return [SchemaViolation(*violation) for violation in response["violations"]]
 
     async def close(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+        await self._fast_lane.close()
+        await self._slow_lane.close()
 
-    async def _send_until_served(self, request: bytes) -> bytes:
-        """Returns the response. A process that served others before may end for another reason,
-        so the request is sent once more, to a new process.
-        """
-        while True:
-            process = await self._running_process()
-            was_new = self._served_requests == 0
-            response = await self._send(process, request)
-            if response:
-                self._served_requests += 1
+    async def _send(self, work: Work, request: bytes) -> bytes:
+        if not self._costs.is_slow(work):
+            if response := await self._fast_lane.send(work.organization_id, request):
                 return response
-            _log.warning("the schema process has ended", extra={"status": process.returncode})
-            if was_new:
-                raise SchemaTooCostly
+            self._costs.add_slow(work)
+        if response := await self._slow_lane.send(work.organization_id, request):
+            return response
+        self._costs.add_too_costly(work)
+        _log.warning("a schema is too costly", extra={"organization_id": work.organization_id})
+        raise SchemaTooCostly
 
-    async def _send(self, process: Process, request: bytes) -> bytes:
-        """Returns one complete line, or nothing if the process has ended."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        response = b""
+
+class _Lane:
+    """One schema process at a time, which the tenants use in rotation."""
+
+    def __init__(self, worker: SchemaWorker, is_process_kept: bool) -> None:
+        self._worker = worker
+        self._is_process_kept = is_process_kept
+        self._turns = FairSemaphore(1)
+
+    async def send(self, organization_id: int, request: bytes) -> bytes:
+        """Returns the response, or nothing if the request ended the process."""
         try:
-            async with asyncio.timeout(_RESPONSE_SECONDS):
-                process.stdin.write(request)
-                await process.stdin.drain()
-                response = await process.stdout.readline()
-        except (OSError, ValueError, RuntimeError):
-            pass  # the process has ended or hangs, or its response is too long
+            await self._turns.acquire(organization_id, _QUEUE_SECONDS)
+        except TimeoutError:
+            raise Overloaded("Too many schemas are being checked; try again") from None
+        # A client that disconnects ends no process: the next request would wait for a new one.
+        return await asyncio.shield(asyncio.create_task(self._exchange(organization_id, request)))
+
+    async def _exchange(self, organization_id: int, request: bytes) -> bytes:
+        try:
+            return await self._worker.send(request)
         finally:
-            if not response.endswith(b"\n"):  # the rest must not become the next response
-                await self.close()
-        return response if response.endswith(b"\n") else b""
+            if not self._is_process_kept:
+                await self._worker.close()
+            self._turns.release(organization_id)
 
-    async def _running_process(self) -> Process:
-        if self._process is None or self._process.returncode is not None:
-            self._process, self._served_requests = await _start(), 0
-        return self._process
-
-
-async def _start() -> Process:
-    """Starts a process and waits until it is ready."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "gleanery.json_schema.process"),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=DEVNULL,  # its messages could contain values
-            limit=_MAX_RESPONSE_BYTES,
-            env={name: text for name, text in os.environ.items() if name.startswith(_ENVIRONMENT)},
-        )
-    except OSError as error:
-        raise Unavailable(_NOT_RUNNING) from error
-    assert process.stdout is not None
-    if not await process.stdout.readline():
-        _log.error("the schema process does not start", extra={"status": await process.wait()})
-        raise Unavailable(_NOT_RUNNING)
-    return process
+    async def close(self) -> None:
+        await self._worker.close()

@@ -20,6 +20,8 @@ from gleanery.values import json_text
 
 _RAW_HASH_BYTES = 16
 _KNOWN_MEMBERS = frozenset(Output._fields)
+_LARGE_BYTES = 4 * 1024 * 1024
+_LARGE_VALUES = 100_000
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -54,6 +56,24 @@ class Batch(NamedTuple):
         """Returns the same batch with every output parsed."""
         outputs = self.parse(range(len(self.outputs)))
         return self._replace(outputs=outputs, parse=_selector(outputs))
+
+
+class LargeBatch(NamedTuple):
+    """A batch that is parsed in another process, because it would take a thread too long."""
+
+    texts: Sequence[bytes]
+    """The whole request body, or lines of it."""
+    positions: Sequence[int]
+    """The position of each line in the request body; empty for a whole body."""
+    max_records: int
+
+
+def is_large(texts: Sequence[bytes]) -> bool:
+    """Returns True if parsing these texts would delay other threads noticeably."""
+    size = sum(map(len, texts))
+    return size > _LARGE_BYTES or (
+        size > _LARGE_VALUES and sum(map(json_text.count_at_most, texts)) > _LARGE_VALUES
+    )
 
 
 def from_outputs(outputs: Sequence[Output], positions: Sequence[int] | None = None) -> Batch:

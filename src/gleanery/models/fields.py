@@ -225,6 +225,12 @@ QueryNumericGroupId = Annotated[
 WholeNumber = Annotated[
     int, BeforeValidator(as_validation_error("whole_number", _parse_whole_number))
 ]
+# The constraints come first, so that the JSON Schema of an optional value contains them.
+ListLimit = Annotated[
+    int,
+    Field(ge=1, le=1000),
+    BeforeValidator(as_validation_error("whole_number", _parse_whole_number)),
+]
 Region = Annotated[
     str,
     AfterValidator(as_validation_error("region", _normalize_region)),

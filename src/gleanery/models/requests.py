@@ -18,6 +18,7 @@ from gleanery.models.fields import (
     Domain,
     FileId,
     HeaderText,
+    ListLimit,
     Name,
     QueryNumericGroupId,
     Region,
@@ -33,16 +34,22 @@ from gleanery.values import countries
 
 
 class DomainQuery(Query):
-    """Filter of cookies."""
+    """Filter and paging of cookies."""
 
     domain: Domain | None = Field(
         default=None,
         description="Only the records that a page on this host sees (RFC 6265 domain-match).",
     )
+    limit: ListLimit | None = Field(
+        default=None, description="Page size. Without it, as many records as fit."
+    )
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=MAX_INT64, description="Cursor from the Link header."
+    )
 
 
 class LocalStorageQuery(DomainQuery):
-    """Filters of local-storage entries."""
+    """Filters and paging of local-storage entries."""
 
     for_group: QueryNumericGroupId | None = Field(
         default=None,
@@ -81,9 +88,11 @@ class ReviewQuery(Query):
 
     history: Literal["true", "false"] = Field(
         default="false",
-        description="true: all reviews in pages, newest first. The Link header has the next page.",
+        description="true: all reviews, newest first. false: the latest review of each job.",
     )
-    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size of the history.")
+    limit: ListLimit | None = Field(
+        default=None, description="Page size. Without it, as many reviews as fit."
+    )
     cursor: WholeNumber = Field(
         default=MAX_INT64, ge=0, le=MAX_INT64, description="Cursor from the Link header."
     )
@@ -109,7 +118,8 @@ class GroupSettings(Input):
         default=None,
         min_length=1,
         max_length=16,
-        description="Members of data that make the key of an output without `key`.",
+        description="Members of data that make the key of an output without `key`. If one of them "
+        "is missing or null, the key is `source_url`.",
         json_schema_extra={"uniqueItems": True},
     )
     schema_: dict[str, Any] | None = Field(
@@ -132,6 +142,15 @@ class GroupsQuery(Query):
         ge=0,
         le=MAX_INT64,
         description="Only the groups after this `id`. The Link header has the next page.",
+    )
+
+
+class GroupQuery(Query):
+    """Page of a group's jobs."""
+
+    limit: WholeNumber = Field(default=1000, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=MAX_INT64, description="Only the jobs after this position."
     )
 
 
@@ -264,7 +283,9 @@ class OutputQuery(Query):
     job_id: Text | None = Field(default=None, description="Only the outputs of this root job.")
     created_after: DateTime | None = Field(
         default=None,
-        description="Only outputs created or updated at or after this date or date-time.",
+        description="Only outputs created or updated at or after this date or date-time. To sync, "
+        "give the newest `update_date` that you have received, never the time of your own clock: a "
+        "batch is dated shortly before it becomes visible. Outputs of that second come again.",
     )
     url: Text | None = Field(default=None, description="Only outputs with exactly this source_url.")
     limit: WholeNumber = Field(default=10, ge=1, le=1000, description="Page size.")

@@ -72,8 +72,15 @@ class JobOut(TypedDict):
     latest_review: ReviewOut | None
 
 
-class GroupOut(TypedDict):
-    """Group with its jobs, counts and settings."""
+class PageMetadata(TypedDict):
+    """Link to the next page. Both members are null on the last page, and only there."""
+
+    next_url: str | None
+    next_cursor: int | None
+
+
+class GroupSettingsOut(TypedDict):
+    """Group without its jobs and countries."""
 
     group_id: str
     id: Annotated[
@@ -81,16 +88,28 @@ class GroupOut(TypedDict):
     ]
     display_name: str | None
     outputs: int
-    countries: Annotated[
-        dict[str, int],
-        Field(description="Number of outputs by ISO code, or by name if the country is unknown."),
-    ]
     last_change: str | None
     cursor: Annotated[int, Field(description="Current end of the change feed.")]
     key_fields: list[str] | None
     schema: dict[str, Any] | None
     retain_days: int | None
-    jobs: list[JobOut]
+
+
+class GroupOut(GroupSettingsOut):
+    """Group with its settings, its counts and a page of its jobs."""
+
+    countries: Annotated[
+        dict[str, int],
+        Field(
+            description="Number of outputs by ISO code, or by name if the country is unknown. At "
+            "most 1000 countries, in alphabetical order."
+        ),
+    ]
+    has_more_countries: Annotated[
+        bool, Field(description="True if the group has more countries than these.")
+    ]
+    jobs: Annotated[list[JobOut], Field(description="Jobs in the order of their creation.")]
+    metadata: Annotated[PageMetadata, Field(description="Link to the next page of jobs.")]
 
 
 # --- outputs, their files and their changes -------------------------------------------------------
@@ -155,13 +174,6 @@ class OutputOut(TypedDict):
     files: list[FileOut]
 
 
-class PageMetadata(TypedDict):
-    """Link to the next page. Both members are null on the last page, and only there."""
-
-    next_url: str | None
-    next_cursor: int | None
-
-
 class OutputPage(TypedDict):
     """Page of a group's outputs, in the order of their last change."""
 
@@ -209,6 +221,8 @@ AuditAction = Literal[
     "add_review",
     "create_token",
     "revoke_token",
+    "rename_organization",
+    "delete_organization",
     "rotate_keys",
     "forget_keys",
     "restore",
@@ -225,7 +239,9 @@ class AuditAbout(TypedDict, total=False):
             description="Affected domains; all domains if absent. At most 20 for stored records."
         ),
     ]
-    for_group: Annotated[int, Field(description="`id` of the group in the filter.")]
+    for_group: Annotated[
+        int, Field(description="`id` of the group in the filter, or of the deleted group.")
+    ]
     group_id: str
     job_id: str
     review_id: str

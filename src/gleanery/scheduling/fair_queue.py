@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -20,11 +21,27 @@ class FairQueue(Generic[T]):
     def add(self, organization_id: int, entry: T) -> None:
         self._entries.setdefault(organization_id, deque()).append(entry)
 
-    def take(self) -> T:
-        """Removes and returns the next entry; its tenant moves to the end of the queue."""
-        organization_id = next(iter(self._entries))
+    def next_tenant(self, is_eligible: Callable[[int], bool]) -> int | None:
+        """Returns the first tenant in the rotation that is eligible; None if there is none."""
+        return next(filter(is_eligible, self._entries), None)
+
+    def take(self, organization_id: int | None = None) -> T:
+        """Removes and returns the next entry of this tenant, or of the first in the rotation.
+
+        The tenant moves to the end of the rotation.
+        """
+        if organization_id is None:
+            organization_id = next(iter(self._entries))
         entries = self._entries.pop(organization_id)
         entry = entries.popleft()
         if entries:
             self._entries[organization_id] = entries
         return entry
+
+    def remove(self, organization_id: int, entry: T) -> None:
+        """Removes an entry that no longer waits; it may have been taken already."""
+        entries = self._entries.get(organization_id)
+        if entries is not None and entry in entries:
+            entries.remove(entry)
+            if not entries:
+                del self._entries[organization_id]

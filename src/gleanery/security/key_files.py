@@ -51,6 +51,7 @@ class KeyFile:
         """
         if self._path.exists():
             return
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self._write_temporary(secrets.token_hex(8), [_new_key()])
         with contextlib.suppress(FileExistsError):
             os.link(temporary, self._path)
@@ -70,17 +71,18 @@ class KeyFile:
             self._cached = (version, self._parse())
         return self._cached[1]
 
-    def add_new(self) -> None:
-        """Put a new key in front, unless a rotation is already in progress."""
-        keys = self.read()
-        if len(keys) == 1:
-            self._replace([_new_key(), *keys])
+    def fingerprints(self) -> Sequence[str]:
+        return [fingerprint(key).hex() for key in self.read()]
 
-    def keep_only(self, name: str) -> None:
-        """Remove all keys except the one with this fingerprint."""
+    def add_new(self) -> None:
+        """Put a new key in front."""
+        self._replace([_new_key(), *self.read()])
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove the keys with these fingerprints; the last key always stays."""
         keys = self.read()
-        kept = [key for key in keys if fingerprint(key).hex() == name]
-        if kept and len(keys) > 1:
+        kept = [key for key in keys if fingerprint(key).hex() not in names]
+        if kept and len(kept) < len(keys):
             self._replace(kept)
 
     def _parse(self) -> Sequence[bytes]:

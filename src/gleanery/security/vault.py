@@ -115,10 +115,7 @@ class Vault:
 
 
 def open_vault(secret_key: str | None, key_file: Path) -> Vault:
-    """Return a vault with the keys of the variable or of the file, which is created if missing."""
+    """Return a vault with the keys of the variable, or else of the file."""
     if secret_key is not None:
         return Vault(partial(keys_from_text, secret_key))
-    key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = KeyFile(key_file)
-    file.create()
-    return Vault(file.read)
+    return Vault(KeyFile(key_file).read)

@@ -20,9 +20,13 @@ ITEM_SEPARATOR = b",\n"
 
 
 class Page(NamedTuple):
-    """Items as JSON text, without the brackets of the array, and the cursor of the next page."""
+    """Items as JSON text, and the cursor of the next page.
 
-    items: bytes | memoryview
+    The parts together are the elements of an array, without its brackets. A page without items has
+    no parts. Only a large page has several parts.
+    """
+
+    parts: tuple[bytes | memoryview, ...]
     next_cursor: int | None
 
 
@@ -31,9 +35,20 @@ class PageRead(NamedTuple):
 
     organization_id: int
     search: str
-    """A SELECT of seq and item, in order, without LIMIT."""
+    """A SELECT of seq and item, in order, without LIMIT.
+
+    An empty item marks the place where a search with bounded work stopped. It is the last row.
+    """
     limit: int
     values: Sequence[Any]
+    max_bytes: int
+    """A page with more bytes is not read at once."""
+    sizes: str
+    """Like ``search``, with the size of each item instead of the item, and without its limit."""
+
+
+class PageTooLarge(Exception):
+    """A page has too many bytes to be read at once; it must be read in parts."""
 
 
 class PageReader(Protocol):
@@ -97,11 +112,10 @@ class Database(Protocol):
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         """Runs one SELECT on a snapshot of the committed data."""
 
-    async def read_page(self, search: str, limit: int, values: Sequence[Any]) -> Page:
-        """Returns the first items that ``search`` finds.
+    async def read_page(self, read: PageRead) -> Page:
+        """Returns the first items that the search finds, or raises ``PageTooLarge``.
 
-        ``search`` is a SELECT of seq and item, in order, without LIMIT. The method reads one item
-        more than it returns, which shows if there is a next page.
+        The method reads one item more than it returns, which shows if there is a next page.
         """
 
     async def write(
@@ -145,6 +159,9 @@ class Engine(Database, Protocol):
 
     async def schema_number(self) -> int:
         """Returns the number of the newest applied migration; 0 for an empty database."""
+
+    async def server_time(self) -> int | None:
+        """Returns the database server's time in microseconds; None on an engine without server."""
 
     async def security_warning(self) -> str | None:
         """Returns how to activate row-level security; None if it is active."""

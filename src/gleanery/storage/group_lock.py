@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Literal, NamedTuple
 
 from gleanery.errors import no_group
@@ -37,16 +37,20 @@ VALUES ($1, $2, $3, $4)
 ON CONFLICT (organization_id, group_id, country)
 DO UPDATE SET output_count = country_counts.output_count + excluded.output_count
 """
-_FIND_JOB = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
+_FIND_JOB = "SELECT name, id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND name = $3"
 _CREATE_JOB = """
-INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING id
+INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING name, id
 """
 _PENDING_BULK_JOB = """
 SELECT id, job_id, kind, until_seq, done_seq FROM bulk_jobs
 WHERE organization_id = $1 AND group_id = $2 ORDER BY id LIMIT 1
 """
 _FIND_GROUP = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
-_GROUP_EXISTS = "SELECT 1 FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted"
+_GROUP_ACCEPTS_RECORDS = """
+SELECT id FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted AND NOT EXISTS (
+    SELECT 1 FROM bulk_jobs WHERE bulk_jobs.organization_id = $1 AND group_id = $2
+        AND kind = 'delete' AND job_id IS NULL)
+"""
 
 
 def channel(organization_id: int, name: str) -> str:
@@ -86,12 +90,23 @@ class LockedGroup:
         self.output_count: int = row[2]
         self.key_fields: str | None = row[3]
         self.schema: str | None = row[4]
+        self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
         self.now = clock()
+        # A clock that went back must not make a new scrape look old: it would expire at once.
+        self.scrape_time = max(self.now, self.last_seq)
         self._initial_seq = self.last_seq
         self._output_changes: Counter[int] = Counter()
         self._approved_changes: Counter[int] = Counter()
         self._country_changes: Counter[str] = Counter()
+
+    def refresh_time(self) -> None:
+        """Reads the clock again.
+
+        Callers do so directly before they issue numbers and write them. A date should be little
+        earlier than the commit, because until then no client can see the output.
+        """
+        self.now = max(self.now, self._clock())
 
     def next_sequence_number(self) -> int:
         self.last_seq = max(self.last_seq + 1, self.now)
@@ -115,15 +130,19 @@ class LockedGroup:
     async def find_job(self, name: str) -> int | None:
         """Returns the id of the job with this name."""
         rows = await self.transaction.fetch(_FIND_JOB, self.organization_id, self.group_id, name)
-        return rows[0][0] if rows else None
+        return rows[0][1] if rows else None
 
-    async def find_or_create_job(self, name: str) -> int:
-        known = await self.find_job(name)
-        if known is not None:
-            return known
-        key = (self.organization_id, self.group_id, name)
-        [[job_id]] = await self.transaction.fetch(_CREATE_JOB, *key)
-        return int(job_id)
+    async def find_or_create_jobs(self, names: Collection[str]) -> dict[str, int]:
+        """Returns the id of each job. One statement finds all, another creates the missing ones.
+
+        The lock on the group excludes other creators of the same jobs.
+        """
+        key = (self.organization_id, self.group_id)
+        found = await self.transaction.fetch_many(_FIND_JOB, [(*key, name) for name in names])
+        jobs: dict[str, int] = {row[0]: row[1] for row in found}
+        missing = [(*key, name) for name in names if name not in jobs]
+        created = await self.transaction.fetch_many(_CREATE_JOB, missing)
+        return jobs | {row[0]: row[1] for row in created}
 
     async def commit_counts(self) -> None:
         """Saves the counts and notifies the group's channel if there were changes.
@@ -186,5 +205,7 @@ def has_group(reader: PageReader, organization_id: int, name: str) -> bool:
     return bool(reader.read_for(organization_id, _FIND_GROUP, (organization_id, name)))
 
 
-async def group_exists(database: Database, group_id: int) -> bool:
-    return bool(await database.read(_GROUP_EXISTS, database.organization_id, group_id))
+async def accepts_records(transaction: Transaction, group_id: int) -> bool:
+    """Returns True if the group exists and no request is deleting it."""
+    key = (transaction.organization_id, group_id)
+    return bool(await transaction.fetch(_GROUP_ACCEPTS_RECORDS, *key))

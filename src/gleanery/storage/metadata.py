@@ -1,10 +1,13 @@
-"""Metadata of a database: its active key, restores, and demo data."""
+"""Metadata of a database: its active key, old keys, restores, the last sweep, and demo data."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from gleanery.errors import SettingsError
 from gleanery.security.vault import Vault
 from gleanery.storage.database import Database, Transaction
+from gleanery.values import timestamps
 
 _ADD = "INSERT INTO metadata (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING"
 _READ = "SELECT value FROM metadata WHERE name = $1"
@@ -13,10 +16,21 @@ INSERT INTO metadata (name, value) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
 _DELETE = "DELETE FROM metadata WHERE name = $1"
+_READ_RETIREMENTS = "SELECT name, value FROM metadata WHERE name LIKE 'retirement:%'"
 KEY_FINGERPRINT = "key_fingerprint"
+WRONG_KEY = (
+    "The secret key is not the one that encrypts this database's values: give the right "
+    "GLEANERY_SECRET_KEY, or put back the right secret.key file. If that key is lost, gleanery "
+    "keys forget deletes the values that need it"
+)
+_ROTATION = "rotation"
+_RETIREMENT = "retirement:"  # a fingerprint follows
+_LINK_SECONDS = "link_seconds"
 _RESTORE_TIME = "restore_time"
 _RESTORE_PENDING = "restore_pending"
 _DEMO = "demo"
+_SWEEP_CLOCK = "sweep_clock"
+_LOCK = "UPDATE metadata SET value = value WHERE name = $1 RETURNING value"
 RESTORE_TIME = f"(SELECT value FROM metadata WHERE name = '{_RESTORE_TIME}')"
 """SQL expression: the time of the last restore, as text; null if there was none."""
 
@@ -36,11 +50,7 @@ async def check_or_store_key(database: Database, vault: Vault) -> None:
     if not await has_key(database):
         await _add(database, KEY_FINGERPRINT, vault.fingerprints[0])
     if not await load_active_key(database, vault):
-        raise SettingsError(
-            "The secret key is not the one that encrypts this database's values: give the right "
-            "GLEANERY_SECRET_KEY, or put back the right secret.key file. If that key is lost, "
-            "gleanery keys forget deletes the values that need it"
-        )
+        raise SettingsError(WRONG_KEY)
 
 
 async def load_active_key(database: Database, vault: Vault) -> bool:
@@ -63,10 +73,60 @@ async def set_active_key(transaction: Transaction, fingerprint: str) -> None:
     await transaction.fetch(_SET, KEY_FINGERPRINT, fingerprint)
 
 
+async def begin_rotation(transaction: Transaction, fingerprint: str) -> None:
+    """Selects the active key of every node, and stores that a rotation to it is in progress."""
+    await set_active_key(transaction, fingerprint)
+    await transaction.fetch(_SET, _ROTATION, fingerprint)
+
+
+async def rotation(transaction: Transaction) -> str | None:
+    """Returns the key of the rotation in progress."""
+    rows = await transaction.fetch(_READ, _ROTATION)
+    return rows[0][0] if rows else None
+
+
+async def end_rotation(
+    transaction: Transaction, fingerprint: str, old_keys: Iterable[str], now: int
+) -> None:
+    """Stores from when on each old key is not needed: when the links of these keys have expired."""
+    rows = await transaction.fetch(_READ, _LINK_SECONDS)
+    retires_at = now + (int(rows[0][0]) if rows else 0) * timestamps.SECOND
+    await transaction.fetch(_DELETE, _ROTATION)
+    await transaction.fetch(_DELETE, _RETIREMENT + fingerprint)
+    for key in old_keys:
+        await transaction.fetch(_ADD, _RETIREMENT + key, str(retires_at))
+
+
+async def forget_retirement(transaction: Transaction, fingerprint: str) -> None:
+    await transaction.fetch(_DELETE, _RETIREMENT + fingerprint)
+
+
+async def retirements(database: Database) -> dict[str, int]:
+    """Returns the old keys, and the time from which on each is not needed."""
+    rows = await database.read(_READ_RETIREMENTS)
+    return {name.removeprefix(_RETIREMENT): int(value) for name, value in rows}
+
+
+async def record_link_seconds(database: Database, seconds: int) -> None:
+    """Stores for how long links can be valid after a rotation; keeps the longest time."""
+    stored = await _read(database, _LINK_SECONDS)
+    if stored is not None and int(stored) >= seconds:
+        return
+
+    async def work(transaction: Transaction) -> None:
+        await transaction.fetch(_SET, _LINK_SECONDS, str(seconds))
+
+    await database.write(work)
+
+
+async def mark_restore_as_pending(transaction: Transaction) -> None:
+    """Prevents that the database is served before ``finish_restore``."""
+    await transaction.fetch(_SET, _RESTORE_PENDING, "")
+
+
 async def begin_restore(transaction: Transaction, restore_time: int) -> None:
-    """Stores the time of a restore, and that it is pending. Earlier cursors are invalid."""
+    """Stores the time of a restore. Earlier cursors are invalid."""
     await transaction.fetch(_SET, _RESTORE_TIME, str(restore_time))
-    await transaction.fetch(_SET, _RESTORE_PENDING, str(restore_time))
 
 
 async def finish_restore(transaction: Transaction) -> None:
@@ -80,6 +140,16 @@ async def reject_pending_restore(database: Database) -> None:
     """
     if await _read(database, _RESTORE_PENDING) is not None:
         raise SettingsError("gleanery restored was interrupted: run it again until it ends")
+
+
+async def lock_sweep_clock(transaction: Transaction) -> str | None:
+    """Returns the state of the clock guard, locked until the commit; None before its first use."""
+    rows = await transaction.fetch(_LOCK, _SWEEP_CLOCK)
+    return rows[0][0] if rows else None
+
+
+async def set_sweep_clock(transaction: Transaction, state: str) -> None:
+    await transaction.fetch(_SET, _SWEEP_CLOCK, state)
 
 
 async def is_demo(database: Database) -> bool:

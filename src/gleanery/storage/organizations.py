@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
-from gleanery.errors import NotFound
+from gleanery.errors import NotFound, SettingsError
 from gleanery.models.responses import AuditAbout
 from gleanery.security import tokens
 from gleanery.storage import audit
 from gleanery.storage.database import Database, Engine, Transaction
 
-_FIND_OR_CREATE = """
+_CREATE = """
 INSERT INTO organizations (name, created_at) VALUES ($1, $2)
-ON CONFLICT (name) DO UPDATE SET name = excluded.name
-RETURNING id
+ON CONFLICT (name) DO NOTHING RETURNING id
 """
+_FIND = "SELECT id FROM organizations WHERE name = $1"
+# Locks the organization's row until the transaction ends.
+_LOCK = "UPDATE organizations SET name = name WHERE id = $1 RETURNING name"
+_RENAME = "UPDATE organizations SET name = $2 WHERE id = $1"
+_DELETION = "SELECT 1 FROM deleted_organizations WHERE id = $1"
 _CREATE_TOKEN = """
-INSERT INTO tokens (organization_id, digest, scopes, created_at, expires_at)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO tokens (organization_id, digest, scopes, created_at, expires_at, name)
+VALUES ($1, $2, $3, $4, $5, $6)
 RETURNING id
 """
 _ALL_IDS = "SELECT id FROM organizations ORDER BY id"
@@ -27,12 +33,36 @@ SELECT id, organization_id, scopes, expires_at FROM tokens
 WHERE digest = $1 AND revoked_at IS NULL
 """
 _LIST_TOKENS = """
-SELECT tokens.id, organizations.name, scopes, tokens.created_at, expires_at, revoked_at
+SELECT tokens.id, organizations.name, tokens.name, scopes, tokens.created_at, expires_at,
+    revoked_at, last_used_at
 FROM tokens JOIN organizations ON organizations.id = organization_id
 ORDER BY tokens.id
 """
 _ORGANIZATION_OF_TOKEN = "SELECT organization_id FROM tokens WHERE id = $1"
 _REVOKE = "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING id"
+_SET_LAST_USE = """
+UPDATE tokens SET last_used_at = $2
+WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $3)
+"""
+_LIST = """
+SELECT organizations.id, organizations.name, created_at, started_at IS NOT NULL
+FROM organizations LEFT JOIN deleted_organizations
+    ON deleted_organizations.id = organizations.id
+ORDER BY organizations.id
+"""
+_COUNTS = """
+SELECT
+    (SELECT count(*) FROM groups WHERE organization_id = $1 AND NOT deleted),
+    (SELECT coalesce(sum(output_count), 0) FROM groups WHERE organization_id = $1),
+    (SELECT count(*) FROM files WHERE organization_id = $1),
+    (SELECT count(*) FROM cookies WHERE organization_id = $1),
+    (SELECT count(*) FROM local_storage WHERE organization_id = $1),
+    (SELECT count(*) FROM tokens WHERE organization_id = $1 AND revoked_at IS NULL)
+"""
+_LIST_DELETED = """
+SELECT id, name, output_count, file_count, started_at, finished_at FROM deleted_organizations
+ORDER BY started_at, id
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,39 +71,154 @@ class ListedToken:
 
     id: int
     organization: str
+    name: str | None
     scopes: list[str]
     created_at: int
     expires_at: int | None
     revoked_at: int | None
+    last_used_at: int | None
+
+
+class NewToken(NamedTuple):
+    """A token that was just created. It cannot be shown again."""
+
+    token: str
+    is_new_organization: bool
+
+
+class Counts(NamedTuple):
+    """Numbers of an organization's records."""
+
+    groups: int
+    outputs: int
+    files: int
+    cookies: int
+    local_storage: int
+    tokens: int
+    """Tokens that are not revoked."""
+
+
+class ListedOrganization(NamedTuple):
+    """An organization for display to an operator."""
+
+    id: int
+    name: str
+    created_at: int
+    is_being_deleted: bool
+    counts: Counts
+
+
+class DeletedOrganization(NamedTuple):
+    """The record of a deletion, which remains when the organization's data is gone."""
+
+    id: int
+    name: str
+    output_count: int
+    file_count: int
+    started_at: int
+    finished_at: int | None
+
+
+# --- organizations ------------------------------------------------------------------------------
+
+
+async def find(database: Database, name: str) -> int:
+    """Returns the id of the organization with this name. Raises NotFound."""
+    rows = await database.read(_FIND, name)
+    if not rows:
+        raise NotFound(
+            ("organization",),
+            "There is no organization of this name: gleanery organization list shows all names",
+        )
+    return int(rows[0][0])
+
+
+async def rename(engine: Engine, name: str, new_name: str, now: int) -> None:
+    """Renames an organization. Its id, tokens and data stay as they are."""
+
+    async def work(transaction: Transaction) -> None:
+        await _lock_existing(transaction)
+        if await transaction.fetch(_FIND, new_name):
+            raise SettingsError("There is already an organization of the new name: choose another")
+        await transaction.fetch(_RENAME, transaction.organization_id, new_name)
+        about = AuditAbout()
+        await audit.append(transaction, audit.COMMAND_LINE, now, "rename_organization", about)
+
+    await engine.for_tenant(await find(engine, name)).write(work)
+
+
+async def _lock_existing(transaction: Transaction) -> None:
+    """Locks the organization's row. Raises SettingsError if the organization is being deleted."""
+    organization_id = transaction.organization_id
+    is_there = await transaction.fetch(_LOCK, organization_id)
+    if not is_there or await transaction.fetch(_DELETION, organization_id):
+        raise SettingsError(
+            "The organization is being deleted: run gleanery organization delete until it ends"
+        )
+
+
+async def count_records(database: Database) -> Counts:
+    """Counts the records of the handle's organization."""
+    [row] = await database.read(_COUNTS, database.organization_id)
+    return Counts(*map(int, row))
+
+
+async def list_all(engine: Engine) -> list[ListedOrganization]:
+    return [
+        ListedOrganization(
+            id_, name, created_at, is_deleted, await count_records(engine.for_tenant(id_))
+        )
+        for id_, name, created_at, is_deleted in await engine.read(_LIST)
+    ]
+
+
+async def list_deleted(database: Database) -> list[DeletedOrganization]:
+    return [DeletedOrganization(*row) for row in await database.read(_LIST_DELETED)]
+
+
+async def all_ids(database: Database) -> list[int]:
+    """Returns the ids of all organizations, for work that concerns each of them."""
+    return [row[0] for row in await database.read(_ALL_IDS)]
+
+
+# --- tokens -------------------------------------------------------------------------------------
 
 
 async def create_token(
     engine: Engine, organization: str, scopes: frozenset[str], now: int, expires_at: int | None
 ) -> str:
     """Creates a token, and its organization if that is new. Only this call returns the token."""
+    return (await create_named_token(engine, organization, None, scopes, now, expires_at)).token
+
+
+async def create_named_token(
+    engine: Engine,
+    organization: str,
+    name: str | None,
+    scopes: frozenset[str],
+    now: int,
+    expires_at: int | None,
+) -> NewToken:
+    """Does the same for a token with a name; also returns whether the organization is new."""
     token = tokens.mint()
-    organization_id = await engine.write(partial(_find_or_create, organization, now))
+    organization_id, is_new = await engine.write(partial(_find_or_create, organization, now))
 
     async def work(transaction: Transaction) -> None:
+        await _lock_existing(transaction)
         names = sorted(scopes)
-        [[token_id]] = await transaction.fetch(
-            _CREATE_TOKEN, organization_id, tokens.digest(token), ",".join(names), now, expires_at
-        )
+        row = (tokens.digest(token), ",".join(names), now, expires_at, name)
+        [[token_id]] = await transaction.fetch(_CREATE_TOKEN, organization_id, *row)
         about = AuditAbout(token_id=token_id, scopes=names)
         await audit.append(transaction, audit.COMMAND_LINE, now, "create_token", about)
 
     await engine.for_tenant(organization_id).write(work)
-    return token
+    return NewToken(token, is_new)
 
 
-async def _find_or_create(name: str, now: int, transaction: Transaction) -> int:
-    [[organization_id]] = await transaction.fetch(_FIND_OR_CREATE, name, now)
-    return int(organization_id)
-
-
-async def all_ids(database: Database) -> list[int]:
-    """Returns the ids of all organizations, for work that concerns each of them."""
-    return [row[0] for row in await database.read(_ALL_IDS)]
+async def _find_or_create(name: str, now: int, transaction: Transaction) -> tuple[int, bool]:
+    created = await transaction.fetch(_CREATE, name, now)
+    [[organization_id]] = created or await transaction.fetch(_FIND, name)
+    return int(organization_id), bool(created)
 
 
 async def find_grant(database: Database, digest: bytes) -> tokens.Grant | None:
@@ -88,8 +233,8 @@ async def find_grant(database: Database, digest: bytes) -> tokens.Grant | None:
 async def list_tokens(database: Database) -> list[ListedToken]:
     rows = await database.read(_LIST_TOKENS)
     return [
-        ListedToken(id_, name, scopes.split(","), created_at, expires_at, revoked_at)
-        for id_, name, scopes, created_at, expires_at, revoked_at in rows
+        ListedToken(id_, organization, name, scopes.split(","), *dates)
+        for id_, organization, name, scopes, *dates in rows
     ]
 
 
@@ -106,3 +251,16 @@ async def revoke_token(engine: Engine, token_id: int, now: int) -> None:
             await audit.append(transaction, audit.COMMAND_LINE, now, "revoke_token", about)
 
     await engine.for_tenant(organization_id).write(work)
+
+
+async def record_token_use(database: Database, uses: Mapping[int, int], interval: int) -> None:
+    """Stores the last use of tokens, unless a use less than ``interval`` earlier is stored.
+
+    ``uses`` holds times by token id.
+    """
+
+    async def work(transaction: Transaction) -> None:
+        rows = [(token_id, used_at, used_at - interval) for token_id, used_at in uses.items()]
+        await transaction.execute_many(_SET_LAST_USE, rows)
+
+    await database.write(work)

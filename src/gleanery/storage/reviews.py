@@ -7,11 +7,12 @@ import uuid
 from gleanery.errors import NotFound
 from gleanery.models.requests import ReviewIn
 from gleanery.models.responses import AuditAbout, ReviewOut, ReviewStatus
-from gleanery.storage import audit, group_lock
+from gleanery.storage import audit, group_lock, list_pages
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
-from gleanery.storage.database import Database
+from gleanery.storage.database import Database, Row
 from gleanery.storage.group_lock import LockedGroup
-from gleanery.values import timestamps
+from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
+from gleanery.values import json_text, timestamps
 
 _APPEND = """
 INSERT INTO reviews (organization_id, group_id, job_id, review_id, status, comment, created_at)
@@ -19,22 +20,32 @@ VALUES ($1, $2, $3, $4, $5, $6, $7)
 RETURNING id
 """
 _SET_LATEST = "UPDATE jobs SET latest_review_id = $3 WHERE organization_id = $1 AND id = $2"
-_LATEST = """
-SELECT jobs.name, review_id, created_at, status, comment
+_GROUP_ID = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $4)"
+_FRAME_BYTES = 100  # of a review, beside its comment
+_LATEST = f"""
 FROM jobs JOIN reviews
     ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
-WHERE jobs.organization_id = $1
-    AND jobs.group_id = (SELECT id FROM groups WHERE organization_id = $1 AND name = $2)
-    AND latest_review_id IS NOT NULL
-ORDER BY latest_review_id DESC
+WHERE jobs.organization_id = $1 AND jobs.group_id = {_GROUP_ID} AND latest_review_id < $2
 """
-_HISTORY = """
-SELECT jobs.name, review_id, created_at, status, comment, reviews.id
+_LATEST_SIZES = f"""
+SELECT latest_review_id, {_FRAME_BYTES} + octet_length(comment) {_LATEST}
+ORDER BY latest_review_id DESC LIMIT $3
+"""
+_LATEST_ROWS = f"""
+SELECT jobs.name, review_id, created_at, status, comment, reviews.id {_LATEST}
+    AND latest_review_id >= $3 ORDER BY latest_review_id DESC
+"""
+_HISTORY = f"""
 FROM reviews JOIN jobs ON jobs.organization_id = reviews.organization_id AND jobs.id = job_id
-WHERE reviews.organization_id = $1
-    AND reviews.group_id = (SELECT id FROM groups WHERE organization_id = $1 AND name = $2)
-    AND reviews.id < $3
-ORDER BY reviews.id DESC LIMIT $4
+WHERE reviews.organization_id = $1 AND reviews.group_id = {_GROUP_ID} AND reviews.id < $2
+"""
+_HISTORY_SIZES = f"""
+SELECT reviews.id, {_FRAME_BYTES} + octet_length(comment) {_HISTORY}
+ORDER BY reviews.id DESC LIMIT $3
+"""
+_HISTORY_ROWS = f"""
+SELECT jobs.name, review_id, created_at, status, comment, reviews.id {_HISTORY}
+    AND reviews.id >= $3 ORDER BY reviews.id DESC
 """
 # The bulk job that a status starts. Other statuses leave the outputs as they are.
 _BULK_JOB_OF_STATUS: dict[str, group_lock.BulkJobKind] = {
@@ -44,23 +55,28 @@ _BULK_JOB_OF_STATUS: dict[str, group_lock.BulkJobKind] = {
 }
 
 
-async def latest_reviews(database: Database, group: str) -> list[ReviewOut]:
-    """Returns the newest review of each reviewed job, newest first."""
-    rows = await database.read(_LATEST, database.organization_id, group)
-    if not rows:
-        await group_lock.require_group(database, group)
-    return [to_response(*row) for row in rows]
+async def latest_reviews(database: Database, group: str, limits: PageLimits) -> ListPage:
+    """Reads a page of the newest reviews of each reviewed job, newest first."""
+    return await _read_page(database, group, _LATEST_SIZES, _LATEST_ROWS, limits)
 
 
-async def review_history(
-    database: Database, group: str, before: int, limit: int
-) -> tuple[list[ReviewOut], int | None]:
-    """Returns a page of the group's reviews, newest first, and the cursor of the next page."""
-    rows = await database.read(_HISTORY, database.organization_id, group, before, limit + 1)
-    if not rows:
+async def review_history(database: Database, group: str, limits: PageLimits) -> ListPage:
+    """Reads a page of all reviews of the group, newest first."""
+    return await _read_page(database, group, _HISTORY_SIZES, _HISTORY_ROWS, limits)
+
+
+async def _read_page(
+    database: Database, group: str, sizes: str, rows: str, limits: PageLimits
+) -> ListPage:
+    query = ListQuery(database, sizes, rows, (group,), _encode)
+    page = await list_pages.read_page(query, limits)
+    if not page.records:
         await group_lock.require_group(database, group)
-    next_cursor = rows[limit - 1][5] if len(rows) > limit else None
-    return [to_response(*row[:5]) for row in rows[:limit]], next_cursor
+    return page
+
+
+def _encode(row: Row) -> bytes:
+    return json_text.encode(to_response(*row[:-1]))
 
 
 async def add_review(

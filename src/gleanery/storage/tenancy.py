@@ -49,7 +49,7 @@ TENANT_TABLES = (
 )
 # Tokens and organizations are read before the tenant of a request is known. The other tables hold
 # no rows of tenants.
-SHARED_TABLES = ("metadata", "migrations", "organizations", "tokens")
+SHARED_TABLES = ("deleted_organizations", "metadata", "migrations", "organizations", "tokens")
 _UNCHECKED_TABLES = frozenset((*SHARED_TABLES, "output_ids", "sqlite_schema", "sqlite_sequence"))
 
 _LITERAL, _COMMENT = r"'(?:[^']|'')*'", r"--[^\n]*|/\*.*?\*/"

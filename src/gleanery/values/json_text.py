@@ -20,10 +20,16 @@ _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _EXACT_INTEGERS = 2**53  # a double represents every integer below this
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _INTEGRAL_FLOAT = re.compile(rb"\.0(?![0-9])")
+_MAX_GROWTH = 2  # a stored text has at most this many times the bytes that were sent
+# Every float whose digits are more than twice as long as its exponent form ends like this.
+_LONG_FLOAT = b"0000.0"
+_INT64 = range(-(2**63), 2**63)
 # Maps every digit and the decimal point to 0, so that one substring search finds long numbers.
 # A double represents every number of at most 15 digits.
 _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789.", b"0" * 10)
 _LONG_NUMBER = b"0" * 16
+_COUNTED_BYTES = 64 * 1024  # per step; a thread lets other threads run between two steps
+_WHITE_SPACE = b" \t\r\n"
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ALL_BUT_BRACKETS_AND_NUL = _ALL_BUT_BRACKETS.replace(b"\0", b"")
 
@@ -96,9 +102,13 @@ def _parse_number(text: str) -> int | float:
     if abs(double) < _EXACT_INTEGERS:
         return double
     exact = Decimal(text)
-    if Decimal(repr(double)) == exact:
+    if Decimal(repr(double)) == exact or exact != exact.to_integral_value():
         return double
-    return int(exact) if exact == exact.to_integral_value() else double
+    if exact.adjusted() < _MAX_GROWTH * len(text) - 1:  # the integer is not much longer
+        return int(exact)
+    if Decimal(f"{double:.16e}") == exact:  # how some languages write this double
+        return double
+    raise InvalidJson("a number with an exponent and more digits than a double has")
 
 
 def _reject_constant(name: str) -> Any:
@@ -107,7 +117,7 @@ def _reject_constant(name: str) -> Any:
 
 def _reject_lone_surrogates(value: Any) -> None:
     try:
-        encode(value)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidJson("a lone surrogate, which UTF-8 cannot encode") from None
     except RecursionError:  # json.dumps uses a little more stack than json.loads
@@ -134,15 +144,94 @@ def _is_deeper(level: list[Any], max_depth: int) -> bool:
     return True
 
 
+# --- counting -----------------------------------------------------------------------------------
+
+
+def has_more_values(text: bytes, limit: int) -> bool:
+    """Returns True if a JSON text has more values than the limit; needs little memory and no parse.
+
+    Arrays, objects and everything in them are values. Names of members are not.
+    """
+    if len(text) <= limit:  # each value has at least one byte
+        return False
+    return count_at_most(text) > limit and _count_values(text, limit) > limit
+
+
+def count_at_most(text: bytes) -> int:
+    """Returns an upper bound, which also counts the separators in strings."""
+    starts = range(0, len(text), _COUNTED_BYTES)
+    return 1 + sum(_separators(text[start : start + _COUNTED_BYTES]) for start in starts)
+
+
+def _separators(text: bytes) -> int:
+    """Counts what can precede a value, except for the first."""
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _count_values(text: bytes, limit: int) -> int:
+    """Counts the values outside strings, and stops soon after the limit."""
+    count, last, in_string, start = 1, b"", False, 0
+    while start < len(text) and count <= limit + 1:
+        end = _end_of_step(text, start)
+        parts = text[start:end].replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+        # A quotation mark stands for each string, so that ["a"] does not look like [].
+        outside = b'"'.join(parts[in_string::2]).translate(None, _WHITE_SPACE)
+        in_string ^= len(parts) % 2 == 0
+        joined = last + outside
+        count += _separators(outside) - joined.count(b"[]") - joined.count(b"{}")
+        last, start = b'"' if in_string else joined[-1:], end
+    return count
+
+
+def _end_of_step(text: bytes, start: int) -> int:
+    """Returns the end of the next step, which is not inside an escape sequence."""
+    step = text[start : start + _COUNTED_BYTES]
+    backslashes = len(step) - len(step.rstrip(b"\\"))
+    return start + len(step) + backslashes % 2
+
+
 # --- writing ------------------------------------------------------------------------------------
 
 
 def encode(value: Any) -> bytes:
-    """Writes compact UTF-8 JSON; members keep their order."""
+    """Writes compact UTF-8 JSON; members keep their order.
+
+    The text has at most twice the bytes of any JSON text with this value.
+    """
     try:
-        return orjson.dumps(value)
-    except TypeError:  # an integer beyond 64 bits, or a lone surrogate, which json rejects too
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+        text = orjson.dumps(value)
+    except TypeError:  # an integer beyond 64 bits
+        return _encode_numbers(value)
+    return _encode_numbers(value) if _LONG_FLOAT in text else text
+
+
+def as_fragment(text: bytes) -> Any:
+    """Returns a value that ``encode`` writes as this JSON text."""
+    return orjson.Fragment(text)
+
+
+def _encode_numbers(value: Any) -> bytes:
+    """Writes the numbers that orjson cannot write, or writes with many zeros."""
+    return orjson.dumps(_with_number_texts(value))
+
+
+def _with_number_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_number_texts(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_with_number_texts(element) for element in value]
+    if isinstance(value, float) and _LONG_FLOAT in (text := orjson.dumps(value)):
+        return orjson.Fragment(_with_exponent(text))
+    if isinstance(value, int) and value not in _INT64:
+        return orjson.Fragment(str(value))
+    return value
+
+
+def _with_exponent(text: bytes) -> bytes:
+    """Writes 1500000.0 as 15e5."""
+    digits = text.removesuffix(b".0")
+    significant = digits.rstrip(b"0")
+    return b"%be%d" % (significant, len(digits) - len(significant))
 
 
 def canonical(value: Any) -> bytes:

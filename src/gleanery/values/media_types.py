@@ -9,7 +9,6 @@ HEAD_BYTES = 4096
 
 UNKNOWN = "application/octet-stream"
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,100}/[A-Za-z0-9!#$&^_.+-]{1,100}")
-_CURL_DEFAULT = "application/x-www-form-urlencoded"  # the default of curl
 _MIN_CONFIDENCE = 0.3  # a match of three bytes; a match of two may be the start of a CSV file
 _ZIP = "application/zip"
 _CONTAINERS = (b"PK", b"\xd0\xcf\x11\xe0")  # ZIP and OLE: formats of many document types
@@ -22,7 +21,7 @@ def media_type(head: bytes, declared: str) -> str:
     The declared type wins for text and for containers: the first bytes do not identify those.
     """
     declared = declared.partition(";")[0].strip().lower()
-    if not _MEDIA_TYPE.fullmatch(declared) or declared == _CURL_DEFAULT:
+    if not _MEDIA_TYPE.fullmatch(declared):
         declared = UNKNOWN
     detected = _detect(head)
     if not detected or declared in detected:

@@ -16,10 +16,10 @@ from gleanery.storage.outputs import changes
 
 async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
     feed = await _read(context)
-    if not feed.changes and not feed.is_beyond_end and context.query.wait:
+    if not feed.parts and not feed.is_beyond_end and context.query.wait:
         feed = await _wait(context)
-    changes = await context.with_links(feed.changes)
-    return Response(b'{"cursor":%d,"changes":[' % feed.cursor, more=(changes, b"]}"))
+    parts = [await context.with_links(part) for part in feed.parts]
+    return Response(b'{"cursor":%d,"changes":[' % feed.cursor, more=(*parts, b"]}"))
 
 
 async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
@@ -34,7 +34,7 @@ async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
         while True:
             feed = await _read(context)
             left = deadline - time.monotonic()
-            if feed.changes or left <= 0:
+            if feed.parts or left <= 0:
                 return feed
             with context.slot.parked_in(context.services.long_poll_limit):
                 was_notified = await subscription.wait(left)
@@ -66,5 +66,6 @@ async def _read(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
         context.path["group_id"],
         context.cursor,
         context.query.limit,
+        context.services.settings.max_page_bytes,
         context.services.clock(),
     )

@@ -15,7 +15,8 @@ async def set_cookies(context: RequestContext[None, list[Cookie]]) -> Response:
 
 
 async def get_cookies(context: RequestContext[DomainQuery, None]) -> Response:
-    return await session_records.read(context, cookies.COOKIES, Filter(context.query.domain))
+    filter_ = Filter(context.query.domain)
+    return await session_records.read(context, cookies.COOKIES, filter_, "cookies")
 
 
 async def delete_cookies(context: RequestContext[CookieDeletion, None]) -> Response:

@@ -1,17 +1,28 @@
-"""The handlers of files: upload, lookup, and download with ranges."""
+"""The handlers of files: upload of bytes or of a form, lookup, and download with ranges."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 from urllib.parse import quote
+
+from pydantic import ValidationError
 
 from gleanery.api.context import RequestContext, Response, Services
 from gleanery.blobs import BlobNotFound
-from gleanery.errors import InvalidSignature, no_file
-from gleanery.http import ranges
+from gleanery.errors import (
+    ErrorDetail,
+    InvalidRequest,
+    InvalidSignature,
+    UnsupportedMedia,
+    no_file,
+)
+from gleanery.http import InvalidForm, ranges
+from gleanery.http.multipart import FileForm
 from gleanery.models.requests import BlobQuery, FileQuery, FileUpload
 from gleanery.storage.database import Database
 from gleanery.storage.files import cleanup, records, uploads
@@ -19,11 +30,68 @@ from gleanery.values import media_types, timestamps
 from gleanery.values.json_text import encode
 
 _log = logging.getLogger("gleanery")
+_FORM = "multipart/form-data"
+_OTHER_FORM = "application/x-www-form-urlencoded"
+_HOW_TO_SEND = (
+    "send the bytes with curl --data-binary @x.pdf -H 'Content-Type: application/pdf', "
+    "or one file with curl -F file=@x.pdf"
+)
 _FILE_POLICY = b"default-src 'none'; sandbox"  # protects a browser that displays the file
 
 
+class _Content(NamedTuple):
+    """The bytes of a file, and what the client says about them."""
+
+    chunks: AsyncIterator[bytes]
+    declared_type: str
+    filename: str
+
+
+async def _open_body(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> _Content:
+    """Opens the body: the bytes of the file, or a form with one file."""
+    declared = context.request.headers.get(b"content-type", b"").decode("latin-1")
+    media_type = declared.partition(";")[0].strip().lower()
+    if media_type == _OTHER_FORM:
+        raise UnsupportedMedia(
+            "content-type",
+            f"{_OTHER_FORM} is the default of curl -d, which changes the bytes: {_HOW_TO_SEND}",
+        )
+    if media_type != _FORM:
+        return _Content(context.body, declared, context.query.filename)
+    with _as_invalid_request():
+        form = FileForm(declared, context.body)
+        head = await form.head()
+    filename = context.query.filename or _check_filename(head.filename)
+    return _Content(_read_form(form), head.content_type, filename)
+
+
+async def _read_form(form: FileForm) -> AsyncIterator[bytes]:
+    with _as_invalid_request():
+        async for chunk in form.content():
+            yield chunk
+
+
+@contextmanager
+def _as_invalid_request() -> Iterator[None]:
+    try:
+        yield
+    except InvalidForm as error:
+        detail = ErrorDetail(("body",), f"{error}; {_HOW_TO_SEND}", "invalid_form")
+        raise InvalidRequest(detail) from None
+
+
+def _check_filename(filename: str) -> str:
+    """Checks the file name of a form by the rules of the query parameter."""
+    try:
+        return FileUpload(filename=filename).filename
+    except ValidationError as error:
+        [found] = error.errors(include_url=False, include_context=False, include_input=False)
+        detail = ErrorDetail(("body", "filename"), found["msg"], found["type"])
+        raise InvalidRequest(detail) from None
+
+
 class _Upload:
-    """Hashes and counts the bytes of a body while they are written to the store."""
+    """Hashes and counts the bytes of a file while they are written to the store."""
 
     def __init__(self, body: AsyncIterator[bytes]) -> None:
         self._body = body
@@ -61,15 +129,16 @@ class _Upload:
 async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> Response:
     s, query = context.services, context.query
     context.slot.transfer(s.transfer_limit)
-    upload = _Upload(context.body)
-    declared = context.request.headers.get(b"content-type", b"").decode("latin-1")
-    file_type = await asyncio.to_thread(media_types.media_type, await upload.head(), declared)
+    content = await _open_body(context)
+    upload = _Upload(content.chunks)
+    head = await upload.head()
+    file_type = await asyncio.to_thread(media_types.media_type, head, content.declared_type)
     key = await uploads.begin(context.database, s.clock())
     file = None
     try:
-        await s.blobs.put(key, file_type, upload.chunks())
+        await s.blobs.put(key, file_type, upload.chunks(), _max_size(context))
         received = uploads.Upload(
-            upload.checksum, upload.size, file_type, query.source_url, query.etag, query.filename
+            upload.checksum, upload.size, file_type, query.source_url, query.etag, content.filename
         )
         file = await uploads.finish(context.database, key, received, s.clock())
         # The blob can be missing after a restore from an old backup.
@@ -81,6 +150,12 @@ async def store_file(context: RequestContext[FileUpload, AsyncIterator[bytes]]) 
     return Response(encode(file.to_response()))
 
 
+def _max_size(context: RequestContext[FileUpload, AsyncIterator[bytes]]) -> int:
+    """Returns the most bytes that the body can have."""
+    length = context.request.headers.get(b"content-length", b"")
+    return int(length) if length.isdigit() else context.services.settings.max_file_bytes
+
+
 async def _delete_blob(services: Services, database: Database, key: str) -> None:
     """Deletes the blob of an upload. If this fails, the sweep does it later."""
     try:
@@ -90,8 +165,8 @@ async def _delete_blob(services: Services, database: Database, key: str) -> None
 
 
 async def find_file(context: RequestContext[FileQuery, None]) -> Response:
-    query = context.query
-    file = await records.find_by_source(context.database, query.source_url, query.etag)
+    query, now = context.query, context.services.clock()
+    file = await records.find_by_source(context.database, query.source_url, query.etag, now)
     return Response(encode(file.to_response()))
 
 
@@ -122,6 +197,7 @@ async def _send_file(
         (b"content-disposition", _attachment(file.filename)),
         (b"content-security-policy", _FILE_POLICY),
     ]
+    ranges.check_precondition(context.request.headers, etag)
     if ranges.is_not_modified(context.request.headers, etag):
         return Response(b"", 304, headers=tuple(headers))
     is_head = context.request.method == "HEAD"

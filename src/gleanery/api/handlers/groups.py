@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
-from gleanery.api import urls
-from gleanery.api.context import RequestContext, Response
-from gleanery.models.requests import GroupSettings, GroupsQuery
+from gleanery.api import lists, urls
+from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.models.requests import GroupQuery, GroupSettings, GroupsQuery
+from gleanery.models.responses import PageMetadata
 from gleanery.storage.groups import catalog
+from gleanery.storage.list_pages import ListPage, PageLimits
 from gleanery.values.json_text import encode
+
+_MAX_JOBS = 1000
 
 
 async def get_groups(context: RequestContext[GroupsQuery, None]) -> Response:
-    limit = context.query.limit
-    groups, next_cursor = await catalog.list_groups(context.database, context.cursor, limit)
-    body = encode(groups)
-    if next_cursor is None:
-        return Response(body)
-    query = {"limit": limit, "cursor": next_cursor}
-    return Response(body, headers=urls.next_page(context, "groups", query=query))
+    groups, next_cursor = await catalog.list_groups(context.database, lists.limits_of(context))
+    texts = [_encode(context, group, {}) for group in groups]
+    return lists.array_response(context, ListPage(texts, next_cursor), "groups")
 
 
-async def get_group(context: RequestContext[None, None]) -> Response:
-    group = await catalog.read_group(context.database, context.path["group_id"])
-    return Response(encode(group))
+async def get_group(context: RequestContext[GroupQuery, None]) -> Response:
+    limits = lists.limits_of(context)
+    group = await catalog.read_group(context.database, context.path["group_id"], limits)
+    return Response(_encode(context, group, dict(context.next_page_parameters)))
 
 
 async def set_group(context: RequestContext[None, GroupSettings]) -> Response:
-    services, group_id = context.services, context.path["group_id"]
-    group = await catalog.set_group(
-        context.database, services.schema_validator, group_id, context.body, services.clock
+    services, name = context.services, context.path["group_id"]
+    await catalog.set_group(
+        context.database, services.schema_validator, name, context.body, services.clock
     )
-    return Response(encode(group))
+    limits = PageLimits(0, _MAX_JOBS, services.settings.max_page_bytes)
+    return Response(_encode(context, await catalog.read_group(context.database, name, limits), {}))
+
+
+def _encode(context: AnyContext, group: catalog.Group, query: dict[str, str]) -> bytes:
+    """Render a group. ``query`` has the parameters of the next page of its jobs."""
+    metadata = PageMetadata(next_url=None, next_cursor=None)
+    if (cursor := group.jobs.next_cursor) is not None:
+        address = context.services.address
+        next_url = urls.address(address, "groups", group.name, query=query | {"cursor": cursor})
+        metadata = PageMetadata(next_url=next_url, next_cursor=cursor)
+    return b'%s,"countries":%s,"has_more_countries":%s,"jobs":[%s],"metadata":%s}' % (
+        group.settings.removesuffix(b"}"),
+        encode(group.countries.counts),
+        encode(group.countries.has_more),
+        b",".join(group.jobs.records),
+        encode(metadata),
+    )
 
 
 async def delete_group(context: RequestContext[None, None]) -> Response:
     group_id, clock = context.path["group_id"], context.services.clock
-    deleted = await catalog.delete_group(context.database, group_id, clock)
+    deleted = await catalog.delete_group(context.database, group_id, clock, context.actor)
     return Response(b'{"deleted":%d}' % deleted)
 
 

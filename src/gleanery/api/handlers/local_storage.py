@@ -16,7 +16,9 @@ async def set_local_storage(context: RequestContext[None, list[LocalStorageEntry
 
 async def get_local_storage(context: RequestContext[LocalStorageQuery, None]) -> Response:
     filter_ = Filter(context.query.domain, context.query.for_group)
-    return await session_records.read(context, local_storage.LOCAL_STORAGE, filter_)
+    return await session_records.read(
+        context, local_storage.LOCAL_STORAGE, filter_, "local-storage"
+    )
 
 
 async def delete_local_storage(context: RequestContext[LocalStorageDeletion, None]) -> Response:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache, partial
 
 from gleanery.api import urls
-from gleanery.api.binding import MAX_DETAILS, validate_with_model
+from gleanery.api.binding import check_value_count, parse_lines
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.errors import ErrorDetail, GleaneryError, InvalidRequest
+from gleanery.errors import ErrorDetail, GleaneryError
 from gleanery.models import batches
-from gleanery.models.batches import Batch
-from gleanery.models.requests import Output, OutputIn, OutputQuery
+from gleanery.models.batches import Batch, LargeBatch
+from gleanery.models.requests import OutputQuery
 from gleanery.models.responses import IngestResult
 from gleanery.storage.outputs import ingest, mutations, pages
 from gleanery.values import json_text
@@ -24,20 +23,21 @@ _MAX_BATCH_BYTES = 1024 * 1024
 
 async def get_outputs(context: RequestContext[OutputQuery, None]) -> Response:
     group = context.path["group_id"]
-    page = await pages.read_page(context.database, group, context.query, context.cursor)
-    items = await context.with_links(page.items)
+    max_bytes = context.services.settings.max_page_bytes
+    page = await pages.read_page(context.database, group, context.query, context.cursor, max_bytes)
+    parts = [await context.with_links(part) for part in page.parts]
     address, next_page_parameters = context.services.address, context.next_page_parameters
-    return page_response(address, group, next_page_parameters, items, page.next_cursor)
+    return page_response(address, group, next_page_parameters, parts, page.next_cursor)
 
 
 def page_response(
     base: str,
     group: str,
     next_page_parameters: tuple[tuple[str, str], ...],
-    items: bytes | memoryview,
+    parts: Sequence[bytes | memoryview],
     next_cursor: int | None,
 ) -> Response:
-    """Return the response for a page with inserted links."""
+    """Return the response for the parts of a page with inserted links."""
     start = b'{"metadata":{"next_url":null,"next_cursor":null},"items":['
     if next_cursor is not None:
         start = b'{"metadata":{"next_url":"%s%d","next_cursor":%d},"items":[' % (
@@ -45,7 +45,7 @@ def page_response(
             next_cursor,
             next_cursor,
         )
-    return Response(start, more=(items, b"]}"))
+    return Response(start, more=(*parts, b"]}"))
 
 
 @lru_cache(maxsize=64)  # small, because the values can be long
@@ -67,7 +67,7 @@ async def delete_output(context: RequestContext[None, None]) -> Response:
 # --- storing ------------------------------------------------------------------------------------
 
 
-async def store_outputs(context: RequestContext[None, Batch]) -> Response:
+async def store_outputs(context: RequestContext[None, Batch | LargeBatch]) -> Response:
     """Stores a JSON array as one batch."""
     return Response(json_text.encode(await _store_batch(context, context.body)))
 
@@ -80,7 +80,8 @@ async def store_ndjson(context: RequestContext[None, AsyncIterator[bytes]]) -> R
     counts = {"created": 0, "updated": 0, "unchanged": 0, "lines": 0}
     try:
         async for lines in _chunks(context.body):
-            batch = await asyncio.to_thread(_bind_lines, lines, counts["lines"])
+            max_values = context.services.settings.max_json_values
+            batch = await asyncio.to_thread(_bind_lines, lines, counts["lines"], max_values)
             stored = await _store_batch(context, batch)
             counts["created"] += stored["created"]
             counts["updated"] += stored["updated"]
@@ -92,7 +93,17 @@ async def store_ndjson(context: RequestContext[None, AsyncIterator[bytes]]) -> R
     return Response(json_text.encode(counts))
 
 
-async def _store_batch(context: AnyContext, batch: Batch) -> IngestResult:
+async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> IngestResult:
+    if isinstance(batch, LargeBatch):
+        return await ingest.store_large_batch(
+            context.database,
+            context.services.schema_validator,
+            context.services.large_batches,
+            context.path["group_id"],
+            batch,
+            context.services.clock,
+            context.idempotency_key,
+        )
     return await ingest.store_batch(
         context.database,
         context.services.schema_validator,
@@ -117,28 +128,17 @@ async def _chunks(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
         yield chunk
 
 
-def _bind_lines(lines: list[bytes], first_position: int) -> Batch:
+def _bind_lines(lines: list[bytes], first_position: int, max_values: int) -> Batch | LargeBatch:
     """Creates a batch of the lines that are not blank."""
     numbered = {n: line for n, line in enumerate(lines, first_position) if line.strip()}
-    parse_strictly = partial(_parse_strictly, numbered)
+    for position, line in numbered.items():
+        if len(line) > max_values:
+            check_value_count(line, max_values, ("body", str(position)))
     texts, positions = [*numbered.values()], [*numbered]
+    if positions and batches.is_large(texts):
+        return LargeBatch(texts, positions, len(texts))
+    parse_strictly = partial(parse_lines, numbered)
     return batches.from_texts(texts, positions, json_text.MAX_DEPTH, parse_strictly)
-
-
-def _parse_strictly(lines: dict[int, bytes]) -> list[Output]:
-    """Parses the lines with the model. Raises InvalidRequest with the first errors."""
-    outputs: list[Output] = []
-    details: list[ErrorDetail] = []
-    for position, line in lines.items():
-        try:
-            outputs.append(validate_with_model(OutputIn, line, 1).checked())
-        except InvalidRequest as error:
-            details += [replace(d, loc=("body", str(position), *d.loc[1:])) for d in error.details]
-        if len(details) >= MAX_DETAILS:
-            break
-    if details:
-        raise InvalidRequest(*details[:MAX_DETAILS])
-    return outputs
 
 
 def _first_unstored(line: int) -> ErrorDetail:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gleanery.api import urls
+from gleanery.api import lists
 from gleanery.api.context import RequestContext, Response
 from gleanery.models.requests import ReviewIn, ReviewQuery
 from gleanery.storage import reviews
@@ -10,20 +10,12 @@ from gleanery.values.json_text import encode
 
 
 async def get_latest_reviews(context: RequestContext[ReviewQuery, None]) -> Response:
+    group, limits = context.path["group_id"], lists.limits_of(context)
     if context.query.history == "true":
-        return await _get_history(context)
-    latest = await reviews.latest_reviews(context.database, context.path["group_id"])
-    return Response(encode(latest))
-
-
-async def _get_history(context: RequestContext[ReviewQuery, None]) -> Response:
-    group, limit = context.path["group_id"], context.query.limit
-    page, next_cursor = await reviews.review_history(context.database, group, context.cursor, limit)
-    body = encode(page)
-    if next_cursor is None:
-        return Response(body)
-    query = {"history": "true", "limit": limit, "cursor": next_cursor}
-    return Response(body, headers=urls.next_page(context, "reviews", group, query=query))
+        page = await reviews.review_history(context.database, group, limits)
+    else:
+        page = await reviews.latest_reviews(context.database, group, limits)
+    return lists.array_response(context, page, "reviews", group)
 
 
 async def add_review(context: RequestContext[None, ReviewIn]) -> Response:

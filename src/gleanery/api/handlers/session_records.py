@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gleanery.api import lists
 from gleanery.api.context import AnyContext, Response
 from gleanery.storage.sessions import records
 from gleanery.storage.sessions.kinds import In, Out, RecordKind
@@ -16,18 +17,21 @@ async def store(context: AnyContext, kind: RecordKind[In, Out]) -> Response:
     return Response(encode(counts))
 
 
-async def read(context: AnyContext, kind: RecordKind[In, Out], filter_: records.Filter) -> Response:
+async def read(
+    context: AnyContext, kind: RecordKind[In, Out], filter_: records.Filter, segment: str
+) -> Response:
     services = context.services
-    found = await records.read(
+    page = await records.read(
         kind,
         context.database,
         services.vault,
         services.read_auditor,
         filter_,
+        lists.limits_of(context),
         services.clock(),
         context.actor,
     )
-    return Response(encode(found))
+    return lists.array_response(context, page, segment)
 
 
 async def delete(context: AnyContext, kind: RecordKind[In, Out], name: str | None) -> Response:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from gleanery.api.context import AnyContext, Response
-from gleanery.errors import Unavailable
-from gleanery.storage import migrations
 
 _PAGE_POLICY = b"default-src 'none'; style-src 'unsafe-inline'"
 
@@ -22,9 +20,7 @@ async def healthz(context: AnyContext) -> Response:
 
 
 async def readyz(context: AnyContext) -> Response:
-    database = context.services.database
-    if await database.schema_number() != migrations.newest(database.engine):
-        raise Unavailable("The database schema does not match this program: run gleanery migrate")
+    await context.services.readiness.require()
     return Response(b'{"status":"ready"}')
 
 

@@ -1,4 +1,6 @@
-"""Deletes the reviews, jobs and counts of a deleted job or group, after its outputs, in steps.
+"""Deletes what belongs to a deleted job or group, after its outputs, in steps.
+
+These are the reviews, jobs and counts, and the local-storage entries of a group.
 
 Each step first finds rows and then deletes them by their keys. A single statement for both could
 keep a query plan from the time when the table was small. That plan would be slow on a large table.
@@ -8,6 +10,7 @@ No review is added during a removal, because a new review waits for the group's 
 from __future__ import annotations
 
 from gleanery.storage.group_lock import LockedGroup
+from gleanery.storage.sessions import local_storage
 
 _REVIEWS_OF_GROUP = """
 SELECT job_id, id FROM reviews WHERE organization_id = $1 AND group_id = $2 LIMIT $3
@@ -69,6 +72,8 @@ async def _delete_group(locked: LockedGroup, limit: int) -> bool:
         _DELETE_JOB, [(locked.organization_id, *row) for row in jobs]
     )
     if len(jobs) == limit or not await _delete_countries(locked, limit):
+        return False
+    if not await local_storage.delete_of_group(locked.transaction, locked.group_id, limit):
         return False
     await locked.transaction.fetch(_DELETE_GROUP, *group_key)
     return True

@@ -25,6 +25,7 @@ _CLAIM_UNREFERENCED = """
 UPDATE unreferenced_blobs SET unreferenced_at = 0
 WHERE organization_id = $1 AND key = $2 RETURNING key
 """
+_ORGANIZATION_IS_DELETED = "SELECT 1 FROM deleted_organizations WHERE id = $1"
 _REMOVE_UNREFERENCED = "DELETE FROM unreferenced_blobs WHERE organization_id = $1 AND key = $2"
 _BATCH_SIZE = 500
 _MAX_UPLOAD_TIME = 86_400 * timestamps.SECOND  # no upload takes a day
@@ -79,6 +80,12 @@ async def delete_unreferenced_blob(database: Database, store: blobs.Blobs, key: 
     async def remove(transaction: Transaction) -> None:
         await transaction.fetch(_REMOVE_UNREFERENCED, transaction.organization_id, key)
 
-    if await database.write(claim):  # False: the upload has just been finished
+    # Not claimed: the upload has just been finished, or the organization has been deleted.
+    if await database.write(claim) or await _is_deleted(database):
         await store.delete(key)
         await database.write(remove)
+
+
+async def _is_deleted(database: Database) -> bool:
+    """Returns True if the handle's organization is deleted, or is being deleted."""
+    return bool(await database.read(_ORGANIZATION_IS_DELETED, database.organization_id))

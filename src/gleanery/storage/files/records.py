@@ -8,7 +8,8 @@ from typing import NamedTuple
 from gleanery.errors import NotFound, no_file
 from gleanery.models.fields import FILE_ID_PATTERN
 from gleanery.models.responses import StoredFile
-from gleanery.storage.database import Database
+from gleanery.storage.database import Database, Transaction
+from gleanery.values import timestamps
 from gleanery.values.hashing import hash_parts
 
 ID_BYTES = 16
@@ -18,6 +19,12 @@ BLOB_KEY = """
     AND blobs.checksum = files.checksum) AS key
 """
 _SELECT = f"SELECT {COLUMNS}, {BLOB_KEY} FROM files WHERE organization_id = $1"
+_BY_SOURCE = f"""
+SELECT reference_count, used_at, {COLUMNS}, {BLOB_KEY} FROM files
+WHERE organization_id = $1 AND url_etag_hash = $2 ORDER BY uploaded_at DESC LIMIT 1
+"""
+_RENEW = "UPDATE files SET used_at = $3 WHERE organization_id = $1 AND id = $2 RETURNING id"
+_RENEWED_EVERY = 3600 * timestamps.SECOND  # a scraper may look up the same file all the time
 
 
 class File(NamedTuple):
@@ -64,11 +71,26 @@ async def find(database: Database, id_: str) -> File:
     return File(*rows[0])
 
 
-async def find_by_source(database: Database, source_url: str, etag: str) -> File:
-    """Finds the file that was last uploaded from this URL with this ETag. Raises NotFound."""
-    newest = f"{_SELECT} AND url_etag_hash = $2 ORDER BY uploaded_at DESC LIMIT 1"
+async def find_by_source(database: Database, source_url: str, etag: str, now: int) -> File:
+    """Finds the file that was last uploaded from this URL with this ETag. Raises NotFound.
+
+    The client will reference the file, so an unreferenced file is kept for some more days.
+    """
     source = url_etag_hash(source_url, etag)
-    rows = await database.read(newest, database.organization_id, source)
-    if not rows:
-        raise NotFound(("query", "source_url"), "There is no file with this source_url and etag")
-    return File(*rows[0])
+    while rows := await database.read(_BY_SOURCE, database.organization_id, source):
+        reference_count, used_at, *columns = rows[0]
+        file = File(*columns)
+        if reference_count or used_at > now - _RENEWED_EVERY or await _renew(database, file, now):
+            return file
+        # Otherwise the file has just been deleted. An older one may be left.
+    raise NotFound(("query", "source_url"), "There is no file with this source_url and etag")
+
+
+async def _renew(database: Database, file: File, now: int) -> bool:
+    """Marks a file as used. Returns False if it does not exist any more."""
+
+    async def work(transaction: Transaction) -> bool:
+        key = (transaction.organization_id, file.id)
+        return bool(await transaction.fetch(_RENEW, *key, now))
+
+    return await database.write(work)

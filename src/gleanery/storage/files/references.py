@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.models.requests import FileIn
@@ -72,13 +71,13 @@ class FileReference(NamedTuple):
     """The path inside ``data``, as JSON text."""
     metadata: bytes
     """The client's members of ``file_metadata`` as JSON text, without the braces."""
-    render_external: Callable[[int], bytes] | None
-    """Renders an external file; the argument is the time of the reference."""
+    external: tuple[bytes, bytes] | None
+    """The text of an external file, before and after the date of the reference."""
 
 
 def encode_reference(file: FileIn) -> FileReference:
     if file.id is None:
-        return FileReference(None, b"", b"", partial(_render_external, file))
+        return FileReference(None, b"", b"", _encode_external(file))
     given = file.file_metadata or {}
     metadata = {name: value for name, value in given.items() if name not in _RESERVED_METADATA}
     encoded = json_text.encode(metadata)[1:-1]
@@ -89,7 +88,8 @@ class FileRenderer:
     """Renders the files of a batch of outputs; encodes the fixed parts of each file once."""
 
     def __init__(self, files: dict[bytes, File], now: int) -> None:
-        self._files, self._now = files, now
+        self._files = files
+        self._date = b'"create_date":"%b"' % timestamps.render_microseconds(now).encode()
         self._encoded: dict[bytes, tuple[bytes, bytes]] = {}
 
     def render(self, references: Sequence[FileReference]) -> tuple[bytes, bytes]:
@@ -102,8 +102,8 @@ class FileRenderer:
 
     def _render_one(self, reference: FileReference) -> bytes:
         if reference.id is None:
-            assert reference.render_external is not None
-            return reference.render_external(self._now)
+            assert reference.external is not None
+            return self._date.join(reference.external)
         if reference.id not in self._encoded:
             self._encoded[reference.id] = _encode_file(self._files[reference.id])
         start, end = self._encoded[reference.id]
@@ -129,10 +129,10 @@ def _encode_file(file: File) -> tuple[bytes, bytes]:
     return start, end + json_text.encode(file.filename)
 
 
-def _render_external(file: FileIn, now: int) -> bytes:
-    """Renders an external file, which is not stored here."""
+def _encode_external(file: FileIn) -> tuple[bytes, bytes]:
+    """Encodes an external file, which is not stored here, up to its date and after it."""
     source_url, file_url = file.source_url or "", file.file_url or file.source_url or ""
-    return json_text.encode(
+    text = json_text.encode(
         FileOut(
             id=hash_parts(file.field, source_url, file_url)[:ID_BYTES].hex(),
             field=file.field,
@@ -140,10 +140,12 @@ def _render_external(file: FileIn, now: int) -> bytes:
             blob_key="",
             blob_url="",
             source_url=source_url,
-            create_date=timestamps.render_microseconds(now),
+            create_date="",
             file_url=file_url,
             file_type=file.file_type or "",
             file_checksum=file.file_checksum or "",
             file_metadata=file.file_metadata or {},
         )
     )
+    before, _, after = text.partition(b'"create_date":""')  # no string contains quotation marks
+    return before, after

@@ -4,36 +4,67 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from gleanery.errors import no_group, no_job
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.requests import GroupSettings
-from gleanery.models.responses import GroupOut, JobOut
-from gleanery.storage import group_lock, reviews
+from gleanery.models.responses import GroupSettingsOut, JobOut
+from gleanery.storage import audit, group_lock, list_pages, reviews
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Row
 from gleanery.storage.group_lock import Clock, LockedGroup
+from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
 from gleanery.storage.outputs import rules
+from gleanery.storage.sessions import local_storage
 from gleanery.values import json_text, timestamps
 
 _GROUPS = """
-SELECT id, name, display_name, output_count, last_seq, key_fields, schema, retain_days FROM groups
-WHERE organization_id = $1 AND NOT deleted
+SELECT id, name, display_name, output_count, last_seq, key_fields, schema, retain_days, id
+FROM groups WHERE organization_id = $1 AND NOT deleted
 """
+_GROUPS_IN_ORDER = f"{_GROUPS} AND id > $2 AND id <= $3 ORDER BY id"
+_GROUP_SIZES = """
+SELECT id, CASE WHEN deleted THEN 0
+    ELSE 200 + coalesce(octet_length(key_fields), 0) + coalesce(octet_length(schema), 0) END
+FROM groups WHERE organization_id = $1 AND id > $2 ORDER BY id LIMIT $3
+"""
+_JOB_COLUMNS = "name, output_count, approved_count, review_id, created_at, status"
+# The order names the group, so that PostgreSQL uses the index that starts with the group.
 _JOBS = """
-SELECT jobs.group_id, name, output_count, approved_count, review_id, created_at, status, comment
-FROM jobs LEFT JOIN reviews
+FROM jobs /* INDEXED BY jobs_in_order */ LEFT JOIN reviews
     ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
 WHERE jobs.organization_id = $1
 """
-_COUNTRIES = """
-SELECT group_id, country, output_count FROM country_counts
-WHERE organization_id = $1 AND output_count > 0
+_JOBS_OF_GROUP = f"{_JOBS} AND jobs.group_id <= $4 AND (jobs.group_id, jobs.id) > ($4, $2)"
+_JOB_SIZES = f"""
+SELECT jobs.id, 200 + coalesce(octet_length(comment), 0) {_JOBS_OF_GROUP}
+ORDER BY jobs.group_id, jobs.id LIMIT $3
 """
-_JOB_ORDER = "ORDER BY jobs.id"
-_COUNTRY_ORDER = "ORDER BY country"
+_JOB_ROWS = f"""
+SELECT {_JOB_COLUMNS}, comment, jobs.id {_JOBS_OF_GROUP}
+    AND (jobs.group_id, jobs.id) <= ($4, $3) ORDER BY jobs.group_id, jobs.id
+"""
+_JOBS_OF_GROUPS = f"""
+SELECT jobs.group_id, {_JOB_COLUMNS},
+    CASE WHEN octet_length(comment) <= $5 THEN comment END, jobs.id
+{_JOBS} AND jobs.group_id BETWEEN $2 AND $3 ORDER BY jobs.group_id, jobs.id LIMIT $4
+"""
+_COUNTRIES = """
+SELECT country, output_count FROM country_counts
+WHERE organization_id = $1 AND group_id = $2 ORDER BY country LIMIT $3
+"""
+_COUNTRIES_OF_GROUPS = """
+SELECT group_id, country, output_count FROM country_counts
+WHERE organization_id = $1 AND group_id BETWEEN $2 AND $3 ORDER BY group_id, country LIMIT $4
+"""
+_MAX_COUNTRIES = 1000
+_MAX_LISTED_JOBS = 100  # of each group in the list of groups
+_MAX_ROWS_AT_ONCE = 1000  # of several groups
+_MAX_COMMENT_AT_ONCE = 1000  # bytes
+_FRAME_BYTES = 400  # of a group, beside its settings, countries and jobs
 _SAVE_SETTINGS = """
 UPDATE groups
 SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry_at = 0
@@ -47,68 +78,158 @@ SELECT id, output_count FROM jobs WHERE organization_id = $1 AND group_id = $2 A
 # --- reading ------------------------------------------------------------------------------------
 
 
-async def list_groups(
-    database: Database, after: int, limit: int
-) -> tuple[list[GroupOut], int | None]:
+class Countries(NamedTuple):
+    """Number of outputs by country, for the first countries of a group in alphabetical order."""
+
+    counts: dict[str, int]
+    has_more: bool
+
+
+class Group(NamedTuple):
+    """A group with a page of its jobs."""
+
+    name: str
+    settings: bytes
+    """JSON object: the members of the group without its countries and jobs."""
+    countries: Countries
+    jobs: ListPage
+
+    @property
+    def size(self) -> int:
+        """About the number of bytes in a response."""
+        countries = sum(map(len, self.countries.counts)) + 10 * len(self.countries.counts)
+        jobs = sum(map(len, self.jobs.records)) + len(self.jobs.records)
+        return _FRAME_BYTES + len(self.settings) + countries + jobs
+
+
+async def list_groups(database: Database, limits: PageLimits) -> tuple[Sequence[Group], int | None]:
     """Returns a page of groups in the order of their creation, and the cursor of the next page."""
-    organization_id = database.organization_id
-    rows = await database.read(
-        f"{_GROUPS} AND id > $2 ORDER BY id LIMIT $3", organization_id, after, limit + 1
-    )
-    page = rows[:limit]
-    if not page:
-        return [], None
-    ids = (organization_id, page[0][0], page[-1][0])
-    jobs = _by_group(
-        await database.read(f"{_JOBS} AND jobs.group_id BETWEEN $2 AND $3 {_JOB_ORDER}", *ids)
-    )
-    countries = _by_group(
-        await database.read(f"{_COUNTRIES} AND group_id BETWEEN $2 AND $3 {_COUNTRY_ORDER}", *ids)
-    )
-    groups = [_to_response(row, jobs[row[0]], countries[row[0]]) for row in page]
-    return groups, page[-1][0] if len(rows) > limit else None
+    rows: list[Row] = []
+
+    def encode(row: Row) -> bytes:
+        rows.append(row)
+        return _encode_settings(row)
+
+    query = ListQuery(database, _GROUP_SIZES, _GROUPS_IN_ORDER, (), encode)
+    page = await list_pages.read_page(query, limits)
+    del rows[len(page.records) :]  # of a group that does not fit
+    if not rows:
+        return [], page.next_cursor
+    details = await _Details.read(database, rows[0][0], rows[-1][0], limits.max_bytes)
+    groups: list[Group] = []
+    size = 0
+    for row, settings in zip(rows, page.records, strict=True):
+        group_id, name = row[0], row[1]
+        group = Group(name, settings, *await details.of_group(group_id))
+        size += group.size
+        if groups and size > limits.max_bytes:
+            return groups, rows[len(groups) - 1][0]
+        groups.append(group)
+    return groups, page.next_cursor
 
 
-def _by_group(rows: Iterable[Row]) -> defaultdict[int, list[Row]]:
-    """Arranges rows by their first column, the id of a group."""
-    by_group: defaultdict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_group[row[0]].append(row)
-    return by_group
-
-
-async def read_group(database: Database, group: str) -> GroupOut:
-    organization_id = database.organization_id
-    rows = await database.read(f"{_GROUPS} AND name = $2", organization_id, group)
+async def read_group(database: Database, group: str, limits: PageLimits) -> Group:
+    """Reads a group with a page of its jobs."""
+    rows = await database.read(f"{_GROUPS} AND name = $2", database.organization_id, group)
     if not rows:
         raise no_group()
-    key = (organization_id, rows[0][0])
-    jobs = await database.read(f"{_JOBS} AND jobs.group_id = $2 {_JOB_ORDER}", *key)
-    countries = await database.read(f"{_COUNTRIES} AND group_id = $2 {_COUNTRY_ORDER}", *key)
-    return _to_response(rows[0], jobs, countries)
+    group_id = rows[0][0]
+    countries = await _read_countries(database, group_id)
+    jobs = await _read_jobs(database, group_id, limits)
+    return Group(group, _encode_settings(rows[0]), countries, jobs)
 
 
-def _to_response(row: Row, jobs: Iterable[Row], countries: Iterable[Row]) -> GroupOut:
-    id_, name, display_name, output_count, last_seq, key_fields, schema, retain_days = row
-    return GroupOut(
+def _encode_settings(row: Row) -> bytes:
+    id_, name, display_name, output_count, last_seq, key_fields, schema, retain_days, _ = row
+    settings = GroupSettingsOut(
         group_id=name,
         id=id_,
         display_name=display_name,
         outputs=output_count,
-        countries={country: count for _, country, count in countries},
         last_change=timestamps.render_microseconds(last_seq) if last_seq else None,
         cursor=last_seq,
         key_fields=None if key_fields is None else json_text.decode(key_fields.encode()),
         schema=None if schema is None else json_text.decode(schema.encode()),
         retain_days=retain_days,
-        jobs=[_job_to_response(job) for job in jobs],
+    )
+    return json_text.encode(settings)
+
+
+async def _read_jobs(database: Database, group_id: int, limits: PageLimits) -> ListPage:
+    query = ListQuery(database, _JOB_SIZES, _JOB_ROWS, (group_id,), _encode_job)
+    return await list_pages.read_page(query, limits)
+
+
+def _encode_job(row: Row) -> bytes:
+    name, output_count, approved_count, review_id, *review, _ = row
+    latest = None if review_id is None else reviews.to_response(name, review_id, *review)
+    return json_text.encode(
+        JobOut(job_id=name, outputs=output_count, approved=approved_count, latest_review=latest)
     )
 
 
-def _job_to_response(row: Row) -> JobOut:
-    _, name, output_count, approved_count, review_id, *review = row
-    latest = None if review_id is None else reviews.to_response(name, review_id, *review)
-    return JobOut(job_id=name, outputs=output_count, approved=approved_count, latest_review=latest)
+async def _read_countries(database: Database, group_id: int) -> Countries:
+    key = (database.organization_id, group_id)
+    return _to_countries(await database.read(_COUNTRIES, *key, _MAX_COUNTRIES + 1))
+
+
+def _to_countries(rows: Sequence[Row]) -> Countries:
+    """A country without outputs stays in the table, but is not shown."""
+    counts = {country: count for country, count in rows[:_MAX_COUNTRIES] if count > 0}
+    return Countries(counts, has_more=len(rows) > _MAX_COUNTRIES)
+
+
+class _Details(NamedTuple):
+    """Jobs and countries of a range of groups.
+
+    They are read at once if there are few. Otherwise each group is read by itself.
+    """
+
+    database: Database
+    max_bytes: int
+    jobs: dict[int, list[Row]] | None
+    """Jobs by group; None if they were not all read."""
+    countries: dict[int, list[Row]] | None
+
+    @classmethod
+    async def read(
+        cls, database: Database, first_id: int, last_id: int, max_bytes: int
+    ) -> _Details:
+        key = (database.organization_id, first_id, last_id, _MAX_ROWS_AT_ONCE)
+        jobs = await database.read(_JOBS_OF_GROUPS, *key, _MAX_COMMENT_AT_ONCE)
+        countries = await database.read(_COUNTRIES_OF_GROUPS, *key)
+        has_long_comment = any(row[4] is not None and row[7] is None for row in jobs)
+        return cls(
+            database,
+            max_bytes,
+            None if has_long_comment else _by_group(jobs),
+            _by_group(countries),
+        )
+
+    async def of_group(self, group_id: int) -> tuple[Countries, ListPage]:
+        if self.countries is None:
+            countries = await _read_countries(self.database, group_id)
+        else:
+            countries = _to_countries(self.countries.get(group_id, ()))
+        if self.jobs is None:
+            limits = PageLimits(0, _MAX_LISTED_JOBS, self.max_bytes)
+            return countries, await _read_jobs(self.database, group_id, limits)
+        jobs = self.jobs.get(group_id, [])
+        page = ListPage(
+            [_encode_job(row) for row in jobs[:_MAX_LISTED_JOBS]],
+            jobs[_MAX_LISTED_JOBS - 1][-1] if len(jobs) > _MAX_LISTED_JOBS else None,
+        )
+        return countries, page
+
+
+def _by_group(rows: Sequence[Row]) -> dict[int, list[Row]] | None:
+    """Arranges rows by their first column, the id of a group; None if rows may be missing."""
+    if len(rows) == _MAX_ROWS_AT_ONCE:
+        return None
+    by_group: defaultdict[int, list[Row]] = defaultdict(list)
+    for group_id, *row in rows:
+        by_group[group_id].append(row)
+    return by_group
 
 
 # --- settings -----------------------------------------------------------------------------------
@@ -120,11 +241,11 @@ async def set_group(
     group: str,
     settings: GroupSettings,
     clock: Clock,
-) -> GroupOut:
+) -> None:
     """Replaces the settings of a group, which is created if it does not exist."""
     key_fields = None if settings.key_fields is None else _encode(settings.key_fields)
     schema = None if settings.schema_ is None else _encode(settings.schema_)
-    await rules.check_schema(validator, schema)
+    await rules.check_schema(validator, database.organization_id, schema)
     values = (settings.display_name, key_fields, schema, settings.retain_days)
 
     async def save(locked: LockedGroup) -> bool:
@@ -134,7 +255,6 @@ async def set_group(
 
     # Waits for a bulk job: the end of a removal would delete settings that are saved before it.
     await bulk_jobs.run_and_finish_bulk_job(database, group, clock, save, group_lock.lock_or_create)
-    return await read_group(database, group)
 
 
 def _encode(value: object) -> str:
@@ -163,12 +283,18 @@ async def delete_job(database: Database, group: str, job: str, clock: Clock) -> 
     return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, start_deletion)
 
 
-async def delete_group(database: Database, group: str, clock: Clock) -> int:
-    """Deletes a group in the same way. Its change feed stays, so that clients see the deletions."""
+async def delete_group(database: Database, group: str, clock: Clock, actor: audit.Actor) -> int:
+    """Deletes a group in the same way, with its local storage.
+
+    Its change feed stays, so that clients see the deletions.
+    """
 
     async def start_deletion(locked: LockedGroup) -> int:
         await removal.clear_settings(locked)
         await bulk_jobs.create(locked, "delete", None)
+        await local_storage.audit_deletion_of_group(
+            locked.transaction, locked.group_id, locked.now, actor
+        )
         return locked.output_count
 
     return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, start_deletion)

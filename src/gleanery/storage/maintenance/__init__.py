@@ -1,1 +1,1 @@
-"""Maintenance of the whole database: retention, key rotation, snapshots and restore."""
+"""Maintenance of the whole database: retention, clock guard, key rotation, snapshots, restore."""

@@ -81,30 +81,71 @@ async def count_by_key(engine: Engine) -> Counter[str]:
     return counts
 
 
-async def begin(database: Database, choose: Callable[[], str]) -> str:
+async def needed_keys(engine: Engine) -> set[str]:
+    """Returns the fingerprints of the keys without which the database must not be served.
+
+    This is the active key. If the database does not name it, the values show their keys.
+    """
+    active = await metadata.key_fingerprint(engine)
+    return {active} if active is not None else set(await count_by_key(engine))
+
+
+async def begin(database: Database, choose: Callable[[str, str | None], str]) -> str:
     """Stores the chosen key as the active key, and returns its fingerprint.
 
-    On SQLite, ``choose`` runs while no other process can write, so it may change the key file.
+    ``choose`` gets the active key and the key of an interrupted rotation. On SQLite it runs while
+    no other process can write, so it may change the key file.
     """
 
     async def work(transaction: Transaction) -> str:
-        fingerprint = choose()
-        await metadata.set_active_key(transaction, fingerprint)
+        active, pending = (
+            await metadata.active_key(transaction),
+            await metadata.rotation(transaction),
+        )
+        fingerprint = choose(active, pending)
+        await metadata.begin_rotation(transaction, fingerprint)
         return fingerprint
 
     return await database.write(work)
 
 
-async def end(database: Database, fingerprint: str, keep_only: Callable[[str], None]) -> bool:
-    """Drops the other keys, unless another rotation has begun. Returns True if it did."""
+async def end(database: Database, vault: Vault, fingerprint: str, now: int) -> None:
+    """Schedules the retirement of the other keys, unless another rotation has begun."""
 
-    async def work(transaction: Transaction) -> bool:
-        is_current = await metadata.active_key(transaction) == fingerprint
-        if is_current:
-            keep_only(fingerprint)
-        return is_current
+    async def work(transaction: Transaction) -> None:
+        if await metadata.active_key(transaction) == fingerprint:
+            old_keys = [key for key in vault.fingerprints if key != fingerprint]
+            await metadata.end_rotation(transaction, fingerprint, old_keys, now)
 
-    return await database.write(work)
+    await database.write(work)
+
+
+async def retire(
+    engine: Engine,
+    available: Sequence[str],
+    now: int,
+    remove: Callable[[Sequence[str]], None] | None,
+) -> list[str]:
+    """Removes the old keys that nothing needs at this time; returns their fingerprints.
+
+    Values, an interrupted rotation and links that are still valid need a key. On SQLite,
+    ``remove`` runs while no other process can write. Without it, the operator removes the keys.
+    """
+    counts, retirements = await count_by_key(engine), await metadata.retirements(engine)
+
+    async def work(transaction: Transaction) -> list[str]:
+        if await metadata.rotation(transaction) is not None:
+            return []
+        active = await metadata.active_key(transaction)
+        is_due = {key for key, retires_at in retirements.items() if retires_at <= now}
+        due = [key for key in available if key in is_due and key != active and not counts[key]]
+        if remove is not None:
+            remove(due)
+            for key in due:
+                await metadata.forget_retirement(transaction, key)
+        return due
+
+    return await engine.write(work)
 
 
 async def reencrypt(
@@ -174,7 +215,8 @@ async def delete_undecryptable(engine: Engine, vault: Vault, now: int) -> int:
     Another process may still have a lost key. It must not encrypt with that key meanwhile.
     """
     if not await metadata.load_active_key(engine, vault):
-        await begin(engine, lambda: vault.fingerprints[0])
+        use_first = partial(metadata.set_active_key, fingerprint=vault.fingerprints[0])
+        await engine.write(use_first)
         for database in await _tenants(engine):
             await _wait_for_writers(database, vault, now)
     deleted = 0

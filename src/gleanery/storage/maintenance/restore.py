@@ -37,6 +37,7 @@ async def complete_restore(engine: Engine, clock: group_lock.Clock, progress: St
 
     If it is interrupted, it must be run again before the service starts.
     """
+    await engine.write(metadata.mark_restore_as_pending)
     tenants = [engine.for_tenant(id_) for id_ in await organizations.all_ids(engine)]
     last_change = await _last_change(engine, tenants)
     for run in await bulk_jobs.unfinished(engine, clock):  # they refer to old sequence numbers

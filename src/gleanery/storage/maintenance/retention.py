@@ -1,4 +1,4 @@
-"""One round of the sweep: deletes expired data and continues interrupted bulk jobs."""
+"""One round of the sweep: continues interrupted bulk jobs and deletes expired data."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.files import cleanup
 from gleanery.storage.group_lock import Clock
+from gleanery.storage.maintenance import organization_removal
 from gleanery.storage.outputs import changes, idempotency, mutations
 from gleanery.values import timestamps
 
@@ -51,13 +52,19 @@ class RetentionDays(NamedTuple):
     audit_entries: int
 
 
-async def sweep(engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays) -> None:
+async def sweep(
+    engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays, now: int | None
+) -> None:
     """Runs one round, in short transactions; safe when several processes do it at the same time.
 
+    Ages are measured at ``now``. If it is None, the clock is not reliable and nothing expires.
     A failed task does not stop the others. All failures are raised together at the end.
     """
     failures = []
-    for task in await _tasks(engine, blobs, clock, keep):
+    tasks = [*await bulk_jobs.unfinished(engine, clock)]
+    if now is not None:
+        tasks += await _deletions(engine, blobs, clock, keep, now)
+    for task in tasks:
         try:
             await task()
         except NotFound:
@@ -68,23 +75,25 @@ async def sweep(engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays)
         raise ExceptionGroup("tasks of the sweep failed", failures)
 
 
-async def _tasks(engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays) -> list[Task]:
-    now = clock()
+async def _deletions(
+    engine: Engine, blobs: Blobs, clock: Clock, keep: RetentionDays, now: int
+) -> list[Task]:
+    """Returns the tasks that delete data because of its age."""
     unused_since = now - keep.unreferenced_files * _DAY
     return [
-        *await bulk_jobs.unfinished(engine, clock),
         partial(idempotency.delete_expired, engine, now - _DAY),
         *await changes.pending_purges(engine, now - keep.tombstones * _DAY),
         *await audit.pending_purges(engine, now - keep.audit_entries * _DAY),
         *await _expirations(engine, clock, now),
         partial(cleanup.delete_unused, engine, blobs, unused_since, now),
+        *await organization_removal.pending_removals(engine, blobs),
     ]
 
 
 async def _expirations(engine: Engine, clock: Clock, now: int) -> list[Task]:
     """Returns a task for each group with outputs that may have expired."""
     return [
-        _Expiration(engine.for_tenant(organization_id), name, group_id, days, clock).run
+        _Expiration(engine.for_tenant(organization_id), name, group_id, days, clock, now).run
         for organization_id, name, group_id, days in await engine.for_all_tenants().read(
             _DUE_GROUPS, now
         )
@@ -99,9 +108,10 @@ class _Expiration(NamedTuple):
     group_id: int
     days: int
     clock: Clock
+    now: int
 
     async def run(self) -> None:
-        now = self.clock()
+        now = self.now
         before = now - self.days * _DAY
         key = (self.database.organization_id, self.group_id)
         oldest_kept, last_seq = now, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -12,6 +13,9 @@ from gleanery.values import timestamps
 
 NEWEST_APPLIED = "SELECT coalesce(max(number), 0) FROM migrations"
 
+_DEFINITION = re.compile(
+    r"^(CREATE|DROP)\s+(?:UNIQUE\s+)?(?:TABLE|INDEX|TRIGGER)\s+(?:IF EXISTS\s+)?(\w+)", re.MULTILINE
+)
 _CREATE_TABLE = """
 CREATE TABLE IF NOT EXISTS migrations (
     number     INTEGER PRIMARY KEY,
@@ -63,6 +67,15 @@ async def _reject_other_history(engine: str, transaction: Transaction) -> None:
                 "The database was written by a development version of Gleanery, and this program "
                 "cannot read it: start with a new database"
             )
+
+
+def expected_names(engine: str, applied: int) -> set[str]:
+    """Returns the tables, indexes and triggers that exist after this many migrations."""
+    names = set[str]()
+    for migration in known(engine)[:applied]:
+        for action, name in _DEFINITION.findall(migration.sql):
+            (names.add if action == "CREATE" else names.discard)(name)
+    return names
 
 
 async def apply(engine: str, transaction: Transaction) -> None:

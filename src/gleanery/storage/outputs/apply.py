@@ -24,6 +24,7 @@ FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 
 RowsByIdentity = dict[bytes, OutputRow]
+_NO_SEQ = 0  # of a row whose number is not issued yet
 
 
 class RulesChanged(Exception):
@@ -74,10 +75,12 @@ async def _apply(
     new = {output.identity for output in changed} - stored.keys()
     new_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
     job_names = dict.fromkeys(output.job for output in changed)
-    jobs = {name: await locked.find_or_create_job(name) for name in job_names}
-    results = [_apply_output(locked, stored, output, jobs, new_ids) for output in outputs]
+    jobs = await locked.find_or_create_jobs(job_names)
+    in_order = {row.identity: row for row in stored.values() if row.seq_changed}
+    results = [_apply_output(locked, stored, output, jobs, new_ids, in_order) for output in outputs]
     _count_new(locked, stored.values())
     await reference_files(locked, stored.values(), changed)
+    _issue_numbers(locked, in_order.values())
     await rows.write(locked, stored.values())
     return results
 
@@ -101,8 +104,7 @@ async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> Non
     approved = bulk_job.kind == "approve"
     for row in pending:
         if row.approved != approved:
-            row.approved, row.seq = approved, locked.next_sequence_number()
-            row.seq_changed = True
+            row.approved, row.seq_changed = approved, True
             locked.change_counts(row.job_id, approved=1 if approved else -1)
 
 
@@ -135,13 +137,17 @@ def _apply_output(
     output: UnparsedOutput | PreparedOutput,
     jobs: dict[str, int],
     new_ids: Iterator[int],
+    in_order: RowsByIdentity,
 ) -> OutputResult:
-    """Changes the row of one output, or adds one, and reports the kind of change."""
+    """Changes the row of one output, or adds one, and reports the kind of change.
+
+    A changed row becomes the last one ``in_order``.
+    """
     row = stored.get(output.identity)
     if row is None:
         assert isinstance(output, PreparedOutput)
-        row = _new_row(output, jobs[output.job], next(new_ids), locked.next_sequence_number())
-        stored[output.identity] = row
+        row = _new_row(output, jobs[output.job], next(new_ids))
+        stored[output.identity] = in_order[output.identity] = row
         return _result(row, "created")
     if isinstance(output, UnparsedOutput):
         return _result(row, "unchanged")
@@ -150,18 +156,20 @@ def _apply_output(
     if not _differs(row, output):
         return _result(row, "unchanged")
     _update_row(locked, row, output)
+    in_order.pop(output.identity, None)
+    in_order[output.identity] = row
     return _result(row, "updated")
 
 
-def _new_row(output: PreparedOutput, job_id: int, id_: int, seq: int) -> OutputRow:
+def _new_row(output: PreparedOutput, job_id: int, id_: int) -> OutputRow:
     return OutputRow(
         output.identity,
         output.sent_hash,
         id_,
         output.content_hash,
-        seq,
+        _NO_SEQ,
         False,
-        seq,
+        _NO_SEQ,
         job_id,
         output.country,
         is_new=True,
@@ -177,7 +185,15 @@ def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> 
         locked.change_counts(row.job_id, outputs=-1, country=row.country)
         locked.change_counts(row.job_id, outputs=1, country=output.country)
     row.country, row.content_hash, row.new_value = output.country, output.content_hash, output
-    row.seq = locked.next_sequence_number()
+
+
+def _issue_numbers(locked: LockedGroup, changed: Collection[OutputRow]) -> None:
+    """Gives the changed rows their numbers, in this order."""
+    locked.refresh_time()
+    for row in changed:
+        row.seq = locked.next_sequence_number()
+        if row.is_new:
+            row.created_seq = row.seq
 
 
 def _count_new(locked: LockedGroup, stored: Collection[OutputRow]) -> None:

@@ -8,12 +8,14 @@ outputs. Its cursors say that it is catching up, and on which day it started.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from gleanery.errors import CursorExpired, no_group
-from gleanery.storage import metadata
+from gleanery.storage import metadata, page_sizes
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.values import json_text, timestamps
 
@@ -24,13 +26,28 @@ WHERE organization_id = $1 AND name = $2
 _CHANGES = """
 SELECT seq, created_seq, item, id, identity, job_name FROM (
     SELECT * FROM (
-        SELECT seq, created_seq, item, id, identity, NULL AS job_name FROM outputs
+        SELECT seq, created_seq, CASE WHEN octet_length(item) <= $6 THEN item END AS item,
+            id, identity, NULL AS job_name
+        FROM outputs
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS stored
     UNION ALL
     SELECT * FROM (
         SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
         FROM tombstones
+        WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
+        ORDER BY seq LIMIT $5) AS deleted
+) AS changes ORDER BY seq LIMIT $5
+"""
+_SIZES = f"""
+SELECT seq, size FROM (
+    SELECT * FROM (
+        SELECT seq, {page_sizes.ITEM_SIZE} AS size FROM outputs
+        WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
+        ORDER BY seq LIMIT $5) AS stored
+    UNION ALL
+    SELECT * FROM (
+        SELECT seq, octet_length(job_name) AS size FROM tombstones
         WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
         ORDER BY seq LIMIT $5) AS deleted
 ) AS changes ORDER BY seq LIMIT $5
@@ -49,6 +66,8 @@ RETURNING seq
 _SET_PURGED = """
 UPDATE groups SET purged_seq = $3 WHERE organization_id = $1 AND id = $2 AND purged_seq < $3
 """
+_FRAME_BYTES = 150  # of a change, beside its output
+_NO_LIMIT = 2**62
 _MAX_SEQ = 2**63 - 1
 _CHUNK = 1000
 
@@ -94,32 +113,96 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Changes as JSON text, joined by commas, and the next cursor."""
+    """Changes as JSON text, and the next cursor.
 
-    changes: bytes
+    The parts together are the elements of an array. Only a large feed has several parts.
+    """
+
+    parts: list[bytes]
     cursor: int
     is_beyond_end: bool = False
     """True if the cursor is greater than any issued one, so there is nothing to wait for."""
 
 
-async def read_feed(database: Database, group: str, cursor: int, limit: int, now: int) -> Feed:
+async def read_feed(
+    database: Database, group: str, cursor: int, limit: int, max_bytes: int, now: int
+) -> Feed:
     """Reads the changes after the cursor, oldest first. An output appears once, as it is now."""
     group_id, purged, clock, restored = await _read_group(database, group)
     position = _check(Position.from_cursor(cursor, now), purged, restored, now)
-    group_key = (database.organization_id, group_id)
-    rows = list(await database.read(_CHANGES, *group_key, position.seq, _MAX_SEQ, limit))
+    part = _Part(database, group_id, position.seq, _MAX_SEQ, limit)
+    parts, last_seq = await _read_changes(part, max_bytes)
     # A purge may have run since the first check, so the position is checked again after the read.
     _, purged, _, restored = await _read_group(database, group)
     _check(position, purged, restored, now)
-    if not rows:
-        return Feed(b"", cursor, is_beyond_end=position.seq > clock)
-    end = Position(rows[-1][0])
+    if last_seq is None:
+        return Feed([], cursor, is_beyond_end=position.seq > clock)
+    end = Position(last_seq)
     if position.started is not None and end.seq < purged:
         # Such a cursor has a resolution of a millisecond: the page ends with a whole millisecond.
         end = Position(end.seq, position.started)
         until = Position.from_cursor(end.cursor, now).seq
-        rows += await database.read(_CHANGES, *group_key, rows[-1][0], until, _CHUNK)
-    return Feed(b",".join([_render(row) for row in rows]), end.cursor)
+        rest = part._replace(after=last_seq, until=until, limit=_CHUNK)
+        parts += (await _read_large_feed(rest, _NO_LIMIT))[0]
+    return Feed(_separated(parts), end.cursor)
+
+
+class _Part(NamedTuple):
+    """A part of a group's change order."""
+
+    database: Database
+    group_id: int
+    after: int
+    until: int
+    limit: int
+
+    async def read(self, sql: str, *values: int) -> Sequence[Row]:
+        database = self.database
+        return await database.read(sql, database.organization_id, *self[1:], *values)
+
+
+async def _read_changes(part: _Part, max_bytes: int) -> tuple[list[bytes], int | None]:
+    """Reads changes as JSON text, and the sequence number of the last one."""
+    max_small_bytes = max_bytes // page_sizes.LINK_GROWTH
+    max_item_bytes = page_sizes.max_item_bytes(max_small_bytes, part.limit)
+    rows = await part.read(_CHANGES, max_item_bytes)
+    if not rows:
+        return [], None
+    if _is_small(rows, max_small_bytes):
+        return [_render_all(rows)], rows[-1][0]
+    return await _read_large_feed(part, max_bytes)
+
+
+def _is_small(rows: Sequence[Row], max_bytes: int) -> bool:
+    """Returns False if an item was left out because of its length, or if all are too long."""
+    size = len(rows) * _FRAME_BYTES
+    for _, _, item, _, _, job in rows:
+        if item is None and job is None:
+            return False
+        size += len(item or job)
+    return size <= max_bytes
+
+
+async def _read_large_feed(part: _Part, max_bytes: int) -> tuple[list[bytes], int]:
+    """Reads the sizes of the changes, and then as many changes as fit, in parts.
+
+    Other requests run between two parts. An output that changes meanwhile is in the next feed.
+    """
+    sizes = [(seq, size + _FRAME_BYTES) for seq, size in await part.read(_SIZES)]
+    count = page_sizes.count_fitting([size for _, size in sizes], max_bytes)
+    texts = []
+    for chosen in page_sizes.split(sizes[:count]):
+        part = part._replace(until=chosen[-1][0], limit=len(chosen))
+        if rows := await part.read(_CHANGES, page_sizes.UNLIMITED):
+            texts.append(_render_all(rows))
+        part = part._replace(after=part.until)
+        await asyncio.sleep(0)
+    return texts, part.until
+
+
+def _separated(parts: list[bytes]) -> list[bytes]:
+    """Returns the parts with a comma before each part but the first."""
+    return [*parts[:1], *(b"," + part for part in parts[1:])]
 
 
 async def _read_group(database: Database, group: str) -> Row:
@@ -138,6 +221,10 @@ def _check(position: Position, purged: int, restored: str | None, now: int) -> P
     if 0 < (position.seq if position.started is None else position.started) < purged:
         raise CursorExpired
     return position
+
+
+def _render_all(rows: Sequence[Row]) -> bytes:
+    return b",".join([_render(row) for row in rows])
 
 
 def _render(row: Row) -> bytes:

@@ -6,6 +6,7 @@ import json
 from binascii import hexlify
 from functools import lru_cache
 from hashlib import sha256
+from typing import Any
 
 from gleanery.models.batches import IdentityFields
 from gleanery.models.requests import Output
@@ -47,8 +48,9 @@ class IdentityHasher:
             return json_text.canonical_hash(output.key)
         if self._key_fields is not None:
             assert isinstance(output, Output)
-            if all(name in output.data for name in self._key_fields):
-                return json_text.canonical_hash([output.data[name] for name in self._key_fields])
+            values = [output.data.get(name) for name in self._key_fields]
+            if not any(map(_is_null, values)):
+                return json_text.canonical_hash(values)
         return json_text.canonical_hash(output.source_url)
 
     def identity(self, job: str, key_hash: bytes) -> bytes:
@@ -60,6 +62,16 @@ class IdentityHasher:
         prefix = self._group_prefix + length_prefixed(job) + _KEY_HASH_LENGTH
         self._job_prefixes[job] = prefix
         return prefix
+
+
+def _is_null(value: Any) -> bool:
+    """Returns True for null and for an array or object that contains nothing but null.
+
+    Scrapers write null for a value that they did not find, so it identifies nothing.
+    """
+    if isinstance(value, dict):
+        value = list(value.values())
+    return value is None or (isinstance(value, list) and value != [] and all(map(_is_null, value)))
 
 
 @lru_cache(maxsize=256)

@@ -17,18 +17,22 @@ prepared again. If outputs that were not parsed have changed, only those are par
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
 from gleanery.json_schema.validator import SchemaValidator
-from gleanery.models.batches import Batch
+from gleanery.models import batches
+from gleanery.models.batches import Batch, LargeBatch
 from gleanery.models.responses import IngestResult
 from gleanery.storage.database import Database
 from gleanery.storage.group_lock import Clock
 from gleanery.storage.outputs.apply import RulesChanged, UnparsedChanged, apply_batch
 from gleanery.storage.outputs.hashes import IdentityHasher, has_same_bytes
 from gleanery.storage.outputs.idempotency import IdempotentRequest
+from gleanery.storage.outputs.large_batches import LargeBatches, PreparationRequest
 from gleanery.storage.outputs.preparation import PreparedBatch, prepare
-from gleanery.storage.outputs.rules import check_batch
+from gleanery.storage.outputs.rules import check_batch, read_rules, validate
+from gleanery.values import json_text
 
 _HASHES = """
 SELECT sent_hash, content_hash FROM outputs WHERE organization_id = $1 AND identity = $2
@@ -67,6 +71,44 @@ async def store_batch(
             prepared = await _prepare(database, schema_validator, group, batch)
         except UnparsedChanged as changed:
             await asyncio.to_thread(prepared.parse, changed.indexes)
+
+
+async def store_large_batch(
+    database: Database,
+    schema_validator: SchemaValidator,
+    large_batches: LargeBatches,
+    group: str,
+    batch: LargeBatch,
+    clock: Clock,
+    idempotency_key: str | None = None,
+) -> IngestResult:
+    """Stores a large batch, which is prepared in another process; else like ``store_batch``."""
+    while True:
+        rules = await read_rules(database, group)
+        response = await large_batches.prepare(
+            PreparationRequest(
+                batch, database.organization_id, group, rules.key_fields, idempotency_key
+            )
+        )
+        request = None
+        if response.request_hashes is not None:
+            request = IdempotentRequest(*response.request_hashes)
+            if (stored := await request.read_response(database)) is not None:
+                return stored
+        outputs = [large.output for large in response.outputs]
+        if not outputs:
+            return IngestResult(created=0, updated=0, unchanged=0, results=[])
+        if rules.schema is not None:
+            values = [json_text.as_fragment(large.data_json) for large in response.outputs]
+            positions = [output.position for output in outputs]
+            validation = partial(
+                schema_validator.violations, database.organization_id, rules.schema
+            )
+            await validate(validation, values, positions)
+        prepared = PreparedBatch(batches.from_outputs([]), rules, outputs)
+        work = partial(apply_batch, group=group, batch=prepared, request=request, clock=clock)
+        with suppress(RulesChanged):  # then it is prepared again
+            return await database.write(work, queue_key=group)
 
 
 async def _prepare(

@@ -52,6 +52,7 @@ async def approve_range(
     rows = await locked.transaction.fetch(
         _JOB_RANGE, locked.organization_id, locked.group_id, job_id, *seq_range
     )
+    locked.refresh_time()
     changed = [
         seq_update(locked, identity, locked.next_sequence_number(), approved, last_scraped_at)
         for identity, _, last_scraped_at, was_approved in rows
@@ -70,6 +71,7 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
     rows = await locked.transaction.fetch(
         _GROUP_RANGE, locked.organization_id, locked.group_id, *seq_range
     )
+    locked.refresh_time()
     await locked.transaction.execute_many(
         UPDATE_SEQ,
         [
@@ -98,6 +100,7 @@ async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
     deleted = await locked.transaction.fetch_many(
         _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
     )
+    locked.refresh_time()
     tombstones = []
     references = Counter[bytes]()
     for identity, id_, job_id, approved, country, file_ids in deleted:

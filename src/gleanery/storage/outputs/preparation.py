@@ -55,9 +55,11 @@ class PreparedBatch:
     An output stays unparsed until it is needed: if the same bytes are stored, it never is.
     """
 
-    def __init__(self, batch: Batch, rules: Rules, unparsed: Sequence[UnparsedOutput]) -> None:
+    def __init__(
+        self, batch: Batch, rules: Rules, outputs: Sequence[UnparsedOutput | PreparedOutput]
+    ) -> None:
         self.rules = rules
-        self.outputs: list[UnparsedOutput | PreparedOutput] = [*unparsed]
+        self.outputs = [*outputs]
         self._batch = batch
 
     def parse(self, indexes: Sequence[int]) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.outputs import items
 from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
+
+_CHUNK = 250  # rows that are rendered and written together
 
 _INSERT = """
 INSERT INTO outputs
@@ -61,9 +64,19 @@ class OutputRow:
 
 
 async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
-    """Writes the rows of a batch; of an unchanged output only the date of the last scrape."""
+    """Writes the rows of a batch; of an unchanged output only the date of the last scrape.
+
+    On PostgreSQL other requests run between the chunks, because rendering takes place in the event
+    loop.
+    """
+    remaining = iter(rows)
+    while chunk := [*islice(remaining, _CHUNK)]:
+        await _write_chunk(locked, chunk)
+
+
+async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
     inserts, updates, seq_updates, sent_hash_updates, unchanged = [], [], [], [], []
-    organization_id, now = locked.organization_id, locked.now
+    organization_id, now = locked.organization_id, locked.scrape_time
     for row in rows:
         if row.new_value is not None:
             values = _values(row, row.new_value, organization_id, now)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from gleanery.errors import ErrorDetail, InvalidRequest
+from gleanery.errors import ErrorDetail, InvalidRequest, ValidationSuspended
 from gleanery.json_schema.validator import (
     InvalidSchema,
+    SchemaSuspended,
     SchemaTooCostly,
     SchemaValidator,
     SchemaViolation,
@@ -34,6 +36,10 @@ _MAX_SCHEMA_LENGTH = 64 * 1024
 _CHUNK = 1000  # outputs per validation request, so that other groups do not wait long
 
 
+Validation = Callable[[Sequence[Any]], Awaitable[list[SchemaViolation]]]
+"""Returns the violations of an organization's schema by these values."""
+
+
 class Rules(NamedTuple):
     """The rules as they are stored; a new group has none."""
 
@@ -48,32 +54,36 @@ async def check_batch(
 
     The returned batch is parsed completely if the rules use the data of outputs.
     """
-    rows = await database.read(_SELECT, database.organization_id, group)
-    rules = Rules(*rows[0]) if rows else Rules()
+    rules = await read_rules(database, group)
     if rules != Rules():
         batch = await asyncio.to_thread(batch.parse_all)
     if rules.schema is not None:
-        await _validate(rules.schema, schema_validator, batch)
+        values = [output.data for output in batch.parse(range(len(batch.outputs)))]
+        validation = partial(schema_validator.violations, database.organization_id, rules.schema)
+        await validate(validation, values, batch.positions)
     return rules, batch
 
 
-async def _validate(schema: str, schema_validator: SchemaValidator, batch: Batch) -> None:
+async def read_rules(database: Database, group: str) -> Rules:
+    rows = await database.read(_SELECT, database.organization_id, group)
+    return Rules(*rows[0]) if rows else Rules()
+
+
+async def validate(validation: Validation, values: Sequence[Any], positions: Sequence[int]) -> None:
     """Raises InvalidRequest with every violation of the schema, without the values."""
     details: list[ErrorDetail] = []
-    for start in range(0, len(batch.outputs), _CHUNK):
-        indexes = range(start, min(start + _CHUNK, len(batch.outputs)))
-        values = [output.data for output in batch.parse(indexes)]
-        for violation in await _violations(schema, schema_validator, values):
-            details.append(_detail(batch.positions[start + violation.value_index], violation))
+    for start in range(0, len(values), _CHUNK):
+        for violation in await _violations(validation, values[start : start + _CHUNK]):
+            details.append(_detail(positions[start + violation.value_index], violation))
     if details:
         raise InvalidRequest(*details)
 
 
-async def _violations(
-    schema: str, schema_validator: SchemaValidator, values: Sequence[Any]
-) -> list[SchemaViolation]:
+async def _violations(validation: Validation, values: Sequence[Any]) -> list[SchemaViolation]:
     try:
-        return await schema_validator.violations(schema, values)
+        return await validation(values)
+    except SchemaSuspended as suspended:
+        raise ValidationSuspended(suspended.seconds) from None
     except SchemaTooCostly:
         raise InvalidRequest(_schema_error(("body",), _VALIDATION_TOO_COSTLY)) from None
     except InvalidSchema:
@@ -95,16 +105,18 @@ def _invalid_schema_message(path: Sequence[str]) -> str:
     return _WRONG_REFERENCE if path[-1] == "$ref" else _INVALID_PART
 
 
-async def check_schema(schema_validator: SchemaValidator, schema: str | None) -> None:
+async def check_schema(
+    schema_validator: SchemaValidator, organization_id: int, schema: str | None
+) -> None:
     """Raises InvalidRequest if this is not a self-contained JSON Schema."""
     if schema is None:
         return
     try:
         if len(schema) > _MAX_SCHEMA_LENGTH:
             raise InvalidSchema
-        await schema_validator.violations(schema, [])
+        await schema_validator.violations(organization_id, schema, [])
     except InvalidSchema as error:
         msg = _invalid_schema_message(error.path)
         raise InvalidRequest(_schema_error(("body", "schema", *error.path), msg)) from None
-    except SchemaTooCostly:
+    except (SchemaTooCostly, SchemaSuspended):
         raise InvalidRequest(_schema_error(("body", "schema"), _SCHEMA_TOO_COSTLY)) from None

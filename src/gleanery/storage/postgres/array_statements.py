@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_INSERT = re.compile(r"\s*(INSERT INTO \w+\s*\([^()]+\))\s*VALUES\s*\(([$\d,\s]+)\)\s*")
+_INSERT = re.compile(
+    r"\s*(INSERT INTO \w+\s*\([^()]+\))\s*VALUES\s*\(([$\d,\s]+)\)\s*(RETURNING\s[\w\s,]+)?"
+)
 _UPDATE = re.compile(r"\s*UPDATE (\w+)(\s+SET\s.+)\b(WHERE\s.+)", re.DOTALL)
 _SELECT = re.compile(r"\s*(SELECT\s.+\sFROM \w+\sWHERE\s.+)", re.DOTALL)
 _NOT_SIMPLE = re.compile(r"\b(RETURNING|ORDER|LIMIT|CONFLICT)\b|\w\s.*\bSELECT\b", re.DOTALL)
@@ -25,7 +27,7 @@ def over_arrays(sql: str, types: Sequence[str]) -> str | None:
     """
     arrays = ", ".join(f"${number}::{name}[]" for number, name in enumerate(types, 1))
     if (match := _INSERT.fullmatch(sql)) and _are_in_order(match[2], len(types)):
-        return f"{match[1]} SELECT * FROM unnest({arrays})"
+        return f"{match[1]} SELECT * FROM unnest({arrays}) {match[3] or ''}"  # in this order
     if _NOT_SIMPLE.search(sql):
         return None
     names = ", ".join(f"p{number}" for number in range(1, len(types) + 1))

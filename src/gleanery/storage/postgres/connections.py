@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
-from gleanery.scheduling.fair_queue import FairQueue
+from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.errors import (
     CONNECTION_ERRORS,
@@ -54,48 +53,18 @@ class _Connection(asyncpg.Connection):
             self._tenant = organization_id
 
 
-class _ConnectionLimit:
-    """Limits the connections in use, with a fair queue of the tenants that wait for one.
-
-    The pool's own queue is not used: there a later request can overtake, and a tenant with many
-    requests delays the others.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._free = size
-        self._waiting = FairQueue[asyncio.Future[None]]()
-
-    async def acquire(self, organization_id: int) -> None:
-        if self._free:
-            self._free -= 1
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting.add(organization_id, waiter)
-        try:
-            async with asyncio.timeout(_ACQUIRE_SECONDS):
-                await waiter
-        except BaseException:
-            if waiter.done() and not waiter.cancelled():  # granted at the moment of the timeout
-                self.release()
-            raise
-
-    def release(self) -> None:
-        """Passes the connection to the next waiter, if there is one."""
-        while self._waiting:
-            waiter = self._waiting.take()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        self._free += 1
-
-
 class ConnectionPool:
-    """Connections of one service to one PostgreSQL database."""
+    """Connections of one service to one PostgreSQL database.
+
+    The tenants share them by a ``FairSemaphore``, because transactions can be long. The queue of
+    asyncpg's pool is not used: there a later request can overtake, and a tenant with many requests
+    delays the others.
+    """
 
     def __init__(self, url: str, size: int) -> None:
         self._url = url
         self._size = size
-        self._limit = _ConnectionLimit(size)
+        self._slots = FairSemaphore(size)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         # Idle connections with the time of their last use. They stay outside asyncpg's pool,
         # which creates two tasks for each use: as much work as half a small page.
@@ -138,7 +107,7 @@ class ConnectionPool:
     async def use(self, organization_id: int) -> AsyncIterator[Any]:
         """Provides a connection with this tenant. Temporary errors become ``Unavailable``."""
         try:
-            await self._limit.acquire(organization_id)
+            await self._slots.acquire(organization_id, _ACQUIRE_SECONDS)
             try:
                 connection = await self._take()
                 is_intact = False
@@ -152,7 +121,7 @@ class ConnectionPool:
                 finally:
                     await self._return(connection, is_intact)
             finally:
-                self._limit.release()
+                self._slots.release(organization_id)
         except CONNECTION_ERRORS as error:
             if not is_temporary(error):
                 raise

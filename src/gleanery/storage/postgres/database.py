@@ -12,21 +12,37 @@ import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.storage import migrations
-from gleanery.storage.database import ITEM_SEPARATOR, Database, Page, Row, Transaction
+from gleanery.storage.database import (
+    ITEM_SEPARATOR,
+    Database,
+    Page,
+    PageRead,
+    PageTooLarge,
+    Row,
+    Transaction,
+)
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.listener import Listener
 from gleanery.storage.postgres.transactions import PostgresTransaction, transaction
-from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT
+from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT, TENANT_TABLES
 
 T = TypeVar("T")
 
 _MIGRATION_LOCK = 0x676C65616E  # "glean": the id of an advisory lock
+_SERVER_TIME = "SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint"
 _QUEUE_SECONDS = 20.0  # maximum wait of a writer for earlier writers
 _MIGRATION_SETTINGS = f"""
 SET LOCAL ROLE NONE; {row_security.SET_ALL_TENANTS};
 SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
+"""
+
+
+_DEFINED_NAMES = """
+SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace
+UNION ALL SELECT tgname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
+WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal
 """
 
 
@@ -73,12 +89,30 @@ class PostgresDatabase:
         async def apply(transaction: Transaction) -> None:
             await transaction.run_script(_MIGRATION_SETTINGS)
             await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+            await self._reject_partial_load(transaction)
             await migrations.apply(self.engine, transaction)
             await row_security.enable(transaction)
 
         await self.write(apply)
         await self._connections.expire()  # new connections take the serving role
         await self.security_warning()
+
+    async def _reject_partial_load(self, transaction: Transaction) -> None:
+        """Raises SettingsError if the load of a dump was interrupted.
+
+        A dump creates the tables first, then loads the rows, and creates indexes and triggers last.
+        """
+        found = {row[0] for row in await transaction.fetch(_DEFINED_NAMES)}
+        applied = 0
+        if "migrations" in found:
+            [[applied]] = await transaction.fetch(migrations.NEWEST_APPLIED)
+        expected = migrations.expected_names(self.engine, applied)
+        unexpected = found & set(TENANT_TABLES) if not applied else set()
+        if unexpected or expected - found:
+            raise SettingsError(
+                "The database is incomplete, as after an interrupted load of a dump: load the dump "
+                "again into a new database, and run gleanery restored"
+            )
 
     async def _is_owned_by_another_user(self) -> bool:
         """Returns True if another user owns the tables, so that this user cannot migrate them."""
@@ -104,6 +138,9 @@ class PostgresDatabase:
             return 0
         return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
 
+    async def server_time(self) -> int:
+        return int((await self.read(_SERVER_TIME))[0][0])
+
     async def security_warning(self) -> str | None:
         async with self._connections.use(NO_TENANT) as connection:
             return await row_security.security_warning(connection)
@@ -120,8 +157,8 @@ class PostgresDatabase:
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return await self.read_for(NO_TENANT, sql, values)
 
-    async def read_page(self, search: str, limit: int, values: Sequence[Any]) -> Page:
-        return await self.for_tenant(NO_TENANT).read_page(search, limit, values)
+    async def read_page(self, read: PageRead) -> Page:
+        return await self.for_tenant(NO_TENANT).read_page(read)
 
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
@@ -176,12 +213,22 @@ class _PostgresHandle(NamedTuple):
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return await self.database.read_for(self.organization_id, sql, values)
 
-    async def read_page(self, search: str, limit: int, values: Sequence[Any]) -> Page:
+    async def read_page(self, read: PageRead) -> Page:
         """Joins the items in this process, because all nodes share the database server."""
-        sql = f"{search} LIMIT ${len(values) + 1}"
-        rows = await self.database.read_for(self.organization_id, sql, (*values, limit + 1))
-        items = ITEM_SEPARATOR.join([row[1] for row in rows[:limit]])
-        return Page(items, rows[limit][0] - 1 if len(rows) > limit else None)
+        sql = f"{read.search} LIMIT ${len(read.values) + 1}"
+        values = (*read.values, read.limit + 1)
+        rows = await self.database.read_for(self.organization_id, sql, values)
+        items = [row[1] for row in rows]
+        if None in items:  # an item is longer than the search allows
+            raise PageTooLarge
+        next_cursor = None
+        if len(rows) > read.limit or (items and not items[-1]):
+            items.pop()
+            next_cursor = rows[-1][0] - 1
+        joined = ITEM_SEPARATOR.join(items)
+        if len(joined) > read.max_bytes:
+            raise PageTooLarge
+        return Page((joined,) if joined else (), next_cursor)
 
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None

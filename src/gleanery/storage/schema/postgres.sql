@@ -15,7 +15,19 @@ CREATE TABLE tokens (
     scopes          TEXT    NOT NULL,
     created_at      BIGINT  NOT NULL,
     expires_at      BIGINT,
-    revoked_at      BIGINT
+    revoked_at      BIGINT,
+    name            TEXT,
+    last_used_at    BIGINT                       -- updated about once an hour
+);
+
+-- Organizations that an operator has deleted. Until finished_at is set, some of their data remains.
+CREATE TABLE deleted_organizations (
+    id           BIGINT  PRIMARY KEY,
+    name         TEXT    NOT NULL,
+    started_at   BIGINT  NOT NULL,
+    finished_at  BIGINT,
+    output_count BIGINT  NOT NULL,                -- when the deletion started
+    file_count   BIGINT  NOT NULL
 );
 
 -- Metadata of the database, such as the fingerprint of the active key.
@@ -93,6 +105,7 @@ CREATE TABLE jobs (
     UNIQUE (organization_id, group_id, name)
 );
 
+CREATE INDEX jobs_in_order ON jobs (organization_id, group_id, id);
 CREATE INDEX jobs_reviewed ON jobs (organization_id, group_id, latest_review_id)
     WHERE latest_review_id IS NOT NULL;
 
@@ -223,7 +236,7 @@ CREATE TABLE files (
     filename        TEXT    NOT NULL,
     created_at      BIGINT  NOT NULL,
     uploaded_at     BIGINT  NOT NULL,             -- last upload
-    used_at         BIGINT  NOT NULL,             -- last upload, or change of reference_count
+    used_at         BIGINT  NOT NULL,             -- last upload, lookup or reference
     reference_count BIGINT  NOT NULL DEFAULT 0,   -- number of references from outputs
     PRIMARY KEY (organization_id, id)
 );

@@ -15,7 +15,19 @@ CREATE TABLE tokens (
     scopes          TEXT    NOT NULL,
     created_at      INTEGER NOT NULL,
     expires_at      INTEGER,
-    revoked_at      INTEGER
+    revoked_at      INTEGER,
+    name            TEXT,
+    last_used_at    INTEGER                       -- updated about once an hour
+) STRICT;
+
+-- Organizations that an operator has deleted. Until finished_at is set, some of their data remains.
+CREATE TABLE deleted_organizations (
+    id           INTEGER PRIMARY KEY,
+    name         TEXT    NOT NULL,
+    started_at   INTEGER NOT NULL,
+    finished_at  INTEGER,
+    output_count INTEGER NOT NULL,                -- when the deletion started
+    file_count   INTEGER NOT NULL
 ) STRICT;
 
 -- Metadata of the database, such as the fingerprint of the active key.
@@ -95,6 +107,7 @@ CREATE TABLE jobs (
     UNIQUE (organization_id, group_id, name)
 ) STRICT;
 
+CREATE INDEX jobs_in_order ON jobs (organization_id, group_id, id);
 CREATE INDEX jobs_reviewed ON jobs (organization_id, group_id, latest_review_id)
     WHERE latest_review_id IS NOT NULL;
 
@@ -211,7 +224,7 @@ CREATE TABLE files (
     filename        TEXT    NOT NULL,
     created_at      INTEGER NOT NULL,
     uploaded_at     INTEGER NOT NULL,             -- last upload
-    used_at         INTEGER NOT NULL,             -- last upload, or change of reference_count
+    used_at         INTEGER NOT NULL,             -- last upload, lookup or reference
     reference_count INTEGER NOT NULL DEFAULT 0,   -- number of references from outputs
     PRIMARY KEY (organization_id, id)
 ) STRICT, WITHOUT ROWID;

@@ -45,7 +45,7 @@ COOKIES = RecordKind[Cookie, CookieOut](
     identity_columns=("domain", "path", "name"),
     name_column="name",
     replaced_columns=("path", "secure", "http_only", "expires"),
-    visible_if=f"host = $2 OR {HOST_IS_PARENT}",
+    visible_if=f"host = $4 OR {HOST_IS_PARENT}",
     hash_identity=_hash_identity,
     prepare=_prepare,
     to_response=_to_response,

@@ -8,15 +8,15 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gleanery.models.responses import AuditAction
-from gleanery.storage.database import Database, Row
+from gleanery.storage.database import Row, Transaction
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-HOST_IS_PARENT = "$3 AND substr($2, length($2) - length(host)) = '.' || host"
-"""SQL condition (domain-match of RFC 6265): host is a parent domain of $2.
+HOST_IS_PARENT = "$5 AND substr($4, length($4) - length(host)) = '.' || host"
+"""SQL condition (domain-match of RFC 6265): host is a parent domain of $4.
 
-$3 is false if $2 is an IP address, which has no parent domain.
+$5 is false if $4 is an IP address, which has no parent domain.
 """
 
 
@@ -39,9 +39,17 @@ class Statements(NamedTuple):
     store: str
     """Inserts or replaces a record: $2 identity, $3 encrypted value, $4 time, then the columns."""
     list_all: str
-    """Identity, encrypted value, columns and extra columns, in the order of first insertion."""
+    """Identity, encrypted value, columns, extra columns and id of all records.
+
+    The records have ids above $2 and up to $3, in the order of first insertion. If the kind has
+    groups, the last parameter is null or the group whose records are listed.
+    """
     list_visible: str
-    """The same for records that are visible to a page on host $2; see ``HOST_IS_PARENT``."""
+    """The same for records that are visible to a page on host $4; see ``HOST_IS_PARENT``."""
+    sizes_of_all: str
+    """Id and size of the first $3 records with ids above $2; 0 if the record is not listed."""
+    sizes_of_visible: str
+    """The same for records that are visible to a page on host $4."""
     delete: str
     """Deletes the records of domain $2 and, unless $3 is null, of name $3. Returns their ids."""
 
@@ -58,7 +66,7 @@ class RecordKind(Generic[In, Out]):
     replaced_columns: tuple[str, ...]
     """Columns that can differ when a record with the same identity is stored again."""
     visible_if: str
-    """SQL condition: the record is visible to a page on host $2; see ``HOST_IS_PARENT``."""
+    """SQL condition: the record is visible to a page on host $4; see ``HOST_IS_PARENT``."""
     hash_identity: Callable[..., bytes]
     """Hashes the organization's id and the values of ``identity_columns``."""
     prepare: Callable[[int, In], PreparedRecord]
@@ -71,19 +79,22 @@ class RecordKind(Generic[In, Out]):
     extra_columns: tuple[str, ...] = ()
     """Columns that only ``to_response`` needs."""
     has_created_at: bool = False
-    check: Callable[[Database, Sequence[In]], Awaitable[None]] | None = None
-    """Checks an array against the database before it is stored."""
+    check: Callable[[Transaction, Sequence[In]], Awaitable[None]] | None = None
+    """Checks an array against the database, under the lock of the session state."""
 
     @cached_property
     def statements(self) -> Statements:
         select = f"SELECT identity, encrypted_value, {', '.join(self.columns)}"
         source = f"FROM {self.table} WHERE organization_id = $1"
-        list_ = f"{', '.join((select, *self.extra_columns))} {source}"
         return Statements(
             find=f"{select} {source} AND identity = $2",
             store=self._store_statement(),
-            list_all=f"{list_} ORDER BY id",
-            list_visible=f"{list_} AND ({self.visible_if}) ORDER BY id",
+            list_all=self._list_statement(self._group_condition(4)),
+            list_visible=self._list_statement(f"({self.visible_if})", self._group_condition(6)),
+            sizes_of_all=self._sizes_statement(self._group_condition(4)),
+            sizes_of_visible=self._sizes_statement(
+                f"({self.visible_if})", self._group_condition(6)
+            ),
             delete=f"""
 DELETE FROM {self.table}
 WHERE organization_id = $1 AND domain = $2
@@ -91,6 +102,30 @@ WHERE organization_id = $1 AND domain = $2
 RETURNING id
 """,
         )
+
+    @property
+    def has_groups(self) -> bool:
+        return "group_id" in self.columns
+
+    def _group_condition(self, parameter: int) -> str:
+        if not self.has_groups:
+            return "TRUE"
+        group = f"${parameter}"
+        return f"(CAST({group} AS BIGINT) IS NULL OR group_id = 0 OR group_id = {group})"
+
+    def _list_statement(self, *conditions: str) -> str:
+        columns = ("identity", "encrypted_value", *self.columns, *self.extra_columns)
+        return f"""
+SELECT {", ".join(columns)}, id AS position FROM {self.table}
+WHERE organization_id = $1 AND id > $2 AND id <= $3 AND {" AND ".join(conditions)}
+ORDER BY id
+"""
+
+    def _sizes_statement(self, *conditions: str) -> str:
+        return f"""
+SELECT id, CASE WHEN {" AND ".join(conditions)} THEN octet_length(encrypted_value) ELSE 0 END
+FROM {self.table} WHERE organization_id = $1 AND id > $2 ORDER BY id LIMIT $3
+"""
 
     def _store_statement(self) -> str:
         created_at = {"created_at": "$4"} if self.has_created_at else {}

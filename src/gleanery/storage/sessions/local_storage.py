@@ -1,17 +1,31 @@
-"""Local-storage entries: one per organization, group, domain, path and key."""
+"""Local-storage entries: one per organization, group, domain, path and key.
+
+The entries of a group are deleted with the group. The request that deletes the group locks the
+session state when it starts, and from then on the group accepts no entries. So no entry outlives
+its group, and a new group with the same name and number starts without entries.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gleanery.errors import NotFound
-from gleanery.models.responses import LocalStorageOut
+from gleanery.models.responses import AuditAbout, LocalStorageOut
 from gleanery.models.session_state import LocalStorageEntry
-from gleanery.storage import group_lock
-from gleanery.storage.database import Database, Row
+from gleanery.storage import audit, group_lock
+from gleanery.storage.database import Row, Transaction
 from gleanery.storage.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
+from gleanery.storage.sessions.records import ALL_GROUPS, lock_without_key
 from gleanery.values import timestamps
 from gleanery.values.hashing import hash_parts
+
+_COUNT_OF_GROUP = """
+SELECT count(*) FROM local_storage WHERE organization_id = $1 AND group_id = $2
+"""
+_OF_GROUP = """
+SELECT id FROM local_storage WHERE organization_id = $1 AND group_id = $2 ORDER BY id LIMIT $3
+"""
+_DELETE = "DELETE FROM local_storage WHERE organization_id = $1 AND id = $2"
 
 
 def _hash_identity(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:
@@ -41,12 +55,17 @@ def _to_response(organization_id: int, value: str, row: Row) -> LocalStorageOut:
     )
 
 
-async def _check_groups(database: Database, entries: Sequence[LocalStorageEntry]) -> None:
-    """Raises NotFound for an entry of a group that does not exist."""
+async def _check_groups(transaction: Transaction, entries: Sequence[LocalStorageEntry]) -> None:
+    """Raises NotFound for an entry of a group that does not exist or is being deleted."""
+    known = {ALL_GROUPS}
     for position, entry in enumerate(entries):
-        if entry.group_id and not await group_lock.group_exists(database, entry.group_id):
+        group_id = entry.group_id or ALL_GROUPS
+        if group_id in known:
+            continue
+        if not await group_lock.accepts_records(transaction, group_id):
             loc = ("body", str(position), "group_id")
             raise NotFound(loc, "There is no group with this number")
+        known.add(group_id)
 
 
 LOCAL_STORAGE = RecordKind[LocalStorageEntry, LocalStorageOut](
@@ -56,7 +75,7 @@ LOCAL_STORAGE = RecordKind[LocalStorageEntry, LocalStorageOut](
     name_column="key",
     replaced_columns=("expires",),
     # Local storage belongs to one host. A leading dot makes it visible to subdomains.
-    visible_if=f"host = $2 OR domain <> host AND {HOST_IS_PARENT}",
+    visible_if=f"host = $4 OR domain <> host AND {HOST_IS_PARENT}",
     hash_identity=_hash_identity,
     prepare=_prepare,
     to_response=_to_response,
@@ -67,3 +86,31 @@ LOCAL_STORAGE = RecordKind[LocalStorageEntry, LocalStorageOut](
     has_created_at=True,
     check=_check_groups,
 )
+
+
+# --- deletion of a group ------------------------------------------------------------------------
+
+
+async def audit_deletion_of_group(
+    transaction: Transaction, group_id: int, now: int, actor: audit.Actor
+) -> None:
+    """Records that the entries of a group are about to be deleted; waits for their writers.
+
+    Call it last in the transaction that starts the deletion.
+    """
+    await lock_without_key(transaction)
+    key = (transaction.organization_id, group_id)
+    [[count]] = await transaction.fetch(_COUNT_OF_GROUP, *key)
+    if count:
+        about = AuditAbout(records=count, for_group=group_id)
+        await audit.append(transaction, actor, now, LOCAL_STORAGE.delete_action, about)
+
+
+async def delete_of_group(transaction: Transaction, group_id: int, limit: int) -> bool:
+    """Deletes at most ``limit`` entries of a group. Returns True if none are left."""
+    organization_id = transaction.organization_id
+    rows = await transaction.fetch(_OF_GROUP, organization_id, group_id, limit)
+    if rows:
+        await lock_without_key(transaction)
+        await transaction.execute_many(_DELETE, [(organization_id, *row) for row in rows])
+    return len(rows) < limit

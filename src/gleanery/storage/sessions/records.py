@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout, WriteCounts
 from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault
-from gleanery.storage import audit, metadata
+from gleanery.storage import audit, list_pages, metadata
 from gleanery.storage.database import Database, Row, Transaction
+from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
 from gleanery.storage.sessions.kinds import In, Out, PreparedRecord, RecordKind
+from gleanery.values import json_text
 from gleanery.values.hostnames import is_address
 
 _log = logging.getLogger("gleanery")
@@ -25,7 +26,6 @@ ALL_GROUPS = 0
 _LOCK = "UPDATE organizations SET session_revision = session_revision + 1 WHERE id = $1"
 _KEY_MISSING = "Values are encrypted with a secret key that this service does not have"
 _KEY_MISSING_HELP = "gleanery keys list shows the missing key; gleanery keys forget gives it up"
-_RECORDS_PER_PAUSE = 500
 _MAX_AUDITED_DOMAINS = 20
 
 
@@ -38,14 +38,15 @@ async def lock_session_state(transaction: Transaction, vault: Vault) -> Key:
     The key is read after the wait for the lock. A key rotation takes this lock once it has selected
     the new key, so after that no writer uses the old key.
     """
-    await _lock(transaction)
+    await lock_without_key(transaction)
     try:
         return vault.key(await metadata.active_key(transaction))
     except UnknownKey as error:
         raise _key_missing(error) from None
 
 
-async def _lock(transaction: Transaction) -> None:
+async def lock_without_key(transaction: Transaction) -> None:
+    """Locks the organization's session state until the commit, for a deletion of records."""
     await transaction.fetch(_LOCK, transaction.organization_id)
 
 
@@ -58,13 +59,13 @@ async def store(
     actor: audit.Actor,
 ) -> WriteCounts:
     """Stores an array completely or not at all. Of two records with one identity, the last wins."""
-    if kind.check is not None:
-        await kind.check(database, inputs)
     prepared = [kind.prepare(database.organization_id, one) for one in inputs]
     records = {record.identity: record for record in prepared}
 
     async def work(transaction: Transaction) -> WriteCounts:
         key = await lock_session_state(transaction, vault)
+        if kind.check is not None:
+            await kind.check(transaction, inputs)
         stored = await _find(kind, transaction, records)
         changed = [
             record
@@ -138,7 +139,7 @@ async def delete(
     """
 
     async def work(transaction: Transaction) -> int:
-        await _lock(transaction)
+        await lock_without_key(transaction)
         key = (transaction.organization_id, domain, name)
         deleted = await transaction.fetch(kind.statements.delete, *key)
         about = AuditAbout(records=len(deleted), domains=[domain])
@@ -166,45 +167,42 @@ async def read(
     vault: Vault,
     read_auditor: audit.ReadAuditor,
     filter_: Filter,
+    limits: PageLimits,
     now: int,
     actor: audit.Actor,
-) -> list[Out]:
-    """Returns records in the order of first insertion, including expired ones; audits the read."""
-    organization_id = database.organization_id
-    rows = await _read_rows(kind, database, filter_)
-    identity_values = itemgetter(*[2 + kind.columns.index(c) for c in kind.identity_columns])
-    hash_identity, to_response = kind.hash_identity, kind.to_response
-    records = []
-    async for row in _with_pauses(rows):
-        identity = hash_identity(organization_id, *identity_values(row))
-        records.append(to_response(organization_id, _decrypt(vault, row[1], identity), row))
-    about = _audit_details(len(records), filter_)
+) -> ListPage:
+    """Reads records in the order of first insertion, including expired ones; audits the read."""
+    page = await list_pages.read_page(_list_query(kind, database, vault, filter_), limits)
+    about = _audit_details(len(page.records), filter_)
     await read_auditor.record(database, audit.Entry(actor, now, kind.read_action, about))
-    return records
+    return page
 
 
-async def _read_rows(
-    kind: RecordKind[In, Out], database: Database, filter_: Filter
-) -> Sequence[Row]:
-    organization_id, statements = database.organization_id, kind.statements
-    if filter_.domain is None:
-        rows = await database.read(statements.list_all, organization_id)
-    else:
+def _list_query(
+    kind: RecordKind[In, Out], database: Database, vault: Vault, filter_: Filter
+) -> ListQuery:
+    statements, values = kind.statements, list[Any]()
+    sizes, rows = statements.sizes_of_all, statements.list_all
+    if filter_.domain is not None:
+        sizes, rows = statements.sizes_of_visible, statements.list_visible
         host = filter_.domain.removeprefix(".")
-        has_parents = not is_address(host)
-        rows = await database.read(statements.list_visible, organization_id, host, has_parents)
-    if filter_.for_group is None:
-        return rows
-    group_id = 2 + kind.columns.index("group_id")
-    return [row for row in rows if row[group_id] in (ALL_GROUPS, filter_.for_group)]
+        values += [host, not is_address(host)]
+    if kind.has_groups:
+        values.append(filter_.for_group)
+    return ListQuery(database, sizes, rows, tuple(values), _encoder(kind, database, vault))
 
 
-async def _with_pauses(rows: Iterable[Row]) -> AsyncIterator[Row]:
-    """Yields the rows; lets other requests run at intervals."""
-    for count, row in enumerate(rows, 1):
-        yield row
-        if count % _RECORDS_PER_PAUSE == 0:
-            await asyncio.sleep(0)
+def _encoder(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Callable[[Row], bytes]:
+    """Returns the function that decrypts a record and renders it as JSON text."""
+    organization_id = database.organization_id
+    identity_values = itemgetter(*[2 + kind.columns.index(c) for c in kind.identity_columns])
+
+    def encode(row: Row) -> bytes:
+        identity = kind.hash_identity(organization_id, *identity_values(row))
+        value = _decrypt(vault, row[1], identity)
+        return json_text.encode(kind.to_response(organization_id, value, row[:-1]))
+
+    return encode
 
 
 def _decrypt(vault: Vault, encrypted_value: bytes, identity: bytes) -> str:

@@ -19,6 +19,8 @@ TEMPORARY_ERRORS = (
     apsw.CantOpenError,
 )
 """Errors that can pass without a change of the program, for instance with space on the disk."""
+RESTORE_FOLDER = "restoring"
+"""Folder inside the data folder. It exists from the start to the end of a restore."""
 _PAGE_BYTES = 16 * 1024  # a page holds a dozen items of 1 KB without overflow pages
 _CACHE_KIB = 16 * 1024
 _MAX_MAPPED_BYTES = 2**40  # larger than any file, so that all of it is mapped
@@ -64,6 +66,19 @@ def _enable_wal(connection: apsw.Connection) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
+
+
+def reject_unfinished_restore(path: Path) -> None:
+    """Raises SettingsError if a restore has not yet created the database at this path.
+
+    A new database in its place would look as if the restored data was lost.
+    """
+    staging = path.parent / RESTORE_FOLDER
+    if staging.exists() and not path.exists():
+        raise SettingsError(
+            f"A restore into {path.parent.absolute()} was interrupted: run gleanery restore again. "
+            f"To start with an empty database instead, remove {staging.absolute()}"
+        )
 
 
 def lock_folder(folder: Path, exclusive: bool = False) -> int:

@@ -23,6 +23,7 @@ from gleanery.storage.database import (
     Page,
     PageRead,
     PageReader,
+    PageTooLarge,
     Row,
     Transaction,
 )
@@ -33,6 +34,7 @@ from gleanery.storage.sqlite.connections import (
     connect,
     connect_reader,
     lock_folder,
+    reject_unfinished_restore,
 )
 from gleanery.storage.sqlite.statements import join_items, to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
@@ -56,9 +58,13 @@ class SqliteDatabase:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._folder_lock = lock_folder(self._path.parent)
+            reject_unfinished_restore(self._path)
             self._path.touch(mode=0o600)  # SQLite gives its other files the same permissions
             self._reader = connect_reader(self._path)
             self._writer = Writer(connect(self._path), self._path.parent)
+        except SettingsError:
+            self._release_folder()
+            raise
         except (OSError, apsw.Error) as error:
             self._release_folder()
             reason = getattr(error, "strerror", None) or error
@@ -109,21 +115,30 @@ class SqliteDatabase:
 
     def _page_or_error(self, read: PageRead) -> Page | Exception:
         try:
-            return self.read_page_for(*read)
+            return self.read_page_for(read.organization_id, read)
         except Exception as error:
             return error
 
-    def read_page_for(
-        self, organization_id: int, search: str, limit: int, values: Sequence[Any]
-    ) -> Page:
+    def read_page_for(self, organization_id: int, read: PageRead) -> Page:
         """Lets SQLite join the items, which takes half the time of one row per item."""
-        sql = join_items(search, len(values) + 1)
-        rows = self.read_for(organization_id, sql, (*values, limit + 1, ITEM_SEPARATOR))
-        [(count, last_seq, items)] = rows
-        if count <= limit:
-            return Page(items or b"", None)
-        first_items = memoryview(items)[: items.rindex(ITEM_SEPARATOR)]  # no copy
+        sql = join_items(read.search, len(read.values) + 1)
+        values = (*read.values, read.limit + 1, ITEM_SEPARATOR)
+        try:
+            [(count, last_seq, items)] = self.read_for(organization_id, sql, values)
+        except apsw.TooBigError:  # an item is longer than the search allows
+            raise PageTooLarge from None
+        if not count:
+            return Page((), None)
+        if len(items) > read.max_bytes:
+            raise PageTooLarge
+        if count <= read.limit and items and not items.endswith(ITEM_SEPARATOR):
+            return Page((items,), None)
+        end = items.rfind(ITEM_SEPARATOR)  # before the last row, which is not part of the page
+        first_items = (memoryview(items)[:end],) if end > 0 else ()  # no copy
         return Page(first_items, last_seq - 1)
+
+    async def server_time(self) -> None:
+        return None
 
     async def schema_number(self) -> int:
         listed = await self.read("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'")
@@ -134,8 +149,8 @@ class SqliteDatabase:
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return self.read_for(tenancy.NO_TENANT, sql, values)
 
-    async def read_page(self, search: str, limit: int, values: Sequence[Any]) -> Page:
-        return await self.for_tenant(tenancy.NO_TENANT).read_page(search, limit, values)
+    async def read_page(self, read: PageRead) -> Page:
+        return self.read_page_for(tenancy.NO_TENANT, read)
 
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
@@ -173,8 +188,8 @@ class _SqliteHandle(NamedTuple):
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return self.database.read_for(self.organization_id, sql, values)
 
-    async def read_page(self, search: str, limit: int, values: Sequence[Any]) -> Page:
-        return self.database.read_page_for(self.organization_id, search, limit, values)
+    async def read_page(self, read: PageRead) -> Page:
+        return self.database.read_page_for(self.organization_id, read)
 
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None

@@ -9,10 +9,11 @@ from gleanery.storage import tenancy
 
 
 def to_sqlite(sql: str, organization_id: int) -> str:
-    """Translates a statement: ``$1`` becomes ``?1``, ``/* INDEXED BY i */`` becomes a clause.
+    """Translates a statement: ``$1`` becomes ``?1``, and comments for SQLite become clauses.
 
-    The clause makes SQLite use that index. Otherwise table statistics can make its planner scan a
-    whole group, if many rows have the same value. PostgreSQL ignores the comment.
+    ``/* INDEXED BY i */`` makes SQLite use that index. Otherwise table statistics can make its
+    planner scan a whole group, if many rows have the same value. ``/* ELSE … */`` completes a CASE.
+    PostgreSQL ignores the comments.
 
     Raises ``MissingTenantFilter`` for a statement that could touch another tenant's rows.
     """
@@ -23,7 +24,7 @@ def to_sqlite(sql: str, organization_id: int) -> str:
 @lru_cache(maxsize=1024)
 def _to_sqlite(sql: str, tenant: int) -> str:
     tenancy.check(sql, tenant)
-    sql = re.sub(r"/\* (INDEXED BY \w+) \*/", r"\1", sql.replace("BYTEA", "BLOB"))
+    sql = re.sub(r"/\* ((?:INDEXED BY|ELSE) .+?) \*/", r"\1", sql.replace("BYTEA", "BLOB"))
     return re.sub(r"\$(\d+)", r"?\1", sql)
 
 

@@ -223,7 +223,7 @@ CREATE TABLE files (
     filename        TEXT    NOT NULL,
     created_at      BIGINT  NOT NULL,
     uploaded_at     BIGINT  NOT NULL,             -- last upload
-    used_at         BIGINT  NOT NULL,             -- last upload, or change of reference_count
+    used_at         BIGINT  NOT NULL,             -- last upload, lookup or reference
     reference_count BIGINT  NOT NULL DEFAULT 0,   -- number of references from outputs
     PRIMARY KEY (organization_id, id)
 );

@@ -211,7 +211,7 @@ CREATE TABLE files (
     filename        TEXT    NOT NULL,
     created_at      INTEGER NOT NULL,
     uploaded_at     INTEGER NOT NULL,             -- last upload
-    used_at         INTEGER NOT NULL,             -- last upload, or change of reference_count
+    used_at         INTEGER NOT NULL,             -- last upload, lookup or reference
     reference_count INTEGER NOT NULL DEFAULT 0,   -- number of references from outputs
     PRIMARY KEY (organization_id, id)
 ) STRICT, WITHOUT ROWID;

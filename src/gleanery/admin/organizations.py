@@ -1,0 +1,56 @@
+"""Deletion of an organization, with the checks that come before it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gleanery.blobs import Blobs, open_blobs
+from gleanery.errors import SettingsError
+from gleanery.observability.progress import StartProgress
+from gleanery.settings import Settings
+from gleanery.storage import organizations
+from gleanery.storage.database import Database, Engine
+from gleanery.storage.maintenance import organization_removal
+from gleanery.storage.organizations import Counts
+from gleanery.values import timestamps
+
+
+async def delete(
+    settings: Settings,
+    name: str,
+    ignore_missing_files: bool,
+    progress: StartProgress,
+    engine: Engine,
+) -> Counts:
+    """Delete an organization, or continue its deletion; return what was there."""
+    database = engine.for_tenant(await organizations.find(engine, name))
+    store = _open_store(settings)
+    if not ignore_missing_files:
+        await _check_store(settings, store, database)
+    counts = await organizations.count_records(database)
+    await organization_removal.begin(database, timestamps.now())
+    total = counts.outputs + counts.files + counts.cookies + counts.local_storage
+    advance = progress("Deleting", total)
+    await organization_removal.remove(database, store, timestamps.now, advance)
+    return counts
+
+
+def _open_store(settings: Settings) -> Blobs | None:
+    """Open the store of files; None if its folder does not exist, which must not be created."""
+    folder = settings.blobs_folder
+    if folder is not None and not folder.is_dir():
+        return None
+    return open_blobs(settings.blobs_location)
+
+
+async def _check_store(settings: Settings, store: Blobs | None, database: Database) -> None:
+    """Reject a location without the organization's files: they would stay where they are."""
+    keys = await organization_removal.blob_keys(database)
+    if not keys:
+        return
+    if store is None or not any(await asyncio.gather(*map(store.exists, keys))):
+        raise SettingsError(
+            f"The organization's files are not in {settings.blobs_location}: give the location "
+            "that the service uses with --blobs or GLEANERY_BLOBS. If the files are lost, give "
+            "--ignore-missing-files"
+        )

@@ -1,0 +1,92 @@
+"""The process that prepares large batches: each message on its input is one batch."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+import sys
+from typing import BinaryIO
+
+import msgspec
+
+from gleanery.api.binding import parse_lines, parse_outputs
+from gleanery.errors import InvalidRequest
+from gleanery.models import batches
+from gleanery.models.batches import Batch, LargeBatch
+from gleanery.models.requests import Output
+from gleanery.storage.outputs.hashes import IdentityHasher
+from gleanery.storage.outputs.idempotency import IdempotentRequest
+from gleanery.storage.outputs.large_batches import (
+    LENGTH_BYTES,
+    LargePreparedOutput,
+    PreparationRequest,
+    PreparationResponse,
+)
+from gleanery.storage.outputs.preparation import PreparedOutput, prepare
+from gleanery.storage.outputs.rules import Rules
+from gleanery.values import json_text
+
+_MAX_MEMORY_BYTES = 4 * 1024**3
+
+_decode_request = msgspec.msgpack.Decoder(PreparationRequest).decode
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # the process ends when its input is closed
+        signal.signal(number, signal.SIG_IGN)
+    for kind, amount in ((resource.RLIMIT_AS, _MAX_MEMORY_BYTES), (resource.RLIMIT_CORE, 0)):
+        with contextlib.suppress(ValueError, OSError):  # the system does not support this limit
+            resource.setrlimit(kind, (amount, resource.getrlimit(kind)[1]))
+    while (message := _read_message(sys.stdin.buffer)) is not None:
+        response = msgspec.msgpack.encode(respond(_decode_request(message)))
+        sys.stdout.buffer.write(len(response).to_bytes(LENGTH_BYTES))
+        sys.stdout.buffer.write(response)
+        sys.stdout.buffer.flush()
+
+
+def _read_message(stream: BinaryIO) -> bytes | None:
+    length = stream.read(LENGTH_BYTES)
+    return stream.read(int.from_bytes(length)) if length else None
+
+
+def respond(request: PreparationRequest) -> PreparationResponse:
+    """Parses, validates and renders the outputs of a batch."""
+    try:
+        batch = _parse(request.batch)
+    except InvalidRequest as error:
+        return PreparationResponse(errors=[*error.details])
+    rules = Rules(request.key_fields)
+    identities = IdentityHasher(request.organization_id, request.group, request.key_fields)
+    prepared = prepare(batch, rules, identities, parse_all=True)
+    outputs = [output for output in prepared.outputs if isinstance(output, PreparedOutput)]
+    sources = batch.parse(range(len(outputs)))
+    return PreparationResponse(
+        [
+            LargePreparedOutput(output, _data_start(source))
+            for output, source in zip(outputs, sources, strict=True)
+        ],
+        request_hashes=_request_hashes(request, batch),
+    )
+
+
+def _parse(batch: LargeBatch) -> Batch:
+    if not batch.positions:
+        [text] = batch.texts
+        return batches.from_outputs(parse_outputs(text, batch.max_records))
+    lines = dict(zip(batch.positions, batch.texts, strict=True))
+    return batches.from_outputs(parse_lines(lines), batch.positions)
+
+
+def _data_start(output: Output) -> int:
+    return len(b'{"source_url":%b,"data":' % json_text.encode(output.source_url))
+
+
+def _request_hashes(request: PreparationRequest, batch: Batch) -> tuple[bytes, bytes] | None:
+    if request.idempotency_key is None or not batch.outputs:
+        return None
+    return IdempotentRequest.from_batch(request.group, request.idempotency_key, batch)
+
+
+if __name__ == "__main__":
+    main()

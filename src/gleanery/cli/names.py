@@ -1,0 +1,19 @@
+"""Names that operators give to organizations and tokens."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from gleanery.errors import SettingsError
+
+_MAX_LENGTH = 200
+_UNPRINTABLE = ("Cc", "Cs")  # control characters, and bytes that are no UTF-8
+
+
+def check_name(option: str, name: str) -> None:
+    """Raise SettingsError unless the name can be stored and shown in one line."""
+    is_printable = not any(unicodedata.category(letter) in _UNPRINTABLE for letter in name)
+    if not name.strip() or len(name) > _MAX_LENGTH or not is_printable:
+        raise SettingsError(
+            f"{option} must be a name of 1 to {_MAX_LENGTH} characters, without control characters"
+        )

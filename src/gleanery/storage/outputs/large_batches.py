@@ -1,0 +1,137 @@
+"""Preparation of large batches in a process of their own.
+
+A parser blocks all threads of its process while it runs. A large batch would so delay all other
+requests. The first large batch starts the process; ``gleanery.api.batch_process`` is its program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+
+import msgspec
+
+from gleanery.errors import ErrorDetail, InvalidRequest, Unavailable
+from gleanery.models.batches import LargeBatch
+from gleanery.scheduling.fair_lock import FairLock
+from gleanery.storage.outputs.preparation import PreparedOutput
+
+_log = logging.getLogger("gleanery")
+
+LENGTH_BYTES = 8
+"""Each message follows its length, in bytes of this number, most significant first."""
+
+_PROGRAM = "gleanery.api.batch_process"
+_RESPONSE_SECONDS = 120.0
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # no credentials
+_NOT_PREPARED = "Large batches cannot be stored now; try again, or send less at a time"
+
+
+class PreparationRequest(msgspec.Struct):
+    """A batch, and what its preparation depends on."""
+
+    batch: LargeBatch
+    organization_id: int
+    group: str
+    key_fields: str | None
+    idempotency_key: str | None
+
+
+class LargePreparedOutput(msgspec.Struct):
+    """A prepared output; its data begins at this index of ``json_before_id``."""
+
+    output: PreparedOutput
+    data_start: int
+
+    @property
+    def data_json(self) -> bytes:
+        return self.output.json_before_id[self.data_start : -len(b',"id":')]
+
+
+class PreparationResponse(msgspec.Struct):
+    """The prepared outputs, or the errors of the batch."""
+
+    outputs: list[LargePreparedOutput] = []
+    errors: list[ErrorDetail] = []
+    request_hashes: tuple[bytes, bytes] | None = None
+    """The hashes of ``IdempotentRequest``, if the request has an idempotency key."""
+
+
+_decode_response = msgspec.msgpack.Decoder(PreparationResponse).decode
+
+
+class LargeBatches:
+    """The client of the process; organizations use it in turns."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._lock = FairLock()
+
+    async def prepare(self, request: PreparationRequest) -> PreparationResponse:
+        """Prepares the batch. Raises InvalidRequest with every error of the batch."""
+        message = await asyncio.to_thread(msgspec.msgpack.encode, request)
+        async with self._lock.held_for(request.organization_id):
+            text = await self._send_until_served(message)
+        response = await asyncio.to_thread(_decode_response, text)
+        if response.errors:
+            raise InvalidRequest(*response.errors)
+        return response
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+    async def _send_until_served(self, message: bytes) -> bytes:
+        """Returns the response.
+
+        A process that is not new may have ended before, so the message is sent once more.
+        """
+        while True:
+            was_new = self._process is None
+            try:
+                return await self._send(message)
+            except (OSError, EOFError, RuntimeError) as error:
+                _log.warning("the process for large batches has ended", exc_info=error)
+                if was_new or isinstance(error, TimeoutError):
+                    raise Unavailable(_NOT_PREPARED) from error
+
+    async def _send(self, message: bytes) -> bytes:
+        """Sends a message and returns the response. A process that fails is ended."""
+        is_complete = False
+        try:
+            async with asyncio.timeout(_RESPONSE_SECONDS):
+                response = await _exchange(await self._running_process(), message)
+            is_complete = True
+            return response
+        finally:
+            if not is_complete:  # the rest must not become the next response
+                await self.close()
+
+    async def _running_process(self) -> Process:
+        if self._process is None:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", _PROGRAM),
+                stdin=PIPE,
+                stdout=PIPE,
+                env=_environment(),
+            )
+        return self._process
+
+
+def _environment() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if name.startswith(_ENVIRONMENT)}
+
+
+async def _exchange(process: Process, message: bytes) -> bytes:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.writelines((len(message).to_bytes(LENGTH_BYTES), message))
+    await process.stdin.drain()
+    length = int.from_bytes(await process.stdout.readexactly(LENGTH_BYTES))
+    return await process.stdout.readexactly(length)
