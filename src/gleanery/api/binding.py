@@ -24,6 +24,8 @@ from gleanery.scheduling.byte_limits import ByteReservation
 from gleanery.values import json_text
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
+_VALUES_PER_RECORD = 20  # of a cookie or an entry, which are parsed at once
+_MIN_VALUES = 100_000
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
 
 # Messages in JSON terms for errors that pydantic describes in Python terms.
@@ -225,6 +227,8 @@ def _validator(type_: Any) -> TypeAdapter[Any]:
 
 def bind_body(type_: Any, text: bytes, max_records: int, max_values: int) -> Any:
     """Return the value of a body. A batch of outputs is validated later, on demand."""
+    if type_ != list[OutputIn]:
+        max_values = min(max_values, max(_MIN_VALUES, _VALUES_PER_RECORD * max_records))
     check_value_count(text, max_values)
     if type_ == list[OutputIn]:
         if batches.is_large([text]):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.outputs import items
 from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
+
+_ROWS_PER_STEP = 1000
 
 _INSERT = """
 INSERT INTO outputs
@@ -61,7 +64,16 @@ class OutputRow:
 
 
 async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
-    """Writes the rows of a batch; of an unchanged output only the date of the last scrape."""
+    """Writes the rows of a batch; of an unchanged output only the date of the last scrape.
+
+    It does so in steps, because rendering delays other requests where it runs on the event loop.
+    """
+    remaining = iter(rows)
+    while step := list(islice(remaining, _ROWS_PER_STEP)):
+        await _write(locked, step)
+
+
+async def _write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
     inserts, updates, seq_updates, sent_hash_updates, unchanged = [], [], [], [], []
     organization_id, now = locked.organization_id, locked.now
     for row in rows:
