@@ -70,6 +70,9 @@ class _SqliteTransaction:
         [[last_id]] = await self.fetch(_NEW_OUTPUT_IDS, count)
         return range(last_id - count + 1, last_id + 1)
 
+    async def pause(self) -> None:
+        """Does nothing: the work runs in its own thread."""
+
     async def skip_ids(self, count: int) -> None:
         for sql in _SKIP_IDS:
             await self.fetch(sql, count)
