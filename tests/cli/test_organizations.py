@@ -96,7 +96,7 @@ def test_organizations_are_listed_with_their_counts(fresh: Settings) -> None:
     service.stop()
     found = listed(where)
     # id, name, created, groups, outputs, files, cookies, local storage, tokens, state
-    assert found["first"][3:] == ["2", "2", "1", "1", "1", "1", "active"]
+    assert found["first"][3:] == ["2", "3", "1", "1", "1", "1", "active"]
     assert found["second"][3:] == ["0", "0", "0", "0", "0", "1", "active"]
     assert found["first"][2].endswith("Z")
 
@@ -147,7 +147,7 @@ def test_a_deletion_removes_all_rows_and_blobs(
             told = run_successfully(
                 *("organization", "delete", "deleted", "--yes", *where, *store), **variables
             )
-            outputs, files = ("1199", "1") if blob_store == "s3" else ("1201", "2")
+            outputs, files = ("1199", "1") if blob_store == "s3" else ("1202", "2")
             assert f"{outputs} outputs, {files} file" in told
             wait_until(lambda: deleted.get("/v1/cookies").status_code == 401)
             assert rows_of(settings, 1).keys() == AUDIT_TABLES
@@ -190,7 +190,7 @@ def test_a_killed_deletion_continues_on_the_next_call(fresh: Settings) -> None:
     assert rows_of(fresh, 1).keys() == AUDIT_TABLES
     assert blobs_of(fresh, None, 1) == []
     assert listed(where) == {}
-    assert listed(where, "--deleted")["a"][2:4] == ["1201", "2"]
+    assert listed(where, "--deleted")["a"][2:4] == ["1202", "2"]
 
 
 def test_the_sweep_removes_what_late_requests_store(fresh: Settings) -> None:

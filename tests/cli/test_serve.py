@@ -390,8 +390,9 @@ def test_head_works_wherever_get_does(service: Service) -> None:
                 path = special.get(operation.path, operation.path)
                 path = path.replace("{group_id}", "group").replace("{id}", id_)
                 got, head = client.get(path), client.head(path)
-                assert (head.status_code, head.content) == (200, b"")
-                assert head.headers["content-type"] == got.headers["content-type"]
+                assert (head.status_code, head.content) == (got.status_code, b"")
+                assert got.status_code == (307 if operation.path == "/" else 200)
+                assert head.headers.get("content-type") == got.headers.get("content-type")
                 if operation.name != "metrics":  # it counts one more request
                     assert head.headers["content-length"] == got.headers["content-length"]
         assert client.head("/v1/outputs/unknown").status_code == 404

@@ -93,12 +93,15 @@ class LockedGroup:
         self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
         self.now = clock()
-        # A clock that went back must not make a new scrape look old: it would expire at once.
-        self.scrape_time = max(self.now, self.last_seq)
         self._initial_seq = self.last_seq
         self._output_changes: Counter[int] = Counter()
         self._approved_changes: Counter[int] = Counter()
         self._country_changes: Counter[str] = Counter()
+
+    @property
+    def scrape_time(self) -> int:
+        """Time of the scrape. It is never before an earlier change, or it could expire at once."""
+        return max(self.now, self._initial_seq)
 
     def refresh_time(self) -> None:
         """Reads the clock again.
