@@ -405,7 +405,7 @@ def test_a_rejection_of_a_large_body_can_be_read_over_tls(
     """TLS cannot close one direction alone."""
     certificate, key = write_certificate(tmp_path)
     settings = fresh_settings("sqlite", request, tmp_path / "data")
-    service = Service(replace(settings, tls_cert=str(certificate), tls_key=str(key)))
+    service = Service(replace(settings, tls_cert=certificate, tls_key=key))
     trust = ssl.create_default_context(cafile=certificate)
     try:
         with (
