@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from gleanery.api.app import App, build_app
@@ -166,8 +166,11 @@ def _connection(config: uvicorn.Config, server_state: ServerState, **_: object) 
     return Connection(cast(AsgiApp, config.loaded_app).app.registry, server_state)
 
 
-class _AsgiConnection(HttpToolsProtocol):
-    """Connection of uvicorn's own server, which ends waiting requests when the server stops."""
+class _AsgiConnection(H11Protocol):
+    """Connection of uvicorn's own server, which ends waiting requests when the server stops.
+
+    uvicorn's faster parser, httptools, drops the body of a request that offers an upgrade.
+    """
 
     def shutdown(self) -> None:
         cast(AsgiApp, self.config.loaded_app).app.application.shutdown()

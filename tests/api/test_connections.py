@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ import pytest
 from gleanery.values import timestamps
 from tests.support import raw_http as raw
 from tests.support.metrics import fresh_metrics
+from tests.support.process import write_certificate
 from tests.support.raw_http import (
     connect,
     count_received_bytes,
@@ -381,15 +383,40 @@ def test_a_response_before_the_end_of_the_body_is_the_last(
     assert b"\r\nconnection: close\r\n" in received
 
 
-def test_a_rejection_of_a_large_body_can_be_read(node: Service, caller: Client) -> None:
-    """A client that reads only after it has sent everything gets a response, not a reset."""
+def send_too_large_body(client: Client, connection: socket.socket) -> bytes:
+    """Sends everything before it reads the response, as many clients do."""
     size = 33 * 1024 * 1024
-    start = request_head(caller, "POST", "/v1/cookies", JSON, f"Content-Length: {size}")
+    length = f"Content-Length: {size}"
+    connection.sendall(request_head(client, "POST", "/v1/cookies", JSON, length))
+    for _ in range(size // 65536):
+        connection.sendall(b" " * 65536)
+    return connection.recv(65536)
+
+
+def test_a_rejection_of_a_large_body_can_be_read(node: Service, caller: Client) -> None:
+    """The client gets a response, not a reset."""
     with connect(node.url) as connection:
-        connection.sendall(start)
-        for _ in range(size // 65536):
-            connection.sendall(b" " * 65536)
-        assert statuses(read_until_close(connection)) == [b"413"]
+        assert statuses(send_too_large_body(caller, connection)) == [b"413"]
+        assert connection.recv(1) == b""
+
+
+def test_a_rejection_of_a_large_body_can_be_read_over_tls(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """TLS cannot close one direction alone."""
+    certificate, key = write_certificate(tmp_path)
+    settings = fresh_settings("sqlite", request, tmp_path / "data")
+    service = Service(replace(settings, tls_cert=certificate, tls_key=key))
+    trust = ssl.create_default_context(cafile=certificate)
+    try:
+        with (
+            service.client() as client,
+            connect(service.url) as plain,
+            trust.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+        ):
+            assert statuses(send_too_large_body(client, connection)) == [b"413"]
+    finally:
+        service.stop()
 
 
 OFFER = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")

@@ -24,6 +24,7 @@ from gleanery.settings import Settings
 from gleanery.storage import organizations
 from gleanery.storage.engines import open_engine
 from gleanery.values import timestamps
+from tests.support import process
 from tests.support.process import environment, free_port
 from tests.support.service import Client, Service
 from tests.support.waiting import wait_until
@@ -113,6 +114,38 @@ def test_a_body_in_pieces_is_joined(client: Client) -> None:
         "/v1/cookies", content=pieces(), headers={"content-type": "application/json"}
     )
     assert answer.json() == {"created": 1, "updated": 0, "unchanged": 0}
+
+
+def test_a_request_that_offers_an_upgrade_keeps_its_body(client: Client) -> None:
+    body = b'[{"domain":"a.example","name":"n","value":"v"}]'
+    offer = {
+        "connection": "Upgrade, HTTP2-Settings",
+        "upgrade": "h2c",
+        "http2-settings": "AAMAAABk",
+    }
+    headers = {"content-type": "application/json", **offer}
+    answer = client.post("/v1/cookies", content=body, headers=headers)
+    assert answer.json() == {"created": 1, "updated": 0, "unchanged": 0}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"content-length": "47"}, {"transfer-encoding": "chunked", "upgrade": "h2c"}],
+    ids=["length", "chunks"],
+)
+def test_a_body_that_the_server_drops_is_an_error(
+    app: Callable[[], AsgiApp], tmp_path: Path, headers: dict[str, str]
+) -> None:
+    """uvicorn with httptools drops the body of a request that offers an upgrade."""
+    options = ["--data", str(tmp_path)]
+    headers |= {
+        "authorization": f"Bearer {process.new_token(options)}",
+        "content-type": "application/x-ndjson",
+    }
+    ended = {"type": "http.request", "body": b"", "more_body": False}
+    start, body = call(app(), scope("POST", "/v1/outputs/shop", **headers), ended)
+    assert start["status"] == 400
+    assert b"dropped the body" in body["body"]
 
 
 def test_a_body_above_the_limit_closes_the_connection(service: Service) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gleanery.api.app import App
-from gleanery.http import ClientDisconnected, Header, HeaderBlock
+from gleanery.http import BadRequest, ClientDisconnected, Header, HeaderBlock
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -19,6 +19,9 @@ Send = Callable[[Message], Awaitable[None]]
 
 _MAX_QUEUED_BYTES = 64 * 1024  # of a response; a small one is sent in one message
 _MAX_UNREAD_BYTES = 64 * 1024  # of an unread body; above it the connection is closed
+
+# httptools does so, which is the parser of uvicorn and gunicorn if it is installed.
+_BODY_DROPPED = "the ASGI server dropped the body: send the request without an Upgrade header"
 
 
 class AsgiRequest:
@@ -44,14 +47,24 @@ class AsgiRequest:
         self._messages: list[Message] = []
         self._queued_bytes = 0
         self._body_ended = False
+        self._has_body = False
         self._is_disconnected = False
 
     async def receive(self) -> bytes:
         while not self._body_ended:
             piece = await self._next_message()
             if piece:
+                self._has_body = True
                 return piece
+        if not self._has_body and self._declares_body():
+            raise BadRequest(_BODY_DROPPED)
         return b""
+
+    def _declares_body(self) -> bool:
+        """True if the headers say that there is a body. Chunks alone may be empty."""
+        headers = self.headers
+        offers_upgrade = b"upgrade" in headers and b"transfer-encoding" in headers
+        return offers_upgrade or headers.get(b"content-length", b"").strip(b"0") != b""
 
     async def disconnected(self) -> None:
         while not self._is_disconnected:
