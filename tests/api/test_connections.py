@@ -334,7 +334,7 @@ def test_a_half_closed_client_gets_its_response(node: Service, caller: Client) -
         connection.shutdown(socket.SHUT_WR)
         received = read_until_close(connection)
     assert statuses(received) == [b"200"]
-    assert received.endswith(b"]}")
+    assert received.endswith(b"]}\n")
 
 
 def test_expect_100_continue_is_honoured(node: Service, caller: Client) -> None:

@@ -348,3 +348,12 @@ def test_contradictions_and_wrong_types_are_rejected(
     assert answer.status_code == 422
     assert [one["loc"] for one in answer.json()["detail"]] == [["body", "1", wrong]]
     assert client.get("/v1/cookies").json() == []
+
+
+def test_a_long_array_is_counted_completely(client: Client) -> None:
+    cookies = [{"domain": "a.example", "name": f"n{n}", "value": "v"} for n in range(1200)]
+    first = client.post("/v1/cookies", json=cookies[:700])
+    assert first.json() == {"created": 700, "updated": 0, "unchanged": 0}
+    changed = [{**cookie, "value": "new"} for cookie in cookies[:600]]
+    second = client.post("/v1/cookies", json=[*changed, *cookies[600:], cookies[1199]])
+    assert second.json() == {"created": 500, "updated": 600, "unchanged": 100}

@@ -150,6 +150,16 @@ def test_a_misspelled_member_of_a_file_gets_a_suggestion(client: Client) -> None
     assert client.get("/v1/outputs/group").status_code == 404
 
 
+def test_unknown_names_inside_each_other_are_all_listed(client: Client) -> None:
+    wrong = {"sorce_url": 1, "files": [{"field": 1, "file_url": "u", "file_typ": "x"}]}
+    answer = client.post("/v1/outputs/group", json=[OUTPUT | wrong])
+    assert [(one["loc"], one["msg"]) for one in answer.json()["detail"]] == [
+        (["body", "0", "sorce_url"], 'unknown member; did you mean "source_url"?'),
+        (["body", "0", "files", "0", "file_typ"], 'unknown member; did you mean "file_type"?'),
+        (["body", "0", "files", "0", "field"], "expected a string"),
+    ]
+
+
 def test_free_objects_may_have_any_member(client: Client) -> None:
     files = [{"field": "f", "file_url": "u", "file_metadata": {"sorce_url": 1}}]
     free = {"data": {"sorce_url": 1}, "tags": {"sorce_url": 1}, "files": files}

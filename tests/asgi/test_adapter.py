@@ -73,13 +73,13 @@ def app(tmp_path: Path) -> Callable[[], AsgiApp]:
 def test_a_response_has_one_start_and_an_end(app: Callable[[], AsgiApp]) -> None:
     start, *bodies = call(app(), scope("GET", "/healthz"))
     assert (start["type"], start["status"]) == ("http.response.start", 200)
-    assert b"".join(body["body"] for body in bodies) == b'{"status":"ok"}'
+    assert b"".join(body["body"] for body in bodies) == b'{"status":"ok"}\n'
     assert [body.get("more_body", False) for body in bodies] == [False]
 
 
 def test_a_response_to_head_has_no_body(app: Callable[[], AsgiApp]) -> None:
     start, body = call(app(), scope("HEAD", "/healthz"))
-    assert (b"content-length", b"15") in start["headers"]
+    assert (b"content-length", b"16") in start["headers"]
     assert body["body"] == b""
 
 

@@ -27,6 +27,8 @@ from gleanery.values import json_text, suggestions
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 NDJSON_ADVICE = "; send more as NDJSON, with Content-Type: application/x-ndjson"
+_VALUES_PER_RECORD = 20  # of a cookie or an entry, which are parsed at once
+_MIN_VALUES = 100_000
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
 
 MAX_DETAILS = 100
@@ -232,6 +234,8 @@ def _validator(type_: Any) -> TypeAdapter[Any]:
 
 def bind_body(type_: Any, text: bytes, max_records: int, max_values: int) -> Any:
     """Return the value of a body. A batch of outputs is validated later, on demand."""
+    if type_ != list[OutputIn]:
+        max_values = min(max_values, max(_MIN_VALUES, _VALUES_PER_RECORD * max_records))
     check_value_count(text, max_values)
     if type_ == list[OutputIn]:
         if batches.is_large([text]):

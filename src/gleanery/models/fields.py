@@ -48,6 +48,17 @@ def _pattern_check(pattern: str, reason: str) -> Callable[[str], str]:
     return check
 
 
+def _absence_check(characters: str, reason: str) -> Callable[[str], str]:
+    """Reject text with one of these characters; much faster than a pattern for a long text."""
+
+    def check(value: str) -> str:
+        if any(character in value for character in characters):
+            raise ValueError(reason)
+        return value
+
+    return check
+
+
 def _parse_whole_number(value: str) -> int:
     """Parse ASCII digits. Python's int() also accepts signs, underscores and other scripts."""
     if not re.fullmatch(r"0|[1-9][0-9]{0,18}", value):
@@ -127,17 +138,13 @@ check_name = _pattern_check(
 
 Text = Annotated[
     str,
-    AfterValidator(
-        as_validation_error("text", _pattern_check(_TEXT_PATTERN, "must not contain NUL"))
-    ),
+    AfterValidator(as_validation_error("text", _absence_check("\0", "must not contain NUL"))),
     _with_json_schema(pattern=_TEXT_PATTERN),
 ]
 HeaderText = Annotated[
     str,
     AfterValidator(
-        as_validation_error(
-            "text", _pattern_check(_HEADER_TEXT_PATTERN, "must not contain NUL, CR or LF")
-        )
+        as_validation_error("text", _absence_check("\0\r\n", "must not contain NUL, CR or LF"))
     ),
     _with_json_schema(pattern=_HEADER_TEXT_PATTERN),
 ]

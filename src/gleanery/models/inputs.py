@@ -13,7 +13,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 UNKNOWN_NAME = "unknown_name"
 """Type of the error of an unknown name. Its context has ``noun`` and the names in ``known``."""
@@ -67,16 +67,23 @@ def _problems(model: type[Input], value: dict[str, Any]) -> list[InitErrorDetail
     try:
         model.model_validate({name: value[name] for name in value.keys() & known_names(model)})
     except ValidationError as error:
-        problems += [
-            custom_error(found["type"], found["msg"], found["loc"])
-            for found in error.errors(include_url=False, include_input=False)
-        ]
+        problems += map(_without_value, error.errors(include_url=False, include_input=False))
     return problems
+
+
+def _without_value(error: ErrorDetails) -> InitErrorDetails:
+    """Describes an error again. An unknown name in a nested object keeps its context."""
+    if error["type"] == UNKNOWN_NAME:
+        return _unknown_name(error["loc"], error["ctx"])
+    return custom_error(error["type"], error["msg"], error["loc"])
 
 
 def _unknown_names(model: type[Input], value: dict[str, Any]) -> Iterator[InitErrorDetails]:
     known = known_names(model)
     for name in islice((name for name in value if name not in known), _MAX_UNKNOWN_NAMES):
-        context = {"noun": model.noun, "known": known}
-        error = PydanticCustomError(UNKNOWN_NAME, "unknown {noun}", context)
-        yield InitErrorDetails(type=error, loc=(name[:_MAX_NAME_LENGTH],), input=None)
+        yield _unknown_name((name[:_MAX_NAME_LENGTH],), {"noun": model.noun, "known": known})
+
+
+def _unknown_name(loc: tuple[str | int, ...], context: dict[str, Any]) -> InitErrorDetails:
+    error = PydanticCustomError(UNKNOWN_NAME, "unknown {noun}", context)
+    return InitErrorDetails(type=error, loc=loc, input=None)

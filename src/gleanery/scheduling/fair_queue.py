@@ -21,6 +21,10 @@ class FairQueue(Generic[T]):
     def add(self, organization_id: int, entry: T) -> None:
         self._entries.setdefault(organization_id, deque()).append(entry)
 
+    def add_first(self, organization_id: int, entry: T) -> None:
+        """Puts back an entry that was taken; it stays the oldest of its tenant."""
+        self._entries.setdefault(organization_id, deque()).appendleft(entry)
+
     def next_tenant(self, is_eligible: Callable[[int], bool]) -> int | None:
         """Returns the first tenant in the rotation that is eligible; None if there is none."""
         return next(filter(is_eligible, self._entries), None)

@@ -95,6 +95,9 @@ class Transaction(Protocol):
     async def new_output_ids(self, count: int) -> Sequence[int]:
         """Issues ascending ids that no output of any organization has had."""
 
+    async def pause(self) -> None:
+        """Lets other requests run, if the work runs on the event loop."""
+
     async def skip_ids(self, count: int) -> None:
         """Skips this many ids, of outputs and of every other table with generated ids."""
 

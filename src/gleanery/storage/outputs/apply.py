@@ -24,6 +24,7 @@ FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 
 RowsByIdentity = dict[bytes, OutputRow]
+_OUTPUTS_PER_PAUSE = 500
 _NO_SEQ = 0  # of a row whose number is not issued yet
 
 
@@ -77,7 +78,11 @@ async def _apply(
     job_names = dict.fromkeys(output.job for output in changed)
     jobs = await locked.find_or_create_jobs(job_names)
     in_order = {row.identity: row for row in stored.values() if row.seq_changed}
-    results = [_apply_output(locked, stored, output, jobs, new_ids, in_order) for output in outputs]
+    results = []
+    for number, output in enumerate(outputs):
+        if number % _OUTPUTS_PER_PAUSE == 0:
+            await locked.transaction.pause()
+        results.append(_apply_output(locked, stored, output, jobs, new_ids, in_order))
     _count_new(locked, stored.values())
     await reference_files(locked, stored.values(), changed)
     _issue_numbers(locked, in_order.values())

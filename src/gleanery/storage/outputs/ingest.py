@@ -7,6 +7,7 @@
           ├─ idempotency   returns the stored response of a repeated request
           ├─ rules         reads the group's rules, validates data against its schema
           ├─ preparation   parses, hashes and renders the outputs, in a thread
+          ├─ large_batches has a large batch prepared in another process
           └─ apply         locks the group, compares with the stored rows, decides
               └─ rows      writes the table outputs
 

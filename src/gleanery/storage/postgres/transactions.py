@@ -98,6 +98,9 @@ class PostgresTransaction:
         rows = await self.fetch("SELECT nextval('output_ids') FROM generate_series(1, $1)", count)
         return [row[0] for row in rows]
 
+    async def pause(self) -> None:
+        await asyncio.sleep(0)
+
     async def skip_ids(self, count: int) -> None:
         """Skips ids as the owner of the sequences, because the serving role may not set them."""
         [[role]] = await self.fetch("SELECT current_setting('role')")

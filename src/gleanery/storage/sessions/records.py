@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -26,6 +29,7 @@ ALL_GROUPS = 0
 _LOCK = "UPDATE organizations SET session_revision = session_revision + 1 WHERE id = $1"
 _KEY_MISSING = "Values are encrypted with a secret key that this service does not have"
 _KEY_MISSING_HELP = "gleanery keys list shows the missing key; gleanery keys forget gives it up"
+_RECORDS_PER_PAUSE = 500
 _MAX_AUDITED_DOMAINS = 20
 
 
@@ -59,30 +63,55 @@ async def store(
     actor: audit.Actor,
 ) -> WriteCounts:
     """Stores an array completely or not at all. Of two records with one identity, the last wins."""
-    prepared = [kind.prepare(database.organization_id, one) for one in inputs]
-    records = {record.identity: record for record in prepared}
+    prepare = partial(_prepare, kind, database.organization_id, inputs)
+    is_long = len(inputs) > _RECORDS_PER_PAUSE
+    records = await asyncio.to_thread(prepare) if is_long else prepare()
 
     async def work(transaction: Transaction) -> WriteCounts:
         key = await lock_session_state(transaction, vault)
         if kind.check is not None:
             await kind.check(transaction, inputs)
-        stored = await _find(kind, transaction, records)
-        changed = [
-            record
-            for record in records.values()
-            if not _is_unchanged(vault, record, stored.get(record.identity))
-        ]
-        await _write(kind, transaction, key, changed, now)
+        counts = WriteCounts(created=0, updated=0, unchanged=0)
+        remaining = iter(records.values())
+        while step := list(islice(remaining, _RECORDS_PER_PAUSE)):
+            await _store_some(kind, transaction, vault, key, step, now, counts)
+            await transaction.pause()
         about = AuditAbout(records=len(records), domains=_domains(records.values()))
         await audit.append(transaction, actor, now, kind.store_action, about)
-        created = len(records) - len(stored)
-        return WriteCounts(
-            created=created,
-            updated=len(changed) - created,
-            unchanged=len(records) - len(changed),
-        )
+        return counts
 
     return await database.write(work, queue_key=QUEUE_KEY)
+
+
+def _prepare(
+    kind: RecordKind[In, Out], organization_id: int, inputs: Sequence[In]
+) -> dict[bytes, PreparedRecord]:
+    """Returns the records by identity."""
+    prepared = (kind.prepare(organization_id, one) for one in inputs)
+    return {record.identity: record for record in prepared}
+
+
+async def _store_some(
+    kind: RecordKind[In, Out],
+    transaction: Transaction,
+    vault: Vault,
+    key: Key,
+    records: Sequence[PreparedRecord],
+    now: int,
+    counts: WriteCounts,
+) -> None:
+    """Writes the records that are new or changed, and adds to the counts."""
+    stored = await _find(kind, transaction, [record.identity for record in records])
+    changed = [
+        record
+        for record in records
+        if not _is_unchanged(vault, record, stored.get(record.identity))
+    ]
+    await _write(kind, transaction, key, changed, now)
+    created = len(records) - len(stored)
+    counts["created"] += created
+    counts["updated"] += len(changed) - created
+    counts["unchanged"] += len(records) - len(changed)
 
 
 async def _find(

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 
 from gleanery.errors import Unavailable
+from gleanery.scheduling.fair_queue import FairQueue
 from gleanery.storage import tenancy
 from gleanery.storage.database import Row, Transaction
 from gleanery.storage.sqlite.connections import TEMPORARY_ERRORS
@@ -25,6 +27,7 @@ from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
 T = TypeVar("T")
 
 _MAX_GROUP_COMMIT = 128  # requests in one commit
+_MAX_GROUP_SECONDS = 0.05  # after this time a commit takes no further request
 _NEW_OUTPUT_IDS = "UPDATE output_ids SET last_id = last_id + $1 RETURNING last_id"
 _SKIP_IDS = (
     "UPDATE output_ids SET last_id = last_id + $1",
@@ -70,6 +73,9 @@ class _SqliteTransaction:
         [[last_id]] = await self.fetch(_NEW_OUTPUT_IDS, count)
         return range(last_id - count + 1, last_id + 1)
 
+    async def pause(self) -> None:
+        """Does nothing: the work runs in its own thread."""
+
     async def skip_ids(self, count: int) -> None:
         for sql in _SKIP_IDS:
             await self.fetch(sql, count)
@@ -88,12 +94,16 @@ class Writer:
 
     Requests of one event-loop iteration, and those that arrive during a commit, go to the thread as
     one group: a call to the thread for each request would take longer than the request.
+
+    A group has requests of the tenants in rotation, and ends early if it takes long. So a request
+    waits for few requests of another tenant, however many that tenant has sent.
     """
 
     def __init__(self, connection: apsw.Connection, folder: Path) -> None:
         self._connection = connection
-        self._waiting: list[WriteRequest] = []
+        self._waiting = FairQueue[WriteRequest]()
         self._is_busy = False
+        self._idle = asyncio.Event()
         self._groups: queue.SimpleQueue[list[WriteRequest] | None] = queue.SimpleQueue()
         # A daemon: a program that fails without closing the database must still end.
         name = f"gleanery-writer {folder}"
@@ -101,32 +111,36 @@ class Writer:
         self._thread.start()
 
     def add(self, request: WriteRequest) -> None:
-        self._waiting.append(request)
-        if len(self._waiting) == 1 and not self._is_busy:
+        if not self._waiting and not self._is_busy:
             asyncio.get_running_loop().call_soon(self._submit)
+        self._waiting.add(request.organization_id, request)
 
     def _submit(self) -> None:
         """Gives the waiting requests to the thread, unless it is busy."""
         if self._waiting and not self._is_busy:
             self._is_busy = True
-            self._groups.put(self._waiting[:_MAX_GROUP_COMMIT])
-            self._waiting = self._waiting[_MAX_GROUP_COMMIT:]
+            self._idle.clear()
+            group = [self._waiting.take() for _ in range(_MAX_GROUP_COMMIT) if self._waiting]
+            self._groups.put(group)
 
     async def stop(self) -> None:
         """Returns when all waiting requests are committed."""
-        rest, self._waiting = self._waiting, []
-        self._groups.put(rest)
+        self._submit()
+        if self._is_busy:
+            await self._idle.wait()
         self._groups.put(None)
         await asyncio.to_thread(self._thread.join)
         self._connection.close()
 
     def _run(self) -> None:
         while (requests := self._groups.get()) is not None:
-            if requests:
-                self._deliver(requests, self._commit(requests))
+            self._deliver(requests, self._commit(requests))
 
     def _commit(self, requests: list[WriteRequest], isolated: bool = False) -> list[Any]:
         """Commits a group; returns the result or the exception of each request.
+
+        If the group takes long, the results are only those of the first requests. The others have
+        not run.
 
         The first attempt uses no savepoints, because with them SQLite copies every page that a
         request changes, and requests rarely fail. If one fails, the group runs again with a
@@ -135,7 +149,7 @@ class Writer:
         try:
             self._roll_back()  # an earlier failure may have left a transaction
             self._connection.execute("BEGIN IMMEDIATE")
-            results = [self._run_request(request, isolated) for request in requests]
+            results = self._run_requests(requests, isolated)
             if isolated or not any(isinstance(result, Exception) for result in results):
                 self._connection.execute("COMMIT")
                 return results
@@ -145,6 +159,15 @@ class Writer:
                 self._roll_back()
             return [_unavailable(error) for _ in requests]
         return results if len(requests) == 1 else self._commit(requests, isolated=True)
+
+    def _run_requests(self, requests: list[WriteRequest], isolated: bool) -> list[Any]:
+        """Runs requests until all have run, or the group has taken long."""
+        results, ends = [], time.monotonic() + _MAX_GROUP_SECONDS
+        for request in requests:
+            results.append(self._run_request(request, isolated))
+            if time.monotonic() > ends:
+                break
+        return results
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -176,8 +199,12 @@ class Writer:
 
     def _set_results(self, requests: list[WriteRequest], results: list[Any]) -> None:
         self._is_busy = False
+        for request in reversed(requests[len(results) :]):
+            self._waiting.add_first(request.organization_id, request)
         self._submit()
-        for (_, _, future), result in zip(requests, results, strict=True):
+        if not self._is_busy:
+            self._idle.set()
+        for (_, _, future), result in zip(requests, results, strict=False):
             if future.cancelled():
                 continue  # the client has disconnected; its data is stored nevertheless
             if isinstance(result, Exception):
