@@ -115,6 +115,9 @@ class Database(Protocol):
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         """Runs one SELECT on a snapshot of the committed data."""
 
+    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+        """Does the same for large rows. Other requests run meanwhile, on SQLite too."""
+
     async def read_page(self, read: PageRead) -> Page:
         """Returns the first items that the search finds, or raises ``PageTooLarge``.
 

@@ -13,7 +13,7 @@ ITEM_SIZE = "octet_length(item) + 64 * octet_length(file_ids)"
 """SQL expression: the bytes of an item with links. ``file_ids`` has 16 bytes for each file."""
 UNLIMITED = 2**31 - 1
 """A maximum that no item reaches."""
-_SMALL_ITEM_BYTES = 32 * 1024
+_SMALL_ITEM_BYTES = 16 * 1024
 _PART_BYTES = 1024 * 1024
 
 

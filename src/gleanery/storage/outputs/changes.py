@@ -160,6 +160,10 @@ class _Part(NamedTuple):
         database = self.database
         return await database.read(sql, database.organization_id, *self[1:], *values)
 
+    async def read_large(self, sql: str, *values: int) -> Sequence[Row]:
+        database = self.database
+        return await database.read_large(sql, database.organization_id, *self[1:], *values)
+
 
 async def _read_changes(part: _Part, max_bytes: int) -> tuple[list[bytes], int | None]:
     """Reads changes as JSON text, and the sequence number of the last one."""
@@ -193,7 +197,7 @@ async def _read_large_feed(part: _Part, max_bytes: int) -> tuple[list[bytes], in
     texts = []
     for chosen in page_sizes.split(sizes[:count]):
         part = part._replace(until=chosen[-1][0], limit=len(chosen))
-        if rows := await part.read(_CHANGES, page_sizes.UNLIMITED):
+        if rows := await part.read_large(_CHANGES, page_sizes.UNLIMITED):
             texts.append(_render_all(rows))
         part = part._replace(after=part.until)
         await asyncio.sleep(0)

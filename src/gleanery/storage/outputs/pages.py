@@ -105,7 +105,7 @@ async def _read_items(
     number = len(read.values) + 1
     sql = f"SELECT item FROM ({read.search} LIMIT ${number}) AS part WHERE seq <= ${number + 1}"
     bounds = (page_sizes.UNLIMITED, len(part), part[-1][0])
-    rows = await database.read(sql, organization_id, group, after, *values, *bounds)
+    rows = await database.read_large(sql, organization_id, group, after, *values, *bounds)
     return [row[0] for row in rows if row[0]]
 
 

@@ -157,6 +157,9 @@ class PostgresDatabase:
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return await self.read_for(NO_TENANT, sql, values)
 
+    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+        return await self.read(sql, *values)
+
     async def read_page(self, read: PageRead) -> Page:
         return await self.for_tenant(NO_TENANT).read_page(read)
 
@@ -212,6 +215,9 @@ class _PostgresHandle(NamedTuple):
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return await self.database.read_for(self.organization_id, sql, values)
+
+    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+        return await self.read(sql, *values)
 
     async def read_page(self, read: PageRead) -> Page:
         """Joins the items in this process, because all nodes share the database server."""

@@ -36,6 +36,7 @@ from gleanery.storage.sqlite.connections import (
     lock_folder,
     reject_unfinished_restore,
 )
+from gleanery.storage.sqlite.large_reads import LargeReads
 from gleanery.storage.sqlite.statements import join_items, to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
 
@@ -53,6 +54,7 @@ class SqliteDatabase:
         self._writer: Writer | None = None
         self._folder_lock: int | None = None  # a file descriptor
         self._poller = ChangePoller()
+        self._large_reads: LargeReads | None = None
 
     async def open(self) -> None:
         try:
@@ -61,6 +63,7 @@ class SqliteDatabase:
             reject_unfinished_restore(self._path)
             self._path.touch(mode=0o600)  # SQLite gives its other files the same permissions
             self._reader = connect_reader(self._path)
+            self._large_reads = LargeReads(self._path)
             self._writer = Writer(connect(self._path), self._path.parent)
         except SettingsError:
             self._release_folder()
@@ -75,6 +78,9 @@ class SqliteDatabase:
 
     async def close(self) -> None:
         self._poller.close()
+        if self._large_reads is not None:
+            self._large_reads.close()
+            self._large_reads = None
         if self._writer is not None:
             await self._writer.stop()
             self._writer = None
@@ -149,6 +155,9 @@ class SqliteDatabase:
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return self.read_for(tenancy.NO_TENANT, sql, values)
 
+    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+        return await self.read_large_for(tenancy.NO_TENANT, sql, values)
+
     async def read_page(self, read: PageRead) -> Page:
         return self.read_page_for(tenancy.NO_TENANT, read)
 
@@ -160,6 +169,15 @@ class SqliteDatabase:
     def read_for(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
         try:
             return self._reader.execute(to_sqlite(sql, organization_id), values).fetchall()
+        except TEMPORARY_ERRORS as error:
+            raise Unavailable from error
+
+    async def read_large_for(
+        self, organization_id: int, sql: str, values: Sequence[Any]
+    ) -> Sequence[Row]:
+        assert self._large_reads is not None, "open() comes first"
+        try:
+            return await self._large_reads.read(to_sqlite(sql, organization_id), values)
         except TEMPORARY_ERRORS as error:
             raise Unavailable from error
 
@@ -187,6 +205,9 @@ class _SqliteHandle(NamedTuple):
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return self.database.read_for(self.organization_id, sql, values)
+
+    async def read_large(self, sql: str, *values: Any) -> Sequence[Row]:
+        return await self.database.read_large_for(self.organization_id, sql, values)
 
     async def read_page(self, read: PageRead) -> Page:
         return self.database.read_page_for(self.organization_id, read)
