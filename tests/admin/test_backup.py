@@ -349,7 +349,7 @@ def test_a_restore_that_is_killed_is_not_served_as_an_empty_database(
     for _ in range(2):  # the second time it finds what the first one has left
         kill_before_call((module, name), calls, "restore", str(archive), *where)
         for command in (["serve", "--port", "0"], ["migrate"]):
-            refused = gleanery_in_process(*command, *where)
+            refused = gleanery(*command, *where)
             assert refused.returncode == 2
             assert "run gleanery restore again" in refused.stderr
         assert not (tmp_path / "data" / "gleanery.sqlite").exists()
@@ -370,7 +370,7 @@ def test_a_restore_that_is_stopped_is_not_served_as_an_empty_database(
     command = [sys.executable, "-c", stopped, "restore", str(archive), *where]
     assert subprocess.run(command, capture_output=True, check=False).returncode != 0
     assert list((tmp_path / "data" / "restoring").iterdir()) == []
-    refused = gleanery_in_process("serve", "--port", "0", *where)
+    refused = gleanery("serve", "--port", "0", *where)
     assert refused.returncode == 2
     assert "run gleanery restore again" in refused.stderr
     (tmp_path / "data" / "restoring").rmdir()  # the other advice of that message
@@ -537,7 +537,7 @@ def test_a_database_is_not_served_after_any_killed_step_of_restored(place: Place
             client.store("group", *(output(n) for n in range(5)))
     for step in RESTORED_STEPS:
         kill_before_call(step, 0, "restored", *place.where)
-        refused = gleanery_in_process("serve", *place.where, "--port", "0", **place.variables)
+        refused = gleanery("serve", *place.where, "--port", "0", **place.variables)
         assert refused.returncode == 2, step
         assert "gleanery restored was interrupted: run it again" in refused.stderr
         run_successfully("restored", *place.where)
@@ -561,7 +561,7 @@ def test_a_dump_that_is_loaded_in_part_is_not_served(
     copy = postgres.new_database(owner)
     postgres.load(copy, dump[: dump.index(end.encode())])
     for command in (["serve", "--port", "0"], ["restored"]):
-        refused = gleanery_in_process(*command, *where[:-1], copy, **variables)
+        refused = gleanery(*command, *where[:-1], copy, **variables)
         assert refused.returncode == 2
         assert "load the dump again into a new database" in refused.stderr
 

@@ -421,13 +421,13 @@ def test_no_key_is_created_for_a_database_that_does_not_name_its_key(tmp_path: P
     right = file.read_bytes()
     file.unlink()
     for command in (["serve", "--port", "0"], ["keys", "rotate"]):
-        refused = gleanery_in_process(*command, *where)
+        refused = gleanery(*command, *where)
         assert refused.returncode == 2
         assert "is missing: put it back" in refused.stderr
         assert not file.exists()
     file.write_text(new_secret_key())
     file.chmod(0o600)
-    refused = gleanery_in_process("serve", "--port", "0", *where)
+    refused = gleanery("serve", "--port", "0", *where)
     assert refused.returncode == 2
     assert "is not the one that encrypts" in refused.stderr
     file.write_bytes(right)
@@ -449,9 +449,7 @@ def test_another_key_is_rejected_by_a_database_that_does_not_name_its_key(
         fill(client, 3)
     settings = Settings(data=tmp_path, database=where[-1], secret_key=key)
     execute_sql(settings, "DELETE FROM metadata WHERE name = 'key_fingerprint'")
-    refused = gleanery_in_process(
-        "serve", "--port", "0", *where, GLEANERY_SECRET_KEY=new_secret_key()
-    )
+    refused = gleanery("serve", "--port", "0", *where, GLEANERY_SECRET_KEY=new_secret_key())
     assert refused.returncode == 2
     assert "is not the one that encrypts" in refused.stderr
     with serving_thread(where, GLEANERY_SECRET_KEY=key):
