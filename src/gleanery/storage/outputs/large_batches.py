@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 
 import msgspec
 
@@ -119,6 +119,7 @@ class LargeBatches:
                 *(sys.executable, "-P", "-m", _PROGRAM),
                 stdin=PIPE,
                 stdout=PIPE,
+                stderr=DEVNULL,  # its messages could contain values
                 env=_environment(),
             )
         return self._process
