@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 
 import msgspec
 
@@ -60,7 +60,23 @@ class PreparationResponse(msgspec.Struct):
     """The hashes of ``IdempotentRequest``, if the request has an idempotency key."""
 
 
-_decode_response = msgspec.msgpack.Decoder(PreparationResponse).decode
+class _EncodedResponse(msgspec.Struct):
+    """A response whose outputs are still encoded."""
+
+    outputs: list[msgspec.Raw]
+    errors: list[ErrorDetail]
+    request_hashes: tuple[bytes, bytes] | None
+
+
+_decode_frame = msgspec.msgpack.Decoder(_EncodedResponse).decode
+_decode_output = msgspec.msgpack.Decoder(LargePreparedOutput).decode
+
+
+def _decode_response(message: bytes) -> PreparationResponse:
+    """Decodes the outputs one by one, so that other threads can run in between."""
+    frame = _decode_frame(message)
+    outputs = [_decode_output(output) for output in frame.outputs]
+    return PreparationResponse(outputs, frame.errors, frame.request_hashes)
 
 
 class LargeBatches:
@@ -119,6 +135,7 @@ class LargeBatches:
                 *(sys.executable, "-P", "-m", _PROGRAM),
                 stdin=PIPE,
                 stdout=PIPE,
+                stderr=DEVNULL,  # its messages could contain values
                 env=_environment(),
             )
         return self._process
