@@ -14,13 +14,13 @@ $(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test slow check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test long check bench faults fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data"
 	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
 	@echo "make test       run all tests, on SQLite and PostgreSQL (under 12 minutes)"
-	@echo "make slow       run the tests with large data and heavy load"
+	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
@@ -48,7 +48,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python checks/advisories.py
 
-slow: $(VENV)/.dev
+long: $(VENV)/.dev
 	$(BIN)/pytest -s --durations=10 tests/slow $(ARGS)
 
 faults: $(VENV)/.dev
