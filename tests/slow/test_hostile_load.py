@@ -38,7 +38,7 @@ IDLE, ALL = "idle", "all together"
 CAUGHT_UP_SECONDS = 0.5
 MAX_RATIO = 1.5
 MIN_SAMPLES = 400  # with fewer, the 99th percentile is an accident
-EXCEPTIONS: dict[str, float] = {ALL: 20.0}
+EXCEPTIONS: dict[str, float] = {ALL: 20.0}  # all attacks at once need every processor
 """Attacks under which the 99th percentile grows by more than MAX_RATIO, and by how much at most."""
 MEMORY_SHARE, MEMORY_MIB = 1.1, 16.0  # growth of the last third over the middle one
 EXPECTED_EVENTS = {"a schema is too costly"}
