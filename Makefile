@@ -15,13 +15,13 @@ $(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test slow proxies check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test long proxies check bench faults fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
 	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
 	@echo "make test       run all tests, on SQLite and PostgreSQL (under 12 minutes)"
-	@echo "make slow       run the tests with large data and heavy load"
+	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make proxies    run the HTTP tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
@@ -50,7 +50,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python checks/advisories.py
 
-slow: $(VENV)/.dev
+long: $(VENV)/.dev
 	$(BIN)/pytest -s --durations=10 tests/slow $(ARGS)
 
 # Debian packages; other systems need the programs nginx and haproxy.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gleanery.errors import Unavailable
+from gleanery.errors import GleaneryError, Overloaded, Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine
 
@@ -22,7 +22,7 @@ class Readiness:
 
     def __init__(self, database: Engine) -> None:
         self._database = database
-        self._check: asyncio.Task[Unavailable | None] | None = None
+        self._check: asyncio.Task[GleaneryError | None] | None = None
         self._check_expires = 0.0
 
     async def require(self) -> None:
@@ -40,10 +40,10 @@ class Readiness:
             self._check.cancel()
             await asyncio.gather(self._check, return_exceptions=True)
 
-    async def _find_problem(self) -> Unavailable | None:
+    async def _find_problem(self) -> GleaneryError | None:
         try:
             applied = await self._database.schema_number()
-        except Unavailable as error:
+        except (Unavailable, Overloaded) as error:
             return error
         finally:
             self._check_expires = time.monotonic() + _MAX_AGE_SECONDS

@@ -92,8 +92,8 @@ class LockedGroup:
         self.schema: str | None = row[4]
         self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
-        self.now = clock()
-        self._initial_seq = self.last_seq
+        self.now: int = clock()
+        self._initial_seq: int = self.last_seq
         self._output_changes: Counter[int] = Counter()
         self._approved_changes: Counter[int] = Counter()
         self._country_changes: Counter[str] = Counter()

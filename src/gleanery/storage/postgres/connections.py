@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from gleanery.errors import SettingsError, Unavailable
+from gleanery.errors import Overloaded, SettingsError, Unavailable
 from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.errors import (
@@ -20,6 +20,7 @@ from gleanery.storage.postgres.errors import (
 
 _ACQUIRE_SECONDS = 5.0
 _STATEMENT_SECONDS = 30.0
+_NO_FREE_CONNECTION = "Too many requests wait for the database; try again"
 _MAX_IDLE_SECONDS = 300  # a firewall may have dropped a connection that is idle for longer
 
 # Every statement is an index seek. PostgreSQL would plan a scan for a table that is still empty,
@@ -105,9 +106,15 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def use(self, organization_id: int) -> AsyncIterator[Any]:
-        """Provides a connection with this tenant. Temporary errors become ``Unavailable``."""
+        """Provides a connection with this tenant. Temporary errors become ``Unavailable``.
+
+        Raises ``Overloaded`` if the tenant waits too long for a connection of its share.
+        """
         try:
             await self._slots.acquire(organization_id, _ACQUIRE_SECONDS)
+        except TimeoutError:
+            raise Overloaded(_NO_FREE_CONNECTION) from None
+        try:
             try:
                 connection = await self._take()
                 is_intact = False
