@@ -20,6 +20,7 @@ from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import create_engine, open_engine
+from tests.support.service import SECRET_KEY
 from tests.support.settings import fresh_settings
 
 SCHEMA = {
@@ -342,7 +343,8 @@ def test_a_full_disk_rejects_the_commit_and_the_database_recovers(tmp_path: Path
 
 def test_a_start_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
     async def start() -> None:
-        await build_app(Settings(data=tmp_path)).start()  # it has no tables
+        settings = Settings(data=tmp_path, secret_key=SECRET_KEY)
+        await build_app(settings).start()  # it has no tables
 
     with pytest.raises(Exception, match="no such table"):
         asyncio.run(start())

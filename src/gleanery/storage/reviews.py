@@ -36,15 +36,16 @@ SELECT jobs.name, review_id, created_at, status, comment, reviews.id {_LATEST}
     AND latest_review_id >= $3 ORDER BY latest_review_id DESC
 """
 _HISTORY = f"""
-FROM reviews JOIN jobs ON jobs.organization_id = reviews.organization_id AND jobs.id = job_id
+FROM reviews /* INDEXED BY reviews_of_group */
 WHERE reviews.organization_id = $1 AND reviews.group_id = {_GROUP_ID} AND reviews.id < $2
 """
+_JOB_NAME = "(SELECT name FROM jobs WHERE jobs.organization_id = $1 AND jobs.id = job_id)"
 _HISTORY_SIZES = f"""
 SELECT reviews.id, {_FRAME_BYTES} + octet_length(comment) {_HISTORY}
 ORDER BY reviews.id DESC LIMIT $3
 """
 _HISTORY_ROWS = f"""
-SELECT jobs.name, review_id, created_at, status, comment, reviews.id {_HISTORY}
+SELECT {_JOB_NAME}, review_id, created_at, status, comment, reviews.id {_HISTORY}
     AND reviews.id >= $3 ORDER BY reviews.id DESC
 """
 # The bulk job that a status starts. Other statuses leave the outputs as they are.
