@@ -1,5 +1,6 @@
 """The well-behaved tenant: small requests at a constant rate, from a process of its own.
 
+It reads on one connection and writes on another, because a write may wait for other writers.
 Each line of its output is one request: when it was due, how long its response took from then on,
 its kind and its status. The parent ends the process.
 """
@@ -10,11 +11,15 @@ import http.client
 import itertools
 import json
 import sys
+import threading
 import time
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-PER_SECOND = 25
+READS_PER_SECOND = 20
+WRITES_PER_SECOND = 5
+READS = ("page", "changes", "group")
+WRITES = ("store",)
 GROUP = "well-behaved"
 BROKEN = 0
 """The status of a request whose connection ended before the response."""
@@ -45,9 +50,8 @@ class Tenant:
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._cursor = 0
 
-    def send(self, number: int) -> tuple[str, int]:
+    def send(self, kind: str, number: int) -> tuple[str, int]:
         """Sends the next request; returns its kind and its status."""
-        kind = ("store", "page", "changes", "group")[number % 4]
         try:
             return kind, getattr(self, f"_{kind}")(number)
         except (OSError, http.client.HTTPException):
@@ -80,13 +84,23 @@ class Tenant:
         return response.status, text
 
 
-def main(url: str, token: str) -> None:
-    tenant, began = Tenant(url, token), time.monotonic()
+def run(tenant: Tenant, kinds: tuple[str, ...], per_second: int) -> None:
+    """Sends requests of these kinds in turns. A late one does not move the times of the others."""
+    began = time.monotonic()
     for number in itertools.count():
-        due = began + number / PER_SECOND
+        due = began + number / per_second
         time.sleep(max(0.0, due - time.monotonic()))
-        kind, status = tenant.send(number)
-        print(f"{due:.6f} {time.monotonic() - due:.6f} {kind} {status}", flush=True)
+        kind, status = tenant.send(kinds[number % len(kinds)], number)
+        line = f"{due:.6f} {time.monotonic() - due:.6f} {kind} {status}\n"
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+def main(url: str, token: str) -> None:
+    Tenant(url, token).send("store", 0)  # creates the group
+    writes = (Tenant(url, token), WRITES, WRITES_PER_SECOND)
+    threading.Thread(target=run, args=writes, daemon=True).start()
+    run(Tenant(url, token), READS, READS_PER_SECOND)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from gleanery.models.batches import from_outputs
 from gleanery.models.requests import Output, ReviewIn
 from gleanery.models.session_state import Cookie, LocalStorageEntry
 from gleanery.observability.progress import StartProgress
+from gleanery.scheduling.fair_thread import FairThread
 from gleanery.security import tokens
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
@@ -179,14 +180,12 @@ async def _store_sample(
 
 
 async def _store_outputs(database: Database, now: int, progress: StartProgress) -> None:
-    schema_validator = (
-        SchemaValidator()
-    )  # starts no process, because the sample has no schema_validator
+    schema_validator = SchemaValidator()  # starts no process, because no group has a schema
     batches = list(Sample().batches())
     advance = progress("Creating the sample", len(batches))
     for group, outputs, days_ago in batches:
         batch, clock = from_outputs(outputs), partial(int, now - days_ago * _DAY)
-        await ingest.store_batch(database, schema_validator, group, batch, clock)
+        await ingest.store_batch(database, schema_validator, FairThread(), group, batch, clock)
         advance(1)
 
 

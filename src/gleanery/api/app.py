@@ -24,6 +24,7 @@ from gleanery.http import ConnectionRegistry, Limits
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
 from gleanery.scheduling.byte_limits import ByteLimit
+from gleanery.scheduling.fair_thread import FairThread
 from gleanery.scheduling.limits import ConcurrencyLimit
 from gleanery.scheduling.scheduler import RequestScheduler
 from gleanery.security.vault import open_vault
@@ -64,6 +65,7 @@ def build_app(
         address=settings.address,
         database=database,
         schema_validator=SchemaValidator(),
+        computations=FairThread(),
         large_batches=LargeBatches(),
         blobs=blobs,
         vault=vault,

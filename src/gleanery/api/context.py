@@ -14,6 +14,7 @@ from gleanery.http import Header, Request
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability.telemetry import Telemetry
 from gleanery.scheduling.byte_limits import ByteLimit
+from gleanery.scheduling.fair_thread import FairThread
 from gleanery.scheduling.limits import ConcurrencyLimit, Slot
 from gleanery.scheduling.scheduler import RequestScheduler
 from gleanery.security.vault import Vault
@@ -37,6 +38,8 @@ class Services:
     address: str
     database: Engine
     schema_validator: SchemaValidator
+    computations: FairThread
+    """Parses and prepares what would delay other requests in the event loop."""
     large_batches: LargeBatches
     """Prepares large batches in another process."""
     blobs: Blobs

@@ -5,7 +5,6 @@ The stages are: admit, route, authenticate, bind, handle, respond.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from functools import partial
@@ -280,7 +279,10 @@ class RequestPipeline:
         limits = (settings.max_records, settings.max_json_values)
         bind = partial(binding.bind_body, operation.body, text, *limits)
         is_large = len(text) >= _LARGE_BODY_BYTES
-        context.body = await asyncio.to_thread(bind) if is_large else bind()
+        if is_large:
+            context.body = await self._services.computations.run(context.organization_id, bind)
+        else:
+            context.body = bind()
         return operation.handler
 
     async def _send(

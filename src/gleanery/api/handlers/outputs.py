@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache, partial
 
@@ -81,7 +80,9 @@ async def store_ndjson(context: RequestContext[None, AsyncIterator[bytes]]) -> R
     try:
         async for lines in _chunks(context.body):
             max_values = context.services.settings.max_json_values
-            batch = await asyncio.to_thread(_bind_lines, lines, counts["lines"], max_values)
+            batch = await context.services.computations.run(
+                context.organization_id, _bind_lines, lines, counts["lines"], max_values
+            )
             stored = await _store_batch(context, batch)
             counts["created"] += stored["created"]
             counts["updated"] += stored["updated"]
@@ -107,6 +108,7 @@ async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> Ingest
     return await ingest.store_batch(
         context.database,
         context.services.schema_validator,
+        context.services.computations,
         context.path["group_id"],
         batch,
         context.services.clock,

@@ -17,7 +17,6 @@ prepared again. If outputs that were not parsed have changed, only those are par
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from functools import partial
 
@@ -25,6 +24,7 @@ from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models import batches
 from gleanery.models.batches import Batch, LargeBatch
 from gleanery.models.responses import IngestResult
+from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage.database import Database
 from gleanery.storage.group_lock import Clock
 from gleanery.storage.outputs.apply import RulesChanged, UnparsedChanged, apply_batch
@@ -44,6 +44,7 @@ _SMALL_BATCH = 16  # for fewer outputs, parsing is faster than a look-up
 async def store_batch(
     database: Database,
     schema_validator: SchemaValidator,
+    computations: FairThread,
     group: str,
     batch: Batch,
     clock: Clock,
@@ -56,22 +57,23 @@ async def store_batch(
     if not batch.outputs:
         return IngestResult(created=0, updated=0, unchanged=0, results=[])
     request = None
+    organization_id = database.organization_id
     if idempotency_key is not None:
-        batch = await asyncio.to_thread(batch.parse_all)
-        request = await asyncio.to_thread(
-            IdempotentRequest.from_batch, group, idempotency_key, batch
+        batch = await computations.run(organization_id, batch.parse_all)
+        request = await computations.run(
+            organization_id, IdempotentRequest.from_batch, group, idempotency_key, batch
         )
         if (response := await request.read_response(database)) is not None:
             return response
-    prepared = await _prepare(database, schema_validator, group, batch)
+    prepared = await _prepare(database, schema_validator, computations, group, batch)
     while True:
         work = partial(apply_batch, group=group, batch=prepared, request=request, clock=clock)
         try:
             return await database.write(work, queue_key=group)
         except RulesChanged:
-            prepared = await _prepare(database, schema_validator, group, batch)
+            prepared = await _prepare(database, schema_validator, computations, group, batch)
         except UnparsedChanged as changed:
-            await asyncio.to_thread(prepared.parse, changed.indexes)
+            await computations.run(organization_id, prepared.parse, changed.indexes)
 
 
 async def store_large_batch(
@@ -113,18 +115,23 @@ async def store_large_batch(
 
 
 async def _prepare(
-    database: Database, schema_validator: SchemaValidator, group: str, batch: Batch
+    database: Database,
+    schema_validator: SchemaValidator,
+    computations: FairThread,
+    group: str,
+    batch: Batch,
 ) -> PreparedBatch:
     """Prepares the batch under the group's current rules.
 
     Parsing, hashing and rendering take time: in a thread they do not delay other requests.
     """
-    rules, batch = await check_batch(database, schema_validator, group, batch)
+    rules, batch = await check_batch(database, schema_validator, computations, group, batch)
     identities = IdentityHasher(database.organization_id, group, rules.key_fields)
     parse_all = len(batch.outputs) < _SMALL_BATCH or not await _is_first_unchanged(
         database, batch, identities
     )
-    return await asyncio.to_thread(prepare, batch, rules, identities, parse_all)
+    organization_id = database.organization_id
+    return await computations.run(organization_id, prepare, batch, rules, identities, parse_all)
 
 
 async def _is_first_unchanged(database: Database, batch: Batch, identities: IdentityHasher) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from gleanery.json_schema.validator import (
     SchemaViolation,
 )
 from gleanery.models.batches import Batch
+from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage.database import Database
 
 _SELECT = """
@@ -48,7 +48,11 @@ class Rules(NamedTuple):
 
 
 async def check_batch(
-    database: Database, schema_validator: SchemaValidator, group: str, batch: Batch
+    database: Database,
+    schema_validator: SchemaValidator,
+    computations: FairThread,
+    group: str,
+    batch: Batch,
 ) -> tuple[Rules, Batch]:
     """Reads the group's rules and validates the batch against its schema.
 
@@ -56,7 +60,7 @@ async def check_batch(
     """
     rules = await read_rules(database, group)
     if rules != Rules():
-        batch = await asyncio.to_thread(batch.parse_all)
+        batch = await computations.run(database.organization_id, batch.parse_all)
     if rules.schema is not None:
         values = [output.data for output in batch.parse(range(len(batch.outputs)))]
         validation = partial(schema_validator.violations, database.organization_id, rules.schema)

@@ -1,0 +1,38 @@
+"""The thread for computations: one at a time, for the tenants in rotation."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from gleanery.scheduling.fair_thread import FairThread
+
+CROWD, SINGLE = 1, 2
+
+
+def test_computations_run_one_at_a_time_for_the_tenants_in_rotation() -> None:
+    running, most_at_once, order = 0, 0, []
+    may_start = threading.Event()
+
+    def compute(organization_id: int) -> None:
+        nonlocal running, most_at_once
+        running += 1
+        most_at_once = max(most_at_once, running)
+        assert may_start.wait(60)
+        order.append(organization_id)
+        running -= 1
+
+    async def run_all() -> None:
+        thread = FairThread()
+        started = []
+        for organization_id in (CROWD, CROWD, CROWD, SINGLE):
+            started.append(
+                asyncio.create_task(thread.run(organization_id, compute, organization_id))
+            )
+            await asyncio.sleep(0)  # it has its place in the queue
+        may_start.set()
+        await asyncio.gather(*started)
+
+    asyncio.run(run_all())
+    assert most_at_once == 1
+    assert order.index(SINGLE) <= 2  # it waits for one computation of the crowd, or for two
