@@ -122,8 +122,10 @@ ORDER BY id
 """
 
     def _sizes_statement(self, *conditions: str) -> str:
+        long_columns = ("encrypted_value", self.name_column, "path")  # the others have a maximum
+        size = " + ".join(f"octet_length({column})" for column in long_columns)
         return f"""
-SELECT id, CASE WHEN {" AND ".join(conditions)} THEN octet_length(encrypted_value) ELSE 0 END
+SELECT id, CASE WHEN {" AND ".join(conditions)} THEN {size} ELSE 0 END
 FROM {self.table} WHERE organization_id = $1 AND id > $2 ORDER BY id LIMIT $3
 """
 
