@@ -13,12 +13,13 @@ from gleanery.storage.group_lock import Clock, LockedGroup, lock
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
 
 _JOB_RANGE = """
-SELECT identity, seq, last_scraped_at, approved FROM outputs /* INDEXED BY outputs_by_job */
+SELECT identity, seq, last_scraped_at, approved, octet_length(item)
+FROM outputs /* INDEXED BY outputs_by_job */
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
 ORDER BY seq LIMIT $6
 """
 _GROUP_RANGE = """
-SELECT identity, seq, last_scraped_at, approved FROM outputs
+SELECT identity, seq, last_scraped_at, approved, octet_length(item) FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
 ORDER BY seq LIMIT $5
 """
@@ -54,8 +55,8 @@ async def approve_range(
     )
     locked.refresh_time()
     changed = [
-        seq_update(locked, identity, locked.next_sequence_number(), approved, last_scraped_at)
-        for identity, _, last_scraped_at, was_approved in rows
+        seq_update(locked, identity, locked.next_sequence_number(size), approved, last_scraped_at)
+        for identity, _, last_scraped_at, was_approved, size in rows
         if bool(was_approved) != approved
     ]
     await locked.transaction.execute_many(UPDATE_SEQ, changed)
@@ -76,9 +77,9 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
         UPDATE_SEQ,
         [
             seq_update(
-                locked, identity, locked.next_sequence_number(), bool(approved), last_scraped_at
+                locked, identity, locked.next_sequence_number(size), bool(approved), last_scraped_at
             )
-            for identity, _, last_scraped_at, approved in rows
+            for identity, _, last_scraped_at, approved, size in rows
         ],
     )
     return len(rows)
