@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import pytest
 
 from gleanery.models.requests import OutputQuery
+from gleanery.models.session_state import Cookie, LocalStorageEntry
 from gleanery.security import tokens
+from gleanery.security.vault import encrypted_length
 from gleanery.storage import list_pages
 from gleanery.storage.database import Database, Row
 from gleanery.storage.engines import open_engine
@@ -139,6 +141,34 @@ def test_a_list_of_records_with_long_names_is_read_in_parts(
     )
     assert len(page.records) == 6
     assert max(observed.sizes) < 2 * MIB
+
+
+@pytest.mark.parametrize("kind", [COOKIES, LOCAL_STORAGE])
+@pytest.mark.parametrize("count", [3, 12])
+def test_large_values_are_not_read_to_replace_them(
+    service: Service, client: Client, kind: RecordKind[Any, Any], count: int
+) -> None:
+    url = "/v1/cookies" if kind is COOKIES else "/v1/local-storage"
+    name = kind.name_column
+    records = [{"domain": "a.example", name: f"n{n}", "value": "x" * MIB} for n in range(count)]
+    assert client.post(url, json=records).json()["created"] == count
+    assert client.post(url, json=records).json()["unchanged"] == count
+    length = encrypted_length("small")
+    one = Cookie if kind is COOKIES else LocalStorageEntry
+
+    async def find(database: Any) -> Sequence[Row]:
+        id_ = database.organization_id
+        inputs = [one("a.example", f"n{n}", "small") for n in range(count)]
+        keys = [(id_, kind.prepare(id_, given).identity, length) for given in inputs]
+        return await database.write(
+            lambda transaction: transaction.fetch_many(kind.statements.find, keys)
+        )
+
+    rows, _ = observe(service, client, -1, lambda: None, find)
+    assert [row[1] for row in rows] == [None] * count
+    small = [record | {"value": "small"} for record in records]
+    assert client.post(url, json=small).json()["updated"] == count
+    assert {record["value"] for record in client.get(url).json()} == {"small"}
 
 
 def test_a_large_page_does_not_hide_an_output_that_changes_meanwhile(
