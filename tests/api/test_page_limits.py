@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.outputs import output
-from tests.support.service import Client, Service
+from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
 
 MAX_BYTES = 50_000
@@ -169,6 +169,22 @@ def test_links_in_changes_count(limited: Client) -> None:
     found = list(change_pages(limited, 10))
     assert sum(len(changes) for changes, _ in found) == 6
     assert all(size <= MAX_BYTES for _, size in found)
+
+
+def test_a_page_of_a_client_that_catches_up_is_limited(
+    timed_service: Service, timed: Client, clock: Clock
+) -> None:
+    """Its cursor has milliseconds, and an approval changes many outputs in one millisecond."""
+    store_texts(timed, *[6 * MIB] * 7)
+    timed.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
+    clock.move(seconds=1)
+    timed.store("group", output(50))
+    timed.delete(f"/v1/outputs/group/{timed.items('group')[-1]['output_id']}")
+    clock.move(seconds=31 * DAY)
+    timed_service.sweep(clock)  # purges the tombstone
+    found = list(change_pages(timed, 1000))
+    assert sum(len(changes) for changes, _ in found) == 7
+    assert all(size < 32 * MIB for _, size in found)
 
 
 # --- lists --------------------------------------------------------------------------------------

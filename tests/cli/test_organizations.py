@@ -244,6 +244,21 @@ def test_a_deletion_needs_the_location_of_the_files(fresh: Settings, tmp_path: P
     service.stop()
 
 
+def test_a_deletion_leaves_the_files_of_another_database(fresh: Settings, tmp_path: Path) -> None:
+    """Organizations of two databases can have the same number, which names the folder."""
+    where = database_options(fresh)
+    service = Service(fresh)
+    new_token(where, "a")
+    other = tmp_path / "other" / "1" / "blob"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"bytes")
+    run_successfully(
+        "organization", "delete", "a", "--yes", *where, "--blobs", str(tmp_path / "other")
+    )
+    assert other.read_bytes() == b"bytes"
+    service.stop()
+
+
 def answer_on_a_terminal(answer: str, *arguments: str) -> tuple[int, str]:
     """Runs the command on a terminal, types the answer, and returns status and output."""
     ours, theirs = pty.openpty()

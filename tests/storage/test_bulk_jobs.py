@@ -117,6 +117,42 @@ def test_an_output_stored_during_a_bulk_job_is_not_part_of_it(
     assert sum(one["approved"] for one in group["jobs"]) == sum(expected.values())
 
 
+@pytest.mark.parametrize("kind", ["approve", "delete"])
+def test_a_step_changes_a_limited_number_of_bytes(
+    client: Client, service: Service, kind: str
+) -> None:
+    """Otherwise other writers wait until gigabytes are written."""
+    client.store("group", *(output(n, data={"text": "x" * 6 * 1024**2}) for n in range(4)))
+    assert client.token is not None
+    decide(service, client.token, kind)
+    assert not run_step(service, client.token)
+    left = [item["is_approved"] for item in client.items("group")]
+    assert sorted(left) == ([False, False, True, True] if kind == "approve" else [False, False])
+    client.put("/v1/groups/group", json={})  # finishes the bulk job
+    left = [item["is_approved"] for item in client.items("group")]
+    assert left == ([True] * 4 if kind == "approve" else [])
+
+
+def run_step(service: Service, token: str) -> bool:
+    """Runs one step of the bulk job; returns True if it is finished."""
+
+    async def work(transaction: Transaction) -> bool:
+        locked = await group_lock.lock(transaction, "group", timestamps.now)
+        bulk_job = await locked.pending_bulk_job()
+        assert bulk_job is not None
+        is_finished = await bulk_jobs._run_step(locked, bulk_job)
+        await locked.commit_counts()
+        return is_finished
+
+    async def run() -> bool:
+        async with open_engine(service.settings) as database:
+            grant = await find_grant(database, tokens.digest(token))
+            assert grant is not None
+            return await database.for_tenant(grant.organization_id).write(work)
+
+    return asyncio.run(run())
+
+
 def test_a_group_accepts_no_local_storage_while_it_is_deleted(
     client: Client, service: Service
 ) -> None:

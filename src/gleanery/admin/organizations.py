@@ -25,13 +25,12 @@ async def delete(
     """Delete an organization, or continue its deletion; return what was there."""
     database = engine.for_tenant(await organizations.find(engine, name))
     store = _open_store(settings)
-    if not ignore_missing_files:
-        await _check_store(settings, store, database)
+    is_its_store = await _check_store(settings, store, database, ignore_missing_files)
     counts = await organizations.count_records(database)
     await organization_removal.begin(database, timestamps.now())
     total = counts.outputs + counts.files + counts.cookies + counts.local_storage
     advance = progress("Deleting", total)
-    await organization_removal.remove(database, store, timestamps.now, advance)
+    await organization_removal.remove(database, store, is_its_store, timestamps.now, advance)
     return counts
 
 
@@ -43,14 +42,20 @@ def _open_store(settings: Settings) -> Blobs | None:
     return open_blobs(settings.blobs_location)
 
 
-async def _check_store(settings: Settings, store: Blobs | None, database: Database) -> None:
-    """Reject a location without the organization's files: they would stay where they are."""
+async def _check_store(
+    settings: Settings, store: Blobs | None, database: Database, ignore_missing_files: bool
+) -> bool:
+    """Return True if the store has files of the organization.
+
+    Reject a location without them: they would stay where they are.
+    """
     keys = await organization_removal.blob_keys(database)
-    if not keys:
-        return
-    if store is None or not any(await asyncio.gather(*map(store.exists, keys))):
+    if store is not None and any(await asyncio.gather(*map(store.exists, keys))):
+        return True
+    if keys and not ignore_missing_files:
         raise SettingsError(
             f"The organization's files are not in {settings.blobs_location}: give the location "
             "that the service uses with --blobs or GLEANERY_BLOBS. If the files are lost, give "
             "--ignore-missing-files"
         )
+    return False

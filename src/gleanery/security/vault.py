@@ -16,6 +16,7 @@ from gleanery.errors import SettingsError
 from gleanery.security.key_files import FINGERPRINT_BYTES, KeyFile, fingerprint, keys_from_text
 
 _NONCE_BYTES = 12
+_TAG_BYTES = 16
 
 
 class DecryptionFailed(Exception):
@@ -60,6 +61,11 @@ class Key:
             return self._cipher.decrypt(nonce, encrypted[start:], record).decode()
         except (InvalidTag, ValueError):
             raise DecryptionFailed from None
+
+
+def encrypted_length(value: str) -> int:
+    """Return the number of bytes of the encrypted value, which is the same for every key."""
+    return FINGERPRINT_BYTES + _NONCE_BYTES + len(value.encode()) + _TAG_BYTES
 
 
 class Vault:

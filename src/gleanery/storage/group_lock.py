@@ -51,6 +51,7 @@ SELECT id FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted AND
     SELECT 1 FROM bulk_jobs WHERE bulk_jobs.organization_id = $1 AND group_id = $2
         AND kind = 'delete' AND job_id IS NULL)
 """
+_BYTES_PER_NUMBER = 16 * 1024  # at most 16 MiB in a millisecond, and one output more
 
 
 def channel(organization_id: int, name: str) -> str:
@@ -111,8 +112,13 @@ class LockedGroup:
         """
         self.now = max(self.now, self._clock())
 
-    def next_sequence_number(self) -> int:
-        self.last_seq = max(self.last_seq + 1, self.now)
+    def next_sequence_number(self, size: int = 0) -> int:
+        """Issues the number of a change. ``size`` is the length of an output that is not new.
+
+        A page of changes can end only after a whole millisecond. So large outputs get numbers at
+        some distance from each other, and few of them share a millisecond.
+        """
+        self.last_seq = max(self.last_seq + 1 + size // _BYTES_PER_NUMBER, self.now)
         return self.last_seq
 
     def change_counts(

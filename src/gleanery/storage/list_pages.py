@@ -64,15 +64,18 @@ async def read_page(query: ListQuery, limits: PageLimits) -> ListPage:
     after = limits.cursor
     for _ in range(_MAX_CHUNKS):
         sizes = await query.read(query.sizes, after, _CHUNK_RECORDS)
-        for part in page_sizes.split(page.wanted(sizes)):
+        wanted = page.wanted(sizes)
+        for part in page_sizes.split([row for row in wanted if row[1]]):
             rows = await query.read(query.rows, after, part[-1][0])
             if not page.add(rows):
                 return ListPage(page.records, page.position)
             after = part[-1][0]
             await asyncio.sleep(0)
-        if len(sizes) < _CHUNK_RECORDS:
+        if len(wanted) == len(sizes) < _CHUNK_RECORDS:
             return ListPage(page.records, None)
-        after = sizes[-1][0]
+        # If wanted records were deleted meanwhile, the page has space for the records after them.
+        after = wanted[-1][0]
+        await asyncio.sleep(0)  # a chunk may have no part
     return ListPage(page.records, after)
 
 
@@ -88,10 +91,12 @@ class _Page:
         """Position of the last record."""
 
     def wanted(self, sizes: Sequence[Row]) -> Sequence[Row]:
-        """Returns the rows of records that may be on the page, and one more."""
-        listed = [row for row in sizes if row[1]]
-        limit = self._limits.limit
-        return listed if limit is None else listed[: limit + 1 - len(self.records)]
+        """Returns the first rows: up to one record more than the page has space for."""
+        if self._limits.limit is None:
+            return sizes
+        listed = [number for number, row in enumerate(sizes, 1) if row[1]]
+        wanted = listed[: self._limits.limit + 1 - len(self.records)]
+        return sizes if len(wanted) == len(listed) else sizes[: wanted[-1]]
 
     def add(self, rows: Iterable[Row]) -> bool:
         """Adds the records; returns False if the page was full before the last one."""

@@ -260,7 +260,10 @@ async def record_token_use(database: Database, uses: Mapping[int, int], interval
     """
 
     async def work(transaction: Transaction) -> None:
-        rows = [(token_id, used_at, used_at - interval) for token_id, used_at in uses.items()]
+        in_order = sorted(
+            uses.items()
+        )  # two nodes that lock the rows in different orders could deadlock
+        rows = [(token_id, used_at, used_at - interval) for token_id, used_at in in_order]
         await transaction.execute_many(_SET_LAST_USE, rows)
 
     await database.write(work)

@@ -35,11 +35,12 @@ _LATEST_ROWS = f"""
 SELECT jobs.name, review_id, created_at, status, comment, reviews.id {_LATEST}
     AND latest_review_id >= $3 ORDER BY latest_review_id DESC
 """
+# The name of the job is a subquery, because a planner could reverse a join and sort all reviews.
+_JOB_NAME = "(SELECT name FROM jobs WHERE organization_id = $1 AND jobs.id = job_id)"
 _HISTORY = f"""
 FROM reviews /* INDEXED BY reviews_of_group */
 WHERE reviews.organization_id = $1 AND reviews.group_id = {_GROUP_ID} AND reviews.id < $2
 """
-_JOB_NAME = "(SELECT name FROM jobs WHERE jobs.organization_id = $1 AND jobs.id = job_id)"
 _HISTORY_SIZES = f"""
 SELECT reviews.id, {_FRAME_BYTES} + octet_length(comment) {_HISTORY}
 ORDER BY reviews.id DESC LIMIT $3

@@ -112,18 +112,21 @@ async def _run(database: Database, group: str, clock: group_lock.Clock, bulk_job
 
 async def _run_step(locked: LockedGroup, bulk_job: BulkJob) -> bool:
     """Processes the next outputs of the bulk job. Returns True if it is finished."""
-    seqs = await _process_batch(locked, bulk_job)
-    if len(seqs) == _BATCH_SIZE:
+    done_seq = await _process_batch(locked, bulk_job)
+    if done_seq is not None:
         bulk_job_key = (locked.organization_id, bulk_job.id)
-        await locked.transaction.fetch(_SAVE_PROGRESS, *bulk_job_key, seqs[-1])
+        await locked.transaction.fetch(_SAVE_PROGRESS, *bulk_job_key, done_seq)
         return False
     if bulk_job.kind == "delete":
         return await removal.delete_dependents(locked, bulk_job.job_id, _BATCH_SIZE)
     return True
 
 
-async def _process_batch(locked: LockedGroup, bulk_job: BulkJob) -> list[int]:
-    """Applies the bulk job to a batch of outputs; returns their former sequence numbers."""
+async def _process_batch(locked: LockedGroup, bulk_job: BulkJob) -> int | None:
+    """Applies the bulk job to a batch of outputs.
+
+    Returns the sequence number up to which the bulk job is done; None if no outputs are left.
+    """
     seq_range = mutations.SeqRange(bulk_job.done_seq, bulk_job.until_seq, _BATCH_SIZE)
     if bulk_job.kind == "delete":
         return await mutations.delete_range(locked, bulk_job.job_id, seq_range)

@@ -165,14 +165,19 @@ async def blob_keys(database: Database) -> list[str]:
 
 
 async def remove(
-    database: Database, store: Blobs | None, clock: Callable[[], int], advance: Advance
+    database: Database,
+    store: Blobs | None,
+    is_its_store: bool,
+    clock: Callable[[], int],
+    advance: Advance,
 ) -> None:
     """Removes everything of an organization whose deletion has begun.
 
-    If it is interrupted, a second call continues. Without a ``store``, blobs are not deleted.
+    If it is interrupted, a second call continues. Without a ``store``, blobs are not deleted. If it
+    may be the store of another database, only blobs that the database names are deleted.
     """
     while True:
-        await _remove_rows_and_blobs(database, store, advance)
+        await _remove_rows_and_blobs(database, store, is_its_store, advance)
         if await database.write(partial(_finish, clock)):
             return
 
@@ -189,7 +194,9 @@ async def _finish(clock: Callable[[], int], transaction: Transaction) -> bool:
     return True
 
 
-async def _remove_rows_and_blobs(database: Database, store: Blobs | None, advance: Advance) -> None:
+async def _remove_rows_and_blobs(
+    database: Database, store: Blobs | None, is_its_store: bool, advance: Advance
+) -> None:
     organization_id = database.organization_id
     while groups := await database.read(_GROUPS, organization_id, _BATCH_SIZE):
         for group_id, name in groups:
@@ -199,7 +206,7 @@ async def _remove_rows_and_blobs(database: Database, store: Blobs | None, advanc
     while await database.write(_release_blobs):
         pass
     await _delete_blobs(database, store)
-    if store is not None:
+    if store is not None and is_its_store:
         await store.delete_folder(str(organization_id))
 
 
@@ -296,7 +303,7 @@ async def pending_removals(engine: Engine, store: Blobs) -> list[Callable[[], Aw
 
 
 async def _remove_late_rows(database: Database, store: Blobs) -> None:
-    await _remove_rows_and_blobs(database, store, lambda _: None)
+    await _remove_rows_and_blobs(database, store, True, lambda _: None)
 
 
 async def _delete_audit_position(database: Database) -> None:

@@ -81,21 +81,24 @@ async def _read_large_page(database: Database, read: PageRead, max_bytes: int) -
     """Reads the sizes of the items, and then as many items as fit, in parts.
 
     Other requests run between two parts. An output that changes meanwhile gets a new sequence
-    number after this page, so it is left out here and is on a later page.
+    number after this page, so it is left out here and is on a later page. Therefore a page from
+    which an output is missing is never the last one.
     """
     *values, _ = read.values
     rows = await database.read(f"{read.sizes} LIMIT ${len(values) + 1}", *values, read.limit + 1)
     sizes = [size for _, size in rows[: read.limit] if size]  # 0: the search stopped there
     count = page_sizes.count_fitting(sizes, max_bytes)
     parts: list[bytes] = []
-    after = read.values[2]
+    after, missing = read.values[2], count
     for part in page_sizes.split(rows[:count]):
         items = await _read_items(database, read, after, part)
-        after = part[-1][0]
+        after, missing = part[-1][0], missing - len(items)
         if items:
             parts.append((ITEM_SEPARATOR if parts else b"") + ITEM_SEPARATOR.join(items))
         await asyncio.sleep(0)
-    return Page(tuple(parts), rows[count][0] - 1 if count < len(rows) else None)
+    if count < len(rows):
+        return Page(tuple(parts), rows[count][0] - 1)
+    return Page(tuple(parts), after if missing else None)
 
 
 async def _read_items(

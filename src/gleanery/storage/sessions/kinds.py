@@ -35,7 +35,10 @@ class Statements(NamedTuple):
     """The SQL of one kind of record. $1 is always the organization."""
 
     find: str
-    """Identity, encrypted value and columns of the record with identity $2."""
+    """Identity, encrypted value and columns of the record with identity $2.
+
+    The value is null unless it has $3 bytes, so that no large value is read in vain.
+    """
     store: str
     """Inserts or replaces a record: $2 identity, $3 encrypted value, $4 time, then the columns."""
     list_all: str
@@ -84,7 +87,8 @@ class RecordKind(Generic[In, Out]):
 
     @cached_property
     def statements(self) -> Statements:
-        select = f"SELECT identity, encrypted_value, {', '.join(self.columns)}"
+        value = "CASE WHEN octet_length(encrypted_value) = $3 THEN encrypted_value END"
+        select = f"SELECT identity, {value}, {', '.join(self.columns)}"
         source = f"FROM {self.table} WHERE organization_id = $1"
         return Statements(
             find=f"{select} {source} AND identity = $2",
@@ -122,8 +126,10 @@ ORDER BY id
 """
 
     def _sizes_statement(self, *conditions: str) -> str:
+        long_columns = ("encrypted_value", self.name_column, "path")  # the others have a maximum
+        size = " + ".join(f"octet_length({column})" for column in long_columns)
         return f"""
-SELECT id, CASE WHEN {" AND ".join(conditions)} THEN octet_length(encrypted_value) ELSE 0 END
+SELECT id, CASE WHEN {" AND ".join(conditions)} THEN {size} ELSE 0 END
 FROM {self.table} WHERE organization_id = $1 AND id > $2 ORDER BY id LIMIT $3
 """
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout, WriteCounts
-from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault
+from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault, encrypted_length
 from gleanery.storage import audit, list_pages, metadata
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
@@ -101,7 +101,7 @@ async def _store_some(
     counts: WriteCounts,
 ) -> None:
     """Writes the records that are new or changed, and adds to the counts."""
-    stored = await _find(kind, transaction, [record.identity for record in records])
+    stored = await _find(kind, transaction, records)
     changed = [
         record
         for record in records
@@ -115,11 +115,13 @@ async def _store_some(
 
 
 async def _find(
-    kind: RecordKind[In, Out], transaction: Transaction, identities: Iterable[bytes]
+    kind: RecordKind[In, Out], transaction: Transaction, records: Iterable[PreparedRecord]
 ) -> dict[bytes, Row]:
+    """Finds the stored records by identity, with the values that may be equal."""
     organization_id = transaction.organization_id
     rows = await transaction.fetch_many(
-        kind.statements.find, [(organization_id, identity) for identity in identities]
+        kind.statements.find,
+        [(organization_id, r.identity, encrypted_length(r.value)) for r in records],
     )
     return {bytes(row[0]): row for row in rows}
 
@@ -142,7 +144,7 @@ async def _write(
 
 
 def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row | None) -> bool:
-    if row is None or tuple(row[2:]) != record.columns:
+    if row is None or row[1] is None or tuple(row[2:]) != record.columns:
         return False
     try:
         return vault.decrypt(row[1], record.identity) == record.value
