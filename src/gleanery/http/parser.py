@@ -44,7 +44,7 @@ class RequestParser:
 
     def clear(self) -> None:
         """Drops everything that was not parsed."""
-        self.unparsed, self._body = b"", None
+        self.unparsed, self._searched, self._body = b"", 0, None
 
     def next_request(self) -> HttpRequest | None:
         """Returns the next request, without its body, if its head has arrived.
@@ -54,7 +54,7 @@ class RequestParser:
         data = self.unparsed
         target = self._cache.target_in(data)
         if target is not None:
-            self.unparsed = b""
+            self.unparsed, self._searched = b"", 0
             return self._repeated_request(target)
         data = self._find_head()
         if not data:
