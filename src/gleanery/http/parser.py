@@ -109,7 +109,9 @@ class RequestParser:
             return
         if len(data) > self._max_head_bytes:
             raise HeadTooLarge(self._max_head_bytes)
-        if _METHOD_START.match(data) is None or (b"\n" in data and not REQUEST_LINE.match(data)):
+        # The request line is checked once: a long one takes longer than a packet of one byte.
+        has_new_line = data.find(b"\n") >= self._searched
+        if _METHOD_START.match(data) is None or (has_new_line and not REQUEST_LINE.match(data)):
             raise BadRequest("the request line is malformed")
         if _ANY_HEAD_END.search(data, self._searched):
             raise BadRequest("the lines of a head must end with CR LF")
