@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+MAX_DETAILS = 100
+"""The most problems that one response lists, so that a response is never large."""
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetail:

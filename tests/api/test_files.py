@@ -692,3 +692,10 @@ def test_a_link_with_too_many_digits_is_rejected(service: Service) -> None:
     with service.stranger() as nobody:
         query = {"organization": "1", "signature": "x", "expires": "9" * 5000}
         assert nobody.get(f"/v1/blobs/{'a' * 32}", params=query).status_code == 403
+
+
+def test_many_unknown_files_get_a_short_response(scraper: Client) -> None:
+    files = [{"field": "a", "id": f"{number:032x}"} for number in range(200)]
+    answer = scraper.post("/v1/outputs/group", json=[output(1, files=files)])
+    assert answer.status_code == 404
+    assert len(answer.json()["detail"]) == 100

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
 
+from gleanery.api import binding
 from gleanery.api.operations import OPERATIONS, Operation
+from gleanery.errors import InvalidRequest
+from gleanery.models.requests import OutputIn
+from gleanery.models.session_state import CheckedCookie
 from tests.support.service import Client, Service
 
 OUTPUT: dict[str, Any] = {"job_id": "j", "source_url": "https://shop.example/1", "data": {"a": 1}}
@@ -207,3 +212,43 @@ def test_many_unknown_names_get_a_short_response(client: Client, path: str) -> N
     lines = "\n".join([json.dumps(record)] * 30)
     answer = client.post("/v1/outputs/group", content=lines, headers=NDJSON)
     assert len(answer.json()["detail"]) == 101
+
+
+@pytest.mark.parametrize(
+    ("type_", "record"),
+    [(list[OutputIn], {"x": 0}), (list[CheckedCookie], {"x": 0}), (list[OutputIn], {})],
+)
+def test_the_work_for_an_invalid_array_ends_soon_after_enough_problems(
+    type_: Any, record: dict[str, int]
+) -> None:
+    few, many = (json.dumps([record] * count).encode() for count in (200, 10_000))
+    count_calls(type_, few)  # builds the validator
+    assert count_calls(type_, many) < 2 * count_calls(type_, few)
+
+
+def count_calls(type_: Any, body: bytes) -> int:
+    """The number of calls of Python functions that rejecting this body takes."""
+    calls: list[str] = []
+    sys.setprofile(lambda _, event, __: calls.append(event))
+    try:
+        binding.bind_body(type_, body, max_records=10_000, max_values=1_000_000)
+    except InvalidRequest:
+        pass
+    finally:
+        sys.setprofile(None)
+    return calls.count("call")
+
+
+def test_a_problem_after_many_valid_records_has_its_own_index(client: Client) -> None:
+    records = [OUTPUT | {"key": str(number)} for number in range(250)]
+    answer = client.post("/v1/outputs/group", json=[*records, OUTPUT | {"job_idd": "j"}])
+    assert problem(answer)[0] == ["body", "250", "job_idd"]
+
+
+@pytest.mark.parametrize("path", ["/v1/groups", "/v1/blobs/0"])
+def test_many_repeated_parameters_get_a_short_response(client: Client, path: str) -> None:
+    names = [f"{number:x}" for number in range(5000)]
+    answer = client.get(f"{path}?{'&'.join(names + names)}")
+    assert answer.status_code == 422
+    assert len(answer.content) < 10_000
+    assert answer.json()["detail"][0]["loc"] == ["query"]

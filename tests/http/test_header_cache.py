@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from gleanery.http.head import HeaderCache, parse_head
+from gleanery.http.parser import RequestParser
 from tests.http.server import Client, Server, head
 
 TOKEN = "Authorization: Bearer secret"
+NO_TRANSPORT: Any = None  # a request that nobody answers needs none
 
 
 def uses(client: Client, request: bytes) -> int:
@@ -117,3 +120,16 @@ def test_the_cache_takes_nothing_but_a_whole_get_request() -> None:
     assert cache.target_in(whole[1:]) is None
     assert cache.target_in(whole[:-1]) is None
     assert cache.target_in(whole + whole) is None
+
+
+@pytest.mark.parametrize("following", ["GET", "POST"])
+def test_a_repeated_request_in_two_packets_is_followed_by_a_short_one(following: str) -> None:
+    parser = RequestParser(NO_TRANSPORT, max_head_bytes=65536)
+    long = head("GET", "/long", TOKEN, f"X: {'x' * 1000}")
+    packets = (long, long[:-2], long[-2:], head(following, "/short"))
+    paths = []
+    for packet in packets:
+        parser.add(packet)
+        found = parser.next_request()
+        paths.append(found and found.path)
+    assert paths == [b"/long", None, b"/long", b"/short"]

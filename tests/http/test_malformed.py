@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from gleanery.http import Limits
+from gleanery.http.head import REQUEST_LINE
+from gleanery.http.parser import RequestParser
 from tests.http.server import Client, Server, head, serving
 from tests.support.waiting import wait_until
 
 CHUNKED = "Transfer-Encoding: chunked"
 LENGTH = "Content-Length: 5"
+NO_TRANSPORT: Any = None  # a request that nobody answers needs none
 
 
 @pytest.mark.parametrize(
@@ -116,3 +122,28 @@ def test_input_is_discarded_so_that_a_rejection_can_be_read() -> None:
         assert client.receive().status == 400
         client.send_until_refused(b"x" * 65536)
         wait_until(lambda: not server.state.connections)
+
+
+class CountingPattern:
+    """A pattern that counts its searches."""
+
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
+        self.count = 0
+        self._pattern = pattern
+
+    def match(self, data: bytes) -> re.Match[bytes] | None:
+        self.count += 1
+        return self._pattern.match(data)
+
+
+def test_a_slow_client_does_not_make_the_server_check_a_line_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counting = CountingPattern(REQUEST_LINE)
+    monkeypatch.setattr("gleanery.http.parser.REQUEST_LINE", counting)
+    parser = RequestParser(NO_TRANSPORT, max_head_bytes=65536)
+    for byte in head("GET", "/echo", f"X: {'x' * 1000}"):
+        assert parser.next_request() is None
+        parser.add(bytes([byte]))
+    assert parser.next_request() is not None
+    assert counting.count < 10

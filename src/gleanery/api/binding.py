@@ -8,14 +8,21 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 from functools import cache, lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_origin
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from gleanery.api.error_responses import as_service_error
-from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, UnsupportedMedia, no_record
+from gleanery.errors import (
+    MAX_DETAILS,
+    BodyTooLarge,
+    ErrorDetail,
+    InvalidRequest,
+    UnsupportedMedia,
+    no_record,
+)
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.models import batches
 from gleanery.models.batches import LargeBatch
@@ -31,8 +38,8 @@ _VALUES_PER_RECORD = 20  # of a cookie or an entry, which are parsed at once
 _MIN_VALUES = 100_000
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
 
-MAX_DETAILS = 100
-"""The most problems that one response lists, so that a response is never large."""
+_MAX_PARAMETERS = 100  # more than any operation has
+_RECORDS_PER_STEP = 100  # enough for a fast check, few enough to stop soon after many problems
 
 # Messages in JSON terms for errors that pydantic describes in Python terms.
 _MESSAGES = {
@@ -94,6 +101,9 @@ def _parse_query(raw: bytes) -> dict[str, str]:
     """Parse the parameters. A repeated parameter is an error."""
     if not raw:
         return {}
+    if raw.count(b"&") >= _MAX_PARAMETERS:
+        msg = f"At most {_MAX_PARAMETERS} parameters are allowed"
+        raise InvalidRequest(ErrorDetail(("query",), msg, "too_long"))
     try:
         pairs = parse_qsl(
             raw.decode("ascii"), keep_blank_values=True, errors="strict", separator="&"
@@ -274,18 +284,39 @@ def parse_lines(lines: dict[int, bytes]) -> list[Output]:
 
 
 def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
-    """Validate a body by its model. The error lists all problems of all elements."""
+    """Validate a body by its model. The error lists the first problems of all elements."""
     if not text:
         raise InvalidRequest(ErrorDetail(("body",), "The body is empty", "json"))
     try:
         value = json_text.decode(text)
-        if isinstance(value, list) and len(value) > max_records:
-            raise _too_many_records(max_records, NDJSON_ADVICE if type_ == list[OutputIn] else "")
-        return _validator(type_).validate_python(value)
     except json_text.InvalidJson as error:
         raise InvalidRequest(ErrorDetail(("body",), str(error), "json")) from None
+    if isinstance(value, list) and len(value) > max_records:
+        raise _too_many_records(max_records, NDJSON_ADVICE if type_ == list[OutputIn] else "")
+    if isinstance(value, list) and get_origin(type_) is list:
+        return _validate_array(type_, value)
+    try:
+        return _validator(type_).validate_python(value)
     except ValidationError as error:
         raise InvalidRequest(*_error_details(("body",), error)) from None
+
+
+def _validate_array(type_: Any, records: list[Any]) -> list[Any]:
+    """Validate an array step by step: a record with problems takes 50 times as long as another."""
+    validated: list[Any] = []
+    details: list[ErrorDetail] = []
+    for start in range(0, len(records), _RECORDS_PER_STEP):
+        try:
+            validated += _validator(type_).validate_python(
+                records[start : start + _RECORDS_PER_STEP]
+            )
+        except ValidationError as error:
+            details += _error_details(("body",), error, first_index=start)
+        if len(details) >= MAX_DETAILS:
+            break
+    if details:
+        raise InvalidRequest(*details[:MAX_DETAILS])
+    return validated
 
 
 def _too_many_records(limit: int, advice: str) -> InvalidRequest:
@@ -293,11 +324,19 @@ def _too_many_records(limit: int, advice: str) -> InvalidRequest:
     return InvalidRequest(ErrorDetail(("body",), msg, "too_long"))
 
 
-def _error_details(loc: tuple[str, ...], error: ValidationError) -> Iterable[ErrorDetail]:
-    """Yield pydantic's errors without the values, which may be credentials."""
+def _error_details(
+    loc: tuple[str, ...], error: ValidationError, first_index: int | None = None
+) -> Iterable[ErrorDetail]:
+    """Yield pydantic's errors without the values, which may be credentials.
+
+    The errors of a part of an array have indexes in this part, which starts at the first index.
+    """
     found_errors = error.errors(include_url=False, include_input=False)
     for found in found_errors[:MAX_DETAILS]:
-        yield ErrorDetail((*loc, *map(str, found["loc"])), _message(found), found["type"])
+        path = found["loc"]
+        if first_index is not None:
+            path = (first_index + int(path[0]), *path[1:])
+        yield ErrorDetail((*loc, *map(str, path)), _message(found), found["type"])
 
 
 def _message(error: ErrorDetails) -> str:

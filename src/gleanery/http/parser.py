@@ -44,7 +44,7 @@ class RequestParser:
 
     def clear(self) -> None:
         """Drops everything that was not parsed."""
-        self.unparsed, self._body = b"", None
+        self.unparsed, self._searched, self._body = b"", 0, None
 
     def next_request(self) -> HttpRequest | None:
         """Returns the next request, without its body, if its head has arrived.
@@ -54,7 +54,7 @@ class RequestParser:
         data = self.unparsed
         target = self._cache.target_in(data)
         if target is not None:
-            self.unparsed = b""
+            self.unparsed, self._searched = b"", 0
             return self._repeated_request(target)
         data = self._find_head()
         if not data:
@@ -109,7 +109,9 @@ class RequestParser:
             return
         if len(data) > self._max_head_bytes:
             raise HeadTooLarge(self._max_head_bytes)
-        if _METHOD_START.match(data) is None or (b"\n" in data and not REQUEST_LINE.match(data)):
+        # The request line is checked once: a long one takes longer than a packet of one byte.
+        has_new_line = data.find(b"\n") >= self._searched
+        if _METHOD_START.match(data) is None or (has_new_line and not REQUEST_LINE.match(data)):
             raise BadRequest("the request line is malformed")
         if _ANY_HEAD_END.search(data, self._searched):
             raise BadRequest("the lines of a head must end with CR LF")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 
-from gleanery.errors import ErrorDetail, ReferenceNotFound
+from gleanery.errors import MAX_DETAILS, ErrorDetail, ReferenceNotFound
 from gleanery.storage.files import references
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.outputs.preparation import PreparedOutput
@@ -38,13 +39,16 @@ async def reference_files(
 
 
 def _check_existence(changed: Sequence[PreparedOutput], found: Collection[bytes]) -> None:
-    missing = [
-        ErrorDetail(
-            ("body", str(output.position), "files", str(index), "id"), _FILE_NOT_FOUND, "not_found"
-        )
-        for output in changed
-        for index, file in enumerate(output.files)
-        if file.id is not None and file.id not in found
-    ]
+    missing = [*islice(_missing_files(changed, found), MAX_DETAILS)]
     if missing:
         raise ReferenceNotFound(*missing)
+
+
+def _missing_files(
+    changed: Sequence[PreparedOutput], found: Collection[bytes]
+) -> Iterator[ErrorDetail]:
+    for output in changed:
+        for index, file in enumerate(output.files):
+            if file.id is not None and file.id not in found:
+                loc = ("body", str(output.position), "files", str(index), "id")
+                yield ErrorDetail(loc, _FILE_NOT_FOUND, "not_found")
