@@ -51,7 +51,13 @@ def expected(case: Case) -> tuple[str | int, ...]:
     return (*case.answers, "") if is_open else case.answers
 
 
-@pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "by byte"])
+@pytest.mark.parametrize(
+    "is_whole",
+    [
+        pytest.param(True, id="whole"),
+        pytest.param(False, id="by byte", marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_of_the_tables(server: Server, name: str, is_whole: bool) -> None:
     case = CASES[name]
