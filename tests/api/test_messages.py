@@ -12,6 +12,7 @@ import pytest
 
 from gleanery.security import tokens
 from gleanery.settings import Settings
+from tests.support import raw_http
 from tests.support.service import Client, Clock, Service
 from tests.support.settings import fresh_settings
 
@@ -138,12 +139,23 @@ def test_a_missing_token_and_a_wrong_scheme_are_told_apart(service: Service) -> 
 
 
 def test_a_wrong_token_gets_the_challenge_of_rfc_6750(service: Service) -> None:
-    refusals = {
-        refusal(service, f"Bearer {token}") for token in ("x", "glean_short", tokens.mint())
-    }
     msg = "This access token is not valid"
-    challenge = f'Bearer realm="gleanery", error="invalid_token", error_description="{msg}"'
-    assert refusals == {(msg, challenge)}
+    assert refusal(service, f"Bearer {tokens.mint()}") == (msg, challenge(msg))
+
+
+def challenge(msg: str) -> str:
+    return f'Bearer realm="gleanery", error="invalid_token", error_description="{msg}"'
+
+
+def test_an_empty_and_an_incomplete_token_are_told_apart(service: Service) -> None:
+    empty = "The token is empty: is the variable with the token set?"
+    assert refusal(service, "Bearer") == (empty, challenge(empty))
+    sent = raw_http.get(service.url, "/v1/cookies", "Authorization: Bearer ")
+    assert (sent.status, empty.encode() in sent.body) == (401, True)
+    incomplete = "This is not a complete Gleanery token: copy all of it again"
+    token = service.token()
+    for text in ("x", "glean_short", token[:-1], token[:-1] + "~", f"{token} x", "null"):
+        assert refusal(service, f"Bearer {text}") == (incomplete, challenge(incomplete))
 
 
 def test_an_expired_token_says_that_it_has_expired(timed_service: Service, clock: Clock) -> None:
@@ -151,11 +163,8 @@ def test_an_expired_token_says_that_it_has_expired(timed_service: Service, clock
     with timed_service.client(token) as client:
         assert client.get("/v1/cookies").status_code == 200
     clock.move(seconds=61)
-    msg, challenge = refusal(timed_service, f"Bearer {token}")
-    assert msg == "This access token has expired: ask the operator for a new one"
-    assert challenge == (
-        f'Bearer realm="gleanery", error="invalid_token", error_description="{msg}"'
-    )
+    msg = "This access token has expired: ask the operator for a new one"
+    assert refusal(timed_service, f"Bearer {token}") == (msg, challenge(msg))
 
 
 # --- schemas ------------------------------------------------------------------------------------
