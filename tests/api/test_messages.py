@@ -115,6 +115,52 @@ def test_the_limit_of_a_line_is_about_the_line(limited: Client) -> None:
     assert answer.json()["detail"][0]["msg"] == "A line may have at most 300 bytes"
 
 
+def test_an_error_in_the_first_line_says_that_no_line_is_stored(client: Client) -> None:
+    bad, good = json.dumps({"job_id": "j"}), json.dumps(OUTPUT)
+    answer = client.post("/v1/outputs/group", content=f"{bad}\n{good}", headers=NDJSON)
+    last = answer.json()["detail"][-1]
+    assert (last["loc"], last["type"]) == (["body", "0"], "stopped")
+    assert last["msg"] == "No line is stored; lines count from 0"
+
+
+@pytest.mark.parametrize("separator", ["\n", "", "\r\n", " "])
+def test_ndjson_as_json_gets_advice(client: Client, separator: str) -> None:
+    body = separator.join([json.dumps(OUTPUT)] * 2)
+    answer = client.post(
+        "/v1/outputs/group", content=body, headers={"Content-Type": "application/json"}
+    )
+    location, msg = problem(answer, 422)
+    assert location == ["body"]
+    assert "Content-Type: application/x-ndjson, in curl with --data-binary" in msg
+
+
+def test_a_large_ndjson_body_as_json_gets_advice(client: Client) -> None:
+    body = "\n".join([json.dumps(OUTPUT | {"data": {"a": "x" * 100_000}})] * 20)
+    answer = client.post(
+        "/v1/outputs/group", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert "application/x-ndjson" in problem(answer, 422)[1]
+
+
+def test_ndjson_without_line_ends_gets_advice(client: Client) -> None:
+    body = json.dumps(OUTPUT) * 2
+    answer = client.post("/v1/outputs/group", content=body, headers=NDJSON)
+    assert answer.status_code == 422
+    first = answer.json()["detail"][0]
+    assert first["loc"] == ["body", "0"]
+    assert first["msg"].endswith(
+        "put each output on its own line, and use --data-binary in curl, not -d"
+    )
+
+
+@pytest.mark.parametrize("body", ['{"a": 1', '[{"a": 1} {"b": 2}]', "nothing"])
+def test_other_invalid_json_gets_no_advice(client: Client, body: str) -> None:
+    answer = client.post(
+        "/v1/outputs/group", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert "ndjson" not in problem(answer, 422)[1]
+
+
 # --- tokens -------------------------------------------------------------------------------------
 
 
@@ -267,3 +313,17 @@ def test_the_redirect_keeps_the_path_of_the_base_url(tmp_path: Path) -> None:
         answer = stranger.get("/", follow_redirects=False)
     service.stop()
     assert answer.headers["location"] == "/gleanery/docs"
+
+
+def test_a_violation_names_the_missing_member(client: Client) -> None:
+    schema = {"required": ["price"], "properties": {"shop": {"required": ["x" * 100]}}}
+    assert client.put("/v1/groups/group", json={"schema": schema}).status_code == 200
+    wrong = OUTPUT | {"data": {"shop": {"secret": 1}}}
+    answer = client.post("/v1/outputs/group", json=[wrong])
+    assert answer.status_code == 422
+    found = {tuple(one["loc"]): one["msg"] for one in answer.json()["detail"]}
+    assert found == {
+        ("body", "0", "data"): 'violates the group\'s schema at required: "price" is missing',
+        ("body", "0", "data", "shop"): "violates the group's schema at "
+        f'properties/shop/required: "{"x" * 60}…" is missing',
+    }

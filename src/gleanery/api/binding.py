@@ -27,6 +27,7 @@ from gleanery.values import json_text, suggestions
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 NDJSON_ADVICE = "; send more as NDJSON, with Content-Type: application/x-ndjson"
+_SEVERAL_OBJECTS = re.compile(rb"\}\s*\{")
 _VALUES_PER_RECORD = 20  # of a cookie or an entry, which are parsed at once
 _MIN_VALUES = 100_000
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
@@ -283,9 +284,21 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
             raise _too_many_records(max_records, NDJSON_ADVICE if type_ == list[OutputIn] else "")
         return _validator(type_).validate_python(value)
     except json_text.InvalidJson as error:
-        raise InvalidRequest(ErrorDetail(("body",), str(error), "json")) from None
+        msg = f"{error}{_advice_on_several_objects(type_, text)}"
+        raise InvalidRequest(ErrorDetail(("body",), msg, "json")) from None
     except ValidationError as error:
         raise InvalidRequest(*_error_details(("body",), error)) from None
+
+
+def _advice_on_several_objects(type_: Any, text: bytes) -> str:
+    """Return advice about NDJSON with another type, or whose line ends were removed."""
+    if not text.lstrip().startswith(b"{") or not _SEVERAL_OBJECTS.search(text):
+        return ""
+    if type_ == list[OutputIn]:
+        return "; send NDJSON with Content-Type: application/x-ndjson, in curl with --data-binary"
+    if type_ == OutputIn:
+        return "; put each output on its own line, and use --data-binary in curl, not -d"
+    return ""
 
 
 def _too_many_records(limit: int, advice: str) -> InvalidRequest:
