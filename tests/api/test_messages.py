@@ -161,6 +161,31 @@ def test_other_invalid_json_gets_no_advice(client: Client, body: str) -> None:
     assert "ndjson" not in problem(answer, 422)[1]
 
 
+# --- expiry -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("member", ["expires", "expiry", "expirationDate"])
+@pytest.mark.parametrize(
+    "value", ["soon", "1893456000", "2030-01-01", "2030-01-01T00:00", True, [], -2, 1e300]
+)
+def test_a_wrong_expiry_gets_one_message_with_both_forms(
+    client: Client, member: str, value: Any
+) -> None:
+    cookie = {"domain": "a.com", "name": "n", "value": "v", member: value}
+    location, msg = problem(client.post("/v1/cookies", json=[cookie]), 422)
+    assert location == ["body", "0", member]
+    assert msg == (
+        "expected a date-time such as 2030-01-01T00:00:00Z, or a number of seconds since 1970 "
+        "such as 1893456000; -1 is no expiry"
+    )
+
+
+def test_an_expiry_that_does_not_exist_says_so(client: Client) -> None:
+    cookie = {"domain": "a.com", "name": "n", "value": "v", "expires": "2030-02-30T00:00:00Z"}
+    _, msg = problem(client.post("/v1/cookies", json=[cookie]), 422)
+    assert msg == "this date or time does not exist"
+
+
 # --- tokens -------------------------------------------------------------------------------------
 
 
