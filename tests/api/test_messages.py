@@ -161,6 +161,26 @@ def test_other_invalid_json_gets_no_advice(client: Client, body: str) -> None:
     assert "ndjson" not in problem(answer, 422)[1]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/outputs/prices/"),
+        ("GET", "/v1/outputs/prices/"),
+        ("GET", "/v1/cookies/"),
+        ("GET", "/docs/"),
+    ],
+)
+def test_a_slash_at_the_end_of_a_path_is_pointed_out(
+    client: Client, method: str, path: str
+) -> None:
+    _, msg = problem(client.request(method, path), 404)
+    assert msg == "This route does not exist: remove the slash at the end of the path"
+
+
+def test_the_slash_of_the_start_page_is_right(client: Client) -> None:
+    assert problem(client.post("/"), 405) == (["method"], "This path allows GET, HEAD")
+
+
 # --- expiry -------------------------------------------------------------------------------------
 
 
