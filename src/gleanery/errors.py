@@ -36,7 +36,7 @@ class Unauthenticated(GleaneryError):
     def __init__(self, msg: str, is_token_invalid: bool = False) -> None:
         super().__init__(ErrorDetail(("header", "authorization"), msg, "unauthenticated"))
         self.is_token_invalid = is_token_invalid
-        """True if there is a token, but it is unknown, revoked or expired."""
+        """True if the token is empty, incomplete, unknown, revoked or expired."""
 
 
 def no_token() -> Unauthenticated:
@@ -45,6 +45,17 @@ def no_token() -> Unauthenticated:
 
 def wrong_scheme() -> Unauthenticated:
     return Unauthenticated("The scheme is not Bearer: send Authorization: Bearer <token>")
+
+
+def empty_token() -> Unauthenticated:
+    msg = "The token is empty: is the variable with the token set?"
+    return Unauthenticated(msg, is_token_invalid=True)
+
+
+def incomplete_token() -> Unauthenticated:
+    """The error for a text that cannot be a token: its format or its checksum is wrong."""
+    msg = "This is not a complete Gleanery token: copy all of it again"
+    return Unauthenticated(msg, is_token_invalid=True)
 
 
 def invalid_token() -> Unauthenticated:

@@ -53,6 +53,7 @@ def serve(settings: Settings) -> None:
     during the migration wait.
     """
     _check_tls(settings)
+    logs.configure(settings)
     listener, settings = bound(settings)
     asyncio.run(prepare(settings))
     serve_on(listener, settings)
@@ -99,8 +100,11 @@ async def prepare(settings: Settings) -> None:
     if settings.has_secret_key:  # an unreadable key is reported even if the database is down
         open_vault(settings.secret_key, settings.key_file)
     open_blobs(settings.blobs_location)
+    is_new = settings.database is None and not settings.sqlite_file.exists()
     async with open_engine(settings) as database:
         await database.migrate()
+        if is_new:  # perhaps the data folder is a mistake
+            _log.info("created a new database", extra={"data": str(settings.data.absolute())})
         await metadata.reject_pending_restore(database)
         needed = await key_rotation.needed_keys(database)
         if not settings.has_secret_key:

@@ -294,11 +294,12 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Read the ``GLEANERY_…`` variables. Raises SettingsError."""
+        reject_empty_variables(environment)
         foreign = kubernetes_variables(environment)
         given = {
             row.name: row.parse(environment[row.variable])
             for row in table()
-            if environment.get(row.variable) and row.variable not in foreign
+            if row.variable in environment and row.variable not in foreign
         }
         return cls(**given).check()
 
@@ -407,6 +408,17 @@ _KUBERNETES_PORT = re.compile(r"(\w+_)?PORT=(tcp|udp|sctp)://.*")
 def kubernetes_variables(environment: Mapping[str, str]) -> list[str]:
     """List the variables that Kubernetes sets for a service with the name gleanery."""
     return [f"{_PREFIX}{name}" for name in _names(environment) if _is_kubernetes(name, environment)]
+
+
+def reject_empty_variables(environment: Mapping[str, str], options: Iterable[str] = ()) -> None:
+    """Raise SettingsError if the variable of a setting or option is empty.
+
+    Its author expects an effect, and the default can be another database.
+    """
+    known = {*(row.variable for row in table()), *options}
+    for name in sorted(known & environment.keys()):
+        if not environment[name]:
+            raise SettingsError(f"{name} is empty: give it a value, or unset it")
 
 
 def environment_warnings(environment: Mapping[str, str], options: Iterable[str] = ()) -> list[str]:

@@ -486,7 +486,7 @@ def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     def load_dump() -> list[str]:
         again = [*where[:-1], server.new_database(owner)]
         server.load(again[-1], dump.read_bytes())
-        run_successfully("restored", *again)
+        run_successfully("restored", "--yes", *again)
         return again
 
     return Place(where, {"GLEANERY_SECRET_KEY": new_secret_key()}, take_dump, load_dump)
@@ -509,14 +509,37 @@ def test_a_database_whose_restore_was_interrupted_is_not_served(
 
     monkeypatch.setattr(restore_steps, "_BATCH_SIZE", 10)
     monkeypatch.setattr(mutations, "resend_range", send_or_fail)
-    assert "interrupted" in gleanery_in_process("restored", *place.where).stderr
+    assert "interrupted" in gleanery_in_process("restored", "--yes", *place.where).stderr
     monkeypatch.undo()
     refused = gleanery("serve", *place.where, "--port", "0", **place.variables)
     assert refused.returncode == 2
     assert "run it again" in refused.stderr
-    assert "50 outputs" in run_successfully("restored", *place.where)
+    assert "50 outputs" in run_successfully("restored", "--yes", *place.where)
     with serving_thread(place.where, **place.variables) as url, Client(url, token) as client:
         assert len(client.items("group")) == 50
+
+
+def test_restored_is_not_run_by_mistake(place: Place) -> None:
+    """Its name is one letter longer than restore, and it makes every client sync again."""
+    in_use = "give --yes to make every client sync again"
+    options = list(place.where)
+    if "--database" not in place.where:
+        in_use = "A service or another command is using"
+        options.append("--yes")
+    with (
+        serving_thread(place.where, **place.variables) as url,
+        Client(url, new_token(place.where)) as client,
+    ):
+        client.store("group", output(1))
+        before = client.get("/v1/changes/group").json()
+        refused = gleanery_in_process("restored", *options)
+        assert refused.returncode == 2
+        assert in_use in refused.stderr
+        assert client.get("/v1/changes/group").json() == before
+    refused = gleanery_in_process("restored", *place.where)
+    assert refused.returncode == 2
+    assert "give --yes to make every client sync again" in refused.stderr
+    assert "1 output" in run_successfully("restored", "--yes", *place.where)
 
 
 RESTORED_STEPS = [
@@ -536,11 +559,11 @@ def test_a_database_is_not_served_after_any_killed_step_of_restored(place: Place
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(5)))
     for step in RESTORED_STEPS:
-        kill_before_call(step, 0, "restored", *place.where)
+        kill_before_call(step, 0, "restored", "--yes", *place.where)
         refused = gleanery("serve", *place.where, "--port", "0", **place.variables)
         assert refused.returncode == 2, step
         assert "gleanery restored was interrupted: run it again" in refused.stderr
-        run_successfully("restored", *place.where)
+        run_successfully("restored", "--yes", *place.where)
     with serving_thread(place.where, **place.variables) as url, Client(url, token) as client:
         assert len(client.items("group")) == 5
 
@@ -560,7 +583,7 @@ def test_a_dump_that_is_loaded_in_part_is_not_served(
     dump = postgres.dump(where[-1], *options, **everyone)
     copy = postgres.new_database(owner)
     postgres.load(copy, dump[: dump.index(end.encode())])
-    for command in (["serve", "--port", "0"], ["restored"]):
+    for command in (["serve", "--port", "0"], ["restored", "--yes"]):
         refused = gleanery(*command, *where[:-1], copy, **variables)
         assert refused.returncode == 2
         assert "load the dump again into a new database" in refused.stderr

@@ -12,6 +12,7 @@ import pytest
 
 from gleanery.security import tokens
 from gleanery.settings import Settings
+from tests.support import raw_http
 from tests.support.service import Client, Clock, Service
 from tests.support.settings import fresh_settings
 
@@ -114,6 +115,97 @@ def test_the_limit_of_a_line_is_about_the_line(limited: Client) -> None:
     assert answer.json()["detail"][0]["msg"] == "A line may have at most 300 bytes"
 
 
+def test_an_error_in_the_first_line_says_that_no_line_is_stored(client: Client) -> None:
+    bad, good = json.dumps({"job_id": "j"}), json.dumps(OUTPUT)
+    answer = client.post("/v1/outputs/group", content=f"{bad}\n{good}", headers=NDJSON)
+    last = answer.json()["detail"][-1]
+    assert (last["loc"], last["type"]) == (["body", "0"], "stopped")
+    assert last["msg"] == "No line is stored; lines count from 0"
+
+
+@pytest.mark.parametrize("separator", ["\n", "", "\r\n", " "])
+def test_ndjson_as_json_gets_advice(client: Client, separator: str) -> None:
+    body = separator.join([json.dumps(OUTPUT)] * 2)
+    answer = client.post(
+        "/v1/outputs/group", content=body, headers={"Content-Type": "application/json"}
+    )
+    location, msg = problem(answer, 422)
+    assert location == ["body"]
+    assert "Content-Type: application/x-ndjson, in curl with --data-binary" in msg
+
+
+def test_a_large_ndjson_body_as_json_gets_advice(client: Client) -> None:
+    body = "\n".join([json.dumps(OUTPUT | {"data": {"a": "x" * 100_000}})] * 20)
+    answer = client.post(
+        "/v1/outputs/group", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert "application/x-ndjson" in problem(answer, 422)[1]
+
+
+def test_ndjson_without_line_ends_gets_advice(client: Client) -> None:
+    body = json.dumps(OUTPUT) * 2
+    answer = client.post("/v1/outputs/group", content=body, headers=NDJSON)
+    assert answer.status_code == 422
+    first = answer.json()["detail"][0]
+    assert first["loc"] == ["body", "0"]
+    assert first["msg"].endswith(
+        "put each output on its own line, and use --data-binary in curl, not -d"
+    )
+
+
+@pytest.mark.parametrize("body", ['{"a": 1', '[{"a": 1} {"b": 2}]', "nothing"])
+def test_other_invalid_json_gets_no_advice(client: Client, body: str) -> None:
+    answer = client.post(
+        "/v1/outputs/group", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert "ndjson" not in problem(answer, 422)[1]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/outputs/prices/"),
+        ("GET", "/v1/outputs/prices/"),
+        ("GET", "/v1/cookies/"),
+        ("GET", "/docs/"),
+    ],
+)
+def test_a_slash_at_the_end_of_a_path_is_pointed_out(
+    client: Client, method: str, path: str
+) -> None:
+    _, msg = problem(client.request(method, path), 404)
+    assert msg == "This route does not exist: remove the slash at the end of the path"
+
+
+def test_the_slash_of_the_start_page_is_right(client: Client) -> None:
+    assert problem(client.post("/"), 405) == (["method"], "This path allows GET, HEAD")
+
+
+# --- expiry -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("member", ["expires", "expiry", "expirationDate"])
+@pytest.mark.parametrize(
+    "value", ["soon", "1893456000", "2030-01-01", "2030-01-01T00:00", True, [], -2, 1e300]
+)
+def test_a_wrong_expiry_gets_one_message_with_both_forms(
+    client: Client, member: str, value: Any
+) -> None:
+    cookie = {"domain": "a.com", "name": "n", "value": "v", member: value}
+    location, msg = problem(client.post("/v1/cookies", json=[cookie]), 422)
+    assert location == ["body", "0", member]
+    assert msg == (
+        "expected a date-time such as 2030-01-01T00:00:00Z, or a number of seconds since 1970 "
+        "such as 1893456000; -1 is no expiry"
+    )
+
+
+def test_an_expiry_that_does_not_exist_says_so(client: Client) -> None:
+    cookie = {"domain": "a.com", "name": "n", "value": "v", "expires": "2030-02-30T00:00:00Z"}
+    _, msg = problem(client.post("/v1/cookies", json=[cookie]), 422)
+    assert msg == "this date or time does not exist"
+
+
 # --- tokens -------------------------------------------------------------------------------------
 
 
@@ -138,12 +230,23 @@ def test_a_missing_token_and_a_wrong_scheme_are_told_apart(service: Service) -> 
 
 
 def test_a_wrong_token_gets_the_challenge_of_rfc_6750(service: Service) -> None:
-    refusals = {
-        refusal(service, f"Bearer {token}") for token in ("x", "glean_short", tokens.mint())
-    }
     msg = "This access token is not valid"
-    challenge = f'Bearer realm="gleanery", error="invalid_token", error_description="{msg}"'
-    assert refusals == {(msg, challenge)}
+    assert refusal(service, f"Bearer {tokens.mint()}") == (msg, challenge(msg))
+
+
+def challenge(msg: str) -> str:
+    return f'Bearer realm="gleanery", error="invalid_token", error_description="{msg}"'
+
+
+def test_an_empty_and_an_incomplete_token_are_told_apart(service: Service) -> None:
+    empty = "The token is empty: is the variable with the token set?"
+    assert refusal(service, "Bearer") == (empty, challenge(empty))
+    sent = raw_http.get(service.url, "/v1/cookies", "Authorization: Bearer ")
+    assert (sent.status, empty.encode() in sent.body) == (401, True)
+    incomplete = "This is not a complete Gleanery token: copy all of it again"
+    token = service.token()
+    for text in ("x", "glean_short", token[:-1], token[:-1] + "~", f"{token} x", "null"):
+        assert refusal(service, f"Bearer {text}") == (incomplete, challenge(incomplete))
 
 
 def test_an_expired_token_says_that_it_has_expired(timed_service: Service, clock: Clock) -> None:
@@ -151,11 +254,8 @@ def test_an_expired_token_says_that_it_has_expired(timed_service: Service, clock
     with timed_service.client(token) as client:
         assert client.get("/v1/cookies").status_code == 200
     clock.move(seconds=61)
-    msg, challenge = refusal(timed_service, f"Bearer {token}")
-    assert msg == "This access token has expired: ask the operator for a new one"
-    assert challenge == (
-        f'Bearer realm="gleanery", error="invalid_token", error_description="{msg}"'
-    )
+    msg = "This access token has expired: ask the operator for a new one"
+    assert refusal(timed_service, f"Bearer {token}") == (msg, challenge(msg))
 
 
 # --- schemas ------------------------------------------------------------------------------------
@@ -258,3 +358,17 @@ def test_the_redirect_keeps_the_path_of_the_base_url(tmp_path: Path) -> None:
         answer = stranger.get("/", follow_redirects=False)
     service.stop()
     assert answer.headers["location"] == "/gleanery/docs"
+
+
+def test_a_violation_names_the_missing_member(client: Client) -> None:
+    schema = {"required": ["price"], "properties": {"shop": {"required": ["x" * 100]}}}
+    assert client.put("/v1/groups/group", json={"schema": schema}).status_code == 200
+    wrong = OUTPUT | {"data": {"shop": {"secret": 1}}}
+    answer = client.post("/v1/outputs/group", json=[wrong])
+    assert answer.status_code == 422
+    found = {tuple(one["loc"]): one["msg"] for one in answer.json()["detail"]}
+    assert found == {
+        ("body", "0", "data"): 'violates the group\'s schema at required: "price" is missing',
+        ("body", "0", "data", "shop"): "violates the group's schema at "
+        f'properties/shop/required: "{"x" * 60}…" is missing',
+    }

@@ -213,6 +213,7 @@ def _is_ready(url: str) -> bool:
     [
         ("GLEANERY_PORT", "many", "GLEANERY_PORT must be a number"),
         ("GLEANERY_BEHIND_PROXY", "perhaps", "GLEANERY_BEHIND_PROXY must be true or false"),
+        ("GLEANERY_DATABASE", "", "GLEANERY_DATABASE is empty"),
         ("GLEANERY_MAX_REQUESTS", "0", "--max-requests must be at least 1"),
     ],
 )

@@ -306,6 +306,43 @@ def test_an_unknown_variable_gets_a_warning(tmp_path: Path, variable: str, sugge
     assert told.stdout == "The schema is up to date.\n"
 
 
+@pytest.mark.parametrize(
+    "variable", ["GLEANERY_DATABASE", "GLEANERY_SECRET_KEY", "GLEANERY_EXPIRES_IN"]
+)
+def test_an_empty_variable_is_rejected(tmp_path: Path, variable: str) -> None:
+    command = ("token", "create", "--organization", "a", "--data", str(tmp_path / "data"))
+    ended = gleanery_in_process(*command, **{variable: ""})
+    assert ended.returncode == 2
+    assert ended.stderr == f"gleanery: {variable} is empty: give it a value, or unset it\n"
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [
+        (("organization", "delete", "a"), "GLEANERY_YES"),
+        (("organization", "delete", "a"), "GLEANERY_IGNORE_MISSING_FILES"),
+        (("keys", "forget"), "GLEANERY_YES"),
+        (("keys", "retire"), "GLEANERY_NOW"),
+    ],
+)
+def test_no_variable_confirms_a_step(
+    tmp_path: Path, command: tuple[str, ...], variable: str
+) -> None:
+    shown = gleanery_in_process(*command, "--help", **{variable: "1"})
+    assert f"unknown variable {variable}" in shown.stderr
+    assert f"env var: {variable}" not in shown.stdout
+
+
+def test_the_variable_yes_deletes_no_organization(tmp_path: Path) -> None:
+    token_in(tmp_path)
+    command = ("organization", "delete", "a", "--data", str(tmp_path))
+    ended = gleanery_in_process(*command, GLEANERY_YES="1")
+    assert ended.returncode != 0
+    listed = gleanery_in_process("organization", "list", "--data", str(tmp_path))
+    assert "active" in listed.stdout
+
+
 def test_known_variables_get_no_warning(tmp_path: Path) -> None:
     variables = {
         "GLEANERY_DATA": str(tmp_path),
@@ -441,6 +478,18 @@ def test_each_request_is_one_json_log_line_with_its_id(tmp_path: Path) -> None:
     assert (line["operation"], line["status"]) == ("get_outputs", 401)
     assert line["milliseconds"] >= 0
     assert line["timestamp"].endswith("Z")
+
+
+@pytest.mark.thorough
+def test_the_log_says_that_a_database_is_new(tmp_path: Path) -> None:
+    for is_new in (True, False):
+        port = free_port()
+        with Running("serve", "--data", str(tmp_path / "data"), "--port", str(port)) as running:
+            running.wait_ready(f"{HERE}:{port}")
+            running.stop()
+        lines = [json.loads(line) for line in running.log]
+        created = [line["data"] for line in lines if line["event"] == "created a new database"]
+        assert created == ([str(tmp_path / "data")] if is_new else [])
 
 
 @pytest.mark.thorough

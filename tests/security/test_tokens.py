@@ -237,6 +237,28 @@ def test_a_new_organization_is_announced_and_the_token_stands_alone(
     assert all(tokens.is_well_formed(made.stdout.removesuffix("\n")) for made in (first, second))
 
 
+def test_a_new_organization_that_differs_only_in_case_is_pointed_out(service: Service) -> None:
+    name = f"Ärzte {os.getpid()}-{next(_organizations)}"
+    create = ("token", "create", *where(service), "--organization")
+    run_successfully(*create, name)
+    similar = gleanery_in_process(*create, name.upper())
+    assert similar.returncode == 0
+    assert f"There is also the organization {name}:" in similar.stderr
+    assert gleanery_in_process(*create, name.upper()).stderr == ""
+
+
+@pytest.mark.parametrize("name", [" Company", "Company ", "\u00a0Company", "\u3000Company", " "])
+@pytest.mark.parametrize("option", ["--organization", "--name"])
+def test_a_name_with_outer_spaces_is_refused(tmp_path: Path, option: str, name: str) -> None:
+    names = {"--organization": "Company", "--name": "client"} | {option: name}
+    options = [part for pair in names.items() for part in pair]
+    refused = gleanery_in_process("token", "create", *options, "--data", str(tmp_path / "data"))
+    assert refused.returncode == 2
+    assert f"{option} must be a name" in refused.stderr
+    assert "without spaces at its start or end" in refused.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def worker_of(answer: httpx2.Response) -> str:
     """Returns the prefix of the request id, which identifies the worker process."""
     return answer.headers["x-request-id"][:12]

@@ -8,7 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 
 from gleanery.background.token_use import TokenUse
-from gleanery.errors import Forbidden, expired_token, invalid_token, no_token, wrong_scheme
+from gleanery.errors import (
+    Forbidden,
+    empty_token,
+    expired_token,
+    incomplete_token,
+    invalid_token,
+    no_token,
+    wrong_scheme,
+)
 from gleanery.security import tokens
 from gleanery.storage.database import Database
 from gleanery.storage.organizations import find_grant
@@ -97,6 +105,8 @@ def _bearer_token(header: bytes) -> str:
         raise no_token()
     if scheme.lower() != "bearer":
         raise wrong_scheme()
+    if not token.strip():
+        raise empty_token()
     if not tokens.is_well_formed(token):
-        raise invalid_token()
+        raise incomplete_token()
     return token

@@ -34,6 +34,7 @@ from gleanery.values import json_text, suggestions
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 NDJSON_ADVICE = "; send more as NDJSON, with Content-Type: application/x-ndjson"
+_SEVERAL_OBJECTS = re.compile(rb"\}\s*\{")
 _VALUES_PER_RECORD = 20  # of a cookie or an entry, which are parsed at once
 _MIN_VALUES = 100_000
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
@@ -290,7 +291,8 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
     try:
         value = json_text.decode(text)
     except json_text.InvalidJson as error:
-        raise InvalidRequest(ErrorDetail(("body",), str(error), "json")) from None
+        msg = f"{error}{_advice_on_several_objects(type_, text)}"
+        raise InvalidRequest(ErrorDetail(("body",), msg, "json")) from None
     if isinstance(value, list) and len(value) > max_records:
         raise _too_many_records(max_records, NDJSON_ADVICE if type_ == list[OutputIn] else "")
     if isinstance(value, list) and get_origin(type_) is list:
@@ -317,6 +319,17 @@ def _validate_array(type_: Any, records: list[Any]) -> list[Any]:
     if details:
         raise InvalidRequest(*details[:MAX_DETAILS])
     return validated
+
+
+def _advice_on_several_objects(type_: Any, text: bytes) -> str:
+    """Return advice about NDJSON with another type, or whose line ends were removed."""
+    if not text.lstrip().startswith(b"{") or not _SEVERAL_OBJECTS.search(text):
+        return ""
+    if type_ == list[OutputIn]:
+        return "; send NDJSON with Content-Type: application/x-ndjson, in curl with --data-binary"
+    if type_ == OutputIn:
+        return "; put each output on its own line, and use --data-binary in curl, not -d"
+    return ""
 
 
 def _too_many_records(limit: int, advice: str) -> InvalidRequest:

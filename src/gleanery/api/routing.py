@@ -59,13 +59,15 @@ class Router:
             child = node.children.get(segment)
             if child is None:
                 if node.parameter is None:
-                    raise _no_route()
+                    raise _no_route(raw_path)
                 name, child = node.parameter
                 parameters[name] = _decode(segment, name)
             node = child
         if not node.operations:
-            raise _no_route()
+            raise _no_route(raw_path)
         if method not in node.operations:
+            if raw_path.endswith(b"/") and parameters:  # the last parameter is empty
+                raise _no_route(raw_path)
             raise MethodNotAllowed(node.operations)
         return Match(node.operations[method], parameters)
 
@@ -77,5 +79,7 @@ def _decode(segment: str, parameter: str) -> str:
         raise no_record(parameter) from None
 
 
-def _no_route() -> NotFound:
-    return NotFound(msg="This route does not exist: see /docs")
+def _no_route(raw_path: bytes) -> NotFound:
+    has_slash = raw_path.endswith(b"/")
+    advice = "remove the slash at the end of the path" if has_slash else "see /docs"
+    return NotFound(msg=f"This route does not exist: {advice}")

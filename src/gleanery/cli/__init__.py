@@ -16,7 +16,11 @@ from typer.main import get_group
 
 from gleanery import __version__
 from gleanery.errors import GleaneryError, SettingsError
-from gleanery.settings import environment_warnings, kubernetes_variables
+from gleanery.settings import (
+    environment_warnings,
+    kubernetes_variables,
+    reject_empty_variables,
+)
 
 COMMAND_MODULES = {
     "serve": "serve",
@@ -48,7 +52,7 @@ app = typer.Typer(
     name="gleanery",
     cls=_LazyCommands,
     help="A self-hosted data service for web scraping.\n\n"
-    "Every option is also an environment variable; the help of a command shows its name.",
+    "Options are also environment variables; the help of a command shows their names.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -78,8 +82,8 @@ def main() -> None:
     _replace_closed_streams()
     for number in (signal.SIGTERM, signal.SIGHUP):  # unwind the stack, as Ctrl-C does
         signal.signal(number, lambda number, _: sys.exit(128 + number))
-    _check_environment()
     try:
+        _check_environment()
         app()
     except (SettingsError, GleaneryError, OSError) as error:
         typer.echo(f"gleanery: {_message(error)}", err=True)
@@ -87,9 +91,15 @@ def main() -> None:
 
 
 def _check_environment() -> None:
-    """Warn about variables without effect. Remove those that Typer would read as a setting."""
+    """Warn about variables without effect. Remove those that Typer would read as a setting.
+
+    Raises SettingsError if a variable is empty: Typer would take it for absent.
+    """
+    reject_empty_variables(os.environ)
     if environment_warnings(os.environ):  # the options are in modules that take time to import
-        for warning in environment_warnings(os.environ, _option_variables(get_group(app))):
+        options = set(_option_variables(get_group(app)))
+        reject_empty_variables(os.environ, options)
+        for warning in environment_warnings(os.environ, options):
             typer.echo(f"gleanery: warning: {warning}", err=True)
     for name in kubernetes_variables(os.environ):
         del os.environ[name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +13,12 @@ from gleanery.admin import backup, restore
 from gleanery.admin.backup import Backup
 from gleanery.admin.restore import Restored
 from gleanery.cli.database import require_sqlite_file, with_database
-from gleanery.cli.options import option, settings_options
+from gleanery.cli.options import confirmation, option, settings_options
 from gleanery.cli.terminal import pluralize, progress_bars
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import restore as restored_database
+from gleanery.storage.sqlite.connections import lock_folder
 from gleanery.values import timestamps
 
 app = typer.Typer()
@@ -64,17 +67,41 @@ def restore_command(
 
 @app.command("restored")
 @settings_options("data", "database")
-def restored_command(settings: Settings) -> None:
+def restored_command(
+    settings: Settings, yes: Annotated[bool, confirmation("yes", "Do not ask.")] = False
+) -> None:
     """Prepare a database that another tool has restored; gleanery restore does this itself.
 
     Run it before the service starts. It makes every client sync again.
     """
+    if settings.database is None:
+        _reject_running_service(settings)
+    if not yes:
+        _confirm_sync()
     with progress_bars() as progress:
         count = with_database(
             settings,
             lambda database: restored_database.complete_restore(database, timestamps.now, progress),
         )
     typer.echo(f"Clients will receive {pluralize(count, 'output')} again.")
+
+
+def _reject_running_service(settings: Settings) -> None:
+    """Raise SettingsError if a service or command uses the database.
+
+    One that starts later finds the mark of a pending restore.
+    """
+    require_sqlite_file(settings)
+    os.close(lock_folder(settings.data, exclusive=True))
+
+
+def _confirm_sync() -> None:
+    if not sys.stdin.isatty():
+        raise SettingsError(
+            "There is no terminal to ask for confirmation: give --yes to make every client sync "
+            "again"
+        )
+    typer.confirm("Every client will sync everything again. Continue?", abort=True, err=True)
 
 
 def _check_sqlite(settings: Settings, advice: str) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from gleanery.admin import key_rotation
 from gleanery.cli.database import with_database
-from gleanery.cli.options import option, settings_options
+from gleanery.cli.options import confirmation, settings_options
 from gleanery.cli.terminal import print_table, progress_bars
 from gleanery.errors import SettingsError
 from gleanery.security.vault import open_vault
@@ -82,7 +82,7 @@ def rotate_keys(settings: Settings) -> None:
 def retire_keys(
     settings: Settings,
     now: Annotated[
-        bool, option("now", "Do not wait for links to expire, because the old key is stolen.")
+        bool, confirmation("now", "Do not wait for links to expire, because the old key is stolen.")
     ] = False,
 ) -> None:
     """Remove old keys from secret.key, when the links to files that they signed have expired.
@@ -104,7 +104,7 @@ def retire_keys(
 @keys_app.command("forget")
 @settings_options("data", "database")
 def forget_keys(
-    settings: Settings, yes: Annotated[bool, option("yes", "Do not ask.")] = False
+    settings: Settings, yes: Annotated[bool, confirmation("yes", "Do not ask.")] = False
 ) -> None:
     """Remove the values that no available key can decrypt, because their key is lost."""
     count = _with_database(settings, key_rotation.count_lost)

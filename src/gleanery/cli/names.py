@@ -13,7 +13,8 @@ _UNPRINTABLE = ("Cc", "Cs")  # control characters, and bytes that are no UTF-8
 def check_name(option: str, name: str) -> None:
     """Raise SettingsError unless the name can be stored and shown in one line."""
     is_printable = not any(unicodedata.category(letter) in _UNPRINTABLE for letter in name)
-    if not name.strip() or len(name) > _MAX_LENGTH or not is_printable:
+    if not name or name != name.strip() or len(name) > _MAX_LENGTH or not is_printable:
         raise SettingsError(
-            f"{option} must be a name of 1 to {_MAX_LENGTH} characters, without control characters"
+            f"{option} must be a name of 1 to {_MAX_LENGTH} characters, without control "
+            "characters, and without spaces at its start or end"
         )

@@ -1,6 +1,6 @@
 """Command-line options, generated from the settings table.
 
-Each option is also an environment variable.
+Each option is also an environment variable, except confirmations.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ def option(name: str, help_: str) -> Any:
     """Declare an option that belongs to one command and is not a setting."""
     variable = f"GLEANERY_{name.upper().replace('-', '_')}"
     return typer.Option(f"--{name}", envvar=variable, help=help_)
+
+
+def confirmation(name: str, help_: str) -> Any:
+    """Declare an option that confirms a step. It has no variable, which could confirm others."""
+    return typer.Option(f"--{name}", help=help_)
 
 
 def settings_options(*names: str) -> Callable[[Command], Command]:
@@ -70,4 +75,4 @@ def _parameter(row: Setting) -> Parameter:
 
 def secret_key() -> str | None:
     """Read the key from the environment: an option would show it in the process list."""
-    return os.environ.get("GLEANERY_SECRET_KEY") or None
+    return os.environ.get("GLEANERY_SECRET_KEY")

@@ -13,7 +13,7 @@ from rich.text import Text
 from gleanery.admin import organizations as admin
 from gleanery.cli.database import with_database
 from gleanery.cli.names import check_name
-from gleanery.cli.options import option, settings_options
+from gleanery.cli.options import confirmation, option, settings_options
 from gleanery.cli.terminal import pluralize, print_table, progress_bars
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
@@ -80,9 +80,10 @@ def rename_organization(
 def delete_organization(
     name: Name,
     settings: Settings,
-    yes: Annotated[bool, option("yes", "Do not ask.")] = False,
+    yes: Annotated[bool, confirmation("yes", "Do not ask.")] = False,
     ignore_missing_files: Annotated[
-        bool, option("ignore-missing-files", "Delete it although its files are not in --blobs.")
+        bool,
+        confirmation("ignore-missing-files", "Delete it although its files are not in --blobs."),
     ] = False,
 ) -> None:
     """Delete an organization with all its data, while the service runs.

@@ -57,15 +57,26 @@ def create_token(
     if name is not None:
         check_name("--name", name)
 
-    async def create(engine: Engine) -> NewToken:
-        return await organizations.create_named_token(
+    async def create(engine: Engine) -> tuple[NewToken, str | None]:
+        created = await organizations.create_named_token(
             engine, organization, name, granted, now, expires
         )
+        return created, await organizations.similar_name(engine, organization)
 
-    created = with_database(settings, create, create=True)
+    created, similar = with_database(settings, create, create=True)
     if created.is_new_organization:
-        typer.echo(f"Created the organization {organization}", err=True)
+        _announce(organization, similar)
     typer.echo(created.token)
+
+
+def _announce(organization: str, similar: str | None) -> None:
+    typer.echo(f"Created the organization {organization}", err=True)
+    if similar is not None:
+        typer.echo(
+            f"There is also the organization {similar}: if you meant it, create a token for it, "
+            "and delete the new one with gleanery organization delete",
+            err=True,
+        )
 
 
 @token_app.command("list")

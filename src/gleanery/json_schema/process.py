@@ -58,13 +58,22 @@ def _validate(schema: str, values: list[Any]) -> dict[str, Any]:
     except Exception as problem:
         path = getattr(problem, "instance_path", None) or _wrong_reference(schema, str(problem))
         return {"is_schema": False, "path": _shorten(path), "violations": []}
-    found: list[tuple[int, list[str], list[str]]] = []
+    found: list[tuple[int, list[str], list[str], str | None]] = []
     for index, value in enumerate(values):
         if not validator.is_valid(value):
             limit = _MAX_VIOLATIONS_PER_VALUE if len(found) < _MAX_DETAILED_VIOLATIONS else 1
             for error in islice(validator.iter_errors(value), limit):
-                found.append((index, _shorten(error.instance_path), _shorten(error.schema_path)))
+                paths = _shorten(error.instance_path), _shorten(error.schema_path)
+                found.append((index, *paths, _missing_member(error)))
     return {"is_schema": True, "violations": found}
+
+
+def _missing_member(error: jsonschema_rs.ValidationError) -> str | None:
+    """Returns the name of the member that the schema requires, if that is the violation."""
+    kind = error.kind
+    if isinstance(kind, jsonschema_rs.ValidationErrorKind.Required):
+        return _shorten_step(kind.property)
+    return None
 
 
 def _wrong_reference(schema: str, message: str) -> list[str | int]:

@@ -32,6 +32,8 @@ class SchemaViolation(NamedTuple):
     value_index: int
     instance_path: list[str]
     schema_path: list[str]
+    missing_member: str | None
+    """Name of a required member that the value does not have."""
 
 
 class InvalidSchema(Exception):

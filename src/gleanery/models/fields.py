@@ -14,6 +14,10 @@ from gleanery.values import countries, hostnames, timestamps
 MAX_INT64 = 2**63 - 1
 MAX_NAME_LENGTH = 200
 _NO_EXPIRY = -1
+_EXPECTED_EXPIRY = (
+    "expected a date-time such as 2030-01-01T00:00:00Z, or a number of seconds since 1970 such as "
+    "1893456000; -1 is no expiry"
+)
 # The words of cookie files and of browser extensions.
 _SAME_SITE = {
     "strict": "Strict",
@@ -72,18 +76,13 @@ def _float_to_integer(value: Any) -> Any:
 
 def _parse_expiry(value: Any) -> int | None:
     """Return seconds since 1970 from a date-time or a number; None for no expiry."""
-    if value is None:
+    if value is None or value == _NO_EXPIRY:
         return None
-    if isinstance(value, str):
-        if len(value) < len("YYYY-MM-DDTHH:MM:SS"):
-            raise ValueError("expected a date-time such as 2030-01-01T00:00:00Z")
+    if isinstance(value, str) and timestamps.is_date_time(value):
         return timestamps.parse(value) // timestamps.SECOND
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("expected an ISO 8601 date-time or seconds since 1970")
-    if value == _NO_EXPIRY:
-        return None
-    if not 0 <= value <= timestamps.MAX_SECONDS:
-        raise ValueError("expected seconds since 1970, or -1 for no expiry")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= timestamps.MAX_SECONDS:
+        raise ValueError(_EXPECTED_EXPIRY)
     return int(value)  # browsers write fractions of a second
 
 

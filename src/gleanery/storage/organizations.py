@@ -44,6 +44,7 @@ _SET_LAST_USE = """
 UPDATE tokens SET last_used_at = $2
 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $3)
 """
+_NAMES = "SELECT name FROM organizations ORDER BY id"
 _LIST = """
 SELECT organizations.id, organizations.name, created_at, started_at IS NOT NULL
 FROM organizations LEFT JOIN deleted_organizations
@@ -174,6 +175,13 @@ async def list_all(engine: Engine) -> list[ListedOrganization]:
 
 async def list_deleted(database: Database) -> list[DeletedOrganization]:
     return [DeletedOrganization(*row) for row in await database.read(_LIST_DELETED)]
+
+
+async def similar_name(database: Database, name: str) -> str | None:
+    """Returns the name of another organization that differs only in case."""
+    names = [row[0] for row in await database.read(_NAMES)]
+    similar = (other for other in names if other.casefold() == name.casefold() and other != name)
+    return next(similar, None)
 
 
 async def all_ids(database: Database) -> list[int]:

@@ -31,6 +31,12 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
+def is_date_time(text: str) -> bool:
+    """Returns True if the text has the form of a date-time. The date may not exist."""
+    match = _ISO_8601.fullmatch(text)
+    return match is not None and match[4] is not None
+
+
 def parse(text: str) -> int:
     """Parses an ISO 8601 date or date-time into microseconds; without an offset it is UTC.
 

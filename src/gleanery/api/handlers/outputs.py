@@ -145,4 +145,6 @@ def _bind_lines(lines: list[bytes], first_position: int, max_values: int) -> Bat
 
 def _first_unstored(line: int) -> ErrorDetail:
     msg = f"The lines before line {line} are stored, the others are not; lines count from 0"
+    if line == 0:
+        msg = "No line is stored; lines count from 0"
     return ErrorDetail(("body", str(line)), msg, "stopped")

@@ -96,7 +96,10 @@ async def _violations(validation: Validation, values: Sequence[Any]) -> list[Sch
 
 def _detail(position: int, violation: SchemaViolation) -> ErrorDetail:
     loc = ("body", str(position), "data", *violation.instance_path)
-    return _schema_error(loc, f"violates the group's schema at {'/'.join(violation.schema_path)}")
+    msg = f"violates the group's schema at {'/'.join(violation.schema_path)}"
+    if violation.missing_member is not None:
+        msg += f': "{violation.missing_member}" is missing'
+    return _schema_error(loc, msg)
 
 
 def _schema_error(loc: tuple[str, ...], msg: str) -> ErrorDetail:
