@@ -19,7 +19,7 @@ import pytest
 
 from gleanery.serve import prepare
 from gleanery.settings import Settings
-from gleanery.storage import audit, reviews, tenancy
+from gleanery.storage import audit, group_lock, reviews, tenancy
 from gleanery.storage.engines import create_engine
 from gleanery.storage.groups import catalog
 from gleanery.storage.outputs import apply, rows
@@ -267,8 +267,31 @@ def test_a_page_of_the_audit_log_is_a_seek(planner: Planner) -> None:
 # --- lists --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+def test_many_jobs_are_found_each_by_its_name(planner: Planner) -> None:
+    statement = over_arrays(group_lock._FIND_JOB, ["int8", "int8", "text"])
+    assert statement is not None
+    found = planner.plan(statement)
+    expected = {"organization_id=", "group_id=", "name="}
+    assert [access.bounds for access in found.of("jobs")] == [expected]
+
+
+def test_a_job_is_found_by_its_name(planner: Planner) -> None:
+    found = planner.plan(group_lock._FIND_JOB)
+    expected = {"organization_id=", "group_id=", "name="}
+    assert [access.bounds for access in found.of("jobs")] == [expected]
+
+
+def test_a_part_of_the_jobs_is_read_by_a_seek(planner: Planner) -> None:
+    """Both ends of the part must bound the seek, or it would read all later jobs of the group."""
+    [access] = planner.plan(catalog._JOB_ROWS).of("jobs")
+    assert access.bounds & {"group_id="}
+    assert access.bounds >= {"id>", "id<"} or access.bounds >= {"rowid>", "rowid<"}
+    assert not access.tested & {"group_id", "id"}
+
+
 def test_jobs_of_a_group_are_listed_by_a_seek(planner: Planner) -> None:
-    for sql in (catalog._JOB_SIZES, catalog._JOB_ROWS, catalog._JOBS_OF_GROUPS):
+    for sql in (catalog._JOB_SIZES, catalog._JOBS_OF_GROUPS):
         found = planner.plan(sql)
         [access] = found.of("jobs")
         assert access.bounds & {"group_id<", "group_id>"}

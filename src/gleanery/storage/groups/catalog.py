@@ -32,11 +32,12 @@ SELECT id, CASE WHEN deleted THEN 0
 FROM groups WHERE organization_id = $1 AND id > $2 ORDER BY id LIMIT $3
 """
 _JOB_COLUMNS = "name, output_count, approved_count, review_id, created_at, status"
-# The order names the group, so that PostgreSQL uses the index that starts with the group.
+# The order names the group, so that PostgreSQL uses the index of the group. That index needs the
+# condition on the id, which is always true.
 _JOBS = """
 FROM jobs /* INDEXED BY jobs_in_order */ LEFT JOIN reviews
     ON reviews.organization_id = jobs.organization_id AND reviews.id = latest_review_id
-WHERE jobs.organization_id = $1
+WHERE jobs.organization_id = $1 AND jobs.id > 0
 """
 _JOBS_OF_GROUP = f"{_JOBS} AND jobs.group_id <= $4 AND (jobs.group_id, jobs.id) > ($4, $2)"
 _JOB_SIZES = f"""
@@ -44,8 +45,8 @@ SELECT jobs.id, 200 + coalesce(octet_length(comment), 0) {_JOBS_OF_GROUP}
 ORDER BY jobs.group_id, jobs.id LIMIT $3
 """
 _JOB_ROWS = f"""
-SELECT {_JOB_COLUMNS}, comment, jobs.id {_JOBS_OF_GROUP}
-    AND (jobs.group_id, jobs.id) <= ($4, $3) ORDER BY jobs.group_id, jobs.id
+SELECT {_JOB_COLUMNS}, comment, jobs.id {_JOBS}
+    AND jobs.group_id = $4 AND jobs.id > $2 AND jobs.id <= $3 ORDER BY jobs.id
 """
 _JOBS_OF_GROUPS = f"""
 SELECT jobs.group_id, {_JOB_COLUMNS},

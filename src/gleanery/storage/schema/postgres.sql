@@ -105,7 +105,9 @@ CREATE TABLE jobs (
     UNIQUE (organization_id, group_id, name)
 );
 
-CREATE INDEX jobs_in_order ON jobs (organization_id, group_id, id);
+-- The condition is always true. Only a statement that has it too can use the index. Otherwise
+-- PostgreSQL would prefer the index to the unique key in a search by name.
+CREATE INDEX jobs_in_order ON jobs (organization_id, group_id, id) WHERE id > 0;
 CREATE INDEX jobs_reviewed ON jobs (organization_id, group_id, latest_review_id)
     WHERE latest_review_id IS NOT NULL;
 
