@@ -36,3 +36,25 @@ def test_computations_run_one_at_a_time_for_the_tenants_in_rotation() -> None:
     asyncio.run(run_all())
     assert most_at_once == 1
     assert order.index(SINGLE) <= 2  # it waits for one computation of the crowd, or for two
+
+
+def test_each_tenant_writes_one_large_batch_at_a_time() -> None:
+    async def run() -> None:
+        thread, entered, may_leave = FairThread(), asyncio.Event(), asyncio.Event()
+
+        async def write() -> None:
+            async with thread.large_write(CROWD):
+                entered.set()
+                await may_leave.wait()
+
+        first = asyncio.create_task(write())
+        await entered.wait()
+        entered.clear()
+        second = asyncio.create_task(write())
+        async with asyncio.timeout(60), thread.large_write(SINGLE):
+            assert not entered.is_set()  # the second one of the crowd waits
+        may_leave.set()
+        await asyncio.gather(first, second)
+        assert entered.is_set()
+
+    asyncio.run(run())

@@ -100,6 +100,7 @@ async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> Ingest
             context.database,
             context.services.schema_validator,
             context.services.large_batches,
+            context.services.computations,
             context.path["group_id"],
             batch,
             context.services.clock,

@@ -17,6 +17,7 @@ prepared again. If outputs that were not parsed have changed, only those are par
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
@@ -25,7 +26,7 @@ from gleanery.models import batches
 from gleanery.models.batches import Batch, LargeBatch
 from gleanery.models.responses import IngestResult
 from gleanery.scheduling.fair_thread import FairThread
-from gleanery.storage.database import Database
+from gleanery.storage.database import Database, Transaction
 from gleanery.storage.group_lock import Clock
 from gleanery.storage.outputs.apply import RulesChanged, UnparsedChanged, apply_batch
 from gleanery.storage.outputs.hashes import IdentityHasher, has_same_bytes
@@ -38,6 +39,7 @@ from gleanery.values import json_text
 _HASHES = """
 SELECT sent_hash, content_hash FROM outputs WHERE organization_id = $1 AND identity = $2
 """
+_LARGE_WRITE = 2000  # outputs; the event loop writes their rows for a noticeable time
 _SMALL_BATCH = 16  # for fewer outputs, parsing is faster than a look-up
 
 
@@ -69,7 +71,7 @@ async def store_batch(
     while True:
         work = partial(apply_batch, group=group, batch=prepared, request=request, clock=clock)
         try:
-            return await database.write(work, queue_key=group)
+            return await _write(database, computations, prepared, work, group)
         except RulesChanged:
             prepared = await _prepare(database, schema_validator, computations, group, batch)
         except UnparsedChanged as changed:
@@ -80,6 +82,7 @@ async def store_large_batch(
     database: Database,
     schema_validator: SchemaValidator,
     large_batches: LargeBatches,
+    computations: FairThread,
     group: str,
     batch: LargeBatch,
     clock: Clock,
@@ -111,7 +114,21 @@ async def store_large_batch(
         prepared = PreparedBatch(batches.from_outputs([]), rules, outputs)
         work = partial(apply_batch, group=group, batch=prepared, request=request, clock=clock)
         with suppress(RulesChanged):  # then it is prepared again
-            return await database.write(work, queue_key=group)
+            return await _write(database, computations, prepared, work, group)
+
+
+async def _write(
+    database: Database,
+    computations: FairThread,
+    batch: PreparedBatch,
+    work: Callable[[Transaction], Awaitable[IngestResult]],
+    group: str,
+) -> IngestResult:
+    """Writes a batch. Each organization writes one large batch at a time."""
+    if len(batch.outputs) < _LARGE_WRITE:
+        return await database.write(work, queue_key=group)
+    async with computations.large_write(database.organization_id):
+        return await database.write(work, queue_key=group)
 
 
 async def _prepare(
