@@ -358,6 +358,7 @@ def test_a_restore_that_is_killed_is_not_served_as_an_empty_database(
     assert names == {"blobs", "gleanery.sqlite"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_restore_that_is_stopped_is_not_served_as_an_empty_database(
     archive: Path, tmp_path: Path, number: int

@@ -171,6 +171,7 @@ def test_links_in_changes_count(limited: Client) -> None:
     assert all(size <= MAX_BYTES for _, size in found)
 
 
+@pytest.mark.thorough
 def test_a_page_of_a_client_that_catches_up_is_limited(
     timed_service: Service, timed: Client, clock: Clock
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_renamed_organization_keeps_its_tokens_and_data(fresh: Settings) -> No
 # --- delete -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_deletion_removes_all_rows_and_blobs(
     fresh: Settings, blob_store: str, bucket_or_none: Bucket | None
 ) -> None:

@@ -412,6 +412,7 @@ def test_values_under_a_lost_key_file_can_be_removed(tmp_path: Path) -> None:
         everything_opens(client, 3)
 
 
+@pytest.mark.thorough
 def test_no_key_is_created_for_a_database_that_does_not_name_its_key(tmp_path: Path) -> None:
     where, file = ["--data", str(tmp_path)], tmp_path / "secret.key"
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
