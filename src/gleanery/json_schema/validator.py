@@ -12,7 +12,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gleanery.errors import Overloaded
 from gleanery.json_schema.costs import CostMemory, Work, work_of
 from gleanery.json_schema.worker import SchemaWorker
 from gleanery.scheduling.fair_semaphore import FairSemaphore
@@ -21,6 +20,7 @@ from gleanery.values import json_text
 _log = logging.getLogger("gleanery")
 
 _QUEUE_SECONDS = 20.0
+_TOO_MANY_SCHEMAS = "Too many schemas are being checked; try again"
 _FAST_CPU_SECONDS = 1.0
 _SLOW_CPU_SECONDS = 5.0
 _SLOW_NICENESS = 10
@@ -105,14 +105,11 @@ class _Lane:
     def __init__(self, worker: SchemaWorker, is_process_kept: bool) -> None:
         self._worker = worker
         self._is_process_kept = is_process_kept
-        self._turns = FairSemaphore(1)
+        self._turns = FairSemaphore(1, _QUEUE_SECONDS, _TOO_MANY_SCHEMAS)
 
     async def send(self, organization_id: int, request: bytes) -> bytes:
         """Returns the response, or nothing if the request ended the process."""
-        try:
-            await self._turns.acquire(organization_id, _QUEUE_SECONDS)
-        except TimeoutError:
-            raise Overloaded("Too many schemas are being checked; try again") from None
+        await self._turns.acquire(organization_id)
         # A client that disconnects ends no process: the next request would wait for a new one.
         return await asyncio.shield(asyncio.create_task(self._exchange(organization_id, request)))
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+from gleanery.errors import Overloaded
 from gleanery.scheduling.fair_queue import FairQueue
 from gleanery.scheduling.limits import ConcurrencyLimit
 
@@ -15,25 +18,38 @@ class FairSemaphore:
     slots for long leaves some for the others. The queue decides who gets a slot next.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, wait_seconds: float, overload_message: str) -> None:
         self._limit = ConcurrencyLimit(slots)
+        self._wait_seconds = wait_seconds
+        self._overload_message = overload_message
         self._waiting = FairQueue[asyncio.Future[None]]()
 
-    async def acquire(self, organization_id: int, seconds: float) -> None:
-        """Waits for a slot. Raises TimeoutError after this many seconds."""
+    @asynccontextmanager
+    async def held_for(self, organization_id: int) -> AsyncIterator[None]:
+        """Holds a slot until the context ends. Raises Overloaded like ``acquire``."""
+        await self.acquire(organization_id)
+        try:
+            yield
+        finally:
+            self.release(organization_id)
+
+    async def acquire(self, organization_id: int) -> None:
+        """Waits for a slot. Raises Overloaded if that takes too long."""
         if self._limit.can_acquire(organization_id):  # then no earlier request of it waits
             self._limit.acquire(organization_id)
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.add(organization_id, waiter)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._wait_seconds):
                 await waiter
-        except BaseException:
+        except BaseException as error:
             if waiter.done() and not waiter.cancelled():  # granted at the moment of the timeout
                 self.release(organization_id)
             else:
                 self._waiting.remove(organization_id, waiter)
+            if isinstance(error, TimeoutError):
+                raise Overloaded(self._overload_message) from None
             raise
 
     def release(self, organization_id: int) -> None:

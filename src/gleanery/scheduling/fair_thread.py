@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import ParamSpec, TypeVar
 
-from gleanery.errors import Overloaded
-from gleanery.scheduling.fair_lock import FairLock
 from gleanery.scheduling.fair_semaphore import FairSemaphore
 
 _LARGE_WRITES = 2  # of which one organization gets one
 _WAIT_SECONDS = 30.0
+_TOO_MANY_COMPUTATIONS = "Too many batches are being prepared; try again"
 _TOO_MANY_LARGE_WRITES = "Too many large batches are being stored; try again, or send fewer at once"
 
 _Parameters = ParamSpec("_Parameters")
@@ -27,20 +26,12 @@ class FairThread:
     """
 
     def __init__(self) -> None:
-        self._lock = FairLock()
-        self._large_writes = FairSemaphore(_LARGE_WRITES)
+        self._turns = FairSemaphore(1, _WAIT_SECONDS, _TOO_MANY_COMPUTATIONS)
+        self._large_writes = FairSemaphore(_LARGE_WRITES, _WAIT_SECONDS, _TOO_MANY_LARGE_WRITES)
 
-    @asynccontextmanager
-    async def large_write(self, organization_id: int) -> AsyncIterator[None]:
+    def large_write(self, organization_id: int) -> AbstractAsyncContextManager[None]:
         """Holds the turn of an organization to write a large batch. Raises Overloaded."""
-        try:
-            await self._large_writes.acquire(organization_id, _WAIT_SECONDS)
-        except TimeoutError:
-            raise Overloaded(_TOO_MANY_LARGE_WRITES) from None
-        try:
-            yield
-        finally:
-            self._large_writes.release(organization_id)
+        return self._large_writes.held_for(organization_id)
 
     async def run(
         self,
@@ -49,5 +40,5 @@ class FairThread:
         *args: _Parameters.args,
         **kwargs: _Parameters.kwargs,
     ) -> _Result:
-        async with self._lock.held_for(organization_id):
+        async with self._turns.held_for(organization_id):
             return await asyncio.to_thread(function, *args, **kwargs)

@@ -16,7 +16,7 @@ import msgspec
 
 from gleanery.errors import ErrorDetail, InvalidRequest, Unavailable
 from gleanery.models.batches import LargeBatch
-from gleanery.scheduling.fair_lock import FairLock
+from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.storage.outputs.preparation import PreparedOutput
 
 _log = logging.getLogger("gleanery")
@@ -26,6 +26,8 @@ LENGTH_BYTES = 8
 
 _PROGRAM = "gleanery.api.batch_process"
 _RESPONSE_SECONDS = 120.0
+_QUEUE_SECONDS = 60.0
+_TOO_MANY_BATCHES = "Too many large batches are being prepared; try again"
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_", "PYTHON", "LD_", "DYLD_")  # no credentials
 _NOT_PREPARED = "Large batches cannot be stored now; try again, or send less at a time"
 
@@ -84,12 +86,12 @@ class LargeBatches:
 
     def __init__(self) -> None:
         self._process: Process | None = None
-        self._lock = FairLock()
+        self._turns = FairSemaphore(1, _QUEUE_SECONDS, _TOO_MANY_BATCHES)
 
     async def prepare(self, request: PreparationRequest) -> PreparationResponse:
         """Prepares the batch. Raises InvalidRequest with every error of the batch."""
         message = await asyncio.to_thread(msgspec.msgpack.encode, request)
-        async with self._lock.held_for(request.organization_id):
+        async with self._turns.held_for(request.organization_id):
             text = await self._send_until_served(message)
         response = await asyncio.to_thread(_decode_response, text)
         if response.errors:

@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from gleanery.errors import Overloaded, SettingsError, Unavailable
+from gleanery.errors import SettingsError, Unavailable
 from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.errors import (
@@ -65,7 +65,7 @@ class ConnectionPool:
     def __init__(self, url: str, size: int) -> None:
         self._url = url
         self._size = size
-        self._slots = FairSemaphore(size)
+        self._slots = FairSemaphore(size, _ACQUIRE_SECONDS, _NO_FREE_CONNECTION)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         # Idle connections with the time of their last use. They stay outside asyncpg's pool,
         # which creates two tasks for each use: as much work as half a small page.
@@ -110,10 +110,7 @@ class ConnectionPool:
 
         Raises ``Overloaded`` if the tenant waits too long for a connection of its share.
         """
-        try:
-            await self._slots.acquire(organization_id, _ACQUIRE_SECONDS)
-        except TimeoutError:
-            raise Overloaded(_NO_FREE_CONNECTION) from None
+        await self._slots.acquire(organization_id)
         try:
             try:
                 connection = await self._take()
