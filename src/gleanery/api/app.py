@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -126,7 +125,6 @@ class App:
         self.registry = ConnectionRegistry(self.application, _limits(settings))
         """The connections of the built-in server."""
         self._sweep = sweep
-        self._timeout_watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._services.database.open()
@@ -139,7 +137,6 @@ class App:
         except BaseException:
             await self.stop()
             raise
-        self._timeout_watcher = asyncio.create_task(self.registry.watch_timeouts())
 
     async def _record_link_seconds(self) -> None:
         """Store for how long a link can be valid after the start of a key rotation.
@@ -152,9 +149,6 @@ class App:
             await metadata.record_link_seconds(self._services.database, seconds)
 
     async def stop(self) -> None:
-        if self._timeout_watcher is not None:
-            self._timeout_watcher.cancel()
-            await asyncio.gather(self._timeout_watcher, return_exceptions=True)
         await self._sweep.stop()
         if self._rate_limiter is not None:
             await self._rate_limiter.close()
