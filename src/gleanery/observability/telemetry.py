@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from gleanery.http import Request
 from gleanery.observability.logs import RequestLog
 from gleanery.observability.metrics import RequestHistogram
 
@@ -35,13 +36,13 @@ class Telemetry:
         self._histogram = RequestHistogram(operations, metrics_folder)
 
     def record(
-        self, operation: str, method: str, path: bytes, id_: bytes, status: int, started: float
+        self, request: Request, operation: str, id_: bytes, status: int, started: float
     ) -> None:
         """Record one completed request. The query is omitted: it may contain a token."""
         seconds = time.perf_counter() - started
         self._histogram.add(operation, status, seconds)
         if self._log is not None:
-            self._log(method, path, operation, status, seconds, id_)
+            self._log(request, operation, status, seconds, id_)
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
