@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import fcntl
 import logging
 import os
 import resource
@@ -12,12 +13,11 @@ import signal
 import socket
 import ssl
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import cast
+from multiprocessing import reduction
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -29,6 +29,7 @@ from gleanery.blobs import open_blobs
 from gleanery.errors import SettingsError
 from gleanery.http import Connection, ServerState
 from gleanery.observability import logs
+from gleanery.observability.shared_counters import SharedCounters
 from gleanery.security.key_files import KeyFile
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
@@ -89,10 +90,31 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
     if settings.workers == 1:
         uvicorn.Server(config(settings, partial(_worker, settings))).run(sockets=[listener])
         return
-    # The workers share this folder of metrics, so /metrics of each shows the sum.
-    with tempfile.TemporaryDirectory(prefix="gleanery-metrics-") as folder:
-        make_app = partial(_worker, settings, Path(folder))
-        Multiprocess(config(settings, make_app), sockets=[listener]).run()
+    # The workers share these counters, so /metrics of each shows the sum.
+    counters = cast(SharedCounters, _InheritedCounters(settings.workers))
+    make_app = partial(_worker, settings, counters)
+    Multiprocess(config(settings, make_app), sockets=[listener]).run()
+
+
+class _InheritedCounters:
+    """Counters that each worker process inherits by their file descriptor."""
+
+    def __init__(self, workers: int) -> None:
+        self._counters = SharedCounters.create(workers)
+        self._workers = workers
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attach, (reduction.DupFd(self._counters.fileno()), self._workers)
+
+
+def _attach(inherited: Any, workers: int) -> SharedCounters:
+    """Take the first segment that no other worker has locked."""
+    descriptor = inherited.detach()
+    for number in range(1, workers + 1):
+        with contextlib.suppress(OSError):
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+            return SharedCounters.attach(descriptor, number)
+    raise RuntimeError("each segment of the counters has a worker")
 
 
 async def prepare(settings: Settings) -> None:
@@ -136,13 +158,13 @@ def _check_tls(settings: Settings) -> None:
             ) from None
 
 
-def _worker(settings: Settings, metrics_folder: Path | None = None) -> App:
+def _worker(settings: Settings, counters: SharedCounters | None = None) -> App:
     """Create the application of a worker process. Workers share only the database."""
     _keep_freed_memory()
     sys.setswitchinterval(_SWITCH_SECONDS)
     logs.configure(settings)
     _raise_open_files_limit(settings.max_connections + _OTHER_FILES)
-    return build_app(settings, metrics_folder=metrics_folder)
+    return build_app(settings, counters=counters)
 
 
 def _keep_freed_memory() -> None:

@@ -57,6 +57,10 @@ class ConnectionRegistry:
         else:
             connection.abort()
 
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections)
+
     def remove(self, connection: ManagedConnection) -> None:
         self._connections.pop(connection, None)
 
