@@ -435,15 +435,16 @@ def test_metrics_of_the_process_and_the_disk(service: Service) -> None:
 
 def test_metrics_of_connections_and_requests(service: Service) -> None:
     with service.client() as client, service.stranger() as nobody:
-        client.store("group", {"job_id": "j", "source_url": "u", "data": {}})
-        before = gauge(fresh_metrics(nobody), "gleanery_connections_open")
-        feed = request_head(client, "GET", "/v1/changes/group?wait=60&cursor=9007199254740991")
-        with connect(service.url) as waiting:
-            waiting.sendall(feed)
-            wait_until(lambda: gauge(fresh_metrics(nobody), "gleanery_long_polls_in_progress") == 1)
+        json_body = ("Content-Type: application/json", "Content-Length: 9")
+        head = request_head(client, "POST", "/v1/cookies", *json_body, "Expect: 100-continue")
+        with connect(service.url) as connection:
+            connection.sendall(head)
+            assert b" 100 Continue" in connection.recv(100)  # the request is in progress
             text = fresh_metrics(nobody)
-            assert gauge(text, "gleanery_connections_open") == before + 1
-            assert gauge(text, "gleanery_requests_in_progress") == 0
+            assert gauge(text, "gleanery_requests_in_progress") == 1
+            assert gauge(text, "gleanery_connections_open") >= 2
+    for kind in ("long_polls", "transfers"):
+        assert gauge(text, f"gleanery_{kind}_in_progress") == 0
 
 
 def test_metrics_of_the_database_pool(service: Service) -> None:
