@@ -96,6 +96,18 @@ def test_the_log_says_how_many_lines_were_dropped(tmp_path: Path) -> None:
     assert len(kept) + report["lines"] == MANY
 
 
+def test_a_full_disk_drops_lines_that_the_metrics_count(tmp_path: Path) -> None:
+    with serving_to(os.open("/dev/full", os.O_WRONLY), tmp_path) as service:
+
+        def has_dropped_lines() -> bool:
+            text = get(service.url, "/metrics").body.decode()
+            [count] = re.findall(r"^gleanery_log_lines_dropped_total (.*)$", text, re.M)
+            return float(count) > 0
+
+        wait_until(has_dropped_lines)
+        assert service.stop() == 0
+
+
 def read_until(text: str, log: TextIO) -> Iterator[dict[str, Any]]:
     for line in log:
         yield json.loads(line)
