@@ -151,7 +151,9 @@ class Settings:
         default_text="host and port; required with `--behind-proxy` and with `--host 0.0.0.0`",
     )
     behind_proxy: bool = setting(
-        False, "Allow plain HTTP on any address, because a proxy terminates TLS."
+        False,
+        "Allow plain HTTP on any address, because a proxy terminates TLS. The log shows the client "
+        "that the proxy appends to X-Forwarded-For.",
     )
     tls_cert: Path | None = setting(None, "Certificate chain in PEM format.", _FILE)
     tls_key: Path | None = setting(None, "Private key of the certificate in PEM format.", _FILE)

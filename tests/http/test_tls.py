@@ -53,26 +53,32 @@ def get_when_possible(server: Server) -> bool:
         return False
 
 
+def has_space(server: Server) -> bool:
+    return server.registry.open_connections < LIMIT
+
+
 def test_sockets_without_a_handshake_count_as_connections(limited: Server) -> None:
     with ExitStack() as stack:
         for _ in range(10 * LIMIT):
             stack.enter_context(connect(limited))
-        wait_until(lambda: limited.registry.open_count)
-        assert limited.registry.open_count <= LIMIT
+        wait_until(lambda: limited.registry.open_connections)
+        assert limited.registry.open_connections <= LIMIT
         wait_until(lambda: get_when_possible(limited))  # it replaces one that sends nothing
 
 
 def test_idle_connections_after_a_handshake_are_replaced(limited: Server) -> None:
     with ExitStack() as stack:
         for _ in range(6 * LIMIT):
-            wait_until(lambda: limited.registry.open_count < LIMIT or get_when_possible(limited))
+            wait_until(
+                lambda: limited.registry.open_connections < LIMIT or get_when_possible(limited)
+            )
             try:
                 idle = stack.enter_context(connect_tls(limited.port))
             except OSError:  # none was idle yet
                 continue
             assert b" 200 " in get(idle, "/inline")
-            assert limited.registry.open_count <= 3 * LIMIT
-        wait_until(lambda: limited.registry.open_count <= LIMIT)
+            assert limited.registry.open_connections <= 3 * LIMIT
+        wait_until(lambda: limited.registry.open_connections <= LIMIT)
 
 
 def test_a_handshake_that_does_not_end_is_closed(tls: TlsContext) -> None:
@@ -90,7 +96,7 @@ def test_an_idle_client_does_not_delay_a_stop(tls: TlsContext) -> None:
 
 def test_a_handshake_does_not_delay_a_stop(tls: TlsContext) -> None:
     with serving(tls_context=tls) as server, connect(server):
-        wait_until(lambda: server.registry.open_count)
+        wait_until(lambda: server.registry.open_connections)
         server.begin_stop()
         server.join(SHORT_SECONDS)
 

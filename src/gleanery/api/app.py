@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -16,12 +17,14 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.api.readiness import Readiness
+from gleanery.api.service_metrics import observe_service
 from gleanery.background.sweep import Sweep
 from gleanery.background.token_use import TokenUse
 from gleanery.blobs import open_blobs
 from gleanery.http import ConnectionRegistry, Limits
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
+from gleanery.observability.shared_counters import SharedCounters
 from gleanery.scheduling.byte_limits import ByteLimit
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.scheduling.limits import ConcurrencyLimit
@@ -46,12 +49,12 @@ _SWEEP_DELAY = 300  # seconds by which a sweep can be late
 def build_app(
     settings: Settings,
     clock: Callable[[], int] = timestamps.now,
-    metrics_folder: Path | None = None,
+    counters: SharedCounters | None = None,
     sweep_clock: Callable[[Engine, Callable[[], int]], SweepClock] = SweepClock,
 ) -> App:
     """Build the service with these settings.
 
-    ``clock`` returns the time in microseconds. Several workers share ``metrics_folder``.
+    ``clock`` returns the time in microseconds. Several workers share ``counters``.
     ``sweep_clock`` makes the clock that decides what has expired.
     """
     document = cache(partial(openapi.document, OPERATIONS, settings))  # built on first use
@@ -79,7 +82,8 @@ def build_app(
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
             (UNMATCHED, *(operation.name for operation in OPERATIONS)),
-            metrics_folder,
+            counters or SharedCounters.private(),
+            _folders(settings),
         ),
         readiness=Readiness(database),
         openapi_json=cache(lambda: openapi.encoded(document())),
@@ -97,6 +101,12 @@ def _create_rate_limiter(settings: Settings) -> RateLimiter | None:
     from gleanery.api.rate_limits import RateLimiter  # slow to import, and rarely needed
 
     return RateLimiter(settings.rate_limit, settings.rate_limit_storage)
+
+
+def _folders(settings: Settings) -> dict[str, Path]:
+    """Return the folders whose free space is a metric."""
+    blobs = {} if settings.blobs_folder is None else {"blobs": settings.blobs_folder}
+    return {"data": settings.data, **blobs}
 
 
 def _limits(settings: Settings) -> Limits:
@@ -124,7 +134,11 @@ class App:
         """Handles the requests of the built-in server, or of an ASGI server."""
         self.registry = ConnectionRegistry(self.application, _limits(settings))
         """The connections of the built-in server."""
+        self.metrics = services.telemetry.worker
+        """Metrics of this worker, where the server registers its own."""
+        observe_service(self.metrics, services, self.registry, rate_limiter)
         self._sweep = sweep
+        self._publisher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._services.database.open()
@@ -137,6 +151,7 @@ class App:
         except BaseException:
             await self.stop()
             raise
+        self._publisher = asyncio.create_task(self._services.telemetry.publish())
 
     async def _record_link_seconds(self) -> None:
         """Store for how long a link can be valid after the start of a key rotation.
@@ -149,6 +164,9 @@ class App:
             await metadata.record_link_seconds(self._services.database, seconds)
 
     async def stop(self) -> None:
+        if self._publisher is not None:
+            self._publisher.cancel()
+            await asyncio.gather(self._publisher, return_exceptions=True)
         await self._sweep.stop()
         if self._rate_limiter is not None:
             await self._rate_limiter.close()

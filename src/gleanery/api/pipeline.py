@@ -146,9 +146,7 @@ class RequestPipeline:
         request_id = request_id_of(request.headers)
         respond(request, response, request_id, request.state.rate_limit_headers)
         telemetry = self._services.telemetry
-        telemetry.record(
-            UNMATCHED, request.method, request.path, request_id, response.status, started
-        )
+        telemetry.record(request, UNMATCHED, request_id, response.status, started)
 
     def shutdown(self) -> None:
         self._services.database.stop_subscriptions()
@@ -303,6 +301,4 @@ class RequestPipeline:
             raise
         finally:
             telemetry = self._services.telemetry
-            telemetry.record(
-                name, request.method, request.path, request_id, response.status, started
-            )
+            telemetry.record(request, name, request_id, response.status, started)

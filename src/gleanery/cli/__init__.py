@@ -119,11 +119,13 @@ def _replace_closed_streams() -> None:
     """Open the null device for each standard stream that the caller has closed.
 
     Python sets such a stream to None. The null device also takes its file descriptor, which a
-    database file or a socket would get otherwise.
+    database file or a socket would get otherwise. Worker processes inherit it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+            stream = open(os.devnull, mode)  # noqa: SIM115
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def _message(error: Exception) -> str:

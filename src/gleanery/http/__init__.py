@@ -4,6 +4,7 @@ It imports nothing else of gleanery. ``docs/http-server.md`` describes it.
 """
 
 from gleanery.http.application import Application, Header, Request
+from gleanery.http.client_address import address_in, parse_address
 from gleanery.http.connection import Connection
 from gleanery.http.errors import (
     BadRequest,
@@ -48,4 +49,6 @@ __all__ = [
     "UnsupportedMethod",
     "UnsupportedTransferEncoding",
     "UnsupportedVersion",
+    "address_in",
+    "parse_address",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import cast
 
+from gleanery.http.client_address import address_in
 from gleanery.http.errors import ClientDisconnected, HttpError, RequestTimeout
 from gleanery.http.flow_control import FlowControl
 from gleanery.http.head import HeaderBlock
@@ -51,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._timeouts = Timeouts(self._limits)
         self._state = _OPEN
         self._current: HttpRequest | None = None  # its response is in progress
+        self._client_address = b""  # not known yet
 
     # --- called by the event loop -----------------------------------------------------------------
 
@@ -151,6 +153,12 @@ class Connection(asyncio.Protocol):
     @property
     def is_write_paused(self) -> bool:
         return self._flow.is_write_paused
+
+    @property
+    def client_address(self) -> bytes:
+        if not self._client_address:
+            self._client_address = address_in(self._transport.get_extra_info("peername"))
+        return self._client_address
 
     async def drain(self) -> None:
         await self._flow.drain()

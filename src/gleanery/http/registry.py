@@ -49,7 +49,7 @@ class ConnectionRegistry:
         self._ended = asyncio.Event()
 
     @property
-    def open_count(self) -> int:
+    def open_connections(self) -> int:
         """Number of open sockets."""
         return len(self._counted) + len(self._evicted)
 

@@ -7,8 +7,9 @@ import logging
 import socket
 from contextlib import suppress
 
+from gleanery.observability.shared_counters import SharedCounters
 from gleanery.server.signals import handle_signals
-from gleanery.server.worker_process import WorkerProcess
+from gleanery.server.worker_process import WorkerProcess, WorkerStart
 from gleanery.settings import Settings
 
 _log = logging.getLogger("gleanery")
@@ -23,6 +24,7 @@ class Supervisor:
     def __init__(self, settings: Settings, listener: socket.socket) -> None:
         self._settings = settings
         self._listener = listener
+        self._counters = SharedCounters.create(settings.workers)
         self._workers: dict[int, WorkerProcess] = {}
         self._has_served = False
         self._has_failed = False
@@ -35,7 +37,7 @@ class Supervisor:
             lambda: loop.call_soon_threadsafe(self._stopping.set),
             lambda: loop.call_soon_threadsafe(self._reload),
         )
-        numbers = range(self._settings.workers)
+        numbers = range(1, self._settings.workers + 1)
         await asyncio.gather(self._stop_workers(), *map(self._keep_running, numbers))
         return not self._has_failed
 
@@ -43,8 +45,9 @@ class Supervisor:
         """Starts a worker, and another one whenever it ends."""
         delay = 0.0
         while not self._stopping.is_set():
+            start = WorkerStart(self._settings, number)
             worker = self._workers[number] = await WorkerProcess.start(
-                self._settings, self._listener
+                start, self._listener, self._counters
             )
             status = await self._wait(worker)
             if self._stopping.is_set():
@@ -53,6 +56,7 @@ class Supervisor:
             if not self._has_served:
                 self._fail(status)
                 return
+            self._counters.count_restart(number)
             delay = _next_delay(delay, worker.age)
             _log.error(
                 "a worker process ended; another one starts",

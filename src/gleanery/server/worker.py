@@ -14,6 +14,8 @@ import uvloop
 from gleanery.api.app import App, build_app
 from gleanery.http import HttpServer
 from gleanery.observability import logs
+from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.worker_metrics import CERTIFICATE_EXPIRY
 from gleanery.server import process_limits
 from gleanery.server.certificates import Certificates, open_certificates
 from gleanery.server.signals import handle_signals
@@ -80,13 +82,18 @@ class Worker:
             self._loop.call_soon_threadsafe(callback)
 
 
-def create_worker(settings: Settings, listener: socket.socket) -> Worker:
-    """Create the worker of this process. Workers share only the database."""
+def create_worker(
+    settings: Settings, listener: socket.socket, counters: SharedCounters | None = None
+) -> Worker:
+    """Create the worker of this process. Workers share only the database and the counters."""
     process_limits.set_up_process()
     logs.configure(settings)
     settings = process_limits.fit_to_open_files(settings)
-    app = build_app(settings)
-    return Worker(app, listener, settings.shutdown_seconds, open_certificates(settings))
+    app = build_app(settings, counters=counters)
+    certificates = open_certificates(settings)
+    if certificates is not None:
+        app.metrics.observe(CERTIFICATE_EXPIRY, lambda: certificates.expires)
+    return Worker(app, listener, settings.shutdown_seconds, certificates)
 
 
 def run_in_event_loop(worker: Worker, work: Coroutine[Any, Any, None]) -> None:

@@ -18,13 +18,15 @@ import time
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import Process
 from contextlib import suppress
+from typing import NamedTuple
 
+from gleanery.observability.shared_counters import SharedCounters
 from gleanery.settings import Settings
 
 _log = logging.getLogger("gleanery")
 
 LENGTH = struct.Struct("!I")
-"""Precedes the settings."""
+"""Precedes what the worker needs to start."""
 STARTED, ALIVE = b"s", b"a"
 """Messages of a worker."""
 REPORT_SECONDS = 1.0
@@ -32,6 +34,14 @@ _PROGRAM = "gleanery.server.worker_program"
 _CHECK_SECONDS = 5.0
 _MAX_SILENT_CHECKS = 6  # a worker that does not respond for 30 seconds is replaced
 _KILL_SECONDS = 10.0  # beyond the time for the requests in progress
+
+
+class WorkerStart(NamedTuple):
+    """What a worker needs to start."""
+
+    settings: Settings
+    number: int
+    """Its number on this node, from 1. A replacement has the same number."""
 
 
 class WorkerProcess:
@@ -46,10 +56,12 @@ class WorkerProcess:
         """True if the worker has served."""
 
     @classmethod
-    async def start(cls, settings: Settings, listener: socket.socket) -> WorkerProcess:
+    async def start(
+        cls, start: WorkerStart, listener: socket.socket, counters: SharedCounters
+    ) -> WorkerProcess:
         ours, theirs = socket.socketpair()
         with theirs:
-            descriptors = (theirs.fileno(), listener.fileno())
+            descriptors = (theirs.fileno(), listener.fileno(), counters.fileno())
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-m", _PROGRAM, *map(str, descriptors)),
@@ -58,7 +70,7 @@ class WorkerProcess:
                 start_new_session=True,  # Ctrl-C reaches the supervisor only, which stops in order
             )
         reader, writer = await asyncio.open_connection(sock=ours)
-        text = pickle.dumps(settings)
+        text = pickle.dumps(start)
         writer.write(LENGTH.pack(len(text)) + text)
         return cls(process, reader, writer)
 

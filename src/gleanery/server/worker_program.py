@@ -9,24 +9,33 @@ import sys
 from contextlib import suppress
 from typing import cast
 
+from gleanery.observability.shared_counters import SharedCounters
 from gleanery.server.signals import exit_in_order
 from gleanery.server.worker import Worker, create_worker, run_in_event_loop
-from gleanery.server.worker_process import ALIVE, LENGTH, REPORT_SECONDS, STARTED
-from gleanery.settings import Settings
+from gleanery.server.worker_process import (
+    ALIVE,
+    LENGTH,
+    REPORT_SECONDS,
+    STARTED,
+    WorkerStart,
+)
 
 
-def main(control_descriptor: int, listener_descriptor: int) -> None:
+def main(control_descriptor: int, listener_descriptor: int, counters_descriptor: int) -> None:
     """Serve until the supervisor sends SIGTERM, or is gone."""
     exit_in_order()
     control = socket.socket(fileno=control_descriptor)
-    worker = create_worker(_receive_settings(control), socket.socket(fileno=listener_descriptor))
+    listener = socket.socket(fileno=listener_descriptor)
+    start = _receive_start(control)
+    counters = SharedCounters.attach(counters_descriptor, start.number)
+    worker = create_worker(start.settings, listener, counters)
     run_in_event_loop(worker, _serve(worker, control))
 
 
-def _receive_settings(control: socket.socket) -> Settings:
+def _receive_start(control: socket.socket) -> WorkerStart:
     with control.makefile("rb") as messages:
         (length,) = LENGTH.unpack(messages.read(LENGTH.size))
-        return cast(Settings, pickle.loads(messages.read(length)))  # noqa: S301  (from our parent)
+        return cast(WorkerStart, pickle.loads(messages.read(length)))  # noqa: S301  (from our parent)
 
 
 async def _serve(worker: Worker, control: socket.socket) -> None:

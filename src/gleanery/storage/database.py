@@ -137,6 +137,15 @@ class Database(Protocol):
         """
 
 
+class PoolState(NamedTuple):
+    """Use of a pool of database connections."""
+
+    size: int
+    in_use: int
+    waiting: int
+    """Requests that wait for a connection."""
+
+
 class Engine(Database, Protocol):
     """A whole database. Used as a handle, it sees no tenant's rows."""
 
@@ -147,6 +156,10 @@ class Engine(Database, Protocol):
     @property
     def page_reader(self) -> PageReader | None:
         """Reads pages synchronously; None on an engine that has to wait."""
+
+    @property
+    def pool_state(self) -> PoolState | None:
+        """The use of the connection pool; None on an engine without one."""
 
     async def open(self) -> None:
         """Connects. Afterwards reads and writes work if the schema exists."""

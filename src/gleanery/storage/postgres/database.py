@@ -18,6 +18,7 @@ from gleanery.storage.database import (
     Page,
     PageRead,
     PageTooLarge,
+    PoolState,
     Row,
     Transaction,
 )
@@ -71,6 +72,10 @@ class PostgresDatabase:
             WeakValueDictionary()
         )
         self._array_statements: dict[str, str | None] = {}
+
+    @property
+    def pool_state(self) -> PoolState:
+        return self._connections.state
 
     async def open(self) -> None:
         await self._connections.open()

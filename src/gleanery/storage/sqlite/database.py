@@ -47,6 +47,7 @@ class SqliteDatabase:
     """An ``Engine`` on one SQLite file."""
 
     engine = "sqlite"
+    pool_state = None
     organization_id = tenancy.NO_TENANT
 
     def __init__(self, path: Path) -> None:
