@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -29,7 +30,7 @@ from tests.support.process import (
 )
 from tests.support.service import Client
 from tests.support.session_state import numbered_cookies
-from tests.support.waiting import TIMEOUT_SECONDS
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 
 def names(folder: Path) -> list[str]:
@@ -302,6 +303,17 @@ def test_a_read_only_database_that_changes_during_its_copy_is_refused(
     assert names(tmp_path) == ["data"]
 
 
+@pytest.mark.thorough
+def test_a_locked_database_is_reported(data: Path, tmp_path: Path) -> None:
+    with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
+        connection.pragma("locking_mode", "exclusive")
+        connection.execute("BEGIN EXCLUSIVE")
+        refused = gleanery_in_process("backup", str(tmp_path / "b.tar"), "--data", str(data))
+    assert refused.returncode == 2
+    assert "Another program has locked" in refused.stderr
+    assert names(tmp_path) == ["data"]
+
+
 def test_a_damaged_database_is_reported_by_the_backup(data: Path, tmp_path: Path) -> None:
     """A restore would reject the backup, when it is too late."""
     database = data / "gleanery.sqlite"
@@ -364,7 +376,7 @@ def test_a_read_only_database_is_refused_if_its_newest_data_would_be_missed(
     (data / "gleanery.sqlite-shm").unlink()  # as in a copy of the folder
     refused = in_mount_namespace(READ_ONLY_DISK, str(data), "backup", str(file), *where)
     assert refused.returncode == 2
-    assert "The service was killed" in refused.stderr
+    assert "which contains the newest data" in refused.stderr
     assert names(tmp_path) == ["data"]
 
 
@@ -400,6 +412,26 @@ def test_a_backup_to_a_closed_pipe_fails(origin: list[str]) -> None:
         b"gleanery: The program that reads standard output has ended: the backup is incomplete\n"
     )
     assert failed.stderr == message
+
+
+def test_a_backup_to_a_stalled_reader_can_be_stopped(origin: list[str], tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    backup = subprocess.Popen(
+        [sys.executable, "-m", "gleanery", "backup", "-", *origin],
+        stdout=writer,
+        stderr=subprocess.DEVNULL,
+        env=environment(TMPDIR=str(tmp_path)),
+    )
+    try:
+        wait_until(lambda: not select.select([], [writer], [], 0)[1], TIMEOUT_SECONDS)  # it is full
+        backup.terminate()
+        assert backup.wait(TIMEOUT_SECONDS) == 128 + signal.SIGTERM
+    finally:
+        backup.kill()
+        backup.wait()
+        os.close(reader)
+        os.close(writer)
+    assert names(tmp_path) == []
 
 
 def test_a_backup_to_a_full_or_closed_output_fails(origin: list[str]) -> None:

@@ -16,7 +16,7 @@ import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Protocol
 
 import msgspec
 
@@ -67,10 +67,17 @@ class _Version(msgspec.Struct):
     format: int
 
 
+class Output(Protocol):
+    """Receiver of the bytes of an archive."""
+
+    def write(self, content: bytes, /) -> object:
+        """Write all bytes."""
+
+
 # --- writing ------------------------------------------------------------------------------------
 
 
-def add_file(output: BinaryIO, name: str, file: BinaryIO) -> bytes:
+def add_file(output: Output, name: str, file: BinaryIO) -> bytes:
     """Add a file and return its checksum."""
     size = os.fstat(file.fileno()).st_size
     digest, position = hashlib.sha256(), 0
@@ -95,11 +102,11 @@ def _read(file: BinaryIO, size: int) -> bytes:
     return chunk
 
 
-def add_bytes(output: BinaryIO, name: str, content: bytes) -> None:
+def add_bytes(output: Output, name: str, content: bytes) -> None:
     output.write(_header(name, len(content)) + content + _padding(len(content)))
 
 
-def end(output: BinaryIO) -> None:
+def end(output: Output) -> None:
     """Write the end mark of a tar archive."""
     output.write(_END)
 

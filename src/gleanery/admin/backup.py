@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
 
 import apsw
 import msgspec
 
 from gleanery import __version__
 from gleanery.admin import archive
-from gleanery.admin.archive import Manifest
+from gleanery.admin.archive import Manifest, Output
 from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
 from gleanery.security.key_files import KeyFile, fingerprint, keys_from_text
@@ -45,16 +44,27 @@ def create(settings: Settings, path: Path, with_key: bool, progress: StartProgre
 
 def write(settings: Settings, descriptor: int, with_key: bool, progress: StartProgress) -> Manifest:
     """Write the same backup to standard output. The copy of the database is in ``TMPDIR``."""
-    with (
-        _temporary_folder(None) as temporary,
-        _write_errors("standard output"),
-        open(descriptor, "wb", archive.READ_BYTES, closefd=False) as output,
-    ):
+    with _temporary_folder(None) as temporary, _write_errors("standard output"):
+        output = _UnbufferedOutput(descriptor)
         manifest = _write(settings, output, temporary, with_key, progress)
-        output.flush()
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.fsync(descriptor)
     return manifest
+
+
+class _UnbufferedOutput:
+    """Standard output without a buffer.
+
+    A buffer is written when it is closed. A stopped backup would then wait for a stalled reader.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, content: bytes) -> None:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -121,7 +131,7 @@ def _write_errors(target: str) -> Iterator[None]:
 
 def _write(
     settings: Settings,
-    output: BinaryIO,
+    output: Output,
     temporary: Path,
     with_key: bool,
     progress: StartProgress,
@@ -136,6 +146,10 @@ def _write(
 def _sqlite_errors(source: Path, folder: Path) -> Iterator[None]:
     try:
         yield
+    except apsw.BusyError:
+        raise SettingsError(
+            f"Another program has locked {source}: run the backup again when it has ended"
+        ) from None
     except apsw.Error as error:
         raise SettingsError(
             f"Cannot copy {source} to {folder}: {type(error).__name__} of SQLite. "
@@ -184,7 +198,7 @@ def _check_keys(keys: Sequence[bytes], active_key: str) -> None:
 
 
 def _write_archive(
-    settings: Settings, output: BinaryIO, database: Path, keys: str, progress: StartProgress
+    settings: Settings, output: Output, database: Path, keys: str, progress: StartProgress
 ) -> Manifest:
     with closing(Snapshot(database)) as snapshot:
         files, lost = _add_blobs(output, snapshot, settings.blobs_folder, progress)
@@ -212,7 +226,7 @@ def _encode(manifest: Manifest) -> bytes:
 
 
 def _add_blobs(
-    output: BinaryIO, snapshot: Snapshot, folder: Path | None, progress: StartProgress
+    output: Output, snapshot: Snapshot, folder: Path | None, progress: StartProgress
 ) -> tuple[int | None, list[str]]:
     """Add the blobs that the copied database references; return their number and the lost ones.
 

@@ -135,7 +135,7 @@ class _StagingArea:
         return (
             self.database.exists()
             and self._publishing.exists()
-            and self._publishing.read_text() == str(self._target_blobs.absolute())
+            and self._publishing.read_bytes() == os.fsencode(self._target_blobs.absolute())
         )
 
     def create(self) -> None:
@@ -164,7 +164,7 @@ class _StagingArea:
     def publish(self) -> None:
         """Publish all files by renames. The database is last: it makes the restore visible."""
         self._publish_key()
-        self._publishing.write_text(str(self._target_blobs.absolute()))
+        self._publishing.write_bytes(os.fsencode(self._target_blobs.absolute()))
         os.sync()
         for entry in list(self.blobs.iterdir()):
             entry.replace(self._target_blobs / entry.name)

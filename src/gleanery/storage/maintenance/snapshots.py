@@ -90,11 +90,13 @@ def _copy_closed(source: Path, copy: apsw.Connection, progress: StartProgress) -
 def _reject_unclosed(source: Path) -> None:
     """Raises SettingsError if committed data is outside the file, where it would be missed."""
     others = [source.with_name(f"{source.name}-{end}") for end in ("wal", "journal")]
-    if any(other.exists() and other.stat().st_size for other in others):
-        raise SettingsError(
-            f"The service was killed, and {source.parent.absolute()} is read-only: copy the whole "
-            "folder to a disk that can be written, and back up the copy"
-        )
+    for other in others:
+        if other.exists() and other.stat().st_size:
+            raise SettingsError(
+                f"SQLite cannot read {other}, which contains the newest data. If a service runs, "
+                "run the backup as its user. If none runs, copy the whole folder to a disk that "
+                "can be written, and back up the copy"
+            )
 
 
 def _version(path: Path) -> tuple[int, ...]:
