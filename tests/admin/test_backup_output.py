@@ -64,6 +64,7 @@ def test_a_backup_keeps_files_with_similar_names(origin: list[str], tmp_path: Pa
     assert names(tmp_path) == ["backup.tar", "backup.tar.database", "backup.tar.partial"]
 
 
+@pytest.mark.thorough
 def test_a_killed_backup_leaves_only_its_own_folder(origin: list[str], tmp_path: Path) -> None:
     kill_before_call(
         ("gleanery.admin.archive", "add_file"), 1, "backup", str(tmp_path / "b.tar"), *origin
@@ -76,6 +77,7 @@ def test_a_killed_backup_leaves_only_its_own_folder(origin: list[str], tmp_path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.thorough
 def test_a_stopped_backup_leaves_nothing(origin: list[str], tmp_path: Path, number: int) -> None:
     stopped = (
         "import os; from gleanery.admin import archive; from gleanery.cli import main; "
@@ -100,6 +102,7 @@ main()
 """
 
 
+@pytest.mark.thorough
 def test_of_two_backups_with_one_name_one_is_refused(origin: list[str], tmp_path: Path) -> None:
     file = tmp_path / "b.tar"
     with subprocess.Popen(
@@ -147,6 +150,7 @@ def test_a_backup_may_have_the_longest_name(origin: list[str], tmp_path: Path) -
     assert names(tmp_path) == ["x" * 255]
 
 
+@pytest.mark.thorough
 def test_a_backup_may_have_a_name_that_is_not_utf_8(origin: list[str], tmp_path: Path) -> None:
     name = os.fsdecode(b"\xff.tar")
     made = run("backup", str(tmp_path / name), *origin)
@@ -154,6 +158,7 @@ def test_a_backup_may_have_a_name_that_is_not_utf_8(origin: list[str], tmp_path:
     assert names(tmp_path) == [name]
 
 
+@pytest.mark.thorough
 def test_a_backup_is_private_under_any_umask(origin: list[str], tmp_path: Path) -> None:
     file, copy = tmp_path / "b.tar", tmp_path / "copy"
     (copy / "blobs").mkdir(parents=True)
@@ -201,6 +206,7 @@ exit $status
 """
 
 
+@pytest.mark.thorough
 def test_a_backup_on_a_full_disk_leaves_no_files_of_sqlite(
     origin: list[str], tmp_path: Path
 ) -> None:
@@ -217,6 +223,7 @@ def test_a_backup_on_a_full_disk_leaves_no_files_of_sqlite(
         assert refused.stdout == ""
 
 
+@pytest.mark.thorough
 def test_a_restore_on_a_full_disk_leaves_no_files(archive: Path, tmp_path: Path) -> None:
     size = archive.stat().st_size // 1024
     (tmp_path / "disk").mkdir()
@@ -273,6 +280,7 @@ def back_up_read_only(data: Path, file: Path, *program: str) -> Any:
     return done
 
 
+@pytest.mark.thorough
 def test_a_read_only_folder_can_be_backed_up(data: Path, tmp_path: Path) -> None:
     made = back_up_read_only(data, tmp_path / "b.tar", "-m", "gleanery")
     assert made.returncode == 0, made.stderr
@@ -294,6 +302,7 @@ main()
 """
 
 
+@pytest.mark.thorough
 def test_a_read_only_database_that_changes_during_its_copy_is_refused(
     data: Path, tmp_path: Path
 ) -> None:
@@ -303,6 +312,7 @@ def test_a_read_only_database_that_changes_during_its_copy_is_refused(
     assert names(tmp_path) == ["data"]
 
 
+@pytest.mark.thorough
 @pytest.mark.thorough
 def test_a_locked_database_is_reported(data: Path, tmp_path: Path) -> None:
     with closing(apsw.Connection(str(data / "gleanery.sqlite"))) as connection:
@@ -337,6 +347,7 @@ shift
 """
 
 
+@pytest.mark.thorough
 def test_a_read_only_disk_can_be_backed_up(data: Path, tmp_path: Path) -> None:
     file = tmp_path / "b.tar"
     made = in_mount_namespace(READ_ONLY_DISK, str(data), "backup", str(file), "--data", str(data))
@@ -344,6 +355,7 @@ def test_a_read_only_disk_can_be_backed_up(data: Path, tmp_path: Path) -> None:
     assert_complete(file, tmp_path / "copy")
 
 
+@pytest.mark.thorough
 def test_a_read_only_view_of_a_running_service_can_be_backed_up(tmp_path: Path) -> None:
     """The newest data is in the write-ahead log, which must not be missed."""
     data, file = tmp_path / "data", tmp_path / "b.tar"
@@ -362,6 +374,7 @@ def test_a_read_only_view_of_a_running_service_can_be_backed_up(tmp_path: Path) 
         assert client.get("/v1/cookies").json() == expected
 
 
+@pytest.mark.thorough
 def test_a_read_only_database_is_refused_if_its_newest_data_would_be_missed(
     tmp_path: Path,
 ) -> None:
@@ -383,6 +396,7 @@ def test_a_read_only_database_is_refused_if_its_newest_data_would_be_missed(
 # --- standard output ----------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_backup_to_standard_output_can_be_restored_from_standard_input(
     origin: list[str], tmp_path: Path
 ) -> None:
@@ -414,6 +428,7 @@ def test_a_backup_to_a_closed_pipe_fails(origin: list[str]) -> None:
     assert failed.stderr == message
 
 
+@pytest.mark.thorough
 def test_a_backup_to_a_stalled_reader_can_be_stopped(origin: list[str], tmp_path: Path) -> None:
     reader, writer = os.pipe()
     backup = subprocess.Popen(
@@ -434,6 +449,7 @@ def test_a_backup_to_a_stalled_reader_can_be_stopped(origin: list[str], tmp_path
     assert names(tmp_path) == []
 
 
+@pytest.mark.thorough
 def test_a_backup_to_a_full_or_closed_output_fails(origin: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         failed = run("backup", "-", *origin, stdout=full)
@@ -452,6 +468,7 @@ def test_a_backup_to_a_full_or_closed_output_fails(origin: list[str]) -> None:
     assert b"Standard output is closed" in closed.stderr
 
 
+@pytest.mark.thorough
 def test_a_terminal_gets_and_gives_no_backup(origin: list[str], tmp_path: Path) -> None:
     main, terminal = os.openpty()
     refused = run("backup", "-", *origin, stdout=terminal)
@@ -465,6 +482,7 @@ def test_a_terminal_gets_and_gives_no_backup(origin: list[str], tmp_path: Path) 
     os.close(terminal)
 
 
+@pytest.mark.thorough
 def test_a_backup_to_standard_output_is_for_sqlite_only(tmp_path: Path) -> None:
     where = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
     refused = gleanery("backup", "-", *where)

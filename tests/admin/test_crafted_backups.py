@@ -134,6 +134,7 @@ JSON_VALUES = st.recursive(
 MANIFESTS = st.fixed_dictionaries({}, optional=dict.fromkeys(MANIFEST, JSON_VALUES))
 
 
+@pytest.mark.thorough
 @given(
     st.binary(max_size=200)
     | st.builds(lambda value: json.dumps(value).encode(), JSON_VALUES)
@@ -146,6 +147,7 @@ def test_any_manifest_without_a_database_is_rejected(content: bytes) -> None:
 # --- archives -----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @given(st.binary(max_size=2000), st.integers(0, 3000))
 def test_any_bytes_are_rejected(content: bytes, position: int) -> None:
     whole = packed([(BLOB, b"content"), ("manifest.json", json.dumps(MANIFEST).encode())])
