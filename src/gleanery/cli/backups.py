@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
-from click import format_filename
 
 from gleanery.admin import backup, restore
 from gleanery.cli.database import require_sqlite_file, with_database
@@ -21,7 +20,6 @@ from gleanery.storage.sqlite.connections import lock_folder
 from gleanery.values import timestamps
 
 app = typer.Typer()
-
 
 STANDARD_STREAM = Path("-")
 
@@ -71,7 +69,7 @@ def restore_command(
         name = _name(file, "Standard input")
         restored = restore.restore(settings, content, name, progress)
     database = f"the database with {pluralize(restored.outputs, 'output')}"
-    _print_contents(format_filename(settings.data), database, restored.files, restored.lost)
+    _print_contents(_printable(settings.data), database, restored.files, restored.lost)
     if restored.key and not restored.has_key:
         typer.echo(
             f"Write the secret key {restored.key} to {settings.key_file}. If it is lost, gleanery "
@@ -143,7 +141,12 @@ def _open_backup(file: Path) -> BinaryIO:
 
 
 def _name(file: Path, stream: str) -> str:
-    return stream if file == STANDARD_STREAM else format_filename(file)
+    return stream if file == STANDARD_STREAM else _printable(file)
+
+
+def _printable(path: Path) -> str:
+    """Return the path as text; bytes that are not UTF-8 become question marks."""
+    return os.fsencode(path).decode(errors="replace")
 
 
 def _print_contents(

@@ -76,8 +76,8 @@ def _copy_closed(source: Path, copy: apsw.Connection, progress: StartProgress) -
     A running service has created that file, so no service was running when this function is
     called. It copies without locks. One that starts meanwhile changes the file at a checkpoint.
     """
-    _reject_unclosed(source)
     before = _version(source)
+    _reject_unclosed(source)
     uri = f"{source.absolute().as_uri()}?immutable=1"
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     with closing(apsw.Connection(uri, flags=flags)) as reader:
