@@ -74,6 +74,8 @@ def token_in(folder: Path) -> str:
         (["--rate-limit-storage", "redis://a"], "--rate-limit-storage needs --rate-limit"),
         (["--rate-limit", "1/day", "--rate-limit-storage", "memory://"], "redis://"),
         (["--blobs", "gs://bucket"], "s3://bucket/prefix"),
+        (["--blobs-public-url", "http://a"], "--blobs-public-url needs --blobs with s3://"),
+        (["--blobs", "s3://a", "--blobs-public-url", "http://a/b"], "without path and query"),
         (["--tombstone-days", "0"], "--tombstone-days"),
         (["--sweep-seconds", "0"], "--sweep-seconds"),
         (["--port", "70000"], "--port"),
