@@ -22,6 +22,7 @@ import obstore
 from obstore.store import LocalStore, ObjectStore, S3Store
 
 from gleanery.errors import SettingsError, Unavailable
+from gleanery.folders import create_private
 
 _CONCURRENT_PARTS = 3
 _MAX_S3_PARTS = 10_000
@@ -121,8 +122,7 @@ class FolderBlobs(Blobs):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         try:
-            for path in (folder.parent, folder):  # mkdir applies the mode to the last folder only
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_private(folder)
             super().__init__(LocalStore(prefix=folder.absolute(), automatic_cleanup=False))
         except OSError as error:
             raise SettingsError(

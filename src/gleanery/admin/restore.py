@@ -16,6 +16,7 @@ import apsw
 
 from gleanery.admin import archive
 from gleanery.errors import SettingsError
+from gleanery.folders import create_private
 from gleanery.observability.progress import StartProgress
 from gleanery.settings import Settings
 from gleanery.storage.engines import open_engine
@@ -40,7 +41,7 @@ class Restored(NamedTuple):
 def restore(settings: Settings, path: Path, progress: StartProgress) -> Restored:
     """Restore a backup into a data folder without a database."""
     path.open("rb").close()  # nothing changes if there is no such file
-    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    create_private(settings.data)
     staging = _StagingArea(settings)
     with _exclusive(settings.data):
         staging.check_target()
@@ -136,7 +137,7 @@ class _StagingArea:
         self.clear()  # leftover of a restore that was killed
         self._created_target_blobs = not self._target_blobs.exists()
         for folder in (self._folder, self._target_blobs, self.blobs):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_private(folder)
 
     def publish(self) -> None:
         """Publish all files by renames. The database is last: it makes the restore visible."""
