@@ -15,7 +15,8 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from gleanery import __version__
-from gleanery.cli.encoding import check_input, escape_unprintable_output, use_utf8
+from gleanery.cli.arguments import check_arguments
+from gleanery.cli.encoding import escape_unprintable_output, use_utf8
 from gleanery.errors import GleaneryError, SettingsError
 from gleanery.settings import (
     environment_warnings,
@@ -86,7 +87,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):  # unwind the stack, as Ctrl-C does
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        check_input(sys.argv[1:], os.environ)
+        check_arguments(sys.argv[1:], os.environ)
         _check_environment()
         app()
     except (SettingsError, GleaneryError, OSError) as error:
