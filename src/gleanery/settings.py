@@ -17,6 +17,7 @@ from gleanery.values import suggestions
 
 T = TypeVar("T")
 
+_BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 _RATE = re.compile(r"[1-9][0-9]{0,8}/(second|minute|hour|day)")
 _MAX_LINK_SECONDS = 7 * 24 * 3600  # the longest lifetime that S3 signs
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104
@@ -66,11 +67,17 @@ def _is_base_url(text: str) -> bool:
     )
 
 
+def _is_endpoint_url(text: str) -> bool:
+    """Check for a URL without path: a signature of S3 is valid for one path only."""
+    return _is_base_url(text) and urlsplit(text).path in ("", "/")
+
+
 def _is_blobs_location(text: str) -> bool:
     if "://" not in text:
         return bool(text)
     parts = urlsplit(text)
-    return parts.scheme == "s3" and bool(parts.netloc) and not (parts.query or parts.fragment)
+    is_bucket = parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc) is not None
+    return is_bucket and not (parts.query or parts.fragment)
 
 
 def _is_postgres_url(text: str) -> bool:
@@ -87,6 +94,7 @@ _FOLDER = Check(lambda path: path.is_dir() or not path.exists(), "a folder, not 
 _FILE = Check(Path.is_file, "an existing file")
 _POSTGRES_URL = Check(_is_postgres_url, "a URL that starts with postgresql://")
 _BASE_URL = Check(_is_base_url, "an http or https URL in ASCII, without query and fragment")
+_ENDPOINT_URL = Check(_is_endpoint_url, "an http or https URL in ASCII, without path and query")
 _BLOBS_LOCATION = Check(_is_blobs_location, "a folder or s3://bucket/prefix")
 _RATE_LIMIT = Check(
     _RATE.fullmatch, "a number of requests per second, minute, hour or day, such as 600/minute"
@@ -138,6 +146,12 @@ class Settings:
         "Location of the bytes of files.",
         _BLOBS_LOCATION,
         default_text="the folder `blobs` in the data folder",
+    )
+    blobs_public_url: str | None = setting(
+        None,
+        "URL under which clients reach the S3 service of --blobs. Only links to files contain it.",
+        _ENDPOINT_URL,
+        default_text="the endpoint that the service uses",
     )
 
     # Network
@@ -330,6 +344,8 @@ class Settings:
                 "With --database, set the variable GLEANERY_SECRET_KEY to the key for cookie and "
                 "local-storage values; openssl rand -base64 32 creates one"
             )
+        if self.blobs_public_url is not None and self.blobs_folder is not None:
+            yield "--blobs-public-url needs --blobs with s3://bucket/prefix"
         if self.rate_limit_storage is not None and self.rate_limit is None:
             yield "--rate-limit-storage needs --rate-limit"
 

@@ -15,6 +15,7 @@ import apsw
 from gleanery.admin import archive
 from gleanery.admin.archive import DamagedArchive, Manifest, MemberReader
 from gleanery.errors import SettingsError, Unavailable
+from gleanery.folders import create_private
 from gleanery.observability.progress import StartProgress
 from gleanery.security.key_files import fingerprint, keys_from_text
 from gleanery.settings import Settings
@@ -37,7 +38,7 @@ class Restored(NamedTuple):
 
 def restore(settings: Settings, file: BinaryIO, name: str, progress: StartProgress) -> Restored:
     """Restore a backup into a data folder without a database; messages call the backup ``name``."""
-    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    create_private(settings.data)
     staging = _StagingArea(settings)
     with _exclusive(settings.data), _clear_messages(settings.data, name):
         staging.check_target()
@@ -145,7 +146,7 @@ class _StagingArea:
         self.clear()  # leftover of a restore that was killed
         self._created_target_blobs = not self._target_blobs.exists()
         for folder in (self._folder, self._target_blobs, self.blobs):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_private(folder)
 
     def path_of(self, name: str) -> Path:
         """Return the path of a member of the archive; create the folder of a blob."""

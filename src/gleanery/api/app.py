@@ -59,7 +59,7 @@ def build_app(
     """
     document = cache(partial(openapi.document, OPERATIONS, settings))  # built on first use
     vault = open_vault(settings.secret_key, settings.key_file)
-    blobs = open_blobs(settings.blobs_location)
+    blobs = open_blobs(settings.blobs_location, settings.blobs_public_url)
     database = create_engine(settings)
     request_limit = ConcurrencyLimit(settings.max_requests)
     services = Services(

@@ -15,6 +15,8 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from gleanery import __version__
+from gleanery.cli.arguments import check_arguments
+from gleanery.cli.encoding import escape_unprintable_output, use_utf8
 from gleanery.errors import GleaneryError, SettingsError
 from gleanery.settings import (
     environment_warnings,
@@ -79,11 +81,14 @@ def gleanery(
 
 def main() -> None:
     """Run the command. An error that the user can fix prints one sentence, not a traceback."""
+    use_utf8()
     _replace_closed_streams()
+    escape_unprintable_output()
     for number in (signal.SIGTERM, signal.SIGHUP):  # unwind the stack, as Ctrl-C does
         if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
+        check_arguments(sys.argv[1:], os.environ)
         _check_environment()
         app()
     except (SettingsError, GleaneryError, OSError) as error:

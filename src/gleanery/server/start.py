@@ -74,10 +74,10 @@ def serve_on(listener: socket.socket, settings: Settings) -> None:
 
 
 async def prepare(settings: Settings) -> None:
-    """Migrate the database, check the secret key, and create the folder of files."""
+    """Check the store of files and the secret key, and migrate the database."""
     if settings.has_secret_key:  # an unreadable key is reported even if the database is down
         open_vault(settings.secret_key, settings.key_file)
-    open_blobs(settings.blobs_location)
+    await open_blobs(settings.blobs_location).check()
     is_new = settings.database is None and not settings.sqlite_file.exists()
     async with open_engine(settings) as database:
         await database.migrate()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apsw
 
 from gleanery.errors import SettingsError, Unavailable
+from gleanery.folders import create_private
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import (
     ITEM_SEPARATOR,
@@ -59,7 +60,7 @@ class SqliteDatabase:
 
     async def open(self) -> None:
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_private(self._path.parent)
             self._folder_lock = lock_folder(self._path.parent)
             reject_unfinished_restore(self._path)
             self._path.touch(mode=0o600)  # SQLite gives its other files the same permissions
