@@ -119,8 +119,14 @@ class Client(httpx2.Client):
 class Service:
     """The application on one engine, started once for many tests."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], int] = timestamps.now) -> None:
-        asyncio.run(prepare(settings))
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], int] = timestamps.now,
+        is_prepared: bool = False,
+    ) -> None:
+        if not is_prepared:
+            asyncio.run(prepare(settings))
         listener, self.settings = bound(settings)
         make_app = partial(build_app, self.settings, clock, sweep_clock=MovedSweepClock)
         self._server = uvicorn.Server(config(self.settings, make_app))

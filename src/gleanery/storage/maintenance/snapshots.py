@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
 from gleanery.storage.metadata import KEY_FINGERPRINT
+from gleanery.storage.migrations import NEWEST_APPLIED, mismatch
 from gleanery.storage.sqlite.statements import to_sqlite
 from gleanery.storage.tenancy import ANY_TENANT
 
@@ -45,7 +47,7 @@ def create(source: Path, target: Path, progress: StartProgress) -> None:
         reader.set_busy_timeout(_BUSY_TIMEOUT_MS)  # a service locks at start and stop
         reader.execute("BEGIN")
         # The first read starts the snapshot that is copied.
-        reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        _check_schema(reader)
         copy.pragma("synchronous", "OFF")
         advance = progress("Copying the database", reader.pragma("page_count"))
         with copy.backup("main", reader, "main") as backup:
@@ -53,6 +55,14 @@ def create(source: Path, target: Path, progress: StartProgress) -> None:
                 advance(_PAGES_PER_STEP)
         reader.execute("COMMIT")
         copy.pragma("journal_mode", "delete")
+
+
+def _check_schema(reader: apsw.Connection) -> None:
+    """Raises SettingsError unless the schema is this program's."""
+    tables = reader.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'").fetchall()
+    applied = reader.execute(NEWEST_APPLIED).get if tables else 0
+    if problem := mismatch("sqlite", applied):
+        raise SettingsError(problem)
 
 
 class Snapshot:
