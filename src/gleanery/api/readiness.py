@@ -67,8 +67,9 @@ class Readiness:
 
     async def find_mismatch(self) -> Unavailable | None:
         """Compares the schema now, and returns the error if it is not this program's."""
-        with suppress(Exception):  # the schema is unknown: what was known of it holds
-            await self._compare_schema()
+        if self._is_connected:
+            with suppress(Exception):  # the schema is unknown: what was known of it holds
+                await self._compare_schema()
         return self.problem
 
     # --- connecting -------------------------------------------------------------------------------
