@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -84,10 +84,10 @@ class Load:
         before = self.statuses[status]
         wait_until(lambda: self.statuses[status] >= before + 20 or self.failures)
 
-    def _run(self, act: object) -> None:
+    def _run(self, act: Callable[[], None]) -> None:
         try:
             while not self._stopping.is_set():
-                act()  # type: ignore[operator]
+                act()
         except Exception as error:
             self.failures.append(repr(error))
 

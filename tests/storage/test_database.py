@@ -144,6 +144,42 @@ def test_a_database_with_other_migrations_is_refused(empty: Settings) -> None:
         with_database(empty, work)
 
 
+def test_a_migration_waits_for_the_writes_in_progress(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a write of an older program could commit after the migration."""
+    settings = fresh_settings("postgres", request, tmp_path)
+    known = (*migrations.known("postgres"), migrations.Migration(9999, "next", "SELECT 1"))
+    waiting = "SELECT 1 FROM pg_locks WHERE relation = 'migrations'::regclass AND NOT granted"
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+        has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def write(transaction: Transaction) -> None:
+            await transaction.fetch(NOTE, "early", "")
+            has_begun.set()
+            await may_end.wait()
+
+        writing = asyncio.create_task(database.write(write))
+        await has_begun.wait()
+        monkeypatch.setattr(migrations, "known", lambda engine: known)
+        async with open_engine(settings) as next_version, asyncio.timeout(60):
+            migrating = asyncio.create_task(next_version.migrate())
+            while not await database.read(waiting):
+                assert not migrating.done()
+                await asyncio.sleep(0.01)
+            may_end.set()
+            await writing
+            await migrating
+        monkeypatch.undo()
+        with pytest.raises(Unavailable, match="does not match"):
+            await database.write(write)
+        assert [row[0] for row in await database.read(NOTES)] == ["early"]
+
+    with_database(settings, work)
+
+
 # --- transactions -------------------------------------------------------------------------------
 
 

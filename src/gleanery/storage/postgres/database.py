@@ -137,10 +137,12 @@ class PostgresDatabase:
         except asyncpg.InsufficientPrivilegeError:
             raise SettingsError(row_security.NO_PRIVILEGES) from None
         migrations.reject_newer(self.engine, applied)
-        if applied < migrations.newest(self.engine):
+        needed = migrations.newest(self.engine)
+        if applied < needed:
             raise SettingsError(
-                "The tables have an older schema and belong to another user: run gleanery migrate "
-                "with the --database URL of their owner"
+                f"The database has schema {applied}, this program needs schema {needed}, and the "
+                "tables belong to another user: run gleanery migrate with the --database URL of "
+                "their owner"
             )
 
     async def schema_number(self) -> int:
