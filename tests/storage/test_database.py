@@ -166,10 +166,12 @@ def test_a_migration_waits_for_the_writes_in_progress(
         monkeypatch.setattr(migrations, "known", lambda engine: known)
         async with open_engine(settings) as next_version, asyncio.timeout(60):
             migrating = asyncio.create_task(next_version.migrate())
-            while not await database.read(waiting):
-                assert not migrating.done()
-                await asyncio.sleep(0.01)
-            may_end.set()
+            try:
+                while not await database.read(waiting):
+                    assert not migrating.done()
+                    await asyncio.sleep(0.01)
+            finally:
+                may_end.set()
             await writing
             await migrating
         monkeypatch.undo()
