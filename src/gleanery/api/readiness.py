@@ -59,9 +59,7 @@ class Readiness:
 
     async def require(self) -> None:
         """Raises Unavailable if the service is not ready."""
-        problem: GleaneryError | None = self.problem
-        if self._is_connected:
-            problem = await self._checked_problem()
+        problem = self.problem or await self._checked_problem()
         if problem is not None:  # each client gets its own exception, with its own traceback
             raise Unavailable(problem.details[0].msg) from problem.__cause__
 
