@@ -129,8 +129,14 @@ class Server(Protocol):
 class Service:
     """The application on one engine, started once for many tests."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], int] = timestamps.now) -> None:
-        asyncio.run(prepare(settings))
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], int] = timestamps.now,
+        is_prepared: bool = False,
+    ) -> None:
+        if not is_prepared:
+            asyncio.run(prepare(settings))
         listener, self.settings = bound(settings)
         app = build_app(self.settings, clock, sweep_clock=MovedSweepClock)
         self._server = self.create_server(app, listener)

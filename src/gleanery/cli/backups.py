@@ -10,13 +10,13 @@ from typing import Annotated, BinaryIO
 import typer
 
 from gleanery.admin import backup, restore
-from gleanery.cli.database import require_sqlite_file, with_database
+from gleanery.cli.database import with_database
 from gleanery.cli.options import confirmation, option, settings_options
 from gleanery.cli.terminal import pluralize, progress_bars
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import restore as restored_database
-from gleanery.storage.sqlite.connections import lock_folder
+from gleanery.storage.sqlite.connections import lock_folder, require_file
 from gleanery.values import timestamps
 
 app = typer.Typer()
@@ -37,7 +37,7 @@ def backup_command(
 ) -> None:
     """Copy the SQLite database and its files into FILE while the service runs."""
     _check_sqlite(settings, "use pg_dump; see docs/how-to/back-up-and-restore.md")
-    require_sqlite_file(settings)
+    require_file(settings.sqlite_file)
     to_stdout = file == STANDARD_STREAM
     if to_stdout:
         _check_stdout()
@@ -94,6 +94,7 @@ def restored_command(
         count = with_database(
             settings,
             lambda database: restored_database.complete_restore(database, timestamps.now, progress),
+            migrate=True,
         )
     typer.echo(f"Clients will receive {pluralize(count, 'output')} again.")
 
@@ -103,7 +104,7 @@ def _reject_running_service(settings: Settings) -> None:
 
     One that starts later finds the mark of a pending restore.
     """
-    require_sqlite_file(settings)
+    require_file(settings.sqlite_file)
     os.close(lock_folder(settings.data, exclusive=True))
 
 

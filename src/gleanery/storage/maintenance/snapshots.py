@@ -11,6 +11,7 @@ import apsw
 from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
 from gleanery.storage.metadata import KEY_FINGERPRINT
+from gleanery.storage.migrations import NEWEST_APPLIED, mismatch
 from gleanery.storage.sqlite.statements import to_sqlite
 from gleanery.storage.tenancy import ANY_TENANT
 
@@ -61,6 +62,7 @@ def _begin_snapshot(reader: apsw.Connection) -> None:
 
 
 def _copy_pages(reader: apsw.Connection, copy: apsw.Connection, progress: StartProgress) -> None:
+    _check_schema(reader)
     copy.pragma("synchronous", "OFF")
     advance = progress("Copying the database", reader.pragma("page_count"))
     with copy.backup("main", reader, "main") as backup:
@@ -102,6 +104,14 @@ def _reject_unclosed(source: Path) -> None:
 def _version(path: Path) -> tuple[int, ...]:
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _check_schema(reader: apsw.Connection) -> None:
+    """Raises SettingsError unless the schema is this program's."""
+    tables = reader.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'").fetchall()
+    applied = reader.execute(NEWEST_APPLIED).get if tables else 0
+    if problem := mismatch("sqlite", applied):
+        raise SettingsError(problem)
 
 
 class Snapshot:
