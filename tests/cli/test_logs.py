@@ -18,7 +18,7 @@ import pytest
 
 from gleanery.api.app import build_app
 from gleanery.api.asgi import AsgiApp, Message
-from gleanery.serve import prepare
+from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from tests.support.process import Running, environment, free_port, is_ready
 from tests.support.raw_http import connect, get, read_until_close, statuses

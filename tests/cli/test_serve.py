@@ -22,6 +22,7 @@ from gleanery.settings import Settings
 from gleanery.storage.postgres.database import PostgresDatabase
 from gleanery.storage.sqlite.database import SqliteDatabase
 from tests.support.calls import note_calls
+from tests.support.certificates import write_certificate
 from tests.support.metrics import fresh_metrics
 from tests.support.process import (
     PROC,
@@ -31,7 +32,6 @@ from tests.support.process import (
     gleanery,
     gleanery_in_process,
     is_ready,
-    write_certificate,
 )
 from tests.support.raw_http import connect, request_head
 from tests.support.service import Client, Service
@@ -245,7 +245,7 @@ def test_a_worker_that_is_suspended_for_seconds_is_not_replaced(tmp_path: Path) 
         running.wait_ready(f"{HERE}:{port}")
         workers = running.workers()
         os.kill(workers[0], signal.SIGSTOP)  # as on an overloaded machine
-        time.sleep(7)  # the supervisor of uvicorn gives a worker five seconds
+        time.sleep(7)  # less than the supervisor allows
         os.kill(workers[0], signal.SIGCONT)
         assert running.workers() == workers
 
@@ -290,14 +290,6 @@ def test_a_second_ctrl_c_does_not_prevent_the_stop(tmp_path: Path, workers: str)
             running.process.send_signal(signal.SIGINT)
             time.sleep(0.03)
         running.process.wait(TIMEOUT_SECONDS)
-
-
-@pytest.mark.thorough
-def test_a_closed_terminal_stops_the_service_in_order(tmp_path: Path) -> None:
-    port = free_port()
-    with Running("serve", "--data", str(tmp_path), "--port", str(port)) as running:
-        running.wait_ready(f"{HERE}:{port}")
-        assert running.stop(signal.SIGHUP) == 0
 
 
 # --- variables ----------------------------------------------------------------------------------

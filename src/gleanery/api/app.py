@@ -139,7 +139,6 @@ class App:
         observe_service(self.metrics, services, self.registry, rate_limiter)
         self._sweep = sweep
         self._publisher: asyncio.Task[None] | None = None
-        self._timeout_watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._services.database.open()
@@ -152,7 +151,6 @@ class App:
         except BaseException:
             await self.stop()
             raise
-        self._timeout_watcher = asyncio.create_task(self.registry.watch_timeouts())
         self._publisher = asyncio.create_task(self._services.telemetry.publish())
 
     async def _record_link_seconds(self) -> None:
@@ -166,10 +164,9 @@ class App:
             await metadata.record_link_seconds(self._services.database, seconds)
 
     async def stop(self) -> None:
-        for task in (self._timeout_watcher, self._publisher):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        if self._publisher is not None:
+            self._publisher.cancel()
+            await asyncio.gather(self._publisher, return_exceptions=True)
         await self._sweep.stop()
         if self._rate_limiter is not None:
             await self._rate_limiter.close()

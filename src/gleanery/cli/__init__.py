@@ -81,7 +81,8 @@ def main() -> None:
     """Run the command. An error that the user can fix prints one sentence, not a traceback."""
     _replace_closed_streams()
     for number in (signal.SIGTERM, signal.SIGHUP):  # unwind the stack, as Ctrl-C does
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         _check_environment()
         app()

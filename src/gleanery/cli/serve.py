@@ -6,7 +6,7 @@ import typer
 
 from gleanery.cli.database import with_database
 from gleanery.cli.options import all_settings_options, settings_options
-from gleanery.serve import serve
+from gleanery.server.start import serve
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine
 
