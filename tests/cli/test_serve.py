@@ -172,6 +172,8 @@ def test_tls_and_base_url(tmp_path: Path) -> None:
             page = client.get("/v1/outputs/group?limit=2", headers={"Host": "evil"}).json()
             start = "https://data.example/x/v1/outputs/group?limit=2&cursor="
             assert page["metadata"]["next_url"].startswith(start)
+            expiry = "gleanery_tls_certificate_expiry_timestamp_seconds"
+            assert gauge(client.get("/metrics").text, expiry) > time.time()
         with pytest.raises(httpx2.TransportError):
             httpx2.get(f"{HERE}:{port}/healthz")
         trust.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -238,7 +240,9 @@ def test_a_worker_is_replaced_and_its_counts_stay_if_temporary_files_are_removed
         running.wait_ready(url)
         count = 'gleanery_request_seconds_count{operation="unmatched",status="404"} 20.0'
         with Client(url, None) as nobody:
-            assert count in fresh_metrics(nobody)
+            text = fresh_metrics(nobody)
+        assert count in text
+        assert "\ngleanery_worker_restarts_total 2.0\n" in text
 
 
 @pytest.mark.thorough

@@ -13,7 +13,7 @@ from typing import IO
 _MAX_QUEUED_BYTES = 1024 * 1024
 # Several processes write to the same pipe. A write of at most this size is not split.
 _MAX_WRITE_BYTES = select.PIPE_BUF
-_BATCH_SECONDS = 0.01  # lines of this time are written together
+_BATCH_SECONDS = 0.05  # lines of this time are written together
 
 
 class LogWriter:
