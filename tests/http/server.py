@@ -62,6 +62,9 @@ class EchoApplication:
             case b"/inline-large":
                 respond(request, 200, PIECE * 200)
                 request.finish()
+            case b"/inline-bytes":
+                respond(request, 200, b"x" * int(request.query))
+                request.finish()
             case b"/later":
                 asyncio.get_running_loop().call_soon(self._answer_inline, request)
             case b"/admit-fails":

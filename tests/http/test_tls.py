@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from gleanery.http import Limits
 from gleanery.http.tls import TlsContext
 from gleanery.server.certificates import Certificates
 from tests.http.server import PIECE, Server, head, serving
-from tests.support.certificates import connect_tls, write_certificate
+from tests.support.certificates import connect_tls, unverified_context, write_certificate
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 LIMIT = 5
@@ -99,6 +101,70 @@ def test_a_handshake_does_not_delay_a_stop(tls: TlsContext) -> None:
         wait_until(lambda: server.registry.open_connections)
         server.begin_stop()
         server.join(SHORT_SECONDS)
+
+
+def test_a_client_that_keeps_its_connection_does_not_delay_a_stop(tls: TlsContext) -> None:
+    """The client reads the last response, and never answers the end of TLS."""
+    with serving(tls_context=tls) as server, connect_tls(server.port) as client:
+        client.sendall(head("GET", "/hold"))
+        wait_until(lambda: server.application.held)
+        server.begin_stop()
+        assert b" 200 " in client.recv(65536)
+        server.join(SHORT_SECONDS)
+
+
+def test_handshakes_that_end_during_a_stop_do_not_delay_it(tls: TlsContext) -> None:
+    with serving(tls_context=tls) as server, ExitStack() as stack:
+
+        def connect_again_and_again() -> None:
+            with suppress(OSError):  # the server has stopped
+                while True:
+                    stack.enter_context(connect_tls(server.port))
+
+        threads = [threading.Thread(target=connect_again_and_again) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: server.registry.open_connections > 100)
+        server.begin_stop()
+        for thread in threads:
+            thread.join()
+        server.join(SHORT_SECONDS)
+
+
+@pytest.mark.thorough
+def test_a_stop_sends_the_last_response_whole(tls: TlsContext) -> None:
+    """One of the sizes is such that only the transport below TLS has unsent data."""
+    sizes = range(2_400_000, 3_400_000, 25_000)
+    with serving(tls_context=tls) as server, ExitStack() as stack:
+        clients = [stack.enter_context(slow_client(server)) for _ in sizes]
+        for client, size in zip(clients, sizes, strict=True):
+            client.sendall(head("GET", f"/inline-bytes?{size}"))
+            assert client.recv(1)
+        server.begin_stop()
+        time.sleep(3)  # longer than an idle client has for the end of TLS
+        for client, size in zip(clients, sizes, strict=True):
+            received = b"".join(iter(partial(client.recv, len(PIECE)), b""))
+            assert len(received.partition(b"\r\n\r\n")[2]) == size
+
+
+def slow_client(server: Server) -> ssl.SSLSocket:
+    """A client whose system takes only a few bytes that it does not read."""
+    plain = socket.socket()
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plain.settimeout(TIMEOUT_SECONDS)
+    plain.connect(("127.0.0.1", server.port))
+    return unverified_context().wrap_socket(plain)
+
+
+def test_a_client_that_leaves_during_its_request_is_not_logged(
+    limited: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connect_tls(limited.port) as client:
+        client.sendall(head("GET", "/wait"))
+        wait_until(lambda: limited.saw("admit /wait"))
+        client.unwrap()
+    wait_until(lambda: limited.saw("noticed"))
+    assert not caplog.records
 
 
 @pytest.mark.thorough

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from gleanery.settings import Settings
-from tests.support.process import Running, database_options, free_port, new_token
+from tests.support.certificates import unverified_context, write_certificate
+from tests.support.process import PROC, Running, database_options, free_port, new_token
 from tests.support.service import Client
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.thorough
 
@@ -41,6 +45,23 @@ def test_a_low_limit_lowers_the_number_of_connections(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in running.log]
     [warning] = [line for line in lines if "open files" in line["event"]]
     assert warning["max_connections"] == 64
+
+
+@PROC
+def test_a_service_without_free_descriptors_stops_in_order(tmp_path: Path) -> None:
+    port = free_port()
+    certificate, key = write_certificate(tmp_path)
+    files = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    options = ("--data", str(tmp_path / "data"), "--port", str(port), *files)
+    with Running("serve", *options) as running, ExitStack() as stack:
+        running.wait_ready(f"https://127.0.0.1:{port}", unverified_context())
+        pid = running.process.pid
+        limit = max(map(int, os.listdir(f"/proc/{pid}/fd"))) + 1
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, limit))
+        for _ in range(limit):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        wait_until(lambda: len(os.listdir(f"/proc/{pid}/fd")) == limit)
+        assert running.stop() == 0
 
 
 def test_a_limit_that_is_too_low_ends_the_start(tmp_path: Path) -> None:

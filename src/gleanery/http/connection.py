@@ -309,7 +309,7 @@ class Connection(asyncio.Protocol):
         if self.unsent_bytes:  # the client does not read the response
             self._transport.abort()
         else:
-            self._transport.close()
+            self._close_when_sent()
 
     def abort(self) -> None:
         self._discard_input()
@@ -320,7 +320,4 @@ class Connection(asyncio.Protocol):
             self._current.keep_alive = False
             return
         self._discard_input()
-        if self.unsent_bytes:  # of the last response
-            self._close_when_sent()
-        else:
-            self.close()
+        self._close_when_sent()

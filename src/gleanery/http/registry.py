@@ -60,6 +60,9 @@ class ConnectionRegistry:
         """
         self.connections.add(connection)
         self._counted[connection] = None
+        if self.is_stopping:  # it was accepted, or began its handshake, before the stop
+            connection.shutdown()
+            return
         excess = len(self._counted) - self.limits.max_connections
         if excess <= 0:
             return

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import socket
 import ssl
+import struct
+import termios
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from gleanery.http.connection import Connection
+from gleanery.http.connection import Connection, State
 from gleanery.http.errors import HttpError
 from gleanery.http.registry import ConnectionRegistry
 
@@ -20,7 +23,8 @@ _MAX_ACCEPTED = 100  # in one event-loop iteration
 _NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_SECONDS = 1.0  # after which the system may have a file descriptor again
 _PIECE_BYTES = 64 * 1024
-_CLOSE_SECONDS = 1.0  # for the client's answer when an idle connection is closed
+_CLOSE_SECONDS = 1.0  # for the client's answer to the end of TLS
+_NUMBER = struct.Struct("i")  # answer of the system to TIOCOUTQ
 
 
 class TlsListener:
@@ -34,6 +38,7 @@ class TlsListener:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
+        self._is_paused = False  # there is no file descriptor for a connection
 
     def start(self, listener: socket.socket, backlog: int) -> None:
         listener.setblocking(False)
@@ -42,10 +47,10 @@ class TlsListener:
         self._loop.add_reader(listener, self._accept)
 
     def close(self) -> None:
-        listener, self._socket = self._socket, None
-        if listener is not None:
-            self._loop.remove_reader(listener)
-            listener.close()
+        """Accepts nothing more. The caller closes the socket."""
+        if self._socket is not None and not self._is_paused:
+            self._loop.remove_reader(self._socket)
+        self._socket = None
 
     def _accept(self) -> None:
         for _ in range(_MAX_ACCEPTED):
@@ -64,10 +69,12 @@ class TlsListener:
         return True
 
     def _pause(self, listener: socket.socket) -> None:
+        self._is_paused = True
         self._loop.remove_reader(listener)
         self._loop.call_later(_RETRY_SECONDS, self._resume)
 
     def _resume(self) -> None:
+        self._is_paused = False
         if self._socket is not None:
             self._loop.add_reader(self._socket, self._accept)
 
@@ -150,7 +157,8 @@ class TlsConnection(Connection):
     def eof_received(self) -> bool:
         """Notes the end of the connection: TLS ends both directions."""
         self._parser.clear()
-        return super().eof_received()
+        super().eof_received()
+        return False
 
     def connection_lost(self, error: Exception | None) -> None:
         self._queue.clear()
@@ -188,7 +196,7 @@ class TlsConnection(Connection):
             return
         super().resume_writing()
         if self._closes_when_sent:
-            self._transport.close()
+            self._close_transport()
 
     # --- closing ----------------------------------------------------------------------------------
 
@@ -201,9 +209,31 @@ class TlsConnection(Connection):
             self._closes_when_sent = True
             self._transport.set_write_buffer_limits(high=1, low=0)
         else:
-            self._transport.close()
+            self._close_transport()
 
-    def close(self) -> None:
-        super().close()
-        # The client may never answer the message that closes TLS.
-        self._loop.call_later(_CLOSE_SECONDS, self._transport.abort)
+    def _close_transport(self) -> None:
+        """Closes TLS, and soon the socket: the client may never answer the end of TLS."""
+        self._transport.close()
+        self._loop.call_later(_CLOSE_SECONDS, self._abort_when_received)
+
+    def _abort_when_received(self) -> None:
+        """Closes the socket when the client has received everything.
+
+        The transport below TLS has a buffer too, which its owner cannot see. It is empty when the
+        system has nothing to send. Until then the time limit of the transport applies.
+        """
+        if self._state is State.CLOSED:
+            return
+        if _unsent_bytes_of(self._transport.get_extra_info("socket")):
+            self._loop.call_later(_CLOSE_SECONDS, self._abort_when_received)
+        else:
+            self._transport.abort()
+
+
+def _unsent_bytes_of(connected: socket.socket) -> int:
+    """Returns the bytes that the system has not sent, or whose receipt is not confirmed."""
+    try:
+        answer = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_NUMBER.size))
+    except OSError:  # only Linux knows this of a socket
+        return 0
+    return int(_NUMBER.unpack(answer)[0])
