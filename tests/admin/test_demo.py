@@ -51,6 +51,14 @@ def test_every_printed_line_works_when_pasted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_demo_that_is_stopped_at_its_start_leaves_no_data(tmp_path: Path, number: int) -> None:
+    with Running("demo", "--port", "0", TMPDIR=str(tmp_path)) as running:
+        running.wait_for(lambda: list(tmp_path.iterdir()))
+        running.stop(number)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_demo_leaves_no_data(tmp_path: Path, number: int) -> None:
     with Running("demo", "--port", "0", TMPDIR=str(tmp_path)) as running:
         running.wait_for(lambda: any(line.startswith("TOKEN=") for line in running.out))

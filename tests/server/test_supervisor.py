@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import resource
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import PROC, Running, environment, free_port, is_ready
+from tests.support.process import PROC, Running, environment, free_port, is_ready, new_token
+from tests.support.service import Client
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 pytestmark = pytest.mark.thorough
 
+MAIN = "from gleanery.cli import main; main()"
 NO_WORKER_STARTS = (
     "-c",
-    "import gleanery.server.worker_process as module; module._PROGRAM = 'no.such.module'; "
-    "from gleanery.cli import main; main()",
+    f"import gleanery.server.worker_process as module; module._PROGRAM = 'no.such.module'; {MAIN}",
 )
 SIGHUP_IGNORED = (
     "-c",
-    "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
-    "from gleanery.cli import main; main()",
+    f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {MAIN}",
 )
 
 
@@ -68,6 +69,77 @@ def test_the_workers_end_with_their_supervisor(tmp_path: Path) -> None:
         workers = running.workers()
         running.process.kill()
         wait_until(lambda: not any(map(is_running, workers)))
+
+
+@PROC
+def test_a_worker_that_cannot_be_replaced_at_once_is_replaced_later(tmp_path: Path) -> None:
+    """The supervisor has no free descriptor for some time. The other worker serves."""
+    with serving(tmp_path, "--workers", "2") as (running, url):
+        running.wait_for(lambda: "".join(running.log).count("a worker process serves") == 2)
+        supervisor = running.process.pid
+        limits = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (3, limits[1]))
+        os.kill(running.workers()[0], signal.SIGKILL)
+        running.wait_for(lambda: "Too many open files" in "".join(running.log))
+        assert is_ready(url)
+        resource.prlimit(supervisor, resource.RLIMIT_NOFILE, limits)
+        wait_until(lambda: len(running.workers()) == 2)
+        assert running.stop() == 0
+
+
+@PROC
+def test_the_processes_of_a_worker_inherit_none_of_its_sockets(tmp_path: Path) -> None:
+    """A process that outlives its worker would keep the port, and hide the worker's end."""
+    with serving(tmp_path, "--workers", "2") as (running, url):
+        token = new_token(["--data", str(tmp_path)])
+        with Client(url, token) as client:
+            schema = {"schema": {"type": "object"}}
+            assert client.put("/v1/groups/a", json=schema).status_code == 200
+        pairs = [(worker, child) for worker in running.workers() for child in children(worker)]
+        assert pairs
+        for worker, child in pairs:
+            arguments = Path(f"/proc/{worker}/cmdline").read_text().split("\0")[-4:-1]
+            inherited = {os.readlink(f"/proc/{worker}/fd/{number}") for number in arguments}
+            assert len(inherited) == 3
+            assert not inherited & set(map(os.readlink, Path(f"/proc/{child}/fd").iterdir()))
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+@PROC
+def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
+    """The installed command does not import them in the supervisor either."""
+    (tmp_path / "uvloop.py").write_text("raise SystemExit('wrong module')")
+    program = ("-P", "-c", f"import os; os.chdir({str(tmp_path)!r}); {MAIN}")
+    with serving(tmp_path / "data", "--workers", "2", program=program) as (running, _):
+        assert running.stop() == 0
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sighup_during_the_start_does_not_end_the_service(tmp_path: Path, workers: str) -> None:
+    program = (
+        "-c",
+        "import os, signal, gleanery.server.start as start; prepare = start.prepare; "
+        "start.prepare = lambda s: (os.kill(os.getpid(), signal.SIGHUP), prepare(s))[1]; " + MAIN,
+    )
+    with serving(tmp_path, "--workers", workers, program=program) as (running, _):
+        assert running.stop() == 0
+
+
+@PROC
+def test_a_second_signal_during_the_exit_is_not_an_error(tmp_path: Path) -> None:
+    """The exit waits for the log, and the event loop has ended."""
+    program = (
+        "-c",
+        "import atexit, os, signal; "
+        f"atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM)); {MAIN}",
+    )
+    with serving(tmp_path, "--workers", "2", program=program) as (running, _):
+        assert running.stop() == 0
+    assert "RuntimeError" not in "".join(running.log)
 
 
 def test_a_service_whose_workers_cannot_start_exits_with_an_error(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 
 def exit_in_order() -> None:
-    """End the process with status 0 on SIGINT and SIGTERM, until there is an event loop."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: _exit())
+    """End the process with status 0 on SIGINT and SIGTERM, until there is an event loop.
+
+    SIGHUP has no effect: the certificate is read later.
+    """
+    handle_signals(_exit, lambda: None)
 
 
 def _exit() -> None:

@@ -33,6 +33,7 @@ def serve(settings: Settings) -> None:
     The socket is first, so that nothing is created if the port is in use. Clients that connect
     during the migration wait.
     """
+    exit_in_order()
     open_certificates(settings)
     check_open_files()
     logs.configure(settings)
@@ -55,7 +56,6 @@ def bound(
 def serve_on(listener: socket.socket, settings: Settings) -> None:
     """Serve on a bound socket and a prepared database. Exits with 1 after a failure."""
     logs.configure(settings)
-    exit_in_order()
     _log.info(
         "serving",
         extra={

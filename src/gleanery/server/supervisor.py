@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
 
 from gleanery.observability.shared_counters import SharedCounters
 from gleanery.server.signals import handle_signals
@@ -16,6 +19,15 @@ _log = logging.getLogger("gleanery")
 _FIRST_DELAY = 0.5
 _MAX_DELAY = 10.0
 _STABLE_SECONDS = 60.0  # a worker that lived so long is replaced without a delay
+
+
+class _End(NamedTuple):
+    """The end of a worker process, or of the attempt to start one."""
+
+    fields: dict[str, object]
+    """For the log."""
+    age: float
+    """Seconds for which it ran."""
 
 
 class Supervisor:
@@ -33,10 +45,12 @@ class Supervisor:
     async def run(self) -> bool:
         """Runs until a signal stops it. Returns False if no worker could start."""
         loop = asyncio.get_running_loop()
-        handle_signals(
-            lambda: loop.call_soon_threadsafe(self._stopping.set),
-            lambda: loop.call_soon_threadsafe(self._reload),
-        )
+
+        def call(callback: Callable[[], object]) -> None:
+            with suppress(RuntimeError):  # a second signal, and the event loop has ended
+                loop.call_soon_threadsafe(callback)
+
+        handle_signals(partial(call, self._stopping.set), partial(call, self._reload))
         numbers = range(1, self._settings.workers + 1)
         await asyncio.gather(self._stop_workers(), *map(self._keep_running, numbers))
         return not self._has_failed
@@ -45,34 +59,38 @@ class Supervisor:
         """Starts a worker, and another one whenever it ends."""
         delay = 0.0
         while not self._stopping.is_set():
-            start = WorkerStart(self._settings, number)
-            worker = self._workers[number] = await WorkerProcess.start(
-                start, self._listener, self._counters
-            )
-            status = await self._wait(worker)
+            end = await self._run_worker(number)
             if self._stopping.is_set():
                 return
             self._has_served |= any(one.has_started for one in self._workers.values())
             if not self._has_served:
-                self._fail(status)
+                self._fail(end)
                 return
             self._counters.count_restart(number)
-            delay = _next_delay(delay, worker.age)
+            delay = _next_delay(delay, end.age)
             _log.error(
                 "a worker process ended; another one starts",
-                extra={"worker": number, "pid": worker.pid, "status": status, "delay": delay},
+                extra={"worker": number, **end.fields, "delay": delay},
             )
             await self._sleep(delay)
 
-    async def _wait(self, worker: WorkerProcess) -> int:
+    async def _run_worker(self, number: int) -> _End:
+        """Starts a worker, and waits for its end."""
+        try:
+            worker = self._workers[number] = await WorkerProcess.start(
+                WorkerStart(self._settings, number), self._listener, self._counters
+            )
+        except (OSError, RuntimeError) as error:  # no free descriptor, memory, process or thread
+            return _End({"reason": str(error)}, 0.0)
         if self._stopping.is_set():  # the worker started while the others stopped
             await worker.stop(self._settings.shutdown_seconds)
-        return await worker.wait()
+        status = await worker.wait()
+        return _End({"pid": worker.pid, "status": status}, worker.age)
 
-    def _fail(self, status: int) -> None:
+    def _fail(self, end: _End) -> None:
         """Ends the service: what prevents the first start prevents every other."""
         self._has_failed = True
-        _log.critical("no worker process could start", extra={"status": status})
+        _log.critical("no worker process could start", extra=end.fields)
         self._stopping.set()
 
     async def _sleep(self, seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import socket
 import sys
@@ -24,6 +25,8 @@ from gleanery.server.worker_process import (
 def main(control_descriptor: int, listener_descriptor: int, counters_descriptor: int) -> None:
     """Serve until the supervisor sends SIGTERM, or is gone."""
     exit_in_order()
+    for descriptor in (control_descriptor, listener_descriptor, counters_descriptor):
+        os.set_inheritable(descriptor, False)  # the processes of this worker may outlive it
     control = socket.socket(fileno=control_descriptor)
     listener = socket.socket(fileno=listener_descriptor)
     start = _receive_start(control)
