@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from tests.support.certificates import (
     unverified_context,
     write_certificate,
 )
-from tests.support.process import Running, free_port, gleanery_in_process
+from tests.support.process import PROC, Running, free_port, gleanery_in_process
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.thorough
@@ -85,6 +86,28 @@ def test_an_invalid_certificate_does_not_replace_a_valid_one(tmp_path: Path) -> 
         assert served_serial_number(port) == valid
         certificate, _ = write_certificate(tmp_path)
         wait_until(lambda: served_serial_number(port) == serial_number(certificate))
+
+
+def test_a_certificate_that_became_a_pipe_does_not_stop_the_service(tmp_path: Path) -> None:
+    certificate, _ = write_certificate(tmp_path)
+    valid = serial_number(certificate)
+    with serving(tmp_path) as (running, port):
+        certificate.unlink()
+        os.mkfifo(certificate)
+        running.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: has_event(running, "the TLS certificate was not reloaded"))
+        assert served_serial_number(port) == valid
+
+
+@PROC
+def test_a_worker_that_cannot_read_its_certificate_logs_one_line(tmp_path: Path) -> None:
+    certificate, _ = write_certificate(tmp_path)
+    with serving(tmp_path, workers=2) as (running, _):
+        certificate.write_text("not a certificate")
+        os.kill(running.workers()[0], signal.SIGKILL)
+        running.wait_for(lambda: has_event(running, "a worker process failed"))
+        write_certificate(tmp_path)
+        running.wait_for(lambda: count(running, "a worker process serves") == 3)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import ssl
+import stat
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ _WARNING_DAYS = 14
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; those of TLS 1.3 are fixed
 
 FileVersions = Sequence[tuple[int, ...]]
+_NO_FILE = ()
 
 
 class _Loaded(NamedTuple):
@@ -55,6 +57,8 @@ class Certificates:
         """Reads the files again. Invalid files are logged, and the old certificate stays."""
         versions = self._read_versions()
         try:
+            if _NO_FILE in versions:
+                raise SettingsError("--tls-cert and --tls-key must be existing files")
             self._loaded = _load(self._certificate, self._key)
         except (SettingsError, OSError) as error:
             self._report_invalid(versions, error)
@@ -102,7 +106,9 @@ def _version(path: Path) -> tuple[int, ...]:
     try:
         status = os.stat(path)
     except OSError:
-        return ()
+        return _NO_FILE
+    if not stat.S_ISREG(status.st_mode):  # to read a pipe could take forever
+        return _NO_FILE
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

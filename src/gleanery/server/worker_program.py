@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import pickle
 import socket
@@ -10,6 +11,7 @@ import sys
 from contextlib import suppress
 from typing import cast
 
+from gleanery.observability import logs
 from gleanery.observability.shared_counters import SharedCounters
 from gleanery.server.signals import exit_in_order
 from gleanery.server.worker import Worker, create_worker, run_in_event_loop
@@ -21,6 +23,8 @@ from gleanery.server.worker_process import (
     WorkerStart,
 )
 
+_log = logging.getLogger("gleanery")
+
 
 def main(control_descriptor: int, listener_descriptor: int, counters_descriptor: int) -> None:
     """Serve until the supervisor sends SIGTERM, or is gone."""
@@ -30,9 +34,14 @@ def main(control_descriptor: int, listener_descriptor: int, counters_descriptor:
     control = socket.socket(fileno=control_descriptor)
     listener = socket.socket(fileno=listener_descriptor)
     start = _receive_start(control)
+    logs.configure(start.settings)
     counters = SharedCounters.attach(counters_descriptor, start.number)
-    worker = create_worker(start.settings, listener, counters)
-    run_in_event_loop(worker, _serve(worker, control))
+    try:
+        worker = create_worker(start.settings, listener, counters)
+        run_in_event_loop(worker, _serve(worker, control))
+    except Exception:
+        _log.critical("a worker process failed", exc_info=True)
+        sys.exit(1)
 
 
 def _receive_start(control: socket.socket) -> WorkerStart:
