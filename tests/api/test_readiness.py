@@ -21,7 +21,7 @@ from tests.support.forwarder import Forwarder
 from tests.support.postgres_server import PostgresServer
 from tests.support.service import Client, Service, new_secret_key
 from tests.support.settings import fresh_settings
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 NEWEST = migrations.newest("sqlite")
 OUTPUT = {"job_id": "j", "source_url": "https://a.example/", "data": {"n": 1}}
@@ -77,12 +77,17 @@ def _removable_disk(settings: Settings, shelf: Path) -> Away:
     return Away(settings, lambda: move(settings.data, shelf), lambda: move(shelf, settings.data))
 
 
-def _refused(settings: Settings) -> Away:
+def _forwarded(settings: Settings) -> tuple[Settings, Forwarder]:
     assert settings.database is not None
     parts = urlsplit(settings.database)
     forwarder = Forwarder(f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432")
     url = f"postgresql://postgres@127.0.0.1:{forwarder.port}{parts.path}"
-    return Away(replace(settings, database=url), forwarder.stop, forwarder.start)
+    return replace(settings, database=url), forwarder
+
+
+def _refused(settings: Settings) -> Away:
+    forwarded, forwarder = _forwarded(settings)
+    return Away(forwarded, forwarder.stop, forwarder.start)
 
 
 def _closed(settings: Settings, server: PostgresServer) -> Away:
@@ -130,6 +135,37 @@ def test_a_worker_starts_without_its_database_and_connects_when_it_can(
     told = [record.getMessage() for record in caplog.records if record.name == "gleanery"]
     assert told.count("the service is not ready") == 1
     assert told.count("the service is ready") == 1
+
+
+@pytest.fixture
+def on_postgres(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    settings = fresh_settings("postgres", request, tmp_path / "data")
+    asyncio.run(prepare(settings))
+    return settings
+
+
+@pytest.mark.thorough
+def test_a_worker_stops_while_its_database_does_not_respond(on_postgres: Settings) -> None:
+    settings, forwarder = _forwarded(on_postgres)
+    forwarder.start()
+    with worker(settings) as service, service.stranger() as nobody:
+        wait_ready(nobody)
+        forwarder.freeze()
+        assert forwarder.withholds.wait(TIMEOUT_SECONDS)  # the next check of the schema
+        service.stop()
+    forwarder.stop()
+
+
+def test_a_database_that_is_removed_is_unavailable(
+    on_postgres: Settings, postgres: PostgresServer
+) -> None:
+    name = urlsplit(on_postgres.database or "").path[1:]
+    with worker(on_postgres) as service, service.client() as client:
+        assert client.get("/v1/groups").status_code == 200
+        postgres.run(f"DROP DATABASE {name} WITH (FORCE)")
+        wait_until(lambda: client.get("/readyz").status_code != 200)
+        assert_unavailable(client.get("/readyz"))
+        assert_unavailable(client.get("/v1/groups"))
 
 
 def test_a_worker_with_a_wrong_key_is_not_ready(prepared: Settings) -> None:

@@ -1,4 +1,4 @@
-"""A TCP proxy that a test can stop, start and point to another server."""
+"""A TCP proxy that a test can stop, start, freeze and point to another server."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ class Forwarder:
         self.target = target
         self._listener: socket.socket | None = None
         self._open: set[socket.socket] = set()
+        self._may_forward = threading.Event()
+        self._may_forward.set()
+        self.withholds = threading.Event()
+        """Set when a frozen proxy has received something."""
         with socket.create_server(("127.0.0.1", 0)) as reserved:
             self.port = int(reserved.getsockname()[1])
 
@@ -33,6 +37,10 @@ class Forwarder:
         for each in list(self._open):
             _shut_down(each)
 
+    def freeze(self) -> None:
+        """Forwards nothing more, and closes no connection, as a server that does not respond."""
+        self._may_forward.clear()
+
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):  # the listener is closed
             while True:
@@ -46,13 +54,23 @@ class Forwarder:
             client.close()
             return
         self._open |= {client, server}
-        back = threading.Thread(target=_copy, args=(server, client), daemon=True)
+        back = threading.Thread(target=self._copy, args=(server, client), daemon=True)
         back.start()
-        _copy(client, server)
+        self._copy(client, server)
         back.join()
         self._open -= {client, server}
         client.close()
         server.close()
+
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while piece := source.recv(65536):
+                if not self._may_forward.is_set():
+                    self.withholds.set()
+                    self._may_forward.wait()
+                sink.sendall(piece)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
 
 
 def _connect(target: Address) -> socket.socket:
@@ -61,14 +79,6 @@ def _connect(target: Address) -> socket.socket:
     server = socket.socket(socket.AF_UNIX)
     server.connect(target)
     return server
-
-
-def _copy(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while piece := source.recv(65536):
-            sink.sendall(piece)
-    with suppress(OSError):
-        sink.shutdown(socket.SHUT_WR)
 
 
 def _shut_down(each: socket.socket) -> None:

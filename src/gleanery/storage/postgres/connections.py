@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -20,6 +21,7 @@ from gleanery.storage.postgres.errors import (
 )
 
 _ACQUIRE_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0  # for the server to confirm the end of the connections
 _STATEMENT_SECONDS = 30.0
 _NO_FREE_CONNECTION = "Too many requests wait for the database; try again"
 _MAX_IDLE_SECONDS = 300  # a firewall may have dropped a connection that is idle for longer
@@ -97,10 +99,15 @@ class ConnectionPool:
             raise SettingsError(f"Can't reach the PostgreSQL database: {error}") from None
 
     async def close(self) -> None:
+        """Closes all connections. Those to a server that does not respond are ended."""
         self._is_closing = True
         if self._pool is not None:
-            await self._release_idle()
-            await self._pool.close()
+            try:
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._release_idle()
+                    await self._pool.close()
+            except TimeoutError:
+                self._pool.terminate()
             self._pool = None
 
     async def expire(self) -> None:
@@ -151,7 +158,10 @@ class ConnectionPool:
         if is_intact and not self._is_closing:
             self._idle.append((connection, time.monotonic()))
         elif self._pool is not None:
-            await self._pool.release(connection)
+            # An error has ended the connection. It must not replace the error of its user: a task
+            # that is cancelled would continue.
+            with suppress(*CONNECTION_ERRORS):
+                await self._pool.release(connection)
 
     async def _release_idle(self) -> None:
         assert self._pool is not None

@@ -13,8 +13,9 @@ CONNECTION_ERRORS = (
     asyncpg.PostgresError,
     SERVER_DISCONNECTING,
 )
-# Classes of temporary errors: connection, transaction rollback, resources, operator intervention.
-_TEMPORARY_CLASSES = ("08", "40", "53", "57")
+# Classes of temporary errors: connection, password, missing database, transaction rollback,
+# resources, operator intervention.
+_TEMPORARY_CLASSES = ("08", "28", "3D", "40", "53", "57")
 # Further temporary errors: read-only standby, lock timeout, I/O error.
 _TEMPORARY_STATES = ("25006", "55P03", "58030")
 

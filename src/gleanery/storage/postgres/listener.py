@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -68,7 +68,8 @@ class Listener:
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.close()
+            with suppress(TimeoutError):  # the driver has then ended the connection
+                await connection.close(timeout=_TIMEOUT_SECONDS)
 
 
 class _PostgresSubscription(Subscription):

@@ -56,8 +56,10 @@ async def _roll_back(connection: Any) -> None:
     try:
         async with asyncio.timeout(_ROLLBACK_SECONDS):
             await connection.execute("ROLLBACK")
-    except BaseException:
+    except Exception:
         connection.terminate()  # the server rolls back what is not committed
+    except BaseException:
+        connection.terminate()
         raise
 
 
