@@ -147,7 +147,8 @@ class Service:
 
     def stop(self) -> None:
         self._server.stop()
-        self._thread.join()
+        self._thread.join(TIMEOUT_SECONDS)
+        assert not self._thread.is_alive(), "the service does not stop"
 
     def create_server(self, app: App, listener: socket.socket) -> Server:
         certificates = open_certificates(self.settings)
