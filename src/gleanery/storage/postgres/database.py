@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -30,15 +31,22 @@ from gleanery.storage.postgres.transactions import PostgresTransaction, transact
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT, TENANT_TABLES
 
 T = TypeVar("T")
+_log = logging.getLogger("gleanery")
 
-_MIGRATION_LOCK = 0x676C65616E  # "glean": the id of an advisory lock
+ONE_MIGRATION = "SELECT pg_advisory_xact_lock(x'676C65616E'::bigint)"  # the id is "glean"
+"""Waits until no other process migrates."""
 _SERVER_TIME = "SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint"
 _QUEUE_SECONDS = 20.0  # maximum wait of a writer for earlier writers
 _MIGRATION_SETTINGS = f"""
 SET LOCAL ROLE NONE; {row_security.SET_ALL_TENANTS};
 SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
 """
-
+# Writes wait behind this lock, so it waits for less time than they do.
+_LOCK_MIGRATIONS = """
+SAVEPOINT before_lock; SET LOCAL lock_timeout = '3s';
+LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE; SET LOCAL lock_timeout = 0
+"""
+_LOCK_PAUSE_SECONDS = 3.0
 
 _DEFINED_NAMES = """
 SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace
@@ -93,7 +101,7 @@ class PostgresDatabase:
 
         async def apply(transaction: Transaction) -> None:
             await transaction.run_script(_MIGRATION_SETTINGS)
-            await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+            await transaction.run_script(ONE_MIGRATION)
             await _wait_for_writers(transaction, await self._check_load(transaction.fetch))
             await migrations.apply(self.engine, transaction)
             await row_security.enable(transaction)
@@ -235,8 +243,27 @@ async def _wait_for_writers(transaction: Transaction, applied: int) -> None:
 
     An older program then finds the new number, and writes nothing into the new schema.
     """
-    if applied and migrations.pending(PostgresDatabase.engine, applied):
-        await transaction.run_script("LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE")
+    if not (applied and migrations.pending(PostgresDatabase.engine, applied)):
+        return
+    is_reported = False
+    while not await _try_to_lock(transaction):
+        if not is_reported:
+            _log.warning("the migration waits for a long transaction, perhaps of pg_dump")
+            is_reported = True
+        await asyncio.sleep(_LOCK_PAUSE_SECONDS)
+
+
+async def _try_to_lock(transaction: Transaction) -> bool:
+    """Locks the table of migrations. Returns False if a long transaction uses the table.
+
+    Writes wait meanwhile. Afterwards they succeed, until the next try.
+    """
+    try:
+        await transaction.run_script(_LOCK_MIGRATIONS)
+    except asyncpg.LockNotAvailableError:
+        await transaction.run_script("ROLLBACK TO SAVEPOINT before_lock")
+        return False
+    return True
 
 
 class _PostgresHandle(NamedTuple):
