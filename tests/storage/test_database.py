@@ -245,6 +245,40 @@ def test_a_migration_waits_for_another_one_without_a_time_limit(
     with_database(settings, work)
 
 
+STRICT_ISOLATION = """
+DO $$ BEGIN EXECUTE format(
+    'ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), 'serializable'
+); END $$
+"""
+
+
+def test_a_write_that_waited_for_a_migration_sees_it_whatever_the_default_isolation_is(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = fresh_settings("postgres", request, tmp_path)
+    run_script(settings, STRICT_ISOLATION)
+    waiting = "SELECT 1 FROM pg_locks WHERE relation = 'migrations'::regclass AND NOT granted"
+
+    async def write(transaction: Transaction) -> None:
+        await transaction.fetch(NOTE, "late", "")
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+        migration = await asyncpg.connect(settings.database)
+        await migration.execute("BEGIN; LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE")
+        writing = asyncio.create_task(database.write(write))
+        async with asyncio.timeout(60):
+            while not await database.read(waiting):
+                assert not writing.done()
+                await asyncio.sleep(0.01)
+        await migration.execute("INSERT INTO migrations VALUES (9999, 'next', 0); COMMIT")
+        await migration.close()
+        with pytest.raises(Unavailable, match="does not match"):
+            await writing
+
+    with_database(settings, work)
+
+
 # --- transactions -------------------------------------------------------------------------------
 
 

@@ -32,10 +32,13 @@ SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off;
 SET plan_cache_mode = force_generic_plan
 """
 _LOCK_TIMEOUT = "SET lock_timeout = '10s'"
+# A statement that has waited for a lock must see what the owner of the lock has committed. The
+# database may have another default.
+_ISOLATION = "SET default_transaction_isolation = 'read committed'"
 
 
 async def _initialize(connection: Any) -> None:
-    await connection.execute(f"{_PLANNER_SETTINGS}; {_LOCK_TIMEOUT}")
+    await connection.execute(f"{_PLANNER_SETTINGS}; {_LOCK_TIMEOUT}; {_ISOLATION}")
     await row_security.set_role(connection)
 
 
