@@ -111,10 +111,7 @@ class PostgresDatabase:
         await self.security_warning()
 
     async def check_schema(self) -> None:
-        try:
-            applied = await self._check_load(self.for_all_tenants().read)
-        except asyncpg.InsufficientPrivilegeError:
-            raise SettingsError(row_security.NO_PRIVILEGES) from None
+        applied = await self._check_load(self.for_all_tenants().read)
         if problem := migrations.mismatch(self.engine, applied):
             raise SettingsError(problem)
         await self.security_warning()
@@ -125,9 +122,7 @@ class PostgresDatabase:
         A dump creates the tables first, then loads the rows, and creates indexes and triggers last.
         """
         found = {row[0] for row in await fetch(_DEFINED_NAMES)}
-        applied = 0
-        if "migrations" in found:
-            [[applied]] = await fetch(migrations.NEWEST_APPLIED)
+        applied = await _newest_applied(fetch) if "migrations" in found else 0
         is_newer = applied > migrations.newest(self.engine)
         expected = set() if is_newer else migrations.expected_names(self.engine, applied)
         unexpected = found & set(TENANT_TABLES) if not applied else set()
@@ -136,7 +131,7 @@ class PostgresDatabase:
                 "The database is incomplete, as after an interrupted load of a dump: load the dump "
                 "again into a new database, and run gleanery restored"
             )
-        return int(applied)
+        return applied
 
     async def _is_owned_by_another_user(self) -> bool:
         """Returns True if another user owns the tables, so that this user cannot migrate them."""
@@ -145,10 +140,7 @@ class PostgresDatabase:
 
     async def _check_migrated_by_owner(self) -> None:
         """Raises SettingsError unless the schema is exactly this program's."""
-        try:
-            applied = await self.schema_number()
-        except asyncpg.InsufficientPrivilegeError:
-            raise SettingsError(row_security.NO_PRIVILEGES) from None
+        applied = await self.schema_number()
         migrations.reject_newer(self.engine, applied)
         needed = migrations.newest(self.engine)
         if applied < needed:
@@ -160,9 +152,7 @@ class PostgresDatabase:
 
     async def schema_number(self) -> int:
         [[exists]] = await self.read("SELECT to_regclass('migrations') IS NOT NULL")
-        if not exists:
-            return 0
-        return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
+        return await _newest_applied(self.read) if exists else 0
 
     async def server_time(self) -> int:
         return int((await self.read(_SERVER_TIME))[0][0])
@@ -236,6 +226,17 @@ class PostgresDatabase:
 
     def stop_subscriptions(self) -> None:
         self._listener.subscriptions.stop()
+
+
+async def _newest_applied(fetch: Callable[[str], Awaitable[Sequence[Row]]]) -> int:
+    """Reads the number. Raises SettingsError if the table cannot be read, or is not Gleanery's."""
+    try:
+        [[applied]] = await fetch(migrations.NEWEST_APPLIED)
+    except asyncpg.InsufficientPrivilegeError:
+        raise SettingsError(row_security.NO_PRIVILEGES) from None
+    except (asyncpg.UndefinedColumnError, asyncpg.DatatypeMismatchError):
+        raise SettingsError(migrations.FOREIGN) from None
+    return int(applied)
 
 
 async def _wait_for_writers(transaction: Transaction, applied: int) -> None:
