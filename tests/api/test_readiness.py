@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import asyncpg
 import httpx2
 import pytest
 
+from gleanery.errors import SettingsError
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import migrations
@@ -130,6 +133,34 @@ def test_a_worker_starts_without_its_database_and_connects_when_it_can(
     told = [record.getMessage() for record in caplog.records if record.name == "gleanery"]
     assert told.count("the service is not ready") == 1
     assert told.count("the service is ready") == 1
+
+
+@pytest.mark.parametrize("engine", ["postgres"], scope="session")
+def test_a_database_that_does_not_respond_delays_the_readiness_little(prepared: Settings) -> None:
+    """For instance during a migration, which locks the table that the check reads."""
+
+    async def lock() -> asyncpg.Connection[asyncpg.Record]:
+        connection = await asyncpg.connect(prepared.database)
+        await connection.execute("BEGIN; LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE")
+        return connection
+
+    with worker(prepared) as service, service.stranger() as nobody, asyncio.Runner() as runner:
+        wait_ready(nobody)
+        connection = runner.run(lock())
+        try:
+            wait_until(lambda: nobody.get("/readyz").status_code == 503)
+            assert "does not respond" in assert_unavailable(nobody.get("/readyz"))
+        finally:
+            runner.run(connection.close())
+        wait_ready(nobody)
+
+
+def test_starting_without_a_response_of_the_database_says_so(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://a@127.0.0.1:{silent.getsockname()[1]}/a"
+        settings = Settings(data=tmp_path, database=url, secret_key=new_secret_key())
+        with pytest.raises(SettingsError, match="it does not respond"):
+            asyncio.run(prepare(settings))
 
 
 def test_a_worker_with_a_wrong_key_is_not_ready(prepared: Settings) -> None:
