@@ -64,7 +64,7 @@ class WorkerProcess:
             descriptors = (theirs.fileno(), listener.fileno(), counters.fileno())
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", _PROGRAM, *map(str, descriptors)),
+                *("-X", "utf8", "-m", _PROGRAM, *map(str, descriptors)),
                 stdin=subprocess.DEVNULL,
                 pass_fds=descriptors,
                 start_new_session=True,  # Ctrl-C reaches the supervisor only, which stops in order
