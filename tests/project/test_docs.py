@@ -76,7 +76,7 @@ def test_the_threat_model_names_what_is_there() -> None:
 
 def test_examples_use_lasting_jobs() -> None:
     """A job that stands for a run would store every output again."""
-    pages = (ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("how-to/*.md"))
+    pages = (ROOT / "README.md", *DOCS.rglob("*.md"))
     jobs = {
         job
         for page in pages

@@ -34,7 +34,7 @@ def backup_command(
     ] = False,
 ) -> None:
     """Copy the SQLite database and its files into FILE while the service runs."""
-    _check_sqlite(settings, "use pg_dump; see docs/how-to/back-up-and-restore.md")
+    _check_sqlite(settings, "use pg_dump; see docs/operations/back-up-and-restore.md")
     require_sqlite_file(settings)
     with progress_bars() as progress:
         result = backup.create(settings, file, with_key, progress)
