@@ -6,21 +6,28 @@ them.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+import httpx2
 import pytest
 
 from tests.support.examples import Example
 from tests.support.guides import GUIDES, HOST, File, Machine, Step, steps
 from tests.support.postgres_server import PostgresServer, programs_folder
+from tests.support.process import Running, free_port, write_certificate
 from tests.support.s3 import Bucket
+from tests.support.service import SECRET_KEY
 
+ALERTS = GUIDES / "alerts.yml"
 SEARCH_PATH = f"{os.environ['PATH']}:/usr/sbin"
 # Beginnings of commands that no test runs, and the reason.
 NOT_RUN = {
@@ -259,3 +266,58 @@ def test_the_tables_are_current() -> None:
     text = "".join(page.read_text() for page in GUIDES.glob("*.md"))
     for shown in REPLACED:
         assert shown in text, shown
+
+
+def test_the_metrics_of_dashboard_and_alerts_exist(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The metrics exist in a service with all parts: PostgreSQL, TLS and rate limits in Redis."""
+    certificate, key = write_certificate(tmp_path)
+    port = free_port()
+    tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    limits = ("--rate-limit", "600/minute", "--rate-limit-storage", "redis://127.0.0.1:1")
+    where = ("--data", str(tmp_path / "data"), "--database", postgres.new_database())
+    options = (*where, *tls, *limits, "--port", str(port))
+    with Running("serve", *options, GLEANERY_SECRET_KEY=SECRET_KEY) as running:
+        url, trusted = f"https://127.0.0.1:{port}", ssl.create_default_context(cafile=certificate)
+        running.wait_ready(url, trusted)
+        text = httpx2.get(f"{url}/metrics", verify=trusted).text
+        running.stop()
+    served = set(re.findall(r"^# TYPE (\S+)", text, re.M))
+    used = metric_names("\n".join((*dashboard_queries(), ALERTS.read_text())))
+    assert used - served == {"up"}
+
+
+def dashboard_queries() -> Iterator[str]:
+    """PromQL of the dashboard."""
+    dashboard = json.loads((GUIDES / "grafana-dashboard.json").read_text())
+    yield from (target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+    yield from (variable["query"]["query"] for variable in dashboard["templating"]["list"])
+
+
+def metric_names(text: str) -> set[str]:
+    """Names before a selector, and all names of ours; a histogram without its suffix."""
+    pairs = set(re.findall(r"(\w+)\{|\b((?:gleanery|process)_\w+)", text))
+    return {re.sub(r"^(gleanery_request_seconds)_\w+$", r"\1", max(pair)) for pair in pairs}
+
+
+def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
+    require_programs("promtool")
+    rules = [
+        {"record": f"panel:{number}", "expr": query.replace("$__rate_interval", "5m")}
+        for number, query in enumerate(dashboard_queries())
+        if "label_values" not in query
+    ]
+    file = tmp_path / "rules.json"  # JSON is YAML
+    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    done = subprocess.run(["promtool", "check", "rules", file], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_alerts_lead_to_the_checklist() -> None:
+    documented = re.findall(r"^\| `(Gleanery\w+)`", (GUIDES / "monitor.md").read_text(), re.M)
+    assert documented == re.findall(r"- alert: (\w+)", ALERTS.read_text())
+    sections = re.findall(r'checklist: "(.+)"', ALERTS.read_text())
+    assert len(sections) == len(documented)
+    headings = re.findall(r"^## (.+)", (GUIDES / "incident-checklist.md").read_text(), re.M)
+    assert set(sections) <= set(headings)
