@@ -39,6 +39,7 @@ NOT_RUN = {
     "sudo apt-get install": "installs packages on the machine; make guides does that",
     "sudo python3 -m venv": "the test runs the code of the repository",
     "sudo /opt/gleanery/bin/pip install": "the test runs the code of the repository",
+    "sudo /opt/gleanery-next/bin/pip install": "the test runs the code of the repository",
     "sudo useradd": "adds a user to the machine; the test runs everything as one user",
     "sudo certbot": "asks a public certificate authority; the test writes a certificate itself",
 }
@@ -105,10 +106,11 @@ REPLACED = {
 def machine(tmp_path: Path) -> Iterator[Machine]:
     made = Machine(tmp_path / "machine")
     made.replacements.update({shown: used for shown, (used, _) in REPLACED.items()})
-    for port in (6379, 8000, 9090):
+    for port in (6379, 8000, 8001, 9090):
         made.replacements[f"127.0.0.1:{port}"] = f"127.0.0.1:{made.ports[port]}"
     for port in (8000, 443):
         made.replacements[f"GLEANERY_PORT={port}"] = f"GLEANERY_PORT={made.ports[port]}"
+    made.replacements["--port 8001"] = f"--port {made.ports[8001]}"
     made.replacements["-p 6379"] = f"-p {made.ports[6379]}"
     made.replacements[f"-connect {HOST}:443"] = f"-connect 127.0.0.1:{made.ports[443]}"
     yield made

@@ -29,7 +29,8 @@ _FILE = re.compile(r"`(/[^`]+)`:$")
 
 
 _FOLDERS_OF_A_MACHINE = (
-    *("bin", "run", "tmp", "var/backups", "var/lib", "usr/local/bin", "opt/gleanery/bin"),
+    *("bin", "run", "tmp", "var/backups", "var/lib", "usr/local/bin"),
+    *("opt/gleanery/bin", "opt/gleanery-next/bin"),
     *("etc/gleanery", "etc/systemd/system", "lib/systemd/system"),
 )
 
@@ -78,7 +79,7 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.ports = {number: free_port() for number in (80, 443, 6379, 8000, 9090)}
+        self.ports = {number: free_port() for number in (80, 443, 6379, 8000, 8001, 9090)}
         self.replacements: dict[str, str] = {}
         self.variables: dict[str, str] = {}
         self.search_path = ""
@@ -100,8 +101,12 @@ class Machine:
         for name in ("sudo", "journalctl"):
             shutil.copy(STAND_INS / name, self._bin / name)
         self.add_program("bin/systemctl", sys.executable, str(STAND_INS / "systemctl.py"))
-        for name in ("gleanery", "hypercorn"):
-            self.add_program(f"opt/gleanery/bin/{name}", sys.executable, "-m", name)
+        for name in (
+            "gleanery/bin/gleanery",
+            "gleanery/bin/hypercorn",
+            "gleanery-next/bin/gleanery",
+        ):
+            self.add_program(f"opt/{name}", sys.executable, "-m", Path(name).name)
 
     def add_program(self, path: str, *command: str) -> None:
         """Writes a program that calls a command with its own arguments."""
