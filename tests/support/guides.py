@@ -30,7 +30,6 @@ _FILE = re.compile(r"`(/[^`]+)`:$")
 
 _FOLDERS_OF_A_MACHINE = (
     *("bin", "run", "tmp", "var/backups", "var/lib", "usr/local/bin"),
-    *("opt/gleanery/bin", "opt/gleanery-next/bin"),
     *("etc/gleanery", "etc/systemd/system", "lib/systemd/system"),
 )
 
@@ -111,6 +110,7 @@ class Machine:
     def add_program(self, path: str, *command: str) -> None:
         """Writes a program that calls a command with its own arguments."""
         file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         file.chmod(0o755)
 
