@@ -71,7 +71,7 @@ guides: $(VENV)/.dev
 		test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
 			{ echo "Install the programs first: sudo apt-get install $(GUIDE_PACKAGES)"; exit 1; }; \
 		apt-get update -q && apt-get install -q -y --no-install-recommends $(GUIDE_PACKAGES); fi
-	GLEANERY_ALL_GUIDES=1 $(PYTEST) tests/project/test_guides.py $(ARGS)
+	GLEANERY_ALL_GUIDES=1 $(PYTEST) tests/project/test_guides.py tests/project/test_alerts.py $(ARGS)
 
 faults: $(VENV)/.dev
 	$(BIN)/python -m faults $(ARGS)

@@ -6,11 +6,9 @@ them.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,22 +16,26 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-import httpx2
 import pytest
 
 from tests.support.examples import Example
-from tests.support.guides import GUIDES, HOST, File, Machine, Step, steps
+from tests.support.guides import (
+    GUIDES,
+    HOST,
+    SEARCH_PATH,
+    File,
+    Machine,
+    Step,
+    require_programs,
+    steps,
+)
 from tests.support.postgres_server import PostgresServer, programs_folder
-from tests.support.process import Running, free_port, write_certificate
 from tests.support.s3 import Bucket
-from tests.support.service import SECRET_KEY
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the guides are for Debian and Ubuntu"
 )
 
-ALERTS = GUIDES / "alerts.yml"
-SEARCH_PATH = f"{os.environ['PATH']}:/usr/sbin"
 # Beginnings of commands that no test runs, and the reason.
 NOT_RUN = {
     "sudo apt-get install": "installs packages on the machine; make guides does that",
@@ -179,8 +181,8 @@ def add_caddy(machine: Machine) -> None:
         f" default_bind 127.0.0.1\n storage file_system {machine.root}/var/lib/caddy\n}}\n"
     )
     file.write_text(options)
-    live = f"{machine.root}/etc/letsencrypt/live/{HOST}"
-    site = f"{options}{HOST}:{machine.ports[443]} {{\n tls {live}/fullchain.pem {live}/privkey.pem"
+    certificate = f"tls {machine.certificate} {machine.key}"
+    site = f"{options}{HOST}:{machine.ports[443]} {{\n {certificate}"
     machine.replacements[f"{HOST} {{"] = site
     load = f"caddy reload --config {file} --adapter caddyfile --address 127.0.0.1:{admin}"
     run = f"caddy run --config {file} --adapter caddyfile"
@@ -231,15 +233,6 @@ def test_every_command_of_a_guide_works(
     )
 
 
-def require_programs(*names: str) -> None:
-    """Skips the test if a program is missing; ``make guides`` lets it fail instead."""
-    missing = [name for name in names if shutil.which(name, path=SEARCH_PATH) is None]
-    if missing:
-        reason = f"needs {', '.join(missing)}: run make guides"
-        assert "GLEANERY_ALL_GUIDES" not in os.environ, reason
-        pytest.skip(reason)
-
-
 def test_systemd_accepts_the_unit(machine: Machine) -> None:
     """systemd itself reads the unit, and rates how well it isolates the service."""
     require_programs("systemd-analyze")
@@ -264,6 +257,10 @@ def test_no_command_is_left_out() -> None:
     all_steps = {(page.name, step) for page in GUIDES.glob("*.md") for step in steps(page.name)}
     assert all_steps == run_steps
     assert len(all_steps) > 100
+    commands = "\n".join(step.command for _, step in run_steps if isinstance(step, Example))
+    for page in GUIDES.glob("*.md"):
+        for command in re.findall(r"`((?:sudo|curl|gleanery-admin) [^`]+)`", page.read_text()):
+            assert command in commands, (page.name, command)
 
 
 def test_the_tables_are_current() -> None:
@@ -279,58 +276,3 @@ def test_the_tables_are_current() -> None:
     text = "".join(page.read_text() for page in GUIDES.glob("*.md"))
     for shown in REPLACED:
         assert shown in text, shown
-
-
-def test_the_metrics_of_dashboard_and_alerts_exist(
-    postgres: PostgresServer, tmp_path: Path
-) -> None:
-    """The metrics exist in a service with all parts: PostgreSQL, TLS and rate limits in Redis."""
-    certificate, key = write_certificate(tmp_path)
-    port = free_port()
-    tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
-    limits = ("--rate-limit", "600/minute", "--rate-limit-storage", "redis://127.0.0.1:1")
-    where = ("--data", str(tmp_path / "data"), "--database", postgres.new_database())
-    options = (*where, *tls, *limits, "--port", str(port))
-    with Running("serve", *options, GLEANERY_SECRET_KEY=SECRET_KEY) as running:
-        url, trusted = f"https://127.0.0.1:{port}", ssl.create_default_context(cafile=certificate)
-        running.wait_ready(url, trusted)
-        text = httpx2.get(f"{url}/metrics", verify=trusted).text
-        running.stop()
-    served = set(re.findall(r"^# TYPE (\S+)", text, re.M))
-    used = metric_names("\n".join((*dashboard_queries(), ALERTS.read_text())))
-    assert used - served == {"up"}
-
-
-def dashboard_queries() -> Iterator[str]:
-    """PromQL of the dashboard."""
-    dashboard = json.loads((GUIDES / "grafana-dashboard.json").read_text())
-    yield from (target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
-    yield from (variable["query"]["query"] for variable in dashboard["templating"]["list"])
-
-
-def metric_names(text: str) -> set[str]:
-    """Names before a selector, and all names of ours; a histogram without its suffix."""
-    pairs = set(re.findall(r"(\w+)\{|\b((?:gleanery|process)_\w+)", text))
-    return {re.sub(r"^(gleanery_request_seconds)_\w+$", r"\1", max(pair)) for pair in pairs}
-
-
-def test_prometheus_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
-    require_programs("promtool")
-    rules = [
-        {"record": f"panel:{number}", "expr": query.replace("$__rate_interval", "5m")}
-        for number, query in enumerate(dashboard_queries())
-        if "label_values" not in query
-    ]
-    file = tmp_path / "rules.json"  # JSON is YAML
-    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
-    done = subprocess.run(["promtool", "check", "rules", file], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_alerts_lead_to_the_checklist() -> None:
-    documented = re.findall(r"^\| `(Gleanery\w+)`", (GUIDES / "monitor.md").read_text(), re.M)
-    assert documented == re.findall(r"- alert: (\w+)", ALERTS.read_text())
-    sections = re.findall(r'checklist: "(.+)"', ALERTS.read_text())
-    assert len(sections) == len(documented)
-    headings = re.findall(r"^## (.+)", (GUIDES / "incident-checklist.md").read_text(), re.M)
-    assert set(sections) <= set(headings)

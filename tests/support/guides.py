@@ -6,6 +6,7 @@ with the path of the file and a colon. Only the declared texts are replaced.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -15,19 +16,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from tests.support.examples import Example, examples_of_block, is_shown
 from tests.support.process import environment, free_port
 
 GUIDES = Path(__file__).parent.parent.parent / "docs" / "operations"
 STAND_INS = Path(__file__).parent / "stand_ins"
 HOST = "data.example.com"
+SEARCH_PATH = f"{os.environ['PATH']}:/usr/sbin"
 FOLDERS = re.compile(r"(?<![\w.:/}-])/(etc|home|opt|root|run|srv|tmp|usr/local|var)(?=[/\s\"'])")
 TIMEOUT_SECONDS = 300
 _BLOCK = re.compile(r"(?P<before>[^\n]*)\n+^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 _SIGHUP = "/bin/kill -HUP $MAINPID"
 _FILE = re.compile(r"`(/[^`]+)`:$")
-
-
 _FOLDERS_OF_A_MACHINE = (
     *("bin", "run", "tmp", "var/backups", "var/lib", "usr/local/bin"),
     *("etc/gleanery", "etc/systemd/system", "lib/systemd/system"),
@@ -82,6 +84,8 @@ class Machine:
         self.replacements: dict[str, str] = {}
         self.variables: dict[str, str] = {}
         self.search_path = ""
+        self.certificate = root / f"etc/letsencrypt/live/{HOST}/fullchain.pem"
+        self.key = self.certificate.with_name("privkey.pem")
         self._bin = root / "bin"
         for folder in (
             "bin",
@@ -116,16 +120,15 @@ class Machine:
 
     def _add_certificate(self) -> None:
         """Gives the host a certificate, and lets curl reach it on the ports of the test."""
-        folder = self.root / "etc/letsencrypt/live" / HOST
-        folder.mkdir(parents=True)
-        files = ("-out", folder / "fullchain.pem", "-keyout", folder / "privkey.pem")
+        self.certificate.parent.mkdir(parents=True)
+        files = ("-out", self.certificate, "-keyout", self.key)
         names = ("-subj", f"/CN={HOST}", "-addext", f"subjectAltName=DNS:{HOST}")
         kind = ("-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
         subprocess.run(["openssl", "req", *kind, *names, *files], check=True, capture_output=True)
         lines = [
             f"connect-to = {HOST}:{port}:127.0.0.1:{free}" for port, free in self.ports.items()
         ]
-        lines.append(f"cacert = {folder / 'fullchain.pem'}")
+        lines.append(f"cacert = {self.certificate}")
         (self.root / ".curlrc").write_text("\n".join(lines) + "\n")
 
     def add_unit(self, name: str, command: str, port: int = 0, reload: str = _SIGHUP) -> None:
@@ -186,3 +189,12 @@ class Machine:
 
     def systemctl(self, *words: str) -> None:
         subprocess.run([self._bin / "systemctl", *words], env=self._environment(), check=True)
+
+
+def require_programs(*names: str) -> None:
+    """Skips the test if a program is missing; ``make guides`` lets it fail instead."""
+    missing = [name for name in names if shutil.which(name, path=SEARCH_PATH) is None]
+    if missing:
+        reason = f"needs {', '.join(missing)}: run make guides"
+        assert "GLEANERY_ALL_GUIDES" not in os.environ, reason
+        pytest.skip(reason)
