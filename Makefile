@@ -22,7 +22,7 @@ help:
 	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
 	@echo "make test       run all tests, on SQLite and PostgreSQL (under 12 minutes)"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
-	@echo "make proxies    run the HTTP tests through nginx and HAProxy; installs them with apt-get"
+	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
@@ -60,7 +60,7 @@ proxies: $(VENV)/.dev
 		test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
 			{ echo "Install nginx and HAProxy first: sudo apt-get install nginx-light haproxy"; exit 1; }; \
 		apt-get update -q && apt-get install -q -y --no-install-recommends nginx-light haproxy; fi
-	$(PYTEST) tests/slow/test_proxies.py $(ARGS)
+	$(PYTEST) tests/slow/test_proxies.py tests/api/test_path_prefix.py $(ARGS)
 
 # Debian packages; other systems need the programs.
 GUIDE_PROGRAMS := curl openssl nginx caddy redis-server redis-cli prometheus promtool systemd-analyze

@@ -10,7 +10,16 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
-from faults import database_outage, disk_full, failover, kill, power_loss, results
+from faults import (
+    database_outage,
+    disk_full,
+    failover,
+    kill,
+    log_stalled,
+    power_loss,
+    results,
+    tls,
+)
 from faults.environment import ROOT, Environment, open_environment
 from faults.results import Result
 
@@ -32,6 +41,12 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "database-frozen": partial(database_outage.freeze_database, seconds=_FROZEN_SECONDS),
     "pool-exhausted": database_outage.exhaust_pool,
     "lock-held": partial(database_outage.hold_lock, writers=6),
+    "worker-without-database": partial(
+        database_outage.kill_worker_without_database, rounds=_FEWER_ROUNDS
+    ),
+    "log-stalled": log_stalled.stall_log,
+    "tls-descriptors": tls.exhaust_descriptors,
+    "certificate-replaced": partial(tls.replace_certificate, rounds=_FEWER_ROUNDS),
     "failover": partial(failover.fail_over, rounds=_FEWER_ROUNDS),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -28,6 +30,9 @@ from faults.workload import (
 OUTAGE = (
     "without its database the service responds 503 with `Retry-After` at once, `/healthz` stays "
     "200, `/readyz` becomes 503, and the service recovers within 5 s"
+)
+WORKER_REPLACED = (
+    "a worker that ends without its database is replaced, and the service recovers within 5 s"
 )
 NO_HANGING = "no request hangs"
 POOL_EXHAUSTED = "without a free connection a request gets 503 within 5 s"
@@ -142,6 +147,45 @@ def _outage_result(
         and findings.is_ok
     )
     return Result(OUTAGE, fault, outcome, holds)
+
+
+def kill_worker_without_database(environment: Environment, rounds: int) -> Result:
+    """Kill one of two workers while PostgreSQL is stopped. Its replacement starts without it."""
+    server = environment.start_server()
+    service = environment.start_service(server.url(), "--workers", "2", "--log-level", "info")
+    findings, longest, statuses = Findings(), 0.0, Counter[tuple[int | None, int | None]]()
+    for number in range(rounds):
+        with run_workload(service, f"round-{number}") as workload:
+            wait_until(lambda: len(service.workers()) == 2)
+            workload.wait_for_writes(1)
+            server.stop()
+            statuses += _replace_worker(service)
+            server.start()
+            longest = max(longest, _recovery_seconds(workload, service))
+        workload.check(findings)
+    findings.integrity_errors = server.integrity_errors()
+    fault = f"{rounds} × kill -9 of one of two workers while PostgreSQL is stopped"
+    outcome = (
+        f"`/healthz` and `/readyz` returned {sorted(statuses, key=str)} from both workers; "
+        f"recovery after at most {longest:.1f} s; {findings}"
+    )
+    holds = set(statuses) == {(200, 503)} and longest < _RECOVERY_LIMIT and findings.is_ok
+    return Result(WORKER_REPLACED, fault, outcome, holds)
+
+
+def _replace_worker(service: Service) -> Counter[tuple[int | None, int | None]]:
+    """Kill a worker, wait for the next one, and count what new connections get."""
+    before = service.workers()
+    served = _serving_lines(service)
+    os.kill(before[0], signal.SIGKILL)
+    wait_until(lambda: _serving_lines(service) > served)
+    time.sleep(_READY_SECONDS)  # `/readyz` of the other worker may repeat its last response
+    pairs = [(service.status("/healthz"), service.status("/readyz")) for _ in range(20)]
+    return Counter(pairs)
+
+
+def _serving_lines(service: Service) -> int:
+    return service.log.read_text().count("a worker process serves")
 
 
 def freeze_database(environment: Environment, seconds: float) -> Result:

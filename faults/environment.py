@@ -39,13 +39,17 @@ class Environment:
         return server
 
     def start_service(
-        self, database: str | None, *options: str, folder: Path | None = None
+        self,
+        database: str | None,
+        *options: str,
+        folder: Path | None = None,
+        log: Path | None = None,
     ) -> Service:
         """Return a running service: on PostgreSQL if there is a URL, otherwise on SQLite."""
         if folder is None:
             folder = self.new_path("data")
             folder.mkdir()
-        service = Service(folder, database, self.new_path("log"), *options)
+        service = Service(folder, database, log or self.new_path("log"), *options)
         self._stack.callback(service.kill)
         service.start()
         return service

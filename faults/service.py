@@ -39,22 +39,27 @@ class Service:
 
     def __init__(self, folder: Path, database: str | None, log: Path, *options: str) -> None:
         self.folder = folder
-        self._log = log
+        self.log = log
         self._storage = ["--data", str(folder)] + (["--database", database] if database else [])
         self._port = free_port()
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
         self._token = ""
-        self.url = f"http://127.0.0.1:{self._port}"
+        scheme = "https" if "--tls-cert" in options else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._port}"
 
     @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def port(self) -> int:
+        return self._port
+
     def start(self) -> None:
         """Start the process and wait until it is ready."""
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command("serve", "--port", str(self._port), *_OPTIONS, *self._options),
                 stdout=log,
@@ -73,13 +78,24 @@ class Service:
             self._process.wait()
             self._process = None
 
+    def stop(self, seconds: float) -> int | None:
+        """Stop the service in order. Return its status; None if that takes longer."""
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        self._process = None
+        return status
+
     def freeze(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
 
     def workers(self) -> list[int]:
         """Return the worker processes of a supervisor; empty if one process does it all."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return [int(pid) for pid in children if "spawn_main" in _command_line(pid)]
+        return [int(pid) for pid in children if "worker_program" in _command_line(pid)]
 
     def client(self) -> httpx2.Client:
         """Return a client with every scope. All clients belong to one organization."""
@@ -120,5 +136,5 @@ class Service:
     def _is_ready(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            raise RuntimeError(f"the service exited: {self._log.read_text()[-2000:]}")
+            raise RuntimeError(f"the service exited: {self.log.read_text()[-2000:]}")
         return self.status("/readyz") == 200

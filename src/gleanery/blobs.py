@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
@@ -21,20 +22,18 @@ import obstore
 from obstore.store import LocalStore, ObjectStore, S3Store
 
 from gleanery.errors import SettingsError, Unavailable
+from gleanery.folders import create_private
 
 _CONCURRENT_PARTS = 3
 _MAX_S3_PARTS = 10_000
 _UPLOAD_SECONDS = 12 * 3600.0  # well below the time after which unreferenced blobs are removed
 _READ_BYTES = 1024 * 1024
-_RETRY: Any = {
-    "max_retries": 6,
-    "retry_timeout": timedelta(seconds=20),
-    "backoff": {
-        "init_backoff": timedelta(milliseconds=100),
-        "max_backoff": timedelta(seconds=3),
-        "base": 2,
-    },
-}
+_RETRY_SECONDS, _REQUEST_SECONDS = 20, 30
+_CHECK_SECONDS = 10
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+(/[!-~]*)?")
+_STATUS = re.compile(r"status code: ([0-9]{3})")
+_ERROR_CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
+_REGION_ERRORS = ("AuthorizationHeaderMalformed", "PermanentRedirect", "configured region")
 
 
 def new_key(organization_id: int) -> str:
@@ -50,6 +49,12 @@ class Blobs:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
+
+    async def check(self) -> None:
+        """Check that the store can be used.
+
+        Raise SettingsError if a setting is wrong, and Unavailable if the store does not respond.
+        """
 
     async def put(
         self, key: str, media_type: str, chunks: AsyncIterator[bytes], max_bytes: int
@@ -117,8 +122,7 @@ class FolderBlobs(Blobs):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         try:
-            for path in (folder.parent, folder):  # mkdir applies the mode to the last folder only
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_private(folder)
             super().__init__(LocalStore(prefix=folder.absolute(), automatic_cleanup=False))
         except OSError as error:
             raise SettingsError(
@@ -158,30 +162,32 @@ class FolderBlobs(Blobs):
 
 
 class S3Blobs(Blobs):
-    """Blobs as objects in a bucket. The AWS variables give endpoint and credentials."""
+    """Blobs as objects in a bucket. The AWS variables give endpoint and credentials.
+
+    Links contain ``public_url`` instead of that endpoint, if it is given.
+    """
 
     _min_part_bytes = 5 * 1024 * 1024  # the minimum of S3
 
-    def __init__(self, url: str) -> None:
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        parts = urlsplit(url)
-        options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
-        if endpoint and urlsplit(endpoint).scheme == "http":
-            options["client_options"] = {"allow_http": True}
-        if "AWS_REGION" not in os.environ and "AWS_DEFAULT_REGION" not in os.environ:
-            options["region"] = "us-east-1"
-        try:
-            prefix = parts.path.strip("/") or None
-            super().__init__(S3Store(parts.netloc, prefix=prefix, retry_config=_RETRY, **options))
-        except Exception as error:
-            raise SettingsError(f"Cannot use --blobs {url}: {error}") from None
+    def __init__(self, url: str, public_url: str | None = None) -> None:
+        self._url = url
+        endpoint = _endpoint()
+        store = _open_bucket(url, endpoint)
+        self._signing_store = _open_bucket(url, public_url) if public_url else store
+        super().__init__(store)
+
+    async def check(self) -> None:
+        """Check credentials, endpoint, region and bucket. Nothing is written.
+
+        The asynchronous functions of the S3 library abort the process if it ends soon afterwards.
+        """
+        await asyncio.to_thread(_check_bucket, self._url)
 
     async def sign(self, keys: Sequence[str], seconds: int) -> Sequence[str]:
         """Return links to the blobs that are valid for this time without credentials."""
-        assert isinstance(self._store, S3Store)
         with _as_unavailable():
             lifetime = timedelta(seconds=seconds)
-            return await obstore.sign_async(self._store, "GET", list(keys), lifetime)
+            return await obstore.sign_async(self._signing_store, "GET", list(keys), lifetime)
 
     def _part_bytes(self, max_bytes: int) -> int:
         """Return a size for which the largest possible upload has few enough parts."""
@@ -191,9 +197,129 @@ class S3Blobs(Blobs):
         return {"Content-Type": media_type, "Content-Disposition": "attachment"}
 
 
-def open_blobs(location: str) -> Blobs:
-    """Open the store at ``s3://bucket/prefix``, or in a folder."""
-    return S3Blobs(location) if location.startswith("s3://") else FolderBlobs(Path(location))
+def _endpoint() -> str | None:
+    """Read the URL of the S3 service from the environment; None for Amazon S3."""
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+        if endpoint := os.environ.get(name):
+            if not _ENDPOINT.fullmatch(endpoint):
+                raise SettingsError(f"{name} must be an http or https URL")
+            return endpoint
+    return None
+
+
+def _open_bucket(
+    url: str,
+    endpoint: str | None,
+    request_seconds: int = _REQUEST_SECONDS,
+    retry_seconds: int = _RETRY_SECONDS,
+) -> S3Store:
+    """Open the bucket of ``s3://bucket/prefix``. This sends no request."""
+    options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+    if "AWS_REGION" not in os.environ and "AWS_DEFAULT_REGION" not in os.environ:
+        options["region"] = "us-east-1"
+    parts = urlsplit(url)
+    try:
+        return S3Store(
+            parts.netloc,
+            prefix=parts.path.strip("/") or None,
+            client_options={
+                "allow_http": urlsplit(endpoint or "").scheme == "http",
+                "timeout": timedelta(seconds=request_seconds),
+            },
+            retry_config=_retries(retry_seconds),
+            **options,
+        )
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise SettingsError(f"Cannot use --blobs {url}: {reason}") from None
+
+
+def _retries(seconds: int) -> Any:
+    return {
+        "max_retries": 6,
+        "retry_timeout": timedelta(seconds=seconds),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=3),
+            "base": 2,
+        },
+    }
+
+
+# --- the check of a bucket ----------------------------------------------------------------------
+
+
+def _check_bucket(url: str) -> None:
+    """List the bucket, and look for an object that does not exist.
+
+    Another web server may have a page for every path.
+    """
+    endpoint = _endpoint()
+    store = _open_bucket(url, endpoint, _CHECK_SECONDS, _CHECK_SECONDS)
+    _check_credentials(url, store)
+    place = urlsplit(endpoint).netloc if endpoint else "Amazon S3"
+    try:
+        next(iter(obstore.list(store, chunk_size=1)), None)
+        obstore.head(store, new_key(0))
+    except FileNotFoundError:
+        return
+    except obstore.exceptions.BaseError as error:
+        raise _check_error(url, place, str(error)) from None
+    raise _wrong_bucket(url, f"{place} is not an S3 service. Check AWS_ENDPOINT_URL")
+
+
+def _check_credentials(url: str, store: S3Store) -> None:
+    """Sign a link, which needs the credentials but no request to the bucket."""
+    try:
+        obstore.sign(store, "GET", new_key(0), timedelta(seconds=1))
+    except obstore.exceptions.BaseError:
+        raise _wrong_bucket(
+            url,
+            "there are no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give "
+            "the machine a role",
+        ) from None
+
+
+def _check_error(url: str, place: str, message: str) -> SettingsError | Unavailable:
+    """Return the error for a message of the S3 library, which has one class for most errors."""
+    status, code = _STATUS.search(message), _ERROR_CODE.search(message)
+    reason = f" ({code[1]})" if code else ""
+    if any(error in message for error in _REGION_ERRORS):
+        return _wrong_bucket(url, f"it is in another region{reason}. Set AWS_REGION to its region")
+    if status is None or status[1] >= "500":
+        return Unavailable(
+            f"Cannot reach the store of files {url} at {place}{reason}. Start it, or check "
+            "AWS_ENDPOINT_URL and the network"
+        )
+    if status[1] == "404":
+        return _wrong_bucket(
+            url, f"it does not exist{reason}. Create it, or check --blobs and AWS_ENDPOINT_URL"
+        )
+    if status[1] in ("401", "403"):
+        return _wrong_bucket(
+            url,
+            f"the store denies access{reason}. Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, and "
+            "the permissions to list the bucket and to read, write and delete its objects",
+        )
+    return _wrong_bucket(
+        url,
+        f"the store responds with {status[1]}{reason}. Check AWS_ENDPOINT_URL, AWS_REGION and the "
+        "credentials",
+    )
+
+
+def _wrong_bucket(url: str, problem: str) -> SettingsError:
+    return SettingsError(f"Cannot use the bucket {url}: {problem}")
+
+
+def open_blobs(location: str, public_url: str | None = None) -> Blobs:
+    """Open the store at ``s3://bucket/prefix``, or in a folder.
+
+    ``public_url`` is the endpoint of the bucket in links.
+    """
+    if location.startswith("s3://"):
+        return S3Blobs(location, public_url)
+    return FolderBlobs(Path(location))
 
 
 class BlobNotFound(Exception):

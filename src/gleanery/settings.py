@@ -17,6 +17,7 @@ from gleanery.values import suggestions
 
 T = TypeVar("T")
 
+_BUCKET = re.compile(r"[A-Za-z0-9._-]+")
 _RATE = re.compile(r"[1-9][0-9]{0,8}/(second|minute|hour|day)")
 _MAX_LINK_SECONDS = 7 * 24 * 3600  # the longest lifetime that S3 signs
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104
@@ -66,11 +67,17 @@ def _is_base_url(text: str) -> bool:
     )
 
 
+def _is_endpoint_url(text: str) -> bool:
+    """Check for a URL without path: a signature of S3 is valid for one path only."""
+    return _is_base_url(text) and urlsplit(text).path in ("", "/")
+
+
 def _is_blobs_location(text: str) -> bool:
     if "://" not in text:
         return bool(text)
     parts = urlsplit(text)
-    return parts.scheme == "s3" and bool(parts.netloc) and not (parts.query or parts.fragment)
+    is_bucket = parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc) is not None
+    return is_bucket and not (parts.query or parts.fragment)
 
 
 def _is_postgres_url(text: str) -> bool:
@@ -87,6 +94,7 @@ _FOLDER = Check(lambda path: path.is_dir() or not path.exists(), "a folder, not 
 _FILE = Check(Path.is_file, "an existing file")
 _POSTGRES_URL = Check(_is_postgres_url, "a URL that starts with postgresql://")
 _BASE_URL = Check(_is_base_url, "an http or https URL in ASCII, without query and fragment")
+_ENDPOINT_URL = Check(_is_endpoint_url, "an http or https URL in ASCII, without path and query")
 _BLOBS_LOCATION = Check(_is_blobs_location, "a folder or s3://bucket/prefix")
 _RATE_LIMIT = Check(
     _RATE.fullmatch, "a number of requests per second, minute, hour or day, such as 600/minute"
@@ -139,17 +147,17 @@ class Settings:
         _BLOBS_LOCATION,
         default_text="the folder `blobs` in the data folder",
     )
+    blobs_public_url: str | None = setting(
+        None,
+        "URL under which clients reach the S3 service of --blobs. Only links to files contain it.",
+        _ENDPOINT_URL,
+        default_text="the endpoint that the service uses",
+    )
 
     # Network
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on; 0 selects a free port.", _between(0, 65535))
     workers: int = setting(1, "Number of processes that serve requests.", _POSITIVE)
-    server: str = setting(
-        "builtin",
-        "HTTP server: builtin, or asgi for uvicorn's own server with the ASGI adapter. With asgi, "
-        "--max-connections and --stall-seconds have no effect.",
-        _one_of("builtin", "asgi"),
-    )
     base_url: str | None = setting(
         None,
         "URL under which clients reach the service. All URLs in responses start with it.",
@@ -157,7 +165,9 @@ class Settings:
         default_text="host and port; required with `--behind-proxy` and with `--host 0.0.0.0`",
     )
     behind_proxy: bool = setting(
-        False, "Allow plain HTTP on any address, because a proxy terminates TLS."
+        False,
+        "Allow plain HTTP on any address, because a proxy terminates TLS. The log shows the client "
+        "that the proxy appends to X-Forwarded-For.",
     )
     tls_cert: Path | None = setting(None, "Certificate chain in PEM format.", _FILE)
     tls_key: Path | None = setting(None, "Private key of the certificate in PEM format.", _FILE)
@@ -334,6 +344,8 @@ class Settings:
                 "With --database, set the variable GLEANERY_SECRET_KEY to the key for cookie and "
                 "local-storage values; openssl rand -base64 32 creates one"
             )
+        if self.blobs_public_url is not None and self.blobs_folder is not None:
+            yield "--blobs-public-url needs --blobs with s3://bucket/prefix"
         if self.rate_limit_storage is not None and self.rate_limit is None:
             yield "--rate-limit-storage needs --rate-limit"
 

@@ -542,6 +542,26 @@ def test_a_page_whose_next_output_has_the_first_file(scraper: Client) -> None:
     assert httpx2.get(files[2][0]["blob_url"]).content == PDF
 
 
+@pytest.mark.thorough
+def test_a_link_leads_to_the_public_address_of_the_bucket(
+    engine: str, bucket: Bucket, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The service uses 127.0.0.1, and clients localhost. The signature contains the host."""
+    public = f"http://localhost:{bucket.port}"
+    fresh = fresh_settings(engine, request, tmp_path)
+    service = Service(with_blob_store(fresh, "s3", blobs_public_url=public))
+    with service.client() as client:
+        client.store("group", with_file(0, upload(client)["id"]))
+        link: str = client.items("group")[0]["files"][0]["blob_url"]
+        feed = client.get("/v1/changes/group").json()
+    service.stop()
+    assert link.startswith(f"{public}/{PLACE.removeprefix('s3://')}/")
+    assert httpx2.get(link).content == PDF
+    assert httpx2.get(feed["changes"][0]["output"]["files"][0]["blob_url"]).content == PDF
+    other_host = link.replace("localhost", "127.0.0.1")
+    assert httpx2.get(other_host).status_code == 403
+
+
 # --- when the store fails -----------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from gleanery.settings import Settings
@@ -18,8 +19,10 @@ from gleanery.storage.engines import open_engine
 from gleanery.storage.tenancy import TENANT_TABLES
 from gleanery.values import timestamps
 from tests.support.files import upload, with_blob_store
+from tests.support.locks import LockHolder
 from tests.support.outputs import output
 from tests.support.process import (
+    Running,
     database_options,
     environment,
     gleanery_in_process,
@@ -32,7 +35,7 @@ from tests.support.s3 import Bucket
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
 from tests.support.tenants import create_one_of_everything
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 AUDIT_TABLES = {"audit_log", "audit_positions"}
 STEP = ("gleanery.storage.maintenance.organization_removal", "_empty_table")
@@ -122,6 +125,39 @@ def test_a_renamed_organization_keeps_its_tokens_and_data(fresh: Settings) -> No
         log = client.get("/v1/audit").json()["entries"]
         assert [entry["action"] for entry in log] == ["create_token", "rename_organization"]
     service.stop()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)  # SQLite has one writer at a time
+def test_a_name_that_another_command_takes_meanwhile_is_reported(fresh: Settings) -> None:
+    where = database_options(fresh)
+    service = Service(fresh)
+    for name in ("old", "other"):
+        new_token(where, name)
+    take_name = "UPDATE organizations SET name = 'taken' WHERE name = 'other'"
+    with (
+        LockHolder(service, take_name) as holder,
+        Running("organization", "rename", "old", "taken", *where) as command,
+    ):
+        command.wait_for(lambda: is_waiting_for_a_lock(fresh))
+        holder.release()
+        assert command.process.wait(TIMEOUT_SECONDS) == 2
+    assert command.log == [
+        "gleanery: There is already an organization of the new name: choose another\n"
+    ]
+    service.stop()
+
+
+def is_waiting_for_a_lock(settings: Settings) -> bool:
+    async def count() -> int:
+        connection = await asyncpg.connect(settings.database)
+        sql = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        try:
+            return int(await connection.fetchval(sql))
+        finally:
+            await connection.close()
+
+    return asyncio.run(count()) > 0
 
 
 # --- delete -------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from faults import database_outage, disk_full, disks, failover, kill, power_loss
+from faults import database_outage, disk_full, disks, failover, kill, log_stalled, power_loss, tls
 from faults.environment import Environment, open_environment
 from faults.results import Result
 
@@ -40,6 +40,22 @@ def test_killing_one_of_two_workers_loses_nothing(made: Environment) -> None:
 
 def test_killing_postgresql_loses_nothing(made: Environment) -> None:
     assert holds(kill.kill_database(made, rounds=3))
+
+
+def test_a_worker_is_replaced_while_the_database_is_away(made: Environment) -> None:
+    assert holds(database_outage.kill_worker_without_database(made, rounds=1))
+
+
+def test_a_log_that_nobody_reads_delays_nothing(made: Environment) -> None:
+    assert holds(log_stalled.stall_log(made))
+
+
+def test_tls_connections_do_not_use_all_descriptors(made: Environment) -> None:
+    assert holds(tls.exhaust_descriptors(made))
+
+
+def test_a_certificate_is_replaced_without_dropping_a_connection(made: Environment) -> None:
+    assert holds(tls.replace_certificate(made, rounds=2))
 
 
 @MOUNTS

@@ -5,12 +5,8 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -18,7 +14,7 @@ import pytest
 from tests.http.cases import CASES, CHUNKED, TRAILER_BODIES, Case, request
 from tests.http.server import Client, Response, Server, head, serving
 from tests.support.process import free_port
-from tests.support.waiting import TIMEOUT_SECONDS, wait_until
+from tests.support.proxies import running_proxy
 
 PROBE = head("GET", "/probe", "Connection: close")
 
@@ -114,28 +110,10 @@ def proxy(
     request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Proxy]:
     program = PROXIES[request.param]
-    path = shutil.which(program.command, path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-    if path is None:
-        pytest.skip(f"needs {program.command}: run make proxies")
     folder, port = tmp_path_factory.mktemp("proxy"), free_port()
-    file = folder / "configuration"
     text = program.configuration.format(folder=folder, port=port, service=server.port)
-    file.write_text(text)
-    log = (folder / "log").open("wb")
-    process = subprocess.Popen([path, *program.arguments, str(file)], stdout=log, stderr=log)
-    try:
-        wait_until(lambda: process.poll() is not None or is_listening(port))
-        assert process.poll() is None, Path(log.name).read_text()
+    with running_proxy(program.command, program.arguments, text, folder, port):
         yield Proxy(port, server, program.streams)
-    finally:
-        process.terminate()
-        process.wait(TIMEOUT_SECONDS)
-        log.close()
-
-
-def is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def exchanged(proxy: Proxy, data: bytes) -> list[Response]:

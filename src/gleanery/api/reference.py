@@ -132,7 +132,8 @@ def html_page(document: Document) -> bytes:
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
 <body><h1>{escape(title)}</h1>
 <p>{escape(document["info"]["description"])} The OpenAPI document is
-<a href="/openapi.json">openapi.json</a>.</p>
+<a href="openapi.json">openapi.json</a>. Paths are below
+<code>{escape(document["servers"][0]["url"])}</code>.</p>
 <p>Every <code>/v1</code> route except <code>/v1/blobs</code> requires
 <code>Authorization: Bearer &lt;token&gt;</code>. Every route with GET also supports HEAD.
 Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>.</p>

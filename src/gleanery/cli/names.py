@@ -7,12 +7,12 @@ import unicodedata
 from gleanery.errors import SettingsError
 
 _MAX_LENGTH = 200
-_UNPRINTABLE = ("Cc", "Cs")  # control characters, and bytes that are no UTF-8
+_UNPRINTABLE = "Cc"  # the category of control characters
 
 
 def check_name(option: str, name: str) -> None:
     """Raise SettingsError unless the name can be stored and shown in one line."""
-    is_printable = not any(unicodedata.category(letter) in _UNPRINTABLE for letter in name)
+    is_printable = not any(unicodedata.category(letter) == _UNPRINTABLE for letter in name)
     if not name or name != name.strip() or len(name) > _MAX_LENGTH or not is_printable:
         raise SettingsError(
             f"{option} must be a name of 1 to {_MAX_LENGTH} characters, without control "

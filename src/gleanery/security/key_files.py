@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gleanery.errors import SettingsError
+from gleanery.folders import create_private
 
 _KEY_BYTES = 32
 FINGERPRINT_BYTES = 4
@@ -51,7 +52,7 @@ class KeyFile:
         """
         if self._path.exists():
             return
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_private(self._path.parent)
         temporary = self._write_temporary(secrets.token_hex(8), [_new_key()])
         with contextlib.suppress(FileExistsError):
             os.link(temporary, self._path)

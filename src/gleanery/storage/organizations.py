@@ -18,6 +18,7 @@ INSERT INTO organizations (name, created_at) VALUES ($1, $2)
 ON CONFLICT (name) DO NOTHING RETURNING id
 """
 _FIND = "SELECT id FROM organizations WHERE name = $1"
+_FIND_OTHER = "SELECT 1 FROM organizations WHERE name = $1 AND id <> $2"
 # Locks the organization's row until the transaction ends.
 _LOCK = "UPDATE organizations SET name = name WHERE id = $1 RETURNING name"
 _RENAME = "UPDATE organizations SET name = $2 WHERE id = $1"
@@ -136,16 +137,23 @@ async def find(database: Database, name: str) -> int:
 
 async def rename(engine: Engine, name: str, new_name: str, now: int) -> None:
     """Renames an organization. Its id, tokens and data stay as they are."""
+    organization_id = await find(engine, name)
 
     async def work(transaction: Transaction) -> None:
         await _lock_existing(transaction)
-        if await transaction.fetch(_FIND, new_name):
-            raise SettingsError("There is already an organization of the new name: choose another")
-        await transaction.fetch(_RENAME, transaction.organization_id, new_name)
+        await transaction.fetch(_RENAME, organization_id, new_name)
         about = AuditAbout()
         await audit.append(transaction, audit.COMMAND_LINE, now, "rename_organization", about)
 
-    await engine.for_tenant(await find(engine, name)).write(work)
+    try:
+        await engine.for_tenant(organization_id).write(work)
+    except Exception:
+        # The index of names decides, because a check before it can be out of date.
+        if await engine.read(_FIND_OTHER, new_name, organization_id):
+            raise SettingsError(
+                "There is already an organization of the new name: choose another"
+            ) from None
+        raise
 
 
 async def _lock_existing(transaction: Transaction) -> None:
