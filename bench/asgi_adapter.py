@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 
-from bench import dataset, servers
-from bench.deployments import Deployment
+from bench import dataset
+from bench.deployments import Deployment, Service
 from bench.environment import Environment
 from bench.measurement import Comparison, MeasureRate
 
-_OPTIONS = ("--server", "asgi")
 _ASGI, _BUILTIN = "ASGI adapter", "built-in server"
 
 
@@ -25,18 +25,12 @@ def measure(environment: Environment) -> None:
 def _compare(deployment: Deployment, paths: list[str]) -> Comparison:
     comparison = Comparison()
     with ExitStack() as stack:
-        comparison.add(_BUILTIN, partial(_start, stack, deployment, paths))
-        comparison.add(_ASGI, partial(_start_adapter, stack, deployment, paths))
+        comparison.add(_BUILTIN, partial(_start, stack, deployment.serve, paths))
+        comparison.add(_ASGI, partial(_start, stack, deployment.serve_on_uvicorn, paths))
         return comparison.run()
 
 
-def _start_adapter(stack: ExitStack, deployment: Deployment, paths: list[str]) -> MeasureRate:
-    servers.require_options(*_OPTIONS)
-    return _start(stack, deployment, paths, *_OPTIONS)
-
-
 def _start(
-    stack: ExitStack, deployment: Deployment, paths: list[str], *options: str
+    stack: ExitStack, serve: Callable[[], AbstractContextManager[Service]], paths: list[str]
 ) -> MeasureRate:
-    service = stack.enter_context(deployment.serve(options=options))
-    return partial(service.measure_reads, paths)
+    return partial(stack.enter_context(serve()).measure_reads, paths)

@@ -74,6 +74,13 @@ class Deployment:
             self._token = self._token or servers.create_token(self.folder, self.database)
             yield Service(url, pid, self._token)
 
+    @contextmanager
+    def serve_on_uvicorn(self) -> Iterator[Service]:
+        """Run the service through the ASGI adapter."""
+        with servers.gleanery_on_uvicorn(self.folder) as (url, pid):
+            self._token = self._token or servers.create_token(self.folder, self.database)
+            yield Service(url, pid, self._token)
+
     def flush(self) -> None:
         """Write all data to the disk, so that the write-back does not disturb a measurement."""
         if self.database:

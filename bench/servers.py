@@ -89,11 +89,18 @@ def gleanery(
         yield url, process.pid
 
 
-def require_options(*options: str) -> None:
-    """Raise NotMeasured unless ``gleanery serve`` accepts the options."""
-    command = [sys.executable, "-m", "gleanery", "serve", *options, "--help"]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        raise NotMeasured(f"gleanery serve does not accept {' '.join(options)}")
+@contextmanager
+def gleanery_on_uvicorn(data: Path) -> Iterator[tuple[str, int]]:
+    """Run the service on uvicorn, and yield its URL and its process ID."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "uvicorn", "gleanery.asgi:app", "--port", str(port)]
+    command += ["--loop", "uvloop", "--http", "h11", "--no-access-log"]
+    variables = {"GLEANERY_DATA": str(data), "GLEANERY_BASE_URL": url}
+    with run_server(
+        command, f"{url}/readyz", variables | {"GLEANERY_SECRET_KEY": SECRET_KEY}
+    ) as process:
+        yield url, process.pid
 
 
 def create_token(data: Path, database: str | None = None) -> str:

@@ -79,7 +79,7 @@ class Service:
     def workers(self) -> list[int]:
         """Return the worker processes of a supervisor; empty if one process does it all."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return [int(pid) for pid in children if "spawn_main" in _command_line(pid)]
+        return [int(pid) for pid in children if "worker_program" in _command_line(pid)]
 
     def client(self) -> httpx2.Client:
         """Return a client with every scope. All clients belong to one organization."""

@@ -19,7 +19,7 @@ import uvloop
 from gleanery.api.app import App, build_app
 from gleanery.http import Connection
 from gleanery.security import tokens
-from gleanery.serve import prepare
+from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations
 from gleanery.storage.engines import create_engine
@@ -97,14 +97,6 @@ class _Transport(asyncio.Transport):
         return 0
 
 
-class _State:
-    """State that the server keeps of its connections."""
-
-    def __init__(self) -> None:
-        self.connections: set[Any] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
-
-
 class Service:
     """The application without sockets, and two organizations with one token each."""
 
@@ -142,8 +134,8 @@ class Service:
         return self._loop.run_until_complete(asyncio.wait_for(self._exchange(pieces), 20))
 
     async def _exchange(self, pieces: Sequence[bytes]) -> list[Response]:
-        state = _State()
-        connection = Connection(self._app.registry, state)
+        connections = self._app.registry.connections
+        connection = Connection(self._app.registry)
         transport = _Transport(connection)
         connection.connection_made(transport)
         for piece in pieces:
@@ -156,9 +148,8 @@ class Service:
         if not transport.is_closed and not connection.eof_received():
             transport.close()
         await transport.disconnected.wait()
-        if state.tasks:
-            await asyncio.wait(state.tasks)
-        assert not state.connections
+        while connections:  # noqa: ASYNC110  (the caller limits the time)
+            await asyncio.sleep(0)
         assert not transport.waits_for_finished_client
         return _responses(b"".join(transport.written), transport.is_aborted)
 

@@ -11,7 +11,7 @@ import os
 from gleanery.api.app import build_app
 from gleanery.api.asgi import AsgiApp, Message, Receive, Send
 from gleanery.observability import logs
-from gleanery.serve import prepare
+from gleanery.server.start import prepare
 from gleanery.settings import Settings, environment_warnings
 
 _log = logging.getLogger("gleanery")

@@ -158,12 +158,6 @@ class Settings:
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on; 0 selects a free port.", _between(0, 65535))
     workers: int = setting(1, "Number of processes that serve requests.", _POSITIVE)
-    server: str = setting(
-        "builtin",
-        "HTTP server: builtin, or asgi for uvicorn's own server with the ASGI adapter. With asgi, "
-        "--max-connections and --stall-seconds have no effect.",
-        _one_of("builtin", "asgi"),
-    )
     base_url: str | None = setting(
         None,
         "URL under which clients reach the service. All URLs in responses start with it.",
@@ -171,7 +165,9 @@ class Settings:
         default_text="host and port; required with `--behind-proxy` and with `--host 0.0.0.0`",
     )
     behind_proxy: bool = setting(
-        False, "Allow plain HTTP on any address, because a proxy terminates TLS."
+        False,
+        "Allow plain HTTP on any address, because a proxy terminates TLS. The log shows the client "
+        "that the proxy appends to X-Forwarded-For.",
     )
     tls_cert: Path | None = setting(None, "Certificate chain in PEM format.", _FILE)
     tls_key: Path | None = setting(None, "Private key of the certificate in PEM format.", _FILE)

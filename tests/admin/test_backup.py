@@ -20,6 +20,7 @@ from gleanery.settings import Settings
 from gleanery.storage.maintenance import restore as restore_steps
 from gleanery.storage.outputs import mutations
 from tests.support.databases import execute_sql
+from tests.support.files import store_file, with_file
 from tests.support.outputs import follow_changes, output, stored_outputs
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import (
@@ -37,18 +38,6 @@ from tests.support.process import (
 from tests.support.service import Client, new_secret_key
 from tests.support.session_state import numbered_cookies, numbered_entries
 from tests.support.waiting import wait_for_next_second, wait_until
-
-
-def store_file(client: Client, number: int, content: bytes | None = None) -> str:
-    about = {"source_url": f"https://a/{number}", "etag": "1", "filename": f"{number}.txt"}
-    answer = client.post("/v1/files", params=about, content=content or b"%d" % number * 1000)
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["id"])
-
-
-def with_file(client: Client, number: int) -> dict[str, Any]:
-    return output(number, files=[{"field": "f", "id": store_file(client, number)}])
-
 
 # --- backups ------------------------------------------------------------------------------------
 
@@ -217,24 +206,6 @@ def test_a_backup_with_the_key_of_another_database_is_refused(archive: Path) -> 
 # --- restores -----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with some outputs and a file, and a backup of it."""
-    folder = tmp_path_factory.mktemp("backed-up")
-    where = ["--data", str(folder / "origin")]
-    with serving_thread(where) as url, Client(url, new_token(where)) as client:
-        client.store("group", with_file(client, 1), *(output(n) for n in range(2, 2000)))
-    run_successfully("backup", str(folder / "backup.tar"), *where)
-    return folder
-
-
-@pytest.fixture
-def archive(backed_up: Path, tmp_path: Path) -> Path:
-    """A copy of that backup that the test may change, beside the database."""
-    shutil.copytree(backed_up, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "backup.tar"
-
-
 def test_a_restore_into_a_folder_with_a_database_is_refused(archive: Path, tmp_path: Path) -> None:
     where = ["--data", str(tmp_path / "data")]
     with serving_thread(where):
@@ -294,8 +265,8 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
 @pytest.mark.thorough
 def test_a_restore_that_is_killed_can_be_run_again(archive: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    read_member = ("tarfile", "TarFile.extractfile")
-    kill_before_call(read_member, 2, "restore", str(archive), "--data", str(data))
+    read_manifest = ("gleanery.admin.archive", "parse_manifest")
+    kill_before_call(read_manifest, 0, "restore", str(archive), "--data", str(data))
     assert (data / "restoring" / "gleanery.sqlite").exists()
     assert not (data / "gleanery.sqlite").exists()
     assert "1999 outputs" in run_successfully("restore", str(archive), "--data", str(data))
@@ -330,8 +301,8 @@ def test_a_restore_that_is_killed_between_its_renames_can_be_run_again(
 
 RESTORE_STEPS = [
     ("gleanery.admin.archive", "sync_folder", 1),  # the staging folders are being created
-    ("tarfile", "TarFile.extractfile", 0),
-    ("tarfile", "TarFile.extractfile", 2),
+    ("gleanery.admin.restore", "_extract", 0),
+    ("gleanery.admin.archive", "parse_manifest", 0),
     ("gleanery.admin.restore", "_verify", 0),
     ("gleanery.admin.restore", "_finish_database", 0),
     ("gleanery.storage.maintenance.restore", "_resend_batch", 1),

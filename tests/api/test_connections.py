@@ -18,8 +18,8 @@ import pytest
 
 from gleanery.values import timestamps
 from tests.support import raw_http as raw
+from tests.support.certificates import write_certificate
 from tests.support.metrics import fresh_metrics
-from tests.support.process import write_certificate
 from tests.support.raw_http import (
     connect,
     count_received_bytes,

@@ -265,7 +265,7 @@ def test_a_schema_process_with_a_closed_pipe_is_replaced() -> None:
     async def ask_twice() -> tuple[int, int]:
         schemas = SchemaValidator()
         first = await schemas.violations(1, '{"required":["a"]}', [{}])
-        process = schemas._fast_lane._worker._process
+        process = schemas._normal._worker._process
         assert process is not None
         assert process.stdin is not None
         process.stdin.transport.abort()

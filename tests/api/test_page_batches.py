@@ -20,7 +20,7 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.handlers import outputs
 from gleanery.api.rate_limits import RateLimiter
 from gleanery.http import ClientDisconnected, Header, HeaderBlock
-from gleanery.serve import prepare
+from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations
 from gleanery.storage.engines import open_engine

@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvicorn
 
+from gleanery.api.app import App
+from gleanery.api.asgi import AsgiApp
 from gleanery.settings import Settings
-from tests.support.settings import fresh_settings
+from tests.support.service import Service
 
 HERE = Path(__file__).parent
+SHUTDOWN_SECONDS = 1  # a long poll that waits then does not end by itself
+
+
+class UvicornServer:
+    """uvicorn with h11: its faster parser drops the body of a request that offers an upgrade."""
+
+    def __init__(self, app: App, listener: socket.socket) -> None:
+        config = uvicorn.Config(
+            AsgiApp(app),
+            http="h11",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
+        self._server = uvicorn.Server(config)
+        self._listener = listener
+
+    async def run(self) -> None:
+        await self._server.serve([self._listener])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+
+class AsgiService(Service):
+    """The application on uvicorn."""
+
+    def create_server(self, app: App, listener: socket.socket) -> UvicornServer:
+        return UvicornServer(app, listener)
 
 
 @pytest.fixture(scope="session", params=["sqlite"])
@@ -20,11 +57,10 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def settings(
-    engine: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Settings:
-    folder = tmp_path_factory.mktemp("asgi")
-    return replace(fresh_settings(engine, request, folder), server="asgi")
+def service(settings: Settings) -> Iterator[Service]:
+    running = AsgiService(settings)
+    yield running
+    running.stop()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

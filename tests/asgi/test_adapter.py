@@ -19,7 +19,7 @@ from gleanery import asgi
 from gleanery.api.app import build_app
 from gleanery.api.asgi import AsgiApp, Message
 from gleanery.errors import SettingsError
-from gleanery.serve import prepare
+from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations
 from gleanery.storage.engines import open_engine

@@ -77,11 +77,15 @@ def test_a_service_whose_log_is_cut_off_serves_and_stops(tmp_path: Path, workers
         process.kill()
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("descriptors", [[2], [0, 1, 2]])
-def test_a_service_starts_with_closed_streams(tmp_path: Path, descriptors: list[int]) -> None:
+def test_a_service_starts_with_closed_streams(
+    tmp_path: Path, descriptors: list[int], workers: str
+) -> None:
     port = free_port()
     closing = " ".join(f"{number}>&-" for number in descriptors)
-    command = f'exec "$0" -m gleanery serve --data "$1" --port {port} {closing}'
+    options = f"--port {port} --workers {workers}"
+    command = f'exec "$0" -m gleanery serve --data "$1" {options} {closing}'
     process = subprocess.Popen(
         ["sh", "-c", command, sys.executable, str(tmp_path)], env=environment()
     )

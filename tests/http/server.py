@@ -16,10 +16,10 @@ import uvloop
 from gleanery.http import (
     BadRequest,
     ClientDisconnected,
-    Connection,
     ConnectionRegistry,
     HeadTooLarge,
     HttpError,
+    HttpServer,
     Limits,
     Request,
     RequestTimeout,
@@ -29,6 +29,7 @@ from gleanery.http import (
     UnsupportedTransferEncoding,
     UnsupportedVersion,
 )
+from gleanery.http.tls import TlsContext
 from tests.support.waiting import TIMEOUT_SECONDS
 
 STATUS: dict[type[HttpError], int] = {
@@ -149,24 +150,16 @@ def described(request: Request, body: bytes) -> dict[str, Any]:
     }
 
 
-class ServerState:
-    """Connections and tasks that are under way."""
-
-    def __init__(self) -> None:
-        self.connections: set[Any] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
-
-
 class Server:
     """Serves the application on a socket, in an event loop in a thread."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, tls_context: TlsContext | None = None) -> None:
         self.application: EchoApplication
         self.registry: ConnectionRegistry
-        self.state = ServerState()
         self.errors: list[dict[str, Any]] = []
         """Reports to the event loop's exception handler."""
         self._limits = limits
+        self._tls_context = tls_context
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -182,22 +175,13 @@ class Server:
         self.application = EchoApplication()
         self.registry = ConnectionRegistry(self.application, self._limits)
         self._stop = asyncio.Event()
-        server = await self.loop.create_server(
-            lambda: Connection(self.registry, self.state), "127.0.0.1", 0
-        )
-        self.port = server.sockets[0].getsockname()[1]
-        watching = asyncio.create_task(self.registry.watch_timeouts())
-        self._started.set()
-        await self._stop.wait()
-        server.close()
-        self._shut_down_connections()
-        while self.state.connections or self.state.tasks:  # noqa: ASYNC110  (as uvicorn does)
-            await asyncio.sleep(0.01)
-        watching.cancel()
-
-    def _shut_down_connections(self) -> None:
-        for connection in tuple(self.state.connections):
-            connection.shutdown()
+        server = HttpServer(self.registry, self._tls_context)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.port = listener.getsockname()[1]
+            await server.start(listener)
+            self._started.set()
+            await self._stop.wait()
+            await server.stop(TIMEOUT_SECONDS)
 
     def call(self, callback: Callable[[], object]) -> None:
         """Runs the callback in the event loop."""
@@ -211,7 +195,11 @@ class Server:
     def stop(self) -> None:
         self.call(self.application.release.set)
         self.begin_stop()
-        self._thread.join(TIMEOUT_SECONDS)
+        self.join(TIMEOUT_SECONDS)
+
+    def join(self, seconds: float) -> None:
+        """Waits for the end of the stop."""
+        self._thread.join(seconds)
         assert not self._thread.is_alive()
 
     def saw(self, event: str) -> bool:
@@ -319,9 +307,11 @@ def head(method: str, target: str, *headers: str) -> bytes:
 
 
 @contextmanager
-def serving(limits: Limits | None = None) -> Iterator[Server]:
+def serving(
+    limits: Limits | None = None, tls_context: TlsContext | None = None
+) -> Iterator[Server]:
     """Serves until the end of the block. No application error may be left unexpected."""
-    server = Server(limits or Limits())
+    server = Server(limits or Limits(), tls_context)
     try:
         yield server
     finally:

@@ -103,14 +103,14 @@ def test_a_head_without_end_is_given_up(server: Server, start: bytes) -> None:
     with Client(server) as client:
         client.send(start)
         client.send_until_refused(b"x" * 65536)
-    wait_until(lambda: not server.state.connections)
+    wait_until(lambda: not server.registry.connections)
 
 
 def test_trailers_without_end_are_given_up(server: Server) -> None:
     with Client(server) as client:
         client.send(head("POST", "/echo", CHUNKED) + b"0\r\n")
         client.send_until_refused(b"X: " + b"x" * 1000 + b"\r\n")
-    wait_until(lambda: not server.state.connections)
+    wait_until(lambda: not server.registry.connections)
 
 
 def test_input_is_discarded_so_that_a_rejection_can_be_read() -> None:
@@ -121,7 +121,7 @@ def test_input_is_discarded_so_that_a_rejection_can_be_read() -> None:
             client.send(b"x" * 65536)
         assert client.receive().status == 400
         client.send_until_refused(b"x" * 65536)
-        wait_until(lambda: not server.state.connections)
+        wait_until(lambda: not server.registry.connections)
 
 
 class CountingPattern:

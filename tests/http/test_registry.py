@@ -10,7 +10,7 @@ from tests.support.waiting import wait_until
 
 
 def idle_connections(server: Server) -> int:
-    return sum(connection.is_idle for connection in tuple(server.state.connections))
+    return sum(connection.is_idle for connection in tuple(server.registry.connections))
 
 
 def test_a_new_connection_replaces_the_oldest_idle_one() -> None:

@@ -104,7 +104,7 @@ def test_the_next_request_is_admitted_after_the_response(server: Server, client:
 
 
 def is_write_paused(server: Server) -> bool:
-    return any(connection.is_write_paused for connection in tuple(server.state.connections))
+    return any(connection.is_write_paused for connection in tuple(server.registry.connections))
 
 
 def test_a_client_that_reads_slowly_gets_no_further_response(server: Server) -> None:
@@ -251,7 +251,7 @@ def test_a_half_closed_client_without_a_request_is_closed(server: Server, client
     client.exchange(head("GET", "/inline"))
     client.half_close()
     assert client.receive_all() == b""
-    wait_until(lambda: not server.state.connections)
+    wait_until(lambda: not server.registry.connections)
 
 
 def test_a_client_that_breaks_off_its_body_gets_no_response(server: Server, client: Client) -> None:
@@ -266,7 +266,7 @@ def test_the_application_can_wait_for_the_client_to_leave(server: Server) -> Non
         client.send(head("GET", "/wait"))
         wait_until(lambda: server.saw("admit /wait"))
     wait_until(lambda: server.saw("noticed"))
-    wait_until(lambda: not server.state.connections)
+    wait_until(lambda: not server.registry.connections)
 
 
 def test_a_client_that_leaves_while_its_request_waits(server: Server) -> None:
@@ -274,7 +274,7 @@ def test_a_client_that_leaves_while_its_request_waits(server: Server) -> None:
         client.send(head("GET", "/hold") + head("GET", "/echo"))
         wait_until(lambda: server.application.held)
     server.call(server.application.release.set)
-    wait_until(lambda: not server.state.connections)
+    wait_until(lambda: not server.registry.connections)
 
 
 def test_a_client_that_leaves_a_stream(server: Server) -> None:
@@ -293,7 +293,7 @@ def test_an_error_of_the_application_closes_the_connection() -> None:
             with Client(server) as client:
                 client.send(head("GET", path) + head("GET", "/echo"))
                 assert client.receive_all() == b""
-        wait_until(lambda: not server.state.connections)
+        wait_until(lambda: not server.registry.connections)
         assert not server.saw("admit /echo")
         assert "admit fails" in str([context.get("exception") for context in server.errors])
 

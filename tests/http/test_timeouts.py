@@ -49,7 +49,7 @@ def test_a_reader_that_stalls_is_given_up(impatient: Server) -> None:
     with Client(impatient) as client:
         client.send(head("GET", "/stream?100000"))
         wait_until(lambda: impatient.saw("disconnected /stream"))
-        wait_until(lambda: not impatient.state.connections)
+        wait_until(lambda: not impatient.registry.connections)
 
 
 def test_an_idle_connection_is_closed(impatient: Server) -> None:
@@ -66,7 +66,7 @@ def test_a_connection_without_a_request_is_closed(impatient: Server) -> None:
 def test_a_client_that_does_not_close_after_a_rejection_is_given_up(impatient: Server) -> None:
     with Client(impatient) as client:
         assert client.exchange(b"rubbish\r\n\r\n").status == 400
-        wait_until(lambda: not impatient.state.connections)
+        wait_until(lambda: not impatient.registry.connections)
 
 
 def test_a_request_that_takes_its_time_is_not_given_up(impatient: Server) -> None:

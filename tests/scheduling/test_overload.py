@@ -455,6 +455,34 @@ def test_without_redis_each_worker_counts_by_itself(
     wait_until(is_counted_there)
 
 
+def test_the_log_and_the_metrics_say_when_redis_is_away_and_when_it_is_back(
+    serving: Serving,
+    redis: Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(rate_limits, "_RETRY_SECONDS", 0.1)
+    service = serving(rate_limit="1000/hour", rate_limit_storage=redis.url)
+    client = service.client()
+
+    def is_fallback_active() -> bool:
+        client.get("/v1/cookies")
+        text = fresh_metrics(client)
+        [active] = re.findall(r'^gleanery_redis_fallback_active\{worker="1"\} (.*)$', text, re.M)
+        return active == "1.0"
+
+    assert not is_fallback_active()
+    redis.stop()
+    wait_until(is_fallback_active)
+    redis.start()
+    wait_until(lambda: not is_fallback_active())
+    assert "\ngleanery_redis_fallbacks_total 1.0\n" in fresh_metrics(client)
+    assert [line for line in caplog.messages if line.startswith("Redis")] == [
+        "Redis is not available: each worker counts requests on its own",
+        "Redis is available again: all workers count requests together",
+    ]
+
+
 class SilentRedis:
     """Accepts connections, and never responds."""
 

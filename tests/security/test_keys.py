@@ -16,8 +16,6 @@ import apsw
 import httpx2
 import pytest
 
-from gleanery.api.app import build_app
-from gleanery.errors import SettingsError
 from gleanery.security import key_files
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import key_rotation
@@ -36,7 +34,7 @@ from tests.support.process import (
     serving_process,
     serving_thread,
 )
-from tests.support.service import NO_TLS, Client, new_secret_key
+from tests.support.service import NO_TLS, Client, Service, new_secret_key
 from tests.support.session_state import numbered_cookies, numbered_entries
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
@@ -467,8 +465,10 @@ def test_a_worker_creates_no_key(tmp_path: Path) -> None:
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
         fill(client, 3)
     file.unlink()
-    with pytest.raises(SettingsError, match="put it back"):
-        build_app(Settings(data=tmp_path))
+    service = Service(Settings(data=tmp_path, port=0), is_prepared=True)
+    with service.stranger() as nobody:
+        assert "secret keys cannot be read" in nobody.get("/readyz").text
+    service.stop()
     assert not file.exists()
 
 

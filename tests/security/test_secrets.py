@@ -15,7 +15,7 @@ from gleanery.errors import SettingsError
 from gleanery.security import tokens
 from gleanery.security.key_files import KeyFile, keys_from_text
 from gleanery.security.vault import DecryptionFailed, Vault
-from gleanery.serve import prepare
+from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import organizations
 from gleanery.storage.database import Engine, Transaction

@@ -20,6 +20,7 @@ from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import create_engine, open_engine
+from tests.support.databases import run_script
 from tests.support.service import SECRET_KEY
 from tests.support.settings import fresh_settings
 
@@ -80,17 +81,11 @@ def test_the_sum_of_the_migrations_is_the_schema(
         await database.migrate()
         return await schema_of(database)
 
-    async def written_down(database: Engine) -> list[tuple[Any, ...]]:
-        sql = files("gleanery.storage").joinpath("schema", f"{engine}.sql").read_text()
-
-        async def work(transaction: Transaction) -> None:
-            await transaction.run_script(sql)
-
-        await database.write(work)
-        return await schema_of(database)
-
     one = with_database(fresh_settings(engine, request, tmp_path / "one"), migrated)
-    two = with_database(fresh_settings(engine, request, tmp_path / "two"), written_down)
+    written_down = fresh_settings(engine, request, tmp_path / "two")
+    sql = files("gleanery.storage").joinpath("schema", f"{engine}.sql").read_text()
+    run_script(written_down, sql)
+    two = with_database(written_down, schema_of)
     assert one == two
     assert len(one) > 15
 
@@ -147,6 +142,44 @@ def test_a_database_with_other_migrations_is_refused(empty: Settings) -> None:
 
     with pytest.raises(SettingsError, match="a development version"):
         with_database(empty, work)
+
+
+def test_a_migration_waits_for_the_writes_in_progress(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a write of an older program could commit after the migration."""
+    settings = fresh_settings("postgres", request, tmp_path)
+    known = (*migrations.known("postgres"), migrations.Migration(9999, "next", "SELECT 1"))
+    waiting = "SELECT 1 FROM pg_locks WHERE relation = 'migrations'::regclass AND NOT granted"
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+        has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def write(transaction: Transaction) -> None:
+            await transaction.fetch(NOTE, "early", "")
+            has_begun.set()
+            await may_end.wait()
+
+        writing = asyncio.create_task(database.write(write))
+        await has_begun.wait()
+        monkeypatch.setattr(migrations, "known", lambda engine: known)
+        async with open_engine(settings) as next_version, asyncio.timeout(60):
+            migrating = asyncio.create_task(next_version.migrate())
+            try:
+                while not await database.read(waiting):
+                    assert not migrating.done()
+                    await asyncio.sleep(0.01)
+            finally:
+                may_end.set()
+            await writing
+            await migrating
+        monkeypatch.undo()
+        with pytest.raises(Unavailable, match="does not match"):
+            await database.write(write)
+        assert [row[0] for row in await database.read(NOTES)] == ["early"]
+
+    with_database(settings, work)
 
 
 # --- transactions -------------------------------------------------------------------------------
@@ -302,6 +335,7 @@ def test_a_writer_waits_for_a_limited_time(
         return "stayed"
 
     async def work(database: Engine) -> None:
+        await database.migrate()
         first = asyncio.create_task(database.write(stay, queue_key="a"))
         await asyncio.sleep(0)
         others = [database.write(stay, queue_key="a") for _ in range(3)]
@@ -342,12 +376,15 @@ def test_a_full_disk_rejects_the_commit_and_the_database_recovers(tmp_path: Path
 
 
 def test_a_start_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
-    async def start() -> None:
-        settings = Settings(data=tmp_path, secret_key=SECRET_KEY)
-        await build_app(settings).start()  # it has no tables
+    settings = Settings(data=tmp_path, secret_key=SECRET_KEY)
+    settings.sqlite_file.touch()  # it has no tables
 
-    with pytest.raises(Exception, match="no such table"):
-        asyncio.run(start())
+    async def start() -> None:
+        app = build_app(settings)
+        await app.start()
+        await app.stop()
+
+    asyncio.run(start())
     names = [thread.name for thread in threading.enumerate()]
     assert names.count("gleanery-writer " + str(tmp_path)) == 0
 
@@ -370,8 +407,12 @@ def test_temporary_errors_of_postgresql_are_unavailable(
     async def fail(transaction: Transaction) -> None:
         await transaction.run_script(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE='{state}'; END $$")
 
+    async def work(database: Engine) -> None:
+        await database.migrate()
+        await database.write(fail)
+
     with pytest.raises(Exception) as caught:  # noqa: PT011
-        with_database(settings, lambda database: database.write(fail))
+        with_database(settings, work)
     assert isinstance(caught.value, Unavailable) == passes
 
 

@@ -17,7 +17,7 @@ import apsw
 import asyncpg
 import pytest
 
-from gleanery.serve import prepare
+from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import audit, group_lock, reviews, tenancy
 from gleanery.storage.engines import create_engine

@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from gleanery.errors import SettingsError
-from gleanery.serve import prepare
+from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import migrations, reviews, tenancy
 from gleanery.storage.database import Engine, Transaction

@@ -34,6 +34,17 @@ def upload(client: Client, content: bytes = PDF, **query: str) -> dict[str, Any]
     return stored
 
 
+def store_file(client: Client, number: int, content: bytes | None = None) -> str:
+    """Stores the file of this number, and returns its id."""
+    about = {"source_url": f"https://a/{number}", "etag": "1", "filename": f"{number}.txt"}
+    return str(upload(client, content or b"%d" % number * 1000, **about)["id"])
+
+
+def with_file(client: Client, number: int) -> dict[str, Any]:
+    """Output with one stored file."""
+    return output(number, files=[{"field": "f", "id": store_file(client, number)}])
+
+
 def memory_growth(
     settings: Settings, blob_store: str, bucket: Bucket | None, mebibytes: int
 ) -> int:

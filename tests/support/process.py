@@ -185,8 +185,8 @@ class Running:
         children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
         return [
             int(child)
-            for child in children  # one is the resource tracker of multiprocessing
-            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+            for child in children
+            if b"worker_program" in Path(f"/proc/{child}/cmdline").read_bytes()
         ]
 
     def stop(self, with_signal: int = signal.SIGTERM) -> int:
@@ -323,40 +323,3 @@ def free_port() -> int:
             except OSError:
                 continue
         return port
-
-
-def write_certificate(folder: Path) -> tuple[Path, Path]:
-    """Writes a self-signed certificate for 127.0.0.1 and its key."""
-    import datetime
-    import ipaddress
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gleanery test")])
-    now = datetime.datetime.now(datetime.UTC)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
-    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return cert_file, key_file

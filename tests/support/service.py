@@ -6,18 +6,20 @@ import asyncio
 import base64
 import itertools
 import os
+import socket
 import threading
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
-import uvicorn
+import uvloop
 
-from gleanery.api.app import build_app
+from gleanery.api.app import App, build_app
 from gleanery.blobs import open_blobs
 from gleanery.security import tokens
-from gleanery.serve import bound, config, prepare
+from gleanery.server.certificates import open_certificates
+from gleanery.server.start import bound, prepare
+from gleanery.server.worker import Worker
 from gleanery.settings import Settings
 from gleanery.storage import organizations
 from gleanery.storage.database import Engine
@@ -116,22 +118,44 @@ class Client(httpx2.Client):
             answer = self.get(page["metadata"]["next_url"])
 
 
+class Server(Protocol):
+    """A server that another thread can stop."""
+
+    async def run(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 class Service:
     """The application on one engine, started once for many tests."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], int] = timestamps.now) -> None:
-        asyncio.run(prepare(settings))
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], int] = timestamps.now,
+        is_prepared: bool = False,
+    ) -> None:
+        if not is_prepared:
+            asyncio.run(prepare(settings))
         listener, self.settings = bound(settings)
-        make_app = partial(build_app, self.settings, clock, sweep_clock=MovedSweepClock)
-        self._server = uvicorn.Server(config(self.settings, make_app))
-        self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
+        app = build_app(self.settings, clock, sweep_clock=MovedSweepClock)
+        self._server = self.create_server(app, listener)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         self.url = self.settings.address
         self._spare: list[str] = []  # created in advance: it is slow to open a database
 
     def stop(self) -> None:
-        self._server.should_exit = True
+        self._server.stop()
         self._thread.join()
+
+    def create_server(self, app: App, listener: socket.socket) -> Server:
+        certificates = open_certificates(self.settings)
+        return Worker(app, listener, self.settings.shutdown_seconds, certificates)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._server.run())
 
     def token(
         self,

@@ -2,139 +2,239 @@
 
 from __future__ import annotations
 
-import json
+import base64
 import os
-import tarfile
-from contextlib import ExitStack, closing
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from tempfile import TemporaryDirectory
 
 import apsw
+import msgspec
 
 from gleanery import __version__
 from gleanery.admin import archive
+from gleanery.admin.archive import Manifest, Output
 from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
-from gleanery.security.key_files import fingerprint, keys_from_text
+from gleanery.security.key_files import KeyFile, fingerprint, keys_from_text
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import snapshots
 from gleanery.storage.maintenance.snapshots import Snapshot
 from gleanery.values import timestamps
 
-
-class Backup(NamedTuple):
-    """Contents of a backup."""
-
-    files: int | None
-    """None if the blobs are in a bucket, which keeps its own copies."""
-    lost: list[str]
-    """Keys of blobs that files need, but that are missing or damaged."""
-    key: str
-    """Fingerprint of the active key."""
+_TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = "gleanery-backup-", ".partial"
 
 
-def create(settings: Settings, path: Path, with_key: bool, progress: StartProgress) -> Backup:
-    """Write a backup of the data that is committed at this moment."""
-    if path.exists():
-        raise SettingsError(f"{path} already exists: choose another name")
+def create(settings: Settings, path: Path, with_key: bool, progress: StartProgress) -> Manifest:
+    """Write a backup of the data that is committed at this moment into a new file."""
+    _check_target(path)
+    folder = path.absolute().parent
+    with _temporary_folder(folder) as temporary:
+        partial = temporary / "backup.tar"
+        with _write_errors(str(path)), archive.create_private_file(partial) as output:
+            manifest = _write(settings, output, temporary, with_key, progress)
+            output.flush()
+            os.fsync(output.fileno())
+        _publish(partial, path)
+        archive.sync_folder(folder)
+    return manifest
+
+
+def write(settings: Settings, descriptor: int, with_key: bool, progress: StartProgress) -> Manifest:
+    """Write the same backup to standard output. The copy of the database is in ``TMPDIR``."""
+    with _temporary_folder(None) as temporary, _write_errors("standard output"):
+        output = _UnbufferedOutput(descriptor)
+        manifest = _write(settings, output, temporary, with_key, progress)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.fsync(descriptor)
+    return manifest
+
+
+class _UnbufferedOutput:
+    """Standard output without a buffer.
+
+    A buffer is written when it is closed. A stopped backup would then wait for a stalled reader.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, content: bytes) -> None:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def _check_target(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         # Not created: it may be the mount point of a disk that is not there.
         raise SettingsError(
             f"The folder {path.absolute().parent} does not exist: create it, or mount its disk"
         )
-    partial = path.with_name(f"{path.name}.partial")
-    database = path.with_name(f"{path.name}.database")
-    with ExitStack() as stack:
-        for file in (partial, database):
-            file.unlink(missing_ok=True)
-            file.touch(mode=0o600, exist_ok=False)  # private, even in a world-readable folder
-            stack.callback(file.unlink, missing_ok=True)
-        keys = _copy(settings, database, with_key, progress)
-        result = _write(settings, partial, database, keys, progress)
-        partial.rename(path)
-        archive.sync_folder(path.absolute().parent)
-    return result
-
-
-def _copy(settings: Settings, database: Path, with_key: bool, progress: StartProgress) -> str:
-    """Copy the database, and return the text of the secret keys if they are requested."""
-    before = _key_text(settings) if with_key else ""
-    active_key = _copy_database(settings.sqlite_file, database, progress)
-    if not with_key:
-        return ""
-    # A rotation may have started or ended during the copy: then both sets of keys are needed.
-    lines = (_key_text(settings) + before).splitlines(keepends=True)
-    keys = "".join(dict.fromkeys(lines))
-    _check_keys(keys, active_key)
-    return keys
-
-
-def _copy_database(source: Path, to: Path, progress: StartProgress) -> str:
-    """Copy the database, and return the fingerprint of its active key."""
+    if path.is_dir():
+        raise SettingsError(f"{path} is a folder: give the name of a new file in it")
     try:
-        snapshots.create(source, to, progress)
-        with closing(Snapshot(to)) as copy:
-            return copy.key_fingerprint()
+        path.lstat()  # also finds a link to a file that does not exist
+    except FileNotFoundError:
+        return
+    raise SettingsError(f"{path} already exists: choose another name")
+
+
+@contextmanager
+def _temporary_folder(parent: Path | None) -> Iterator[Path]:
+    """Create a private folder, and remove it with everything that SQLite has left in it."""
+    with TemporaryDirectory(_TEMPORARY_SUFFIX, _TEMPORARY_PREFIX, parent) as folder:
+        yield Path(folder)
+
+
+def _publish(partial: Path, path: Path) -> None:
+    """Give the complete backup its name.
+
+    A rename replaces a file that another program has created meanwhile. So this function creates
+    the file first: of two backups with one name, only one succeeds.
+    """
+    try:
+        archive.create_private_file(path).close()
+    except FileExistsError:
+        raise SettingsError(
+            f"Another program has created {path} during the backup: choose another name"
+        ) from None
+    try:
+        partial.replace(path)
+    except BaseException:
+        path.unlink()
+        raise
+
+
+@contextmanager
+def _write_errors(target: str) -> Iterator[None]:
+    """Name the target in errors of the output. Errors of other files name their file."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise SettingsError(
+            f"The program that reads {target} has ended: the backup is incomplete"
+        ) from None
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise SettingsError(f"Cannot write the backup to {target}: {error.strerror}") from None
+
+
+# --- contents -----------------------------------------------------------------------------------
+
+
+def _write(
+    settings: Settings,
+    output: Output,
+    temporary: Path,
+    with_key: bool,
+    progress: StartProgress,
+) -> Manifest:
+    database = temporary / archive.DATABASE
+    with _sqlite_errors(settings.sqlite_file, temporary.parent):
+        keys = _copy(settings, database, with_key, progress)
+        return _write_archive(settings, output, database, keys, progress)
+
+
+@contextmanager
+def _sqlite_errors(source: Path, folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except apsw.BusyError:
+        raise SettingsError(
+            f"Another program has locked {source}: run the backup again when it has ended"
+        ) from None
     except apsw.Error as error:
         raise SettingsError(
-            f"Cannot copy {source} to {to.absolute().parent}: {type(error).__name__}, {error}. "
+            f"Cannot copy {source} to {folder}: {type(error).__name__} of SQLite. "
             "Is there space for a second copy, and may this user read the database?"
         ) from None
 
 
-def _key_text(settings: Settings) -> str:
-    text = settings.secret_key or settings.key_file.read_text()
-    return "".join(f"{key}\n" for key in text.split())
+def _copy(settings: Settings, database: Path, with_key: bool, progress: StartProgress) -> str:
+    """Copy the database, and return the text of the secret keys if they are requested."""
+    before = _read_keys(settings) if with_key else []
+    snapshots.create(settings.sqlite_file, database, progress)
+    _check_integrity(settings.sqlite_file, database)
+    if not with_key:
+        return ""
+    # A rotation may have started or ended during the copy: then both sets of keys are needed.
+    keys = list(dict.fromkeys([*_read_keys(settings), *before]))
+    with closing(Snapshot(database)) as snapshot:
+        _check_keys(keys, snapshot.key_fingerprint())
+    return "".join(base64.b64encode(key).decode() + "\n" for key in keys)
 
 
-def _check_keys(keys: str, active_key: str) -> None:
+def _check_integrity(source: Path, database: Path) -> None:
+    """Reject a copy that a restore would reject, while earlier backups still exist."""
+    with closing(Snapshot(database)) as snapshot:
+        error = snapshot.integrity_error()
+    if error is not None:
+        raise SettingsError(
+            f"{source} is damaged, and a backup of it could not be restored: {error}. Keep the "
+            "earlier backups, and restore one of them"
+        )
+
+
+def _read_keys(settings: Settings) -> Sequence[bytes]:
+    if settings.secret_key is not None:
+        return keys_from_text(settings.secret_key)
+    return KeyFile(settings.key_file).read()
+
+
+def _check_keys(keys: Sequence[bytes], active_key: str) -> None:
     """Reject the keys of another database, which would be noticed only at a restore."""
-    if active_key and active_key not in {fingerprint(key).hex() for key in keys_from_text(keys)}:
+    if active_key and active_key not in {fingerprint(key).hex() for key in keys}:
         raise SettingsError(
             f"The secret key {active_key}, which encrypts the values of this database, is not "
             "available: give the service's GLEANERY_SECRET_KEY or secret.key"
         )
 
 
-def _write(
-    settings: Settings, partial: Path, database: Path, keys: str, progress: StartProgress
-) -> Backup:
-    with partial.open("wb") as file:
-        result = _write_archive(settings, file, database, keys, progress)
-        file.flush()
-        os.fsync(file.fileno())
-    return result
-
-
 def _write_archive(
-    settings: Settings, file: BinaryIO, database: Path, keys: str, progress: StartProgress
-) -> Backup:
-    with archive.open_for_writing(file) as tar:
-        with closing(Snapshot(database)) as snapshot:
-            result = _add_blobs(tar, snapshot, settings.blobs_folder, progress)
-        if keys:
-            archive.add_text(tar, archive.KEYS, keys)
-        with database.open("rb") as content:
-            checksum = archive.add_file(tar, archive.DATABASE, content)
-        archive.add_text(tar, archive.MANIFEST, _manifest(result, checksum))
-    return result
+    settings: Settings, output: Output, database: Path, keys: str, progress: StartProgress
+) -> Manifest:
+    with closing(Snapshot(database)) as snapshot:
+        files, lost = _add_blobs(output, snapshot, settings.blobs_folder, progress)
+        active_key = snapshot.key_fingerprint()
+    if keys:
+        archive.add_bytes(output, archive.KEYS, keys.encode())
+    with database.open("rb") as content:
+        checksum = archive.add_file(output, archive.DATABASE, content).hex()
+    manifest = Manifest(
+        archive.FORMAT, __version__, timestamps.now(), checksum, files, lost, active_key
+    )
+    archive.add_bytes(output, archive.MANIFEST, _encode(manifest))
+    archive.end(output)
+    return manifest
 
 
-def _manifest(result: Backup, database_checksum: bytes) -> str:
-    program = {"format": archive.FORMAT, "program": __version__, "made": timestamps.now()}
-    return json.dumps({**program, "database": database_checksum.hex(), **result._asdict()})
+def _encode(manifest: Manifest) -> bytes:
+    content = msgspec.json.encode(manifest)
+    if len(content) > archive.MAX_MANIFEST_BYTES:  # a restore would reject it
+        raise SettingsError(
+            f"{len(manifest.lost)} files are missing or damaged: give the location that the "
+            "service uses with --blobs or GLEANERY_BLOBS"
+        )
+    return content
 
 
 def _add_blobs(
-    tar: tarfile.TarFile, snapshot: Snapshot, folder: Path | None, progress: StartProgress
-) -> Backup:
-    """Add the blobs that the copied database references.
+    output: Output, snapshot: Snapshot, folder: Path | None, progress: StartProgress
+) -> tuple[int | None, list[str]]:
+    """Add the blobs that the copied database references; return their number and the lost ones.
 
     A blob that the service has removed since the copy was unreferenced, so it is also removed from
     the copy. A blob that becomes unreferenced now remains in the store for days.
     """
     if folder is None:
-        return Backup(None, [], snapshot.key_fingerprint())
+        return None, []
     blobs, lost, forgotten = snapshot.blobs(), list[str](), 0
     if blobs and not (folder.is_dir() and any(folder.iterdir())):
         raise SettingsError(
@@ -145,7 +245,8 @@ def _add_blobs(
     for blob in blobs:
         try:
             with (folder / blob.key).open("rb") as content:
-                if archive.add_file(tar, f"blobs/{blob.key}", content) != blob.checksum:
+                name = archive.BLOB_PREFIX + blob.key
+                if archive.add_file(output, name, content) != blob.checksum:
                     lost.append(blob.key)
         except FileNotFoundError:
             if snapshot.delete_if_unreferenced(blob):
@@ -153,4 +254,4 @@ def _add_blobs(
             else:
                 lost.append(blob.key)
         advance(1)
-    return Backup(len(blobs) - forgotten - len(lost), lost, snapshot.key_fingerprint())
+    return len(blobs) - forgotten - len(lost), lost

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
-import tarfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import apsw
 
 from gleanery.admin import archive
-from gleanery.errors import SettingsError
+from gleanery.admin.archive import DamagedArchive, Manifest, MemberReader
+from gleanery.errors import SettingsError, Unavailable
 from gleanery.folders import create_private
 from gleanery.observability.progress import StartProgress
+from gleanery.security.key_files import fingerprint, keys_from_text
 from gleanery.settings import Settings
 from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import restore as restored_database
-from gleanery.storage.maintenance.snapshots import Snapshot
-from gleanery.storage.sqlite.connections import RESTORE_FOLDER, lock_folder
+from gleanery.storage.maintenance.snapshots import BlobRecord, Snapshot
+from gleanery.storage.sqlite.connections import RESTORE_FOLDER, TEMPORARY_ERRORS, lock_folder
 from gleanery.values import timestamps
-
-Manifest = dict[str, Any]
 
 
 class Restored(NamedTuple):
@@ -38,34 +36,45 @@ class Restored(NamedTuple):
     has_key: bool
 
 
-def restore(settings: Settings, path: Path, progress: StartProgress) -> Restored:
-    """Restore a backup into a data folder without a database."""
-    path.open("rb").close()  # nothing changes if there is no such file
+def restore(settings: Settings, file: BinaryIO, name: str, progress: StartProgress) -> Restored:
+    """Restore a backup into a data folder without a database; messages call the backup ``name``."""
     create_private(settings.data)
     staging = _StagingArea(settings)
-    with _exclusive(settings.data):
+    with _exclusive(settings.data), _clear_messages(settings.data, name):
         staging.check_target()
         try:
-            outputs, manifest = _restore(settings, path, staging, progress)
-        except SettingsError:  # the backup is rejected, and everything is as before
+            outputs, manifest = _restore(settings, file, staging, progress)
+        except (SettingsError, DamagedArchive):  # it is rejected, and everything is as before
             staging.remove()
             raise
         except BaseException:  # the folder stays, so that no service starts without the data
             staging.clear()
             raise
         staging.remove()
-    return Restored(
-        outputs, manifest["files"], manifest["lost"], manifest["key"], settings.has_secret_key
-    )
+    return Restored(outputs, manifest.files, manifest.lost, manifest.key, settings.has_secret_key)
+
+
+@contextmanager
+def _clear_messages(folder: Path, name: str) -> Iterator[None]:
+    """Say what to do after an error of the archive, the disk or SQLite."""
+    try:
+        yield
+    except DamagedArchive as error:
+        raise SettingsError(f"{name} is not a complete backup, or is damaged: {error}") from None
+    except (OSError, Unavailable, *TEMPORARY_ERRORS) as error:
+        raise SettingsError(
+            f"Cannot restore into {folder.absolute()}: {error.__cause__ or error}. Correct the "
+            "cause, and run gleanery restore again"
+        ) from None
 
 
 def _restore(
-    settings: Settings, path: Path, staging: _StagingArea, progress: StartProgress
+    settings: Settings, file: BinaryIO, staging: _StagingArea, progress: StartProgress
 ) -> tuple[int, Manifest]:
     """Prepare and publish the restore; return the number of outputs and the manifest."""
     staging.create()
-    manifest = _unpack(path, staging, progress)
-    if manifest["files"] and settings.blobs_folder is None:
+    manifest = _unpack(file, staging, progress)
+    if manifest.files and settings.blobs_folder is None:
         raise SettingsError("This backup contains files: give --blobs a folder")
     _verify(staging, manifest, progress)
     outputs = asyncio.run(_finish_database(staging.settings, progress))
@@ -127,7 +136,7 @@ class _StagingArea:
         return (
             self.database.exists()
             and self._publishing.exists()
-            and self._publishing.read_text() == str(self._target_blobs.absolute())
+            and self._publishing.read_bytes() == os.fsencode(self._target_blobs.absolute())
         )
 
     def create(self) -> None:
@@ -139,10 +148,24 @@ class _StagingArea:
         for folder in (self._folder, self._target_blobs, self.blobs):
             create_private(folder)
 
+    def path_of(self, name: str) -> Path:
+        """Return the path of a member of the archive; create the folder of a blob."""
+        if name == archive.DATABASE:
+            return self.database
+        if name == archive.KEYS:
+            return self.key
+        key = name.removeprefix(archive.BLOB_PREFIX)
+        if key == name or not archive.BLOB_KEY.fullmatch(key):
+            raise DamagedArchive(f"{name!a} is not a member of a backup")
+        target = self.blobs / key
+        for folder in (target.parent.parent, target.parent):  # each one private, also the first
+            folder.mkdir(mode=0o700, exist_ok=True)
+        return target
+
     def publish(self) -> None:
         """Publish all files by renames. The database is last: it makes the restore visible."""
         self._publish_key()
-        self._publishing.write_text(str(self._target_blobs.absolute()))
+        self._publishing.write_bytes(os.fsencode(self._target_blobs.absolute()))
         os.sync()
         for entry in list(self.blobs.iterdir()):
             entry.replace(self._target_blobs / entry.name)
@@ -155,7 +178,7 @@ class _StagingArea:
         if not self.key.exists():
             return
         target = self._target.key_file
-        if target.exists() and target.read_text() != self.key.read_text():
+        if target.exists() and target.read_bytes() != self.key.read_bytes():
             raise SettingsError(f"{target} is not the key of the backup: move it away")
         self.key.replace(target)
 
@@ -179,92 +202,106 @@ class _StagingArea:
 # --- unpacking ----------------------------------------------------------------------------------
 
 
-def _unpack(path: Path, staging: _StagingArea, progress: StartProgress) -> Manifest:
+def _unpack(file: BinaryIO, staging: _StagingArea, progress: StartProgress) -> Manifest:
     """Extract the known members of a backup, and return its manifest."""
     try:
-        manifest = _extract_members(path, staging, progress)
-    except (tarfile.TarError, EOFError, ValueError) as error:
-        raise _damaged(path, str(error)) from None
+        manifest = _extract_members(file, staging, progress)
+    except archive.NewerFormat:
+        raise SettingsError(
+            "The backup was made by a newer version of Gleanery: upgrade first"
+        ) from None
     if manifest is None:
-        raise _damaged(path, "its end is missing")
-    if manifest.get("format") != archive.FORMAT:
-        raise SettingsError(f"{path} was made by a newer version of Gleanery: upgrade first")
-    if archive.checksum(staging.database) != manifest["database"]:
-        raise _damaged(path, "the checksum of the database is wrong")
-    if manifest["made"] > timestamps.now():
+        raise DamagedArchive("its end is missing")
+    if archive.checksum(staging.database) != manifest.database:
+        raise DamagedArchive("the checksum of the database is wrong")
+    if manifest.made > timestamps.now():
         raise SettingsError("The backup is from the future: correct the clock of this machine")
     return manifest
 
 
-def _extract_members(path: Path, staging: _StagingArea, progress: StartProgress) -> Manifest | None:
-    advance, position = progress("Unpacking", path.stat().st_size), 0
+def _extract_members(
+    file: BinaryIO, staging: _StagingArea, progress: StartProgress
+) -> Manifest | None:
+    advance = progress("Unpacking", os.fstat(file.fileno()).st_size)
     manifest = None
-    with path.open("rb") as file, archive.open_for_reading(file) as tar:
-        for member in tar:
-            content = tar.extractfile(member)
-            if content is not None and member.name == archive.MANIFEST:
-                manifest = _read_manifest(content)
-            elif content is not None:
-                _extract(content, staging, member.name)
-            archive.clear_members(tar)
-            advance(file.tell() - position)
-            position = file.tell()
+    for name, content in archive.read_members(file):
+        if manifest is not None:
+            raise DamagedArchive("it continues after its manifest")
+        if name == archive.MANIFEST:
+            manifest = archive.parse_manifest(content.read())
+        else:
+            _extract(content, staging.path_of(name))
+        advance(content.size)
     return manifest
 
 
-def _read_manifest(content: Any) -> Manifest:
-    manifest = json.load(content)
-    if not isinstance(manifest, dict):
-        raise ValueError("its manifest is not an object")
-    is_known = manifest.get("format") == archive.FORMAT
-    if is_known and not manifest.keys() >= archive.MANIFEST_MEMBERS:
-        raise ValueError("its manifest is incomplete")
-    return manifest
-
-
-def _extract(content: Any, staging: _StagingArea, name: str) -> None:
-    blob = archive.BLOB.fullmatch(name)
-    if blob is not None:
-        target = staging.blobs / blob[1]
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    elif name in (archive.DATABASE, archive.KEYS):
-        target = staging.database if name == archive.DATABASE else staging.key
-    else:
-        raise ValueError(f"{name} is not a member of a backup")
-    with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        shutil.copyfileobj(content, file, archive.READ_BYTES)
+def _extract(content: MemberReader, target: Path) -> None:
+    try:
+        file = archive.create_private_file(target)
+    except FileExistsError:
+        raise DamagedArchive("it contains a member twice") from None
+    with file:
+        file.writelines(content.chunks())
 
 
 # --- verification -------------------------------------------------------------------------------
 
 
 def _verify(staging: _StagingArea, manifest: Manifest, progress: StartProgress) -> None:
-    """Check the database, and the checksum of every blob that it references."""
-    try:
-        with closing(Snapshot(staging.database)) as snapshot:
-            fault, blobs = snapshot.integrity_error(), snapshot.blobs()
-    except apsw.Error as error:
-        fault, blobs = str(error), []
-    if fault is not None:
-        raise _damaged(staging.database, fault)
-    if manifest["files"] is None:
+    """Check the keys, the database, and the checksum of every blob that it references."""
+    if staging.key.exists():
+        _verify_keys(staging.key.read_bytes(), manifest.key)
+    blobs = _verify_database(staging.database)
+    if manifest.files is None:
         return
-    advance, lost = progress("Checking files", len(blobs)), set(manifest["lost"])
+    advance, lost = progress("Checking files", len(blobs)), set(manifest.lost)
     for blob in blobs:
-        path = staging.blobs / blob.key
-        if blob.key not in lost and archive.checksum(path) != blob.checksum.hex():
-            raise _damaged(path, "its checksum is wrong")
+        _verify_blob(staging.blobs, blob, lost)
         advance(1)
+
+
+def _verify_keys(text: bytes, active_key: str) -> None:
+    try:
+        names = {fingerprint(key).hex() for key in keys_from_text(text.decode("ascii"))}
+    except (UnicodeDecodeError, SettingsError):
+        names = set()
+    if not names or (active_key and active_key not in names):
+        raise DamagedArchive("its secret key is wrong")
+
+
+def _verify_database(path: Path) -> list[BlobRecord]:
+    """Check the database, and return its blobs."""
+    with _sqlite_errors(), closing(Snapshot(path)) as snapshot:
+        error = snapshot.integrity_error()
+        if error is not None:
+            raise DamagedArchive(f"its database is damaged: {error}")
+        return snapshot.blobs()
+
+
+@contextmanager
+def _sqlite_errors() -> Iterator[None]:
+    """Reject the database after an error of SQLite, unless the disk is the cause."""
+    try:
+        yield
+    except TEMPORARY_ERRORS:
+        raise
+    except apsw.Error as error:
+        raise DamagedArchive(f"its database is damaged: {error}") from None
+
+
+def _verify_blob(folder: Path, blob: BlobRecord, lost: set[str]) -> None:
+    is_valid = isinstance(blob.key, str) and isinstance(blob.checksum, bytes)
+    if not (is_valid and archive.BLOB_KEY.fullmatch(blob.key)):
+        raise DamagedArchive("its database contains an invalid blob")
+    if blob.key not in lost and archive.checksum(folder / blob.key) != blob.checksum.hex():
+        raise DamagedArchive(f"the checksum of the file {blob.key} is wrong")
 
 
 async def _finish_database(settings: Settings, progress: StartProgress) -> int:
     """Migrate the restored database and make clients sync again; return the number of outputs."""
-    async with open_engine(settings) as database:
-        await database.migrate()
-        outputs = await restored_database.complete_restore(database, timestamps.now, progress)
-    Snapshot(settings.sqlite_file).close()
+    with _sqlite_errors():
+        async with open_engine(settings) as database:
+            await database.migrate()
+            outputs = await restored_database.complete_restore(database, timestamps.now, progress)
+        Snapshot(settings.sqlite_file).close()
     return outputs
-
-
-def _damaged(path: Path, reason: str) -> SettingsError:
-    return SettingsError(f"{path} is not a complete backup, or is damaged: {reason}")

@@ -17,17 +17,20 @@ from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.pipeline import UNMATCHED, RequestPipeline
 from gleanery.api.readiness import Readiness
+from gleanery.api.service_metrics import observe_service
 from gleanery.background.sweep import Sweep
 from gleanery.background.token_use import TokenUse
 from gleanery.blobs import open_blobs
+from gleanery.errors import SettingsError, Unavailable
 from gleanery.http import ConnectionRegistry, Limits
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
+from gleanery.observability.shared_counters import SharedCounters
 from gleanery.scheduling.byte_limits import ByteLimit
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.scheduling.limits import ConcurrencyLimit
 from gleanery.scheduling.scheduler import RequestScheduler
-from gleanery.security.vault import open_vault
+from gleanery.security.vault import create_vault
 from gleanery.settings import Settings
 from gleanery.storage import metadata
 from gleanery.storage.audit import ReadAuditor
@@ -41,22 +44,23 @@ if TYPE_CHECKING:
     from gleanery.api.rate_limits import RateLimiter
 
 _log = logging.getLogger("gleanery")
+_NO_KEYS = "The secret keys cannot be read: the log of the service says why"
 _SWEEP_DELAY = 300  # seconds by which a sweep can be late
 
 
 def build_app(
     settings: Settings,
     clock: Callable[[], int] = timestamps.now,
-    metrics_folder: Path | None = None,
+    counters: SharedCounters | None = None,
     sweep_clock: Callable[[Engine, Callable[[], int]], SweepClock] = SweepClock,
 ) -> App:
     """Build the service with these settings.
 
-    ``clock`` returns the time in microseconds. Several workers share ``metrics_folder``.
+    ``clock`` returns the time in microseconds. Several workers share ``counters``.
     ``sweep_clock`` makes the clock that decides what has expired.
     """
     document = cache(partial(openapi.document, OPERATIONS, settings))  # built on first use
-    vault = open_vault(settings.secret_key, settings.key_file)
+    vault = create_vault(settings.secret_key, settings.key_file)
     blobs = open_blobs(settings.blobs_location, settings.blobs_public_url)
     database = create_engine(settings)
     request_limit = ConcurrencyLimit(settings.max_requests)
@@ -80,7 +84,8 @@ def build_app(
         telemetry=telemetry.Telemetry(
             logs.request_log(settings),
             (UNMATCHED, *(operation.name for operation in OPERATIONS)),
-            metrics_folder,
+            counters or SharedCounters.private(),
+            _folders(settings),
         ),
         readiness=Readiness(database),
         openapi_json=cache(lambda: openapi.encoded(document())),
@@ -98,6 +103,12 @@ def _create_rate_limiter(settings: Settings) -> RateLimiter | None:
     from gleanery.api.rate_limits import RateLimiter  # slow to import, and rarely needed
 
     return RateLimiter(settings.rate_limit, settings.rate_limit_storage)
+
+
+def _folders(settings: Settings) -> dict[str, Path]:
+    """Return the folders whose free space is a metric."""
+    blobs = {} if settings.blobs_folder is None else {"blobs": settings.blobs_folder}
+    return {"data": settings.data, **blobs}
 
 
 def _limits(settings: Settings) -> Limits:
@@ -125,21 +136,49 @@ class App:
         """Handles the requests of the built-in server, or of an ASGI server."""
         self.registry = ConnectionRegistry(self.application, _limits(settings))
         """The connections of the built-in server."""
+        self.metrics = services.telemetry.worker
+        """Metrics of this worker, where the server registers its own."""
+        observe_service(self.metrics, services, self.registry, rate_limiter)
         self._sweep = sweep
-        self._timeout_watcher: asyncio.Task[None] | None = None
+        self._publisher: asyncio.Task[None] | None = None
+        self._is_open = False
 
     async def start(self) -> None:
-        await self._services.database.open()
+        """Start without waiting for the database: a worker may be replaced while it is away."""
         try:
-            await metadata.check_or_store_key(self._services.database, self._services.vault)
-            await self._record_link_seconds()
-            if security_warning := await self._services.database.security_warning():
-                _log.warning("row-level security is not active", extra={"reason": security_warning})
-            await self._sweep.start()
+            await self._services.readiness.start(self._connect)
         except BaseException:
             await self.stop()
             raise
-        self._timeout_watcher = asyncio.create_task(self.registry.watch_timeouts())
+        self._publisher = asyncio.create_task(self._services.telemetry.publish())
+
+    async def _connect(self) -> None:
+        """Connect to the prepared database; after an error this is called again."""
+        database, vault = self._services.database, self._services.vault
+        await self._open_database(database)
+        await database.check_schema()
+        self._read_keys()
+        await metadata.check_or_store_key(database, vault)
+        await self._record_link_seconds()
+        if security_warning := await database.security_warning():
+            _log.warning("row-level security is not active", extra={"reason": security_warning})
+        await self._sweep.start()
+
+    def _read_keys(self) -> None:
+        """Read the secret keys. The error is for everybody, so it does not name the file."""
+        try:
+            self._services.vault.reload()
+        except (SettingsError, OSError) as error:
+            raise Unavailable(_NO_KEYS) from error
+
+    async def _open_database(self, database: Engine) -> None:
+        """Open the database once. The error is for everybody, so it does not name the location."""
+        if not self._is_open:
+            try:
+                await database.open(create=False)
+            except SettingsError as error:
+                raise Unavailable from error
+            self._is_open = True
 
     async def _record_link_seconds(self) -> None:
         """Store for how long a link can be valid after the start of a key rotation.
@@ -152,13 +191,13 @@ class App:
             await metadata.record_link_seconds(self._services.database, seconds)
 
     async def stop(self) -> None:
-        if self._timeout_watcher is not None:
-            self._timeout_watcher.cancel()
-            await asyncio.gather(self._timeout_watcher, return_exceptions=True)
+        if self._publisher is not None:
+            self._publisher.cancel()
+            await asyncio.gather(self._publisher, return_exceptions=True)
+        await self._services.readiness.stop()
         await self._sweep.stop()
         if self._rate_limiter is not None:
             await self._rate_limiter.close()
-        await self._services.readiness.stop()
         await self._services.schema_validator.close()
         await self._services.large_batches.close()
         await self._services.database.close()

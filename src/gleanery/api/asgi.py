@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gleanery.api.app import App
-from gleanery.http import BadRequest, ClientDisconnected, Header, HeaderBlock
+from gleanery.http import BadRequest, ClientDisconnected, Header, HeaderBlock, address_in
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -37,6 +37,7 @@ class AsgiRequest:
         self.query: bytes = scope.get("query_string", b"")
         self.headers = _joined(scope["headers"])
         self.header_block = HeaderBlock(self.headers)
+        self.client_address = address_in(scope.get("client"))
         self.keep_alive = True
         self.state: Any = None
         self.decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

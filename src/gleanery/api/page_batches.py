@@ -139,9 +139,7 @@ class PageBatches:
             respond(request, response, request_id, rate_limit_headers)
             state.is_response_sent = True
         finally:
-            services.telemetry.record(
-                operation.name, request.method, request.path, request_id, response.status, started
-            )
+            services.telemetry.record(request, operation.name, request_id, response.status, started)
 
     def _count(self, grant: Grant) -> Sequence[Header] | None:
         """Counts the request; returns None if that exceeds the limit of its token."""

@@ -35,6 +35,7 @@ UNMATCHED = "unmatched"
 """Name of the operation, in metrics and logs, of a request that was not routed."""
 
 _NO_TENANT = 0
+_USES_DATABASE = b"/v1/"
 _LARGE_BODY_BYTES = 256 * 1024  # parsed in a thread, so that other requests are served meanwhile
 _OVERLOADED = Overloaded()
 _OVERLOADED_RESPONSE = error_responses.for_error(_OVERLOADED)
@@ -88,7 +89,9 @@ class RequestPipeline:
         if request.path in self._always_admitted:
             request.start()
             return
-        error = self._try_to_admit(state)
+        error: GleaneryError | None = self._services.readiness.problem
+        if error is None or not request.path.startswith(_USES_DATABASE):
+            error = self._try_to_admit(state)
         if error is not None:
             rejection = partial(self._send_rejection, request, error)
             self._services.scheduler.defer_rejection(rejection)
@@ -146,9 +149,7 @@ class RequestPipeline:
         request_id = request_id_of(request.headers)
         respond(request, response, request_id, request.state.rate_limit_headers)
         telemetry = self._services.telemetry
-        telemetry.record(
-            UNMATCHED, request.method, request.path, request_id, response.status, started
-        )
+        telemetry.record(request, UNMATCHED, request_id, response.status, started)
 
     def shutdown(self) -> None:
         self._services.database.stop_subscriptions()
@@ -180,9 +181,16 @@ class RequestPipeline:
         except GleaneryError as error:
             response = self._response_to(error, request_id)
         except Exception:
-            _log.exception("internal error", extra={"request_id": request_id.decode()})
-            response = error_responses.internal_error()
+            response = await self._response_to_unexpected(request_id)
         await self._send(request, response, name, request_id, started)
+
+    async def _response_to_unexpected(self, request_id: bytes) -> Response:
+        """Return 503 if a statement failed because the schema is not this program's; else 500."""
+        problem = await self._services.readiness.find_mismatch()
+        if problem is not None:
+            return self._response_to(problem, request_id)
+        _log.exception("internal error", extra={"request_id": request_id.decode()})
+        return error_responses.internal_error()
 
     def _response_to(self, error: GleaneryError, request_id: bytes) -> Response:
         if isinstance(error, Unavailable):
@@ -303,6 +311,4 @@ class RequestPipeline:
             raise
         finally:
             telemetry = self._services.telemetry
-            telemetry.record(
-                name, request.method, request.path, request_id, response.status, started
-            )
+            telemetry.record(request, name, request_id, response.status, started)

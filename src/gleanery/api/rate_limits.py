@@ -73,12 +73,19 @@ class RateLimiter:
         self._pool = None if redis_url is None else _pool(redis_url)
         self._shared = None if redis_url is None else _storage(redis_url, self._pool)
         self._redis_retry_at = 0.0  # 0 while Redis is available
+        self.fallbacks = 0
+        """Times that Redis became unavailable."""
         self._exhausted: dict[int, float] = {}  # ends of the windows that have reached the limit
 
     @property
     def is_shared(self) -> bool:
         """True if requests are counted in Redis, which takes time."""
         return self._shared is not None
+
+    @property
+    def is_fallback_active(self) -> bool:
+        """True while requests are counted without Redis, although they should be there."""
+        return self._redis_retry_at != 0.0
 
     async def count(self, token_id: int) -> RateLimitState:
         """Count one request, and return the state of its token."""
@@ -111,7 +118,8 @@ class RateLimiter:
         now = time.monotonic()
         if self._shared is None or now < self._redis_retry_at:
             return None
-        if self._redis_retry_at:
+        is_retry = self.is_fallback_active
+        if is_retry:
             self._redis_retry_at = now + _RETRY_SECONDS  # only this request tries again
         try:
             async with asyncio.timeout(_REDIS_TIMEOUT):
@@ -119,7 +127,9 @@ class RateLimiter:
         except (StorageError, TimeoutError) as error:
             self._pause_redis(error)
             return None
-        self._redis_retry_at = 0.0
+        if is_retry:
+            self._redis_retry_at = 0.0
+            _log.warning("Redis is available again: all workers count requests together")
         return counted
 
     async def _increment(self, storage: RedisStorage, token_id: int) -> tuple[int, float]:
@@ -128,7 +138,8 @@ class RateLimiter:
         return count, await storage.get_expiry(key)
 
     def _pause_redis(self, error: Exception) -> None:
-        if not self._redis_retry_at:  # log only the first failure
+        if not self.is_fallback_active:  # log only the first failure
+            self.fallbacks += 1
             _log.warning(
                 "Redis is not available: each worker counts requests on its own",
                 extra={"reason": repr(error)},

@@ -1,50 +1,134 @@
-"""Readiness of the service: the database can be reached and has this program's schema."""
+"""Readiness of the service: the database can be reached and has this program's schema.
+
+A worker starts without its database, and connects when it can. A worker that finds another schema
+than its own admits no request that needs the database. See
+``docs/decisions/0088-a-worker-serves-only-its-own-schema.md``.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from gleanery.errors import GleaneryError, Overloaded, Unavailable
+from gleanery.errors import GleaneryError, Overloaded, SettingsError, Unavailable
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine
 
-_SCHEMA = "The database schema does not match this program: run gleanery migrate"
+_log = logging.getLogger("gleanery")
+
+_STARTING = "The service is starting; try again"
+_FAILED = "The service cannot start: its log says why"
 _MAX_AGE_SECONDS = 1.0  # load balancers ask every few seconds
+_CHECK_SECONDS = 1.0
+_START_SECONDS = 5.0  # the service then listens, although it is not connected
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 2.0
 
 
 class Readiness:
-    """Checks the database at most once per second, and never twice at the same time.
+    """Connects to the database, then checks its schema once per second.
 
-    Anybody may ask, and is always admitted. So the number of questions must not decide how many
-    database connections they use.
+    Anybody may ask for the readiness, and is always admitted. So the number of questions must not
+    decide how many database connections they use: no two checks run at the same time.
     """
 
     def __init__(self, database: Engine) -> None:
         self._database = database
+        self.problem: Unavailable | None = Unavailable(_STARTING)
+        """The reason why no request may use the database; None while requests may."""
+        self._reason = ""
+        self._is_connected = False
+        self._has_tried = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
         self._check: asyncio.Task[GleaneryError | None] | None = None
         self._check_expires = 0.0
 
+    async def start(self, connect: Callable[[], Awaitable[None]]) -> None:
+        """Connects. If that fails, a task tries again until it succeeds."""
+        self._task = asyncio.create_task(self._run(connect))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_tried.wait(), _START_SECONDS)
+
+    async def stop(self) -> None:
+        tasks = [task for task in (self._task, self._check) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def require(self) -> None:
         """Raises Unavailable if the service is not ready."""
+        problem = self.problem or await self._checked_problem()
+        if problem is not None:  # each client gets its own exception, with its own traceback
+            raise Unavailable(problem.details[0].msg) from problem.__cause__
+
+    async def find_mismatch(self) -> Unavailable | None:
+        """Compares the schema now, and returns the error if it is not this program's."""
+        if self._is_connected:
+            with suppress(Exception):  # the schema is unknown: what was known of it holds
+                await self._compare_schema()
+        return self.problem
+
+    # --- connecting -------------------------------------------------------------------------------
+
+    async def _run(self, connect: Callable[[], Awaitable[None]]) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while not await self._try_to_connect(connect):
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _MAX_PAUSE_SECONDS)
+        while True:
+            await asyncio.sleep(_CHECK_SECONDS)
+            await self.find_mismatch()
+
+    async def _try_to_connect(self, connect: Callable[[], Awaitable[None]]) -> bool:
+        try:
+            await self._connect(connect)
+        except (GleaneryError, SettingsError) as error:
+            self._report(Unavailable(str(error)), str(error.__cause__ or error))
+        except Exception as error:
+            self._report(Unavailable(_FAILED), repr(error), error)
+        finally:
+            self._has_tried.set()
+        return self._is_connected
+
+    async def _connect(self, connect: Callable[[], Awaitable[None]]) -> None:
+        await connect()
+        self._is_connected = True
+        self._report(None)
+
+    # --- the schema -------------------------------------------------------------------------------
+
+    async def _checked_problem(self) -> GleaneryError | None:
+        """Checks, unless a check runs or the last one is recent."""
         check = self._check
         if check is None or (check.done() and time.monotonic() >= self._check_expires):
             check = self._check = asyncio.create_task(self._find_problem())
         # A client that disconnects does not cancel the check for the others.
-        problem = await asyncio.shield(check)
-        if problem is not None:  # each client gets its own exception, with its own traceback
-            raise Unavailable(problem.details[0].msg) from problem.__cause__
-
-    async def stop(self) -> None:
-        if self._check is not None:
-            self._check.cancel()
-            await asyncio.gather(self._check, return_exceptions=True)
+        return await asyncio.shield(check)
 
     async def _find_problem(self) -> GleaneryError | None:
         try:
-            applied = await self._database.schema_number()
+            await self._compare_schema()
         except (Unavailable, Overloaded) as error:
             return error
         finally:
             self._check_expires = time.monotonic() + _MAX_AGE_SECONDS
-        return None if applied == migrations.newest(self._database.engine) else Unavailable(_SCHEMA)
+        return self.problem
+
+    async def _compare_schema(self) -> None:
+        mismatch = migrations.mismatch(self._database.engine, await self._database.schema_number())
+        self._report(None if mismatch is None else Unavailable(mismatch), mismatch or "")
+
+    # --- reports ----------------------------------------------------------------------------------
+
+    def _report(
+        self, problem: Unavailable | None, reason: str = "", error: Exception | None = None
+    ) -> None:
+        """Sets the problem. Logs a reason once, and the end of the problem once."""
+        self.problem = problem
+        if reason and reason != self._reason:
+            _log.error("the service is not ready", extra={"reason": reason}, exc_info=error)
+        if self._reason and not reason:
+            _log.warning("the service is ready")
+        self._reason = reason

@@ -85,7 +85,8 @@ def main() -> None:
     _replace_closed_streams()
     escape_unprintable_output()
     for number in (signal.SIGTERM, signal.SIGHUP):  # unwind the stack, as Ctrl-C does
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         check_arguments(sys.argv[1:], os.environ)
         _check_environment()
@@ -123,11 +124,13 @@ def _replace_closed_streams() -> None:
     """Open the null device for each standard stream that the caller has closed.
 
     Python sets such a stream to None. The null device also takes its file descriptor, which a
-    database file or a socket would get otherwise.
+    database file or a socket would get otherwise. Worker processes inherit it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+            stream = open(os.devnull, mode)  # noqa: SIM115
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def _message(error: Exception) -> str:

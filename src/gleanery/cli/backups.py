@@ -5,29 +5,31 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
 from gleanery.admin import backup, restore
-from gleanery.admin.backup import Backup
-from gleanery.admin.restore import Restored
-from gleanery.cli.database import require_sqlite_file, with_database
+from gleanery.cli.database import with_database
 from gleanery.cli.options import confirmation, option, settings_options
 from gleanery.cli.terminal import pluralize, progress_bars
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import restore as restored_database
-from gleanery.storage.sqlite.connections import lock_folder
+from gleanery.storage.sqlite.connections import lock_folder, require_file
 from gleanery.values import timestamps
 
 app = typer.Typer()
+
+STANDARD_STREAM = Path("-")
 
 
 @app.command("backup")
 @settings_options("data", "blobs", "database")
 def backup_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Backup to create.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Backup to create; - is standard output.")
+    ],
     settings: Settings,
     with_key: Annotated[
         bool, option("with-key", "Include the secret key; then keep the backup secret.")
@@ -35,30 +37,40 @@ def backup_command(
 ) -> None:
     """Copy the SQLite database and its files into FILE while the service runs."""
     _check_sqlite(settings, "use pg_dump; see docs/how-to/back-up-and-restore.md")
-    require_sqlite_file(settings)
+    require_file(settings.sqlite_file)
+    to_stdout = file == STANDARD_STREAM
+    if to_stdout:
+        _check_stdout()
     with progress_bars() as progress:
-        result = backup.create(settings, file, with_key, progress)
-    _print_contents(str(file), "the database", result)
-    if not with_key:
+        if to_stdout:
+            made = backup.write(settings, sys.stdout.fileno(), with_key, progress)
+        else:
+            made = backup.create(settings, file, with_key, progress)
+    _print_contents(_name(file, "The backup"), "the database", made.files, made.lost, to_stdout)
+    if made.key and not with_key:
         typer.echo(
-            f"It does not contain the secret key {result.key}. Keep a copy of the key elsewhere: "
-            "without it, cookie and local-storage values cannot be decrypted."
+            f"It does not contain the secret key {made.key}. Keep a copy of the key elsewhere: "
+            "without it, cookie and local-storage values cannot be decrypted.",
+            err=to_stdout,
         )
 
 
 @app.command("restore")
 @settings_options("data", "blobs", "database")
 def restore_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Backup to restore.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Backup to restore; - is standard input.")
+    ],
     settings: Settings,
 ) -> None:
     """Restore a backup into a folder without a database. Clients then sync everything again."""
     _check_sqlite(settings, "use pg_restore, and then gleanery restored")
-    with progress_bars() as progress:
-        restored = restore.restore(settings, file, progress)
+    with _open_backup(file) as content, progress_bars() as progress:
+        name = _name(file, "Standard input")
+        restored = restore.restore(settings, content, name, progress)
     database = f"the database with {pluralize(restored.outputs, 'output')}"
-    _print_contents(str(settings.data), database, restored)
-    if not restored.has_key:
+    _print_contents(_printable(settings.data), database, restored.files, restored.lost)
+    if restored.key and not restored.has_key:
         typer.echo(
             f"Write the secret key {restored.key} to {settings.key_file}. If it is lost, gleanery "
             "keys forget removes the values that need it."
@@ -82,6 +94,7 @@ def restored_command(
         count = with_database(
             settings,
             lambda database: restored_database.complete_restore(database, timestamps.now, progress),
+            migrate=True,
         )
     typer.echo(f"Clients will receive {pluralize(count, 'output')} again.")
 
@@ -91,7 +104,7 @@ def _reject_running_service(settings: Settings) -> None:
 
     One that starts later finds the mark of a pending restore.
     """
-    require_sqlite_file(settings)
+    require_file(settings.sqlite_file)
     os.close(lock_folder(settings.data, exclusive=True))
 
 
@@ -110,11 +123,39 @@ def _check_sqlite(settings: Settings, advice: str) -> None:
     settings.check()
 
 
-def _print_contents(holder: str, database: str, contents: Backup | Restored) -> None:
-    files = "no files (they are in a bucket)"
-    if contents.files is not None:
-        files = pluralize(contents.files, "file")
-    typer.echo(f"{holder} contains {database} and {files}.")
-    if contents.lost:
-        lost = " ".join(contents.lost)
-        typer.echo(f"The blobs of these files were already lost or damaged: {lost}")
+def _check_stdout() -> None:
+    if sys.stdout.isatty():
+        raise SettingsError(
+            "The backup would be written to the terminal: redirect it, as in gleanery backup - > "
+            "FILE"
+        )
+    if sys.stdout.name == os.devnull:  # the start of the program has replaced a closed stream
+        raise SettingsError("Standard output is closed: the backup would be lost")
+
+
+def _open_backup(file: Path) -> BinaryIO:
+    if file != STANDARD_STREAM:
+        return file.open("rb")
+    if sys.stdin.isatty():
+        raise SettingsError("Standard input is a terminal: give a file, or redirect the backup")
+    return open(sys.stdin.fileno(), "rb", closefd=False)
+
+
+def _name(file: Path, stream: str) -> str:
+    return stream if file == STANDARD_STREAM else _printable(file)
+
+
+def _printable(path: Path) -> str:
+    """Return the path as text; bytes that are not UTF-8 become question marks."""
+    return os.fsencode(path).decode(errors="replace")
+
+
+def _print_contents(
+    holder: str, database: str, files: int | None, lost: list[str], err: bool = False
+) -> None:
+    contents = "no files (they are in a bucket)" if files is None else pluralize(files, "file")
+    typer.echo(f"{holder} contains {database} and {contents}.", err=err)
+    if lost:
+        typer.echo(
+            f"The blobs of these files were already lost or damaged: {' '.join(lost)}", err=err
+        )

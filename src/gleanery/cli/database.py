@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import typer
 
-from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine
 from gleanery.storage.engines import open_engine
@@ -17,27 +16,27 @@ T = TypeVar("T")
 
 
 def with_database(
-    settings: Settings, work: Callable[[Engine], Coroutine[Any, Any, T]], create: bool = False
+    settings: Settings,
+    work: Callable[[Engine], Coroutine[Any, Any, T]],
+    create: bool = False,
+    migrate: bool = False,
 ) -> T:
-    """Run the work on the migrated database. Only ``create`` allows a new SQLite database."""
+    """Run the work on a database with this program's schema.
+
+    Only ``create`` allows a new database. Only ``migrate`` updates the schema of an existing one:
+    an older service may be running on it.
+    """
     is_new = settings.database is None and not settings.sqlite_file.exists()
-    if is_new and not create:
-        require_sqlite_file(settings)
 
     async def run() -> T:
-        async with open_engine(settings) as database:
-            await database.migrate()
+        async with open_engine(settings, create) as database:
+            if migrate or (create and await database.schema_number() == 0):
+                await database.migrate()
+            else:
+                await database.check_schema()
             return await work(database)
 
     result = asyncio.run(run())
     if is_new:
         typer.echo(f"Created a new database in {settings.data.absolute()}", err=True)
     return result
-
-
-def require_sqlite_file(settings: Settings) -> None:
-    if not settings.sqlite_file.exists():
-        raise SettingsError(
-            f"There is no database in {settings.data.absolute()}: give the data folder of the "
-            "service with --data or GLEANERY_DATA"
-        )

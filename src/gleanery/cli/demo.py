@@ -13,7 +13,7 @@ import typer
 from gleanery.admin import demo
 from gleanery.cli.options import option, settings_options
 from gleanery.cli.terminal import progress_bars
-from gleanery.serve import bound, prepare, serve_on
+from gleanery.server.start import bound, prepare, serve_on
 from gleanery.settings import Settings
 
 app = typer.Typer()

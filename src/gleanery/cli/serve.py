@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Annotated
+
 import typer
 
 from gleanery.cli.database import with_database
-from gleanery.cli.options import all_settings_options, settings_options
-from gleanery.serve import serve
+from gleanery.cli.options import all_settings_options, option, settings_options
+from gleanery.server.start import serve
 from gleanery.settings import Settings
+from gleanery.storage import migrations
 from gleanery.storage.database import Engine
+from gleanery.storage.engines import open_engine
 
 app = typer.Typer()
 
@@ -27,7 +32,36 @@ def serve_command(settings: Settings) -> None:
 
 @app.command("migrate")
 @settings_options("data", "database")
-def migrate_command(settings: Settings) -> None:
-    """Update the database schema. The command serve does this at its start."""
-    with_database(settings, Engine.schema_number, create=True)
+def migrate_command(
+    settings: Settings,
+    check: Annotated[
+        bool, option("check", "Only print the migrations to apply; exit with 1 if there are any.")
+    ] = False,
+) -> None:
+    """Update the database schema. The command serve does this at its start.
+
+    A running service of another version answers 503 from then on, until it is replaced.
+    """
+    if check:
+        _check_schema(settings)
+        return
+    with_database(settings, Engine.schema_number, create=True, migrate=True)
     typer.echo("The schema is up to date.")
+
+
+def _check_schema(settings: Settings) -> None:
+    """Print the schema of the database and of the program. Exit with 1 if they differ."""
+    engine, applied = asyncio.run(_read_schema_number(settings))
+    migrations.reject_newer(engine, applied)
+    needed = migrations.newest(engine)
+    typer.echo(f"The database has schema {applied}. This program needs schema {needed}.")
+    pending = migrations.pending(engine, applied)
+    for migration in pending:
+        typer.echo(f"Pending: {migration.number:04} {migration.name}")
+    if pending:
+        raise typer.Exit(1)
+
+
+async def _read_schema_number(settings: Settings) -> tuple[str, int]:
+    async with open_engine(settings, create=False) as database:
+        return database.engine, await database.schema_number()

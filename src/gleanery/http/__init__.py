@@ -4,7 +4,8 @@ It imports nothing else of gleanery. ``docs/http-server.md`` describes it.
 """
 
 from gleanery.http.application import Application, Header, Request
-from gleanery.http.connection import Connection, ServerState
+from gleanery.http.client_address import address_in, parse_address
+from gleanery.http.connection import Connection
 from gleanery.http.errors import (
     BadRequest,
     ClientDisconnected,
@@ -23,6 +24,7 @@ from gleanery.http.errors import (
 from gleanery.http.head import HeaderBlock
 from gleanery.http.limits import Limits
 from gleanery.http.registry import ConnectionRegistry, ManagedConnection
+from gleanery.http.server import HttpServer
 
 __all__ = [
     "Application",
@@ -34,6 +36,7 @@ __all__ = [
     "Header",
     "HeaderBlock",
     "HttpError",
+    "HttpServer",
     "InvalidForm",
     "Limits",
     "ManagedConnection",
@@ -41,10 +44,11 @@ __all__ = [
     "RangeNotSatisfiable",
     "Request",
     "RequestTimeout",
-    "ServerState",
     "TooManyConnections",
     "UnsupportedExpectation",
     "UnsupportedMethod",
     "UnsupportedTransferEncoding",
     "UnsupportedVersion",
+    "address_in",
+    "parse_address",
 ]

@@ -44,6 +44,10 @@ class Request(Protocol):
     def header_block(self) -> HeaderBlock:
         """The same headers as an object, which later requests with equal headers share."""
 
+    @property
+    def client_address(self) -> bytes:
+        """IP address of the other end of the connection; ``unknown`` if it has none."""
+
     async def receive(self) -> bytes:
         """Returns the next piece of the body, empty at its end. Raises ``HttpError``."""
 

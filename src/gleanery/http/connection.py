@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Any, Protocol, cast
+from typing import cast
 
+from gleanery.http.client_address import address_in
 from gleanery.http.errors import ClientDisconnected, HttpError, RequestTimeout
 from gleanery.http.flow_control import FlowControl
 from gleanery.http.head import HeaderBlock
@@ -36,36 +37,28 @@ class State(Enum):
 _OPEN, _HALF_CLOSED, _CLOSED = State.OPEN, State.HALF_CLOSED, State.CLOSED
 
 
-class ServerState(Protocol):
-    """Connections and tasks for which the server waits when it stops."""
-
-    connections: set[Any]
-    tasks: set[asyncio.Task[None]]
-
-
 class Connection(asyncio.Protocol):
     """Implements the connection's side of every interface of this package."""
 
     _transport: asyncio.Transport
     _flow: FlowControl
 
-    def __init__(self, registry: ConnectionRegistry, server_state: ServerState) -> None:
+    def __init__(self, registry: ConnectionRegistry) -> None:
         self._registry = registry
         self._application = registry.application
         self._limits = registry.limits
-        self._server_state = server_state
         self._loop = asyncio.get_running_loop()
         self._parser = RequestParser(self, self._limits.max_head_bytes)
         self._timeouts = Timeouts(self._limits)
         self._state = _OPEN
         self._current: HttpRequest | None = None  # its response is in progress
+        self._client_address = b""  # not known yet
 
     # --- called by the event loop -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._flow = FlowControl(self._transport)
-        self._server_state.connections.add(self)
         self._registry.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -84,8 +77,6 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Notes that the client sends nothing more. Returns True if it may still read responses."""
         self._state = _HALF_CLOSED
-        if self._transport.get_extra_info("ssl_object") is not None:  # TLS ends both directions
-            self._parser.clear()
         if self._current is not None:
             self._note_end_of_input(self._current)
         elif self._parser.is_in_head:
@@ -102,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._parser.clear()
         self._flow.resume_writing()
         if self._current is None:
-            self._server_state.connections.discard(self)
+            self._registry.discard(self)
         else:
             self._current.fail(ClientDisconnected())
 
@@ -133,7 +124,7 @@ class Connection(asyncio.Protocol):
         if request is not None:
             self._admit(request)
         elif self._state is _HALF_CLOSED:
-            self._transport.close()
+            self._close_when_sent()
 
     def _admit(self, request: HttpRequest) -> None:
         self._current = request
@@ -163,6 +154,12 @@ class Connection(asyncio.Protocol):
     def is_write_paused(self) -> bool:
         return self._flow.is_write_paused
 
+    @property
+    def client_address(self) -> bytes:
+        if not self._client_address:
+            self._client_address = address_in(self._transport.get_extra_info("peername"))
+        return self._client_address
+
     async def drain(self) -> None:
         await self._flow.drain()
         if self._state is _CLOSED:
@@ -173,6 +170,9 @@ class Connection(asyncio.Protocol):
             raise ClientDisconnected
         size = sum(map(len, parts))
         self._timeouts.written += size
+        self._send(parts, size)
+
+    def _send(self, parts: Sequence[bytes | memoryview], size: int) -> None:
         if size <= _MAX_JOINED_BYTES:
             self._transport.write(b"".join(parts))
         else:
@@ -182,9 +182,7 @@ class Connection(asyncio.Protocol):
         self._flow.resume_reading()
 
     def start(self, request: HttpRequest) -> None:
-        task = self._loop.create_task(self._run(request))
-        self._server_state.tasks.add(task)
-        task.add_done_callback(self._server_state.tasks.discard)
+        self._registry.start_task(self._run(request))
 
     async def _run(self, request: HttpRequest) -> None:
         has_response = False
@@ -201,7 +199,7 @@ class Connection(asyncio.Protocol):
             return
         self._current = None
         if self._state is _CLOSED:
-            self._server_state.connections.discard(self)
+            self._registry.discard(self)
         elif not has_response:
             self.abort()
         elif not request.keep_alive or self._registry.is_stopping:
@@ -240,13 +238,17 @@ class Connection(asyncio.Protocol):
         """
         has_sent_all = request.is_complete and not self._parser.unparsed
         if has_sent_all or self._state is _HALF_CLOSED:
-            self._transport.close()
+            self._close_when_sent()
         else:
             if self._transport.can_write_eof():
                 self._transport.write_eof()
             self._timeouts.received = 0
             self._flow.resume_reading()
         self._discard_input()
+
+    def _close_when_sent(self) -> None:
+        """Closes the connection when the write buffer is empty."""
+        self._transport.close()
 
     def _discard_input(self) -> None:
         self._parser.clear()
@@ -275,10 +277,14 @@ class Connection(asyncio.Protocol):
     def is_idle(self) -> bool:
         return self._timeouts.is_idle(self._parser.request_count)
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of responses that wait for the client to read."""
+        return self._transport.get_write_buffer_size()
+
     def check_timeouts(self) -> None:
         awaited = self._awaited()
-        unsent = self._transport.get_write_buffer_size()
-        if not self._timeouts.is_overdue(awaited, self._parser.request_count, unsent):
+        if not self._timeouts.is_overdue(awaited, self._parser.request_count, self.unsent_bytes):
             return
         match awaited:
             case Awaited.REQUEST:
@@ -300,7 +306,7 @@ class Connection(asyncio.Protocol):
         return Awaited.REQUEST
 
     def close(self) -> None:
-        if self._transport.get_write_buffer_size():  # the client does not read the response
+        if self.unsent_bytes:  # the client does not read the response
             self._transport.abort()
         else:
             self._transport.close()
@@ -310,10 +316,11 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def shutdown(self) -> None:
-        """Closes the connection after the current response. uvicorn calls it."""
-        self._registry.shutdown()
-        if self._current is None:
-            self._discard_input()
-            self._transport.close()
-        else:
+        if self._current is not None:
             self._current.keep_alive = False
+            return
+        self._discard_input()
+        if self.unsent_bytes:  # of the last response
+            self._close_when_sent()
+        else:
+            self.close()

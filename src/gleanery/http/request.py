@@ -25,6 +25,10 @@ class Transport(Protocol):
     def is_write_paused(self) -> bool:
         """True if the write buffer is full, because the client reads slowly."""
 
+    @property
+    def client_address(self) -> bytes:
+        """IP address of the client."""
+
     async def drain(self) -> None:
         """Waits until the write buffer has space again. Raises ``ClientDisconnected``."""
 
@@ -92,6 +96,10 @@ class HttpRequest:
         self._buffered = 0
         self._body_error: Exception | None = None  # set if the rest of the body cannot arrive
         self._wakeup: asyncio.Future[None] | None = None
+
+    @property
+    def client_address(self) -> bytes:
+        return self._transport.client_address
 
     async def receive(self) -> bytes:
         while not self._pieces and not self.is_complete:

@@ -1,4 +1,4 @@
-"""Memory of costly schemas: which of them run in the slow lane, and which are suspended."""
+"""Memory of costly schemas: which of them run at a low priority, and which are suspended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import ceil
 from typing import NamedTuple
 
 _MEMORY_SECONDS = 60
-_MAX_SLOW_SCHEMAS = 3  # of one organization; with more, all its schemas are slow
+_MAX_COSTLY_SCHEMAS = 3  # of one organization; with more, all its schemas are costly
 
 
 class Work(NamedTuple):
@@ -30,21 +30,21 @@ class CostMemory:
     """
 
     def __init__(self) -> None:
-        self._slow: dict[Work, float] = {}  # with the time at which the entry expires
+        self._costly: dict[Work, float] = {}  # with the time at which the entry expires
         self._too_costly: dict[Work, float] = {}
 
-    def is_slow(self, work: Work) -> bool:
+    def is_costly(self, work: Work) -> bool:
         now = time.monotonic()
-        slow = {entry for entry, expires in self._slow.items() if expires > now}
-        of_organization = sum(entry.organization_id == work.organization_id for entry in slow)
-        return work in slow or of_organization > _MAX_SLOW_SCHEMAS
+        costly = {entry for entry, expires in self._costly.items() if expires > now}
+        of_organization = sum(entry.organization_id == work.organization_id for entry in costly)
+        return work in costly or of_organization > _MAX_COSTLY_SCHEMAS
 
     def suspended_seconds(self, work: Work) -> int:
         """Returns for how long the work is suspended; 0 if it is not."""
         return max(0, ceil(self._too_costly.get(work, 0.0) - time.monotonic()))
 
-    def add_slow(self, work: Work) -> None:
-        _remember(self._slow, work)
+    def add_costly(self, work: Work) -> None:
+        _remember(self._costly, work)
 
     def add_too_costly(self, work: Work) -> None:
         _remember(self._too_costly, work)

@@ -1,7 +1,7 @@
 """Validation of data against JSON Schema, fair to the tenants.
 
-A request first gets one second of processor time in the fast lane. If that does not suffice, it
-runs again in the slow lane, at a low priority. So a costly schema delays only other costly ones.
+A request first gets one second of processor time in the normal process. If that does not suffice,
+it runs again in another process, at a low priority. So a costly schema delays only costly ones.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _log = logging.getLogger("gleanery")
 
 _QUEUE_SECONDS = 20.0
 _TOO_MANY_SCHEMAS = "Too many schemas are being checked; try again"
-_FAST_CPU_SECONDS = 1.0
-_SLOW_CPU_SECONDS = 5.0
-_SLOW_NICENESS = 10
+_NORMAL_CPU_SECONDS = 1.0
+_COSTLY_CPU_SECONDS = 5.0
+_COSTLY_NICENESS = 10
 
 
 class SchemaViolation(NamedTuple):
@@ -61,10 +61,10 @@ class SchemaValidator:
     """The schema processes of this service; the first request starts one."""
 
     def __init__(self) -> None:
-        self._fast_lane = _Lane(SchemaWorker(_FAST_CPU_SECONDS, 0), is_process_kept=True)
+        self._normal = _SharedWorker(SchemaWorker(_NORMAL_CPU_SECONDS, 0), is_process_kept=True)
         # A process for each request: if it ends, no earlier request can be the reason.
-        slow_worker = SchemaWorker(_SLOW_CPU_SECONDS, _SLOW_NICENESS)
-        self._slow_lane = _Lane(slow_worker, is_process_kept=False)
+        worker = SchemaWorker(_COSTLY_CPU_SECONDS, _COSTLY_NICENESS)
+        self._costly = _SharedWorker(worker, is_process_kept=False)
         self._costs = CostMemory()
 
     async def violations(
@@ -84,22 +84,22 @@ class SchemaValidator:
         return [SchemaViolation(*violation) for violation in response["violations"]]
 
     async def close(self) -> None:
-        await self._fast_lane.close()
-        await self._slow_lane.close()
+        await self._normal.close()
+        await self._costly.close()
 
     async def _send(self, work: Work, request: bytes) -> bytes:
-        if not self._costs.is_slow(work):
-            if response := await self._fast_lane.send(work.organization_id, request):
+        if not self._costs.is_costly(work):
+            if response := await self._normal.send(work.organization_id, request):
                 return response
-            self._costs.add_slow(work)
-        if response := await self._slow_lane.send(work.organization_id, request):
+            self._costs.add_costly(work)
+        if response := await self._costly.send(work.organization_id, request):
             return response
         self._costs.add_too_costly(work)
         _log.warning("a schema is too costly", extra={"organization_id": work.organization_id})
         raise SchemaTooCostly
 
 
-class _Lane:
+class _SharedWorker:
     """One schema process at a time, which the tenants use in rotation."""
 
     def __init__(self, worker: SchemaWorker, is_process_kept: bool) -> None:

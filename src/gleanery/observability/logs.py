@@ -2,29 +2,68 @@
 
 from __future__ import annotations
 
-import asyncio
+import atexit
 import json
 import logging
 import os
 import sys
+import textwrap
 import time
+import traceback
 from collections.abc import Callable
-from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from json.encoder import encode_basestring_ascii as _json_string
 
+from gleanery.http import Request
+from gleanery.observability.client_address import FindClient, client_address_finder
+from gleanery.observability.log_writer import LogWriter
 from gleanery.settings import Settings
 
 _log = logging.getLogger("gleanery.request")
+_FLUSH_SECONDS = 1.0  # at the exit
+_DROPPED = "log lines were dropped, because they could not be written"
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "color_message"}
 _DIM, _BOLD, _RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
 
 def configure(settings: Settings) -> None:
-    """Give the log of the service and of the server one format."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_TextFormatter() if _is_text(settings) else _JsonFormatter())
+    """Give the log of the service and of the server one format, and flush it at the exit."""
+    formatter = _TextFormatter() if _is_text(settings) else _JsonFormatter()
+    handler = _Handler()
+    handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=settings.log_level.upper(), force=True)
+    logging.captureWarnings(True)
+    _writer.stream = sys.stderr
+    _writer.describe_dropped = partial(_describe_dropped, formatter)
+    atexit.unregister(flush)  # an earlier call has registered it
+    atexit.register(flush)
+
+
+def flush() -> None:
+    """Write the lines that wait, as far as the reader takes them within a second."""
+    _writer.flush(_FLUSH_SECONDS)
+
+
+def dropped_lines() -> int:
+    """Return the number of lines that this process could not write."""
+    return _writer.dropped_lines
+
+
+class _Handler(logging.Handler):
+    """Passes the records of the logging library to the writer."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record)
+        except Exception:  # a mistake in the call; the library would write to standard error
+            line = traceback.format_exc()
+        _writer.write(f"{line}\n".encode("utf-8", "backslashreplace"))
+
+
+def _describe_dropped(formatter: logging.Formatter, lines: int) -> bytes:
+    """Return the line that reports dropped lines."""
+    fields = {"levelname": "WARNING", "msg": _DROPPED, "lines": lines}
+    return f"{formatter.format(logging.makeLogRecord(fields))}\n".encode()
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
@@ -51,24 +90,39 @@ class _TextFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__()
-        has_colors = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        has_colors = _is_terminal() and "NO_COLOR" not in os.environ
         self._dim, self._bold, self._reset = (_DIM, _BOLD, _RESET) if has_colors else ("", "", "")
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{name}={value}" for name, value in _extra(record).items())
+        fields = " ".join(f"{name}={_one_line(value)}" for name, value in _extra(record).items())
         line = (
             f"{self._dim}{_timestamp(record.created)}{self._reset} [{record.levelname.lower():<8}] "
-            f"{self._bold}{record.getMessage():<30}{self._reset} {fields}"
+            f"{self._bold}{_one_line(record.getMessage()):<30}{self._reset} {fields}"
         ).rstrip()
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if not record.exc_info:
+            return line
+        # The indent distinguishes the text of an exception from log lines.
+        return f"{line}\n{textwrap.indent(self.formatException(record.exc_info), '  ')}"
+
+
+def _one_line(value: object) -> str:
+    """Return the text of a value, quoted if it contains control characters."""
+    text = str(value)
+    return text if text.isprintable() else _json_string(text)
 
 
 def _is_text(settings: Settings) -> bool:
-    return settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
+    return settings.log_format == "text" or (settings.log_format == "auto" and _is_terminal())
 
 
-RequestLog = Callable[[str, bytes, str, int, float, bytes], None]
-"""Writes the line of a request: method, path, operation, status, seconds and id."""
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+_writer = LogWriter(sys.stderr, partial(_describe_dropped, _JsonFormatter()))
+
+RequestLog = Callable[[Request, str, int, float, bytes], None]
+"""Writes the line of a request: takes the request, its operation, status, seconds and id."""
 _MAX_PATH = 200
 
 
@@ -79,59 +133,58 @@ def request_log(settings: Settings) -> RequestLog | None:
     """
     if settings.log_level not in ("debug", "info"):
         return None
-    return _log_as_text if _is_text(settings) else _JsonRequestLog()
+    log = _log_as_text if _is_text(settings) else _log_as_json
+    return partial(log, client_address_finder(settings))
 
 
 def _log_as_text(
-    method: str, path: bytes, operation: str, status: int, seconds: float, id_: bytes
+    find_client: FindClient,
+    request: Request,
+    operation: str,
+    status: int,
+    seconds: float,
+    id_: bytes,
 ) -> None:
     _log.info(
         "request",
         extra={
-            "method": method,
-            "path": _decode_path(path),
+            "method": request.method,
+            "path": _decode_path(request.path[:_MAX_PATH]),
             "operation": operation,
             "status": status,
             "milliseconds": round(seconds * 1000, 2),
+            "client": find_client(request).decode("ascii"),
             "request_id": id_.decode("ascii"),
         },
     )
 
 
 def _decode_path(path: bytes) -> str:
-    return path[:_MAX_PATH].decode("ascii", "replace")
+    return path.decode("ascii", "replace")
 
 
-class _JsonRequestLog:
-    """Writes the lines of one event-loop iteration together."""
-
-    def __init__(self) -> None:
-        self._lines: list[bytes] = []
-
-    def __call__(
-        self, method: str, path: bytes, operation: str, status: int, seconds: float, id_: bytes
-    ) -> None:
-        if not self._lines:
-            asyncio.get_running_loop().call_soon(self._flush)
-        now = time.time()
-        self._lines.append(
-            b'%s%d,"milliseconds":%.2f,"request_id":"%s","event":"request","level":"info",'
-            b'"timestamp":"%s.%06dZ"}\n'
-            % (
-                _line_start(method, path[:_MAX_PATH], operation),
-                status,
-                seconds * 1000,
-                id_,
-                _render_second(int(now)).encode(),
-                now % 1 * 1_000_000,
-            )
+def _log_as_json(
+    find_client: FindClient,
+    request: Request,
+    operation: str,
+    status: int,
+    seconds: float,
+    id_: bytes,
+) -> None:
+    now = time.time()
+    _writer.write(
+        b'%s%d,"milliseconds":%.2f,"client":"%s","request_id":"%s","event":"request",'
+        b'"level":"info","timestamp":"%s.%06dZ"}\n'
+        % (
+            _line_start(request.method, request.path[:_MAX_PATH], operation),
+            status,
+            seconds * 1000,
+            find_client(request),
+            id_,
+            _render_second(int(now)),
+            now % 1 * 1_000_000,
         )
-
-    def _flush(self) -> None:
-        lines, self._lines = self._lines, []
-        with suppress(OSError):  # the pipe is closed, or the disk is full
-            sys.stderr.buffer.write(b"".join(lines))
-            sys.stderr.buffer.flush()
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -144,9 +197,9 @@ def _line_start(method: str, path: bytes, operation: str) -> bytes:
 
 
 def _timestamp(seconds: float) -> str:
-    return f"{_render_second(int(seconds))}.{int(seconds % 1 * 1_000_000):06}Z"
+    return f"{_render_second(int(seconds)).decode()}.{int(seconds % 1 * 1_000_000):06}Z"
 
 
 @lru_cache(maxsize=4)
-def _render_second(second: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+def _render_second(second: int) -> bytes:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()

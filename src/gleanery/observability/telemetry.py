@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 import secrets
@@ -9,9 +10,17 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from gleanery.http import Request
+from gleanery.observability import logs
 from gleanery.observability.logs import RequestLog
-from gleanery.observability.metrics import RequestHistogram
+from gleanery.observability.metrics import Exposition
+from gleanery.observability.node_metrics import NodeMetrics
+from gleanery.observability.process_metrics import observe_process
+from gleanery.observability.request_histogram import RequestHistogram
+from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.worker_metrics import WorkerMetrics
 
+_PUBLISH_SECONDS = 1.0
 _PROCESS = secrets.token_hex(6).encode()  # makes the ids of each process unique
 _numbers = itertools.count(secrets.randbits(31))
 _REQUEST_ID = re.compile(rb"(?!.*glean_)[A-Za-z0-9._-]{1,64}")  # rejects a token sent by mistake
@@ -26,23 +35,43 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> bytes:
 
 
 class Telemetry:
-    """Log and metrics of the requests, per operation and status."""
+    """Log and metrics of the requests, per operation and status, and metrics of the node."""
 
     def __init__(
-        self, log: RequestLog | None, operations: Iterable[str], metrics_folder: Path | None
+        self,
+        log: RequestLog | None,
+        operations: Iterable[str],
+        counters: SharedCounters,
+        folders: Mapping[str, Path],
     ) -> None:
+        """``folders`` are those whose free space is a metric, by label."""
         self._log = log
-        self._histogram = RequestHistogram(operations, metrics_folder)
+        self._histogram = RequestHistogram(operations, counters)
+        self.worker = WorkerMetrics(counters)
+        """Metrics of this worker. Other parts register theirs here."""
+        self._node = NodeMetrics(counters, folders)
+        self._exposition = Exposition(
+            self._histogram.collect, self.worker.collect, self._node.collect
+        )
+        observe_process(self.worker)
+        self.worker.observe("gleanery_log_lines_dropped_total", logs.dropped_lines)
 
     def record(
-        self, operation: str, method: str, path: bytes, id_: bytes, status: int, started: float
+        self, request: Request, operation: str, id_: bytes, status: int, started: float
     ) -> None:
         """Record one completed request. The query is omitted: it may contain a token."""
         seconds = time.perf_counter() - started
         self._histogram.add(operation, status, seconds)
         if self._log is not None:
-            self._log(method, path, operation, status, seconds, id_)
+            self._log(request, operation, status, seconds, id_)
+
+    async def publish(self) -> None:
+        """Publish the metrics of this worker each second, until it is cancelled."""
+        while True:
+            self._node.refresh()
+            self.worker.publish()
+            await asyncio.sleep(_PUBLISH_SECONDS)
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        return self._histogram.exposition()
+        return self._exposition.text()

@@ -18,6 +18,9 @@ class FairQueue(Generic[T]):
     def __bool__(self) -> bool:
         return bool(self._entries)
 
+    def __len__(self) -> int:
+        return sum(map(len, self._entries.values()))
+
     def add(self, organization_id: int, entry: T) -> None:
         self._entries.setdefault(organization_id, deque()).append(entry)
 

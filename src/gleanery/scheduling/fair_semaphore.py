@@ -24,6 +24,16 @@ class FairSemaphore:
         self._overload_message = overload_message
         self._waiting = FairQueue[asyncio.Future[None]]()
 
+    @property
+    def held(self) -> int:
+        """Number of slots that are held."""
+        return self._limit.held
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for a slot."""
+        return len(self._waiting)
+
     @asynccontextmanager
     async def held_for(self, organization_id: int) -> AsyncIterator[None]:
         """Holds a slot until the context ends. Raises Overloaded like ``acquire``."""

@@ -18,12 +18,18 @@ class ConcurrencyLimit:
     """A number of slots for one kind of work, in one worker."""
 
     def __init__(self, slots: int) -> None:
+        self._slots = slots
         self._free = slots
         self._free_when_busy = slots - _FEW
         self._held: dict[int, int] = {}  # by tenant
 
     def can_acquire(self, organization_id: int) -> bool:
         return self._held.get(organization_id, 0) < self._free
+
+    @property
+    def held(self) -> int:
+        """Number of slots that are held."""
+        return self._slots - self._free
 
     @property
     def is_busy(self) -> bool:

@@ -78,9 +78,9 @@ class Vault:
     def __init__(self, source: Callable[[], Sequence[bytes]]) -> None:
         self._source = source
         self._keys: dict[str, Key] = {}
-        self.reload()
-        self.current = next(iter(self._keys), "")
+        self.current = ""
         """Fingerprint of the active key, as far as this process knows."""
+        self._try_reload()
 
     @property
     def fingerprints(self) -> Sequence[str]:
@@ -118,10 +118,18 @@ class Vault:
         """Add the keys that the source holds now; they come before the older ones."""
         found = {key.fingerprint: key for key in map(Key, self._source())}
         self._keys = found | {n: key for n, key in self._keys.items() if n not in found}
+        self.current = self.current or next(iter(found), "")
 
 
-def open_vault(secret_key: str | None, key_file: Path) -> Vault:
-    """Return a vault with the keys of the variable, or else of the file."""
+def create_vault(secret_key: str | None, key_file: Path) -> Vault:
+    """Return a vault for the keys of the variable, or else of the file, which may be missing."""
     if secret_key is not None:
         return Vault(partial(keys_from_text, secret_key))
     return Vault(KeyFile(key_file).read)
+
+
+def open_vault(secret_key: str | None, key_file: Path) -> Vault:
+    """Do the same. Raises SettingsError if the keys cannot be read."""
+    vault = create_vault(secret_key, key_file)
+    vault.reload()
+    return vault

@@ -129,12 +129,24 @@ class Database(Protocol):
     ) -> T:
         """Runs the work in one transaction and returns when it is durable.
 
+        Raises ``Unavailable`` if the schema is not this program's. No migration can commit
+        between that check and the end of the transaction.
+
         The work may run again after a rollback, so its only effects are in the transaction.
 
         Writers of one organization with the same queue key would wait for each other's row
         locks. They queue before they get a connection, so that they occupy none while they wait.
         A queue key of None does not queue.
         """
+
+
+class PoolState(NamedTuple):
+    """Use of a pool of database connections."""
+
+    size: int
+    in_use: int
+    waiting: int
+    """Requests that wait for a connection."""
 
 
 class Engine(Database, Protocol):
@@ -148,8 +160,15 @@ class Engine(Database, Protocol):
     def page_reader(self) -> PageReader | None:
         """Reads pages synchronously; None on an engine that has to wait."""
 
-    async def open(self) -> None:
-        """Connects. Afterwards reads and writes work if the schema exists."""
+    @property
+    def pool_state(self) -> PoolState | None:
+        """The use of the connection pool; None on an engine without one."""
+
+    async def open(self, create: bool = True) -> None:
+        """Connects. Afterwards reads and writes work if the schema is this program's.
+
+        Only ``create`` allows a new SQLite file.
+        """
 
     async def close(self) -> None:
         """Waits for unfinished writes, then disconnects."""
@@ -162,6 +181,9 @@ class Engine(Database, Protocol):
 
     async def migrate(self) -> None:
         """Applies missing migrations; safe when several processes do it at the same time."""
+
+    async def check_schema(self) -> None:
+        """Raises SettingsError unless the schema is this program's. Changes nothing."""
 
     async def schema_number(self) -> int:
         """Returns the number of the newest applied migration; 0 for an empty database."""

@@ -20,10 +20,13 @@ def create_engine(settings: Settings) -> Engine:
 
 
 @asynccontextmanager
-async def open_engine(settings: Settings) -> AsyncIterator[Engine]:
-    """Opens the engine and closes it when the context ends."""
+async def open_engine(settings: Settings, create: bool = True) -> AsyncIterator[Engine]:
+    """Opens the engine and closes it when the context ends.
+
+    Only ``create`` allows a new SQLite file.
+    """
     engine = create_engine(settings)
-    await engine.open()
+    await engine.open(create)
     try:
         yield engine
     finally:

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from gleanery.errors import SettingsError
 from gleanery.observability.progress import StartProgress
 from gleanery.storage.metadata import KEY_FINGERPRINT
+from gleanery.storage.migrations import NEWEST_APPLIED, mismatch
 from gleanery.storage.sqlite.statements import to_sqlite
 from gleanery.storage.tenancy import ANY_TENANT
 
@@ -38,21 +40,78 @@ def create(source: Path, target: Path, progress: StartProgress) -> None:
 
     Writers continue meanwhile. The write-ahead log can grow until the copy is complete.
     """
-    with (
-        closing(apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)) as reader,
-        closing(apsw.Connection(str(target))) as copy,
-    ):
-        reader.set_busy_timeout(_BUSY_TIMEOUT_MS)  # a service locks at start and stop
-        reader.execute("BEGIN")
-        # The first read starts the snapshot that is copied.
-        reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        copy.pragma("synchronous", "OFF")
-        advance = progress("Copying the database", reader.pragma("page_count"))
-        with copy.backup("main", reader, "main") as backup:
-            while not backup.step(_PAGES_PER_STEP):
-                advance(_PAGES_PER_STEP)
-        reader.execute("COMMIT")
-        copy.pragma("journal_mode", "delete")
+    with closing(_connect(source)) as reader, closing(apsw.Connection(str(target))) as copy:
+        try:
+            _begin_snapshot(reader)
+        except (apsw.CantOpenError, apsw.ReadOnlyError):
+            _copy_closed(source, copy, progress)
+        else:
+            _copy_pages(reader, copy, progress)
+
+
+def _connect(source: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(_BUSY_TIMEOUT_MS)  # a service locks at start and stop
+    return connection
+
+
+def _begin_snapshot(reader: apsw.Connection) -> None:
+    """Starts the transaction whose view of the data is copied: its first read decides."""
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+
+
+def _copy_pages(reader: apsw.Connection, copy: apsw.Connection, progress: StartProgress) -> None:
+    _check_schema(reader)
+    copy.pragma("synchronous", "OFF")
+    advance = progress("Copying the database", reader.pragma("page_count"))
+    with copy.backup("main", reader, "main") as backup:
+        while not backup.step(_PAGES_PER_STEP):
+            advance(_PAGES_PER_STEP)
+    reader.execute("COMMIT")
+    copy.pragma("journal_mode", "delete")
+
+
+def _copy_closed(source: Path, copy: apsw.Connection, progress: StartProgress) -> None:
+    """Copies a database in a read-only folder, where SQLite cannot create its lock file.
+
+    A running service has created that file, so no service was running when this function is
+    called. It copies without locks. One that starts meanwhile changes the file at a checkpoint.
+    """
+    before = _version(source)
+    _reject_unclosed(source)
+    uri = f"{source.absolute().as_uri()}?immutable=1"
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    with closing(apsw.Connection(uri, flags=flags)) as reader:
+        _begin_snapshot(reader)
+        _copy_pages(reader, copy, progress)
+    if _version(source) != before:
+        raise SettingsError(f"A service has changed {source} during the copy: run the backup again")
+
+
+def _reject_unclosed(source: Path) -> None:
+    """Raises SettingsError if committed data is outside the file, where it would be missed."""
+    others = [source.with_name(f"{source.name}-{end}") for end in ("wal", "journal")]
+    for other in others:
+        if other.exists() and other.stat().st_size:
+            raise SettingsError(
+                f"SQLite cannot read {other}, which contains the newest data. If a service runs, "
+                "run the backup as its user. If none runs, copy the whole folder to a disk that "
+                "can be written, and back up the copy"
+            )
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _check_schema(reader: apsw.Connection) -> None:
+    """Raises SettingsError unless the schema is this program's."""
+    tables = reader.execute("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'").fetchall()
+    applied = reader.execute(NEWEST_APPLIED).get if tables else 0
+    if problem := mismatch("sqlite", applied):
+        raise SettingsError(problem)
 
 
 class Snapshot:
@@ -69,7 +128,7 @@ class Snapshot:
     def integrity_error(self) -> str | None:
         """Returns the first error that SQLite's integrity check finds."""
         result = self._connection.execute("PRAGMA integrity_check(1)").get
-        return None if result == "ok" else str(result)
+        return None if result == "ok" else " ".join(str(result).split())
 
     def key_fingerprint(self) -> str:
         """Returns the fingerprint of the active key; empty if there is none."""

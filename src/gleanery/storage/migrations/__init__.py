@@ -12,6 +12,8 @@ from gleanery.storage.database import Transaction
 from gleanery.values import timestamps
 
 NEWEST_APPLIED = "SELECT coalesce(max(number), 0) FROM migrations"
+CHANGED = "The schema of the database does not match this program; try again"
+"""The message for a write that is refused, because the schema is not this program's."""
 
 _DEFINITION = re.compile(
     r"^(CREATE|DROP)\s+(?:UNIQUE\s+)?(?:TABLE|INDEX|TRIGGER)\s+(?:IF EXISTS\s+)?(\w+)", re.MULTILINE
@@ -49,13 +51,26 @@ def newest(engine: str) -> int:
     return known(engine)[-1].number
 
 
+def pending(engine: str, applied: int) -> tuple[Migration, ...]:
+    """Returns the migrations that are missing after this many."""
+    return known(engine)[applied:]
+
+
+def mismatch(engine: str, applied: int) -> str | None:
+    """Returns how the schema differs from this program's; None if it is the same."""
+    needed = newest(engine)
+    if applied == needed:
+        return None
+    numbers = f"The database has schema {applied}, and this program needs schema {needed}"
+    if applied > needed:
+        return f"{numbers}: upgrade the program"
+    return f"{numbers}: run gleanery migrate, or use the version of Gleanery that served it last"
+
+
 def reject_newer(engine: str, applied: int) -> None:
     """Raises SettingsError if the schema is newer than this program."""
     if applied > newest(engine):
-        raise SettingsError(
-            f"The database was written by a newer Gleanery (its schema is number {applied}, "
-            f"this program knows {newest(engine)}): upgrade the program"
-        )
+        raise SettingsError(mismatch(engine, applied))
 
 
 async def _reject_other_history(engine: str, transaction: Transaction) -> None:
@@ -84,7 +99,7 @@ async def apply(engine: str, transaction: Transaction) -> None:
     await _reject_other_history(engine, transaction)
     [[applied]] = await transaction.fetch(NEWEST_APPLIED)
     reject_newer(engine, applied)
-    for migration in known(engine)[applied:]:
+    for migration in pending(engine, applied):
         await transaction.run_script(migration.sql)
         row = (migration.number, migration.name, timestamps.now())
         await transaction.fetch(_RECORD, *row)

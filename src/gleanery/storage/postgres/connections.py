@@ -11,6 +11,7 @@ import asyncpg
 
 from gleanery.errors import SettingsError, Unavailable
 from gleanery.scheduling.fair_semaphore import FairSemaphore
+from gleanery.storage.database import PoolState
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.errors import (
     CONNECTION_ERRORS,
@@ -71,6 +72,10 @@ class ConnectionPool:
         # which creates two tasks for each use: as much work as half a small page.
         self._idle: list[tuple[Any, float]] = []
         self._is_closing = False
+
+    @property
+    def state(self) -> PoolState:
+        return PoolState(self._size, self._slots.held, self._slots.waiting)
 
     async def open(self) -> None:
         try:

@@ -18,6 +18,7 @@ from gleanery.storage.database import (
     Page,
     PageRead,
     PageTooLarge,
+    PoolState,
     Row,
     Transaction,
 )
@@ -72,7 +73,11 @@ class PostgresDatabase:
         )
         self._array_statements: dict[str, str | None] = {}
 
-    async def open(self) -> None:
+    @property
+    def pool_state(self) -> PoolState:
+        return self._connections.state
+
+    async def open(self, create: bool = True) -> None:
         await self._connections.open()
 
     async def close(self) -> None:
@@ -83,53 +88,66 @@ class PostgresDatabase:
 
     async def migrate(self) -> None:
         if await self._is_owned_by_another_user():
-            await self._check_schema()
+            await self._check_migrated_by_owner()
             return
 
         async def apply(transaction: Transaction) -> None:
             await transaction.run_script(_MIGRATION_SETTINGS)
             await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
-            await self._reject_partial_load(transaction)
+            await _wait_for_writers(transaction, await self._check_load(transaction.fetch))
             await migrations.apply(self.engine, transaction)
             await row_security.enable(transaction)
 
-        await self.write(apply)
+        await self.write_for(NO_TENANT, apply, None, checks_schema=False)
         await self._connections.expire()  # new connections take the serving role
         await self.security_warning()
 
-    async def _reject_partial_load(self, transaction: Transaction) -> None:
-        """Raises SettingsError if the load of a dump was interrupted.
+    async def check_schema(self) -> None:
+        try:
+            applied = await self._check_load(self.for_all_tenants().read)
+        except asyncpg.InsufficientPrivilegeError:
+            raise SettingsError(row_security.NO_PRIVILEGES) from None
+        if problem := migrations.mismatch(self.engine, applied):
+            raise SettingsError(problem)
+        await self.security_warning()
+
+    async def _check_load(self, fetch: Callable[[str], Awaitable[Sequence[Row]]]) -> int:
+        """Returns the schema number. Raises SettingsError if the load of a dump was interrupted.
 
         A dump creates the tables first, then loads the rows, and creates indexes and triggers last.
         """
-        found = {row[0] for row in await transaction.fetch(_DEFINED_NAMES)}
+        found = {row[0] for row in await fetch(_DEFINED_NAMES)}
         applied = 0
         if "migrations" in found:
-            [[applied]] = await transaction.fetch(migrations.NEWEST_APPLIED)
-        expected = migrations.expected_names(self.engine, applied)
+            [[applied]] = await fetch(migrations.NEWEST_APPLIED)
+        is_newer = applied > migrations.newest(self.engine)
+        expected = set() if is_newer else migrations.expected_names(self.engine, applied)
         unexpected = found & set(TENANT_TABLES) if not applied else set()
         if unexpected or expected - found:
             raise SettingsError(
                 "The database is incomplete, as after an interrupted load of a dump: load the dump "
                 "again into a new database, and run gleanery restored"
             )
+        return int(applied)
 
     async def _is_owned_by_another_user(self) -> bool:
         """Returns True if another user owns the tables, so that this user cannot migrate them."""
         rows = await self.read(row_security.OWNED_BY_ANOTHER_USER)
         return bool(rows and rows[0][0])
 
-    async def _check_schema(self) -> None:
+    async def _check_migrated_by_owner(self) -> None:
         """Raises SettingsError unless the schema is exactly this program's."""
         try:
             applied = await self.schema_number()
         except asyncpg.InsufficientPrivilegeError:
             raise SettingsError(row_security.NO_PRIVILEGES) from None
         migrations.reject_newer(self.engine, applied)
-        if applied < migrations.newest(self.engine):
+        needed = migrations.newest(self.engine)
+        if applied < needed:
             raise SettingsError(
-                "The tables have an older schema and belong to another user: run gleanery migrate "
-                "with the --database URL of their owner"
+                f"The database has schema {applied}, this program needs schema {needed}, and the "
+                "tables belong to another user: run gleanery migrate with the --database URL of "
+                "their owner"
             )
 
     async def schema_number(self) -> int:
@@ -176,12 +194,17 @@ class PostgresDatabase:
             return rows
 
     async def write_for(
-        self, organization_id: int, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable
+        self,
+        organization_id: int,
+        work: Callable[[Transaction], Awaitable[T]],
+        queue_key: Hashable,
+        checks_schema: bool = True,
     ) -> T:
+        schema = migrations.newest(self.engine) if checks_schema else None
         async with (
             self._queue_lock(organization_id, queue_key),
             self._connections.use(organization_id) as connection,
-            transaction(connection),
+            transaction(connection, schema),
         ):
             return await work(
                 PostgresTransaction(connection, organization_id, self._array_statements)
@@ -205,6 +228,15 @@ class PostgresDatabase:
 
     def stop_subscriptions(self) -> None:
         self._listener.subscriptions.stop()
+
+
+async def _wait_for_writers(transaction: Transaction, applied: int) -> None:
+    """Waits for the transactions that write, and lets later ones wait until the commit.
+
+    An older program then finds the new number, and writes nothing into the new schema.
+    """
+    if applied and migrations.pending(PostgresDatabase.engine, applied):
+        await transaction.run_script("LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE")
 
 
 class _PostgresHandle(NamedTuple):

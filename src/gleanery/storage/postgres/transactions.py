@@ -7,11 +7,15 @@ from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from gleanery.errors import Unavailable
+from gleanery.storage import migrations
 from gleanery.storage.database import Row
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.listener import POSTGRES_CHANNEL
 
 _ROLLBACK_SECONDS = 2.0
+_BEGIN_AND_CHECK = "BEGIN; SELECT FROM migrations WHERE number >= {:d}"
+_ONE_ROW = "SELECT 1"  # the server's description of the result
 _SCRIPT_SECONDS = 24 * 3600.0  # a migration of a large table takes long
 _MIN_ARRAY_LENGTH = 8  # sets of values from which a statement over arrays is faster
 _SKIP_IDS = """
@@ -21,23 +25,37 @@ FROM pg_sequences WHERE schemaname = current_schema()
 
 
 @asynccontextmanager
-async def transaction(connection: Any) -> AsyncIterator[None]:
-    """Commits at the end of the context, or rolls back after an error."""
-    pending = connection.transaction()
-    await pending.start()
+async def transaction(connection: Any, schema: int | None) -> AsyncIterator[None]:
+    """Commits at the end of the context, or rolls back after an error.
+
+    Raises ``Unavailable`` if the schema does not have this number. None does not check it.
+    """
     try:
+        await _begin(connection, schema)
         yield
     except BaseException:
-        await _roll_back(connection, pending)
+        await _roll_back(connection)
         raise
-    await pending.commit()
+    await connection.execute("COMMIT")
 
 
-async def _roll_back(connection: Any, pending: Any) -> None:
+async def _begin(connection: Any, schema: int | None) -> None:
+    """Begins, and checks the schema in the same round trip.
+
+    The check also locks the table of migrations until the end of the transaction. A migration
+    waits for that lock, so the schema stays as it is.
+    """
+    if schema is None:
+        await connection.execute("BEGIN")
+    elif await connection.execute(_BEGIN_AND_CHECK.format(schema)) != _ONE_ROW:
+        raise Unavailable(migrations.CHANGED)
+
+
+async def _roll_back(connection: Any) -> None:
     """Rolls back. If the server does not respond soon, ends the connection instead."""
     try:
         async with asyncio.timeout(_ROLLBACK_SECONDS):
-            await pending.rollback()
+            await connection.execute("ROLLBACK")
     except BaseException:
         connection.terminate()  # the server rolls back what is not committed
         raise

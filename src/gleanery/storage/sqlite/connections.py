@@ -28,8 +28,8 @@ _BUSY_TIMEOUT_MS = 10_000  # maximum wait for the writer of another process
 
 
 def connect(path: Path) -> apsw.Connection:
-    """Opens a connection for the writer."""
-    connection = apsw.Connection(str(path))
+    """Opens a connection for the writer, to a file that exists."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(_BUSY_TIMEOUT_MS)
     # Without this SQLite plans a statement with a bound LIMIT again for each value, which takes
     # half of its time.
@@ -66,6 +66,15 @@ def _enable_wal(connection: apsw.Connection) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
+
+
+def require_file(path: Path) -> None:
+    """Raises SettingsError if there is no database at this path."""
+    if not path.exists():
+        raise SettingsError(
+            f"There is no database in {path.parent.absolute()}: give the data folder of the "
+            "service with --data or GLEANERY_DATA"
+        )
 
 
 def reject_unfinished_restore(path: Path) -> None:

@@ -36,6 +36,7 @@ from gleanery.storage.sqlite.connections import (
     connect_reader,
     lock_folder,
     reject_unfinished_restore,
+    require_file,
 )
 from gleanery.storage.sqlite.large_reads import LargeReads
 from gleanery.storage.sqlite.statements import join_items, to_sqlite
@@ -48,6 +49,7 @@ class SqliteDatabase:
     """An ``Engine`` on one SQLite file."""
 
     engine = "sqlite"
+    pool_state = None
     organization_id = tenancy.NO_TENANT
 
     def __init__(self, path: Path) -> None:
@@ -57,12 +59,16 @@ class SqliteDatabase:
         self._poller = ChangePoller()
         self._large_reads: LargeReads | None = None
 
-    async def open(self) -> None:
+    async def open(self, create: bool = True) -> None:
         try:
-            create_private(self._path.parent)
+            if create:
+                create_private(self._path.parent)
+            else:
+                require_file(self._path)
             self._folder_lock = lock_folder(self._path.parent)
             reject_unfinished_restore(self._path)
-            self._path.touch(mode=0o600)  # SQLite gives its other files the same permissions
+            if create:
+                self._path.touch(mode=0o600)  # SQLite gives its other files the same permissions
             self._reader = connect_reader(self._path)
             self._large_reads = LargeReads(self._path)
             self._writer = Writer(connect(self._path), self._path.parent)
@@ -94,7 +100,12 @@ class SqliteDatabase:
             self._folder_lock = None
 
     async def migrate(self) -> None:
-        await self.for_all_tenants().write(partial(migrations.apply, self.engine))
+        work = partial(migrations.apply, self.engine)
+        await self.write_for(tenancy.ALL_TENANTS, work, checks_schema=False)
+
+    async def check_schema(self) -> None:
+        if problem := migrations.mismatch(self.engine, await self.schema_number()):
+            raise SettingsError(problem)
 
     async def security_warning(self) -> str | None:
         return None
@@ -183,11 +194,15 @@ class SqliteDatabase:
             raise Unavailable from error
 
     async def write_for(
-        self, organization_id: int, work: Callable[[Transaction], Awaitable[T]]
+        self,
+        organization_id: int,
+        work: Callable[[Transaction], Awaitable[T]],
+        checks_schema: bool = True,
     ) -> T:
         """Runs the work in the writer thread, which also serves as the writers' queue."""
         assert self._writer is not None, "open() comes first"
-        request = WriteRequest(work, organization_id, asyncio.get_running_loop().create_future())
+        result = asyncio.get_running_loop().create_future()
+        request = WriteRequest(work, organization_id, result, checks_schema)
         self._writer.add(request)
         return cast(T, await request.result)
 

@@ -19,7 +19,7 @@ import apsw
 
 from gleanery.errors import Unavailable
 from gleanery.scheduling.fair_queue import FairQueue
-from gleanery.storage import tenancy
+from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import Row, Transaction
 from gleanery.storage.sqlite.connections import TEMPORARY_ERRORS
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
@@ -87,6 +87,7 @@ class WriteRequest(NamedTuple):
     work: Callable[[Transaction], Awaitable[Any]]
     organization_id: int
     result: asyncio.Future[Any]
+    checks_schema: bool
 
 
 class Writer:
@@ -149,6 +150,7 @@ class Writer:
         try:
             self._roll_back()  # an earlier failure may have left a transaction
             self._connection.execute("BEGIN IMMEDIATE")
+            self._check_schema(requests)
             results = self._run_requests(requests, isolated)
             if isolated or not any(isinstance(result, Exception) for result in results):
                 self._connection.execute("COMMIT")
@@ -159,6 +161,16 @@ class Writer:
                 self._roll_back()
             return [_unavailable(error) for _ in requests]
         return results if len(requests) == 1 else self._commit(requests, isolated=True)
+
+    def _check_schema(self, requests: list[WriteRequest]) -> None:
+        """Raises Unavailable if another program has changed the schema.
+
+        The transaction has the lock of the file, so the schema stays as it is until the commit.
+        """
+        if any(request.checks_schema for request in requests):
+            applied = self._connection.execute(migrations.NEWEST_APPLIED).get
+            if applied != migrations.newest("sqlite"):
+                raise Unavailable(migrations.CHANGED)
 
     def _run_requests(self, requests: list[WriteRequest], isolated: bool) -> list[Any]:
         """Runs requests until all have run, or the group has taken long."""
@@ -204,7 +216,8 @@ class Writer:
         self._submit()
         if not self._is_busy:
             self._idle.set()
-        for (_, _, future), result in zip(requests, results, strict=False):
+        for request, result in zip(requests, results, strict=False):
+            future = request.result
             if future.cancelled():
                 continue  # the client has disconnected; its data is stored nevertheless
             if isinstance(result, Exception):
@@ -224,6 +237,6 @@ def _run_coroutine(work: Awaitable[T]) -> T:
 
 def _unavailable(error: Exception) -> Exception:
     """Returns a new exception; each request of a failed group gets its own."""
-    unavailable = Unavailable()
+    unavailable = Unavailable(str(error)) if isinstance(error, Unavailable) else Unavailable()
     unavailable.__cause__ = error
     return unavailable

@@ -1,0 +1,45 @@
+"""The metrics of one worker: connections, requests, the database pool and the rate limiter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gleanery.api.context import Services
+from gleanery.http import ConnectionRegistry
+from gleanery.observability.worker_metrics import WorkerMetrics
+from gleanery.storage.database import Engine, PoolState
+
+if TYPE_CHECKING:
+    from gleanery.api.rate_limits import RateLimiter
+
+
+def observe_service(
+    metrics: WorkerMetrics,
+    services: Services,
+    registry: ConnectionRegistry,
+    rate_limiter: RateLimiter | None,
+) -> None:
+    """Register the metrics of the parts that this service has."""
+    metrics.observe("gleanery_connections_open", lambda: registry.open_connections)
+    metrics.observe("gleanery_requests_in_progress", lambda: services.request_limit.held)
+    metrics.observe("gleanery_long_polls_in_progress", lambda: services.long_poll_limit.held)
+    metrics.observe("gleanery_transfers_in_progress", lambda: services.transfer_limit.held)
+    if services.database.pool_state is not None:
+        _observe_pool(metrics, services.database)
+    if rate_limiter is not None and rate_limiter.is_shared:
+        _observe_redis(metrics, rate_limiter)
+
+
+def _observe_pool(metrics: WorkerMetrics, database: Engine) -> None:
+    def state() -> PoolState:
+        assert database.pool_state is not None
+        return database.pool_state
+
+    metrics.observe("gleanery_postgres_pool_connections_max", lambda: state().size)
+    metrics.observe("gleanery_postgres_pool_connections_in_use", lambda: state().in_use)
+    metrics.observe("gleanery_postgres_pool_requests_waiting", lambda: state().waiting)
+
+
+def _observe_redis(metrics: WorkerMetrics, rate_limiter: RateLimiter) -> None:
+    metrics.observe("gleanery_redis_fallback_active", lambda: rate_limiter.is_fallback_active)
+    metrics.observe("gleanery_redis_fallbacks_total", lambda: rate_limiter.fallbacks)

@@ -1,0 +1,209 @@
+"""TLS connections: counted when they are accepted, limited in their handshake and their close."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gleanery.http.connection import Connection
+from gleanery.http.errors import HttpError
+from gleanery.http.registry import ConnectionRegistry
+
+TlsContext = Callable[[], ssl.SSLContext]
+"""Returns the context for the next connection, so that certificates can be replaced."""
+
+_MAX_ACCEPTED = 100  # in one event-loop iteration
+_NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_RETRY_SECONDS = 1.0  # after which the system may have a file descriptor again
+_PIECE_BYTES = 64 * 1024
+_CLOSE_SECONDS = 1.0  # for the client's answer when an idle connection is closed
+
+
+class TlsListener:
+    """Accepts TLS connections on a listening socket.
+
+    The event loop could do that too. But then a socket would count only after its handshake.
+    """
+
+    def __init__(self, registry: ConnectionRegistry, context: TlsContext) -> None:
+        self._registry = registry
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._socket: socket.socket | None = None
+
+    def start(self, listener: socket.socket, backlog: int) -> None:
+        listener.setblocking(False)
+        listener.listen(backlog)
+        self._socket = listener
+        self._loop.add_reader(listener, self._accept)
+
+    def close(self) -> None:
+        listener, self._socket = self._socket, None
+        if listener is not None:
+            self._loop.remove_reader(listener)
+            listener.close()
+
+    def _accept(self) -> None:
+        for _ in range(_MAX_ACCEPTED):
+            if self._socket is None or not self._accept_one(self._socket):
+                return
+
+    def _accept_one(self, listener: socket.socket) -> bool:
+        """Returns False if there is no connection, or no file descriptor for it."""
+        try:
+            accepted, _ = listener.accept()
+        except OSError as error:
+            if error.errno in _NO_FILES:
+                self._pause(listener)
+            return error.errno == errno.ECONNABORTED
+        TlsHandshake(self._registry, accepted, self._context())
+        return True
+
+    def _pause(self, listener: socket.socket) -> None:
+        self._loop.remove_reader(listener)
+        self._loop.call_later(_RETRY_SECONDS, self._resume)
+
+    def _resume(self) -> None:
+        if self._socket is not None:
+            self._loop.add_reader(self._socket, self._accept)
+
+
+class TlsHandshake:
+    """A socket from its acceptance to the end of the handshake. It counts as a connection."""
+
+    def __init__(
+        self, registry: ConnectionRegistry, accepted: socket.socket, context: ssl.SSLContext
+    ) -> None:
+        self._registry = registry
+        self._socket = accepted
+        self._is_old = False
+        self._task = registry.start_task(self._run(context))
+        registry.add(self)  # which may reject it
+
+    async def _run(self, context: ssl.SSLContext) -> None:
+        limits = self._registry.limits
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: TlsConnection(self._registry, self),
+                self._socket,
+                ssl=context,
+                ssl_handshake_timeout=limits.stall_seconds,
+                ssl_shutdown_timeout=limits.linger_seconds,
+            )
+        except (OSError, asyncio.CancelledError):  # errors of TLS are a kind of OSError
+            self._socket.close()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Stops counting: the handshake has failed, or the connection counts instead."""
+        self._registry.remove(self)
+        self._registry.discard(self)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._is_old
+
+    def check_timeouts(self) -> None:
+        """Notes that some time has passed. The event loop limits the time of a handshake."""
+        self._is_old = True
+
+    def reject(self, error: HttpError) -> None:
+        """Sends nothing: a response would need the handshake, which is the costly part."""
+        self.abort()
+
+    def close(self) -> None:
+        self.abort()
+
+    def shutdown(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        self._task.cancel()
+        self._socket.close()  # or when the event loop releases it
+        self.end()
+
+
+class TlsConnection(Connection):
+    """A connection after its handshake.
+
+    The transport would encrypt a large response at once, and count none of it as unsent. So it gets
+    a large response in pieces, as the client reads them.
+    """
+
+    def __init__(self, registry: ConnectionRegistry, handshake: TlsHandshake) -> None:
+        super().__init__(registry)
+        self._handshake = handshake
+        self._queue: deque[memoryview] = deque()  # what the transport has not got yet
+        self._is_transport_full = False
+        self._closes_when_sent = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._handshake.end()
+        super().connection_made(transport)
+        self._transport.set_write_buffer_limits(_PIECE_BYTES)
+
+    def eof_received(self) -> bool:
+        """Notes the end of the connection: TLS ends both directions."""
+        self._parser.clear()
+        return super().eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._queue.clear()
+        super().connection_lost(error)
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    @property
+    def unsent_bytes(self) -> int:
+        return super().unsent_bytes + sum(map(len, self._queue))
+
+    def _send(self, parts: Sequence[bytes | memoryview], size: int) -> None:
+        if size <= _PIECE_BYTES and not self._queue:
+            self._transport.write(b"".join(parts))
+            return
+        self._queue.extend(map(memoryview, parts))
+        self._send_queue()
+
+    def _send_queue(self) -> None:
+        while self._queue and not self._is_transport_full:
+            part = self._queue.popleft()
+            self._transport.write(part[:_PIECE_BYTES])
+            if len(part) > _PIECE_BYTES:
+                self._queue.appendleft(part[_PIECE_BYTES:])
+
+    def pause_writing(self) -> None:
+        self._is_transport_full = True
+        if not self.is_write_paused:
+            super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._is_transport_full = False
+        self._send_queue()
+        if self._is_transport_full:
+            return
+        super().resume_writing()
+        if self._closes_when_sent:
+            self._transport.close()
+
+    # --- closing ----------------------------------------------------------------------------------
+
+    def _close_when_sent(self) -> None:
+        """Closes the transport when its write buffer is empty.
+
+        A TLS transport that is closed ends after some seconds, with or without its data.
+        """
+        if self.unsent_bytes:
+            self._closes_when_sent = True
+            self._transport.set_write_buffer_limits(high=1, low=0)
+        else:
+            self._transport.close()
+
+    def close(self) -> None:
+        super().close()
+        # The client may never answer the message that closes TLS.
+        self._loop.call_later(_CLOSE_SECONDS, self._transport.abort)

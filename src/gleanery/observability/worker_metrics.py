@@ -1,0 +1,92 @@
+"""Metrics of each worker. Every worker publishes its own, so any of them can render all.
+
+A gauge has one sample per worker, with the label ``worker``. A counter is summed over the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+from gleanery.observability.metrics import Metric, Sample
+from gleanery.observability.shared_counters import SharedCounters
+
+STARTED = "process_start_time_seconds"
+CERTIFICATE_EXPIRY = "gleanery_tls_certificate_expiry_timestamp_seconds"
+
+# The position in the table is the position in the segment.
+GAUGES = tuple(
+    Metric(name, "gauge", help_)
+    for name, help_ in (
+        (STARTED, "Start time of the worker process, in Unix time."),
+        ("process_resident_memory_bytes", "Resident memory of the worker process."),
+        ("process_open_fds", "Open file descriptors of the worker process."),
+        ("process_max_fds", "Limit on open file descriptors of the worker process."),
+        ("gleanery_connections_open", "Open client connections."),
+        ("gleanery_requests_in_progress", "Requests that hold a slot of --max-requests."),
+        ("gleanery_long_polls_in_progress", "Long polls that wait for a change."),
+        ("gleanery_transfers_in_progress", "File transfers that hold a slot of --max-transfers."),
+        ("gleanery_postgres_pool_connections_max", "Size of the PostgreSQL pool."),
+        ("gleanery_postgres_pool_connections_in_use", "PostgreSQL connections in use."),
+        ("gleanery_postgres_pool_requests_waiting", "Requests that wait for a connection."),
+        ("gleanery_redis_fallback_active", "1 while requests are counted without Redis, else 0."),
+        (CERTIFICATE_EXPIRY, "Expiry of the TLS certificate in use, in Unix time."),
+    )
+)
+COUNTERS = tuple(
+    Metric(name, "counter", help_)
+    for name, help_ in (
+        ("gleanery_redis_fallbacks_total", "Times that Redis became unavailable to a worker."),
+        ("gleanery_log_lines_dropped_total", "Log lines of the workers that were not written."),
+    )
+)
+_GAUGE_POSITIONS = {metric.name: position for position, metric in enumerate(GAUGES)}
+_COUNTER_POSITIONS = {metric.name: position for position, metric in enumerate(COUNTERS)}
+
+Read = Callable[[], float]
+
+
+class WorkerMetrics:
+    """Functions that read the metrics of this worker, and the published numbers of all."""
+
+    def __init__(self, counters: SharedCounters) -> None:
+        self._counters = counters
+        self._gauges: dict[int, Read] = {}
+        self._counts: dict[int, tuple[float, Read]] = {}  # with the count of earlier processes
+
+    def observe(self, name: str, read: Read) -> None:
+        """Register the function that returns the current value of a metric of the tables."""
+        if name in _GAUGE_POSITIONS:
+            self._gauges[_GAUGE_POSITIONS[name]] = read
+        else:
+            position = _COUNTER_POSITIONS[name]
+            self._counts[position] = self._counters.own.counters[position], read
+
+    def publish(self) -> None:
+        """Write the current values into the segment of this worker."""
+        own = self._counters.own
+        for position, read in self._gauges.items():
+            with suppress(OSError):  # no free file descriptor to look into /proc
+                own.gauges[position] = read()
+        for position, (earlier, read) in self._counts.items():
+            own.counters[position] = earlier + read()
+
+    def collect(self) -> Iterator[tuple[Metric, Iterable[Sample]]]:
+        """Return the metrics that this worker observes, as all workers do."""
+        self.publish()
+        segments = self._counters.segments
+        running = [
+            (number, segment.gauges)
+            for number, segment in enumerate(segments, 1)
+            if segment.gauges[_GAUGE_POSITIONS[STARTED]]
+        ]
+        for position in self._gauges:
+            metric = GAUGES[position]
+            yield (
+                metric,
+                [(f'{metric.name}{{worker="{n}"}}', gauges[position]) for n, gauges in running],
+            )
+        for position in self._counts:
+            metric = COUNTERS[position]
+            total = sum(segment.counters[position] for segment in segments)
+            yield metric, [(metric.name, total)]

@@ -1,0 +1,1 @@
+"""Running the service: start, worker processes, certificates, signals, orderly stop."""

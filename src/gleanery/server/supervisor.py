@@ -1,0 +1,98 @@
+"""The supervisor: keeps the worker processes of a node running."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import suppress
+
+from gleanery.observability.shared_counters import SharedCounters
+from gleanery.server.signals import handle_signals
+from gleanery.server.worker_process import WorkerProcess, WorkerStart
+from gleanery.settings import Settings
+
+_log = logging.getLogger("gleanery")
+_FIRST_DELAY = 0.5
+_MAX_DELAY = 10.0
+_STABLE_SECONDS = 60.0  # a worker that lived so long is replaced without a delay
+
+
+class Supervisor:
+    """Starts the workers, replaces those that end, and stops them in order."""
+
+    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._counters = SharedCounters.create(settings.workers)
+        self._workers: dict[int, WorkerProcess] = {}
+        self._has_served = False
+        self._has_failed = False
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> bool:
+        """Runs until a signal stops it. Returns False if no worker could start."""
+        loop = asyncio.get_running_loop()
+        handle_signals(
+            lambda: loop.call_soon_threadsafe(self._stopping.set),
+            lambda: loop.call_soon_threadsafe(self._reload),
+        )
+        numbers = range(1, self._settings.workers + 1)
+        await asyncio.gather(self._stop_workers(), *map(self._keep_running, numbers))
+        return not self._has_failed
+
+    async def _keep_running(self, number: int) -> None:
+        """Starts a worker, and another one whenever it ends."""
+        delay = 0.0
+        while not self._stopping.is_set():
+            start = WorkerStart(self._settings, number)
+            worker = self._workers[number] = await WorkerProcess.start(
+                start, self._listener, self._counters
+            )
+            status = await self._wait(worker)
+            if self._stopping.is_set():
+                return
+            self._has_served |= any(one.has_started for one in self._workers.values())
+            if not self._has_served:
+                self._fail(status)
+                return
+            self._counters.count_restart(number)
+            delay = _next_delay(delay, worker.age)
+            _log.error(
+                "a worker process ended; another one starts",
+                extra={"worker": number, "pid": worker.pid, "status": status, "delay": delay},
+            )
+            await self._sleep(delay)
+
+    async def _wait(self, worker: WorkerProcess) -> int:
+        if self._stopping.is_set():  # the worker started while the others stopped
+            await worker.stop(self._settings.shutdown_seconds)
+        return await worker.wait()
+
+    def _fail(self, status: int) -> None:
+        """Ends the service: what prevents the first start prevents every other."""
+        self._has_failed = True
+        _log.critical("no worker process could start", extra={"status": status})
+        self._stopping.set()
+
+    async def _sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    async def _stop_workers(self) -> None:
+        await self._stopping.wait()
+        self._listener.close()
+        seconds = self._settings.shutdown_seconds
+        await asyncio.gather(*(worker.stop(seconds) for worker in self._workers.values()))
+
+    def _reload(self) -> None:
+        for worker in self._workers.values():
+            worker.reload()
+
+
+def _next_delay(delay: float, age: float) -> float:
+    """Returns the delay before the next start. It grows while workers end soon."""
+    if age >= _STABLE_SECONDS:
+        return 0.0
+    return min(max(_FIRST_DELAY, delay * 2), _MAX_DELAY)

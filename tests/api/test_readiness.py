@@ -1,0 +1,195 @@
+"""Readiness: a worker without its database, with a wrong key, and with another schema."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+
+from gleanery.server.start import prepare
+from gleanery.settings import Settings
+from gleanery.storage import migrations
+from tests.support.databases import pretend_newer_schema, run_script
+from tests.support.forwarder import Forwarder
+from tests.support.postgres_server import PostgresServer
+from tests.support.service import Client, Service, new_secret_key
+from tests.support.settings import fresh_settings
+from tests.support.waiting import wait_until
+
+NEWEST = migrations.newest("sqlite")
+OUTPUT = {"job_id": "j", "source_url": "https://a.example/", "data": {"n": 1}}
+
+
+@pytest.fixture
+def prepared(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    settings = fresh_settings(engine, request, tmp_path / "data")
+    asyncio.run(prepare(settings))
+    return settings
+
+
+@contextmanager
+def worker(settings: Settings) -> Iterator[Service]:
+    """A worker on a database that was prepared before."""
+    service = Service(settings, is_prepared=True)
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+def wait_ready(client: Client) -> None:
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+
+
+def assert_unavailable(answer: httpx2.Response) -> str:
+    """Returns the message of a response that tells the client to try again."""
+    assert answer.status_code == 503, answer.text
+    assert int(answer.headers["retry-after"]) > 0
+    return str(answer.json()["detail"][0]["msg"])
+
+
+# --- a worker without its database --------------------------------------------------------------
+
+
+class Away:
+    """A database that can be made unreachable."""
+
+    def __init__(
+        self, settings: Settings, leave: Callable[[], None], come_back: Callable[[], None]
+    ) -> None:
+        self.settings, self.leave, self.come_back = settings, leave, come_back
+
+
+def _removable_disk(settings: Settings, shelf: Path) -> Away:
+    shelf.mkdir()
+
+    def move(source: Path, target: Path) -> None:
+        for file in source.glob("[gs]*"):  # the database and its key
+            file.replace(target / file.name)
+
+    return Away(settings, lambda: move(settings.data, shelf), lambda: move(shelf, settings.data))
+
+
+def _refused(settings: Settings) -> Away:
+    assert settings.database is not None
+    parts = urlsplit(settings.database)
+    forwarder = Forwarder(f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432")
+    url = f"postgresql://postgres@127.0.0.1:{forwarder.port}{parts.path}"
+    return Away(replace(settings, database=url), forwarder.stop, forwarder.start)
+
+
+def _closed(settings: Settings, server: PostgresServer) -> Away:
+    """A server that answers, and accepts no connection to the database."""
+    name = urlsplit(settings.database or "").path[1:]
+
+    def allow(allowed: bool) -> None:
+        server.run(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS {allowed}")
+
+    return Away(settings, lambda: allow(False), lambda: allow(True))
+
+
+@pytest.fixture(params=["sqlite", "postgres refuses", "postgres is closed"])
+def away(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Away]:
+    """A prepared database that is away."""
+    engine = str(request.param).split()[0]
+    settings = fresh_settings(engine, request, tmp_path / "data")
+    asyncio.run(prepare(settings))
+    if engine == "sqlite":
+        made = _removable_disk(settings, tmp_path / "shelf")
+    elif request.param == "postgres refuses":
+        made = _refused(settings)
+    else:
+        made = _closed(settings, request.getfixturevalue("postgres"))
+    made.leave()
+    yield made
+    made.leave()
+
+
+def test_a_worker_starts_without_its_database_and_connects_when_it_can(
+    away: Away, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "gleanery")
+    with worker(away.settings) as service, service.stranger() as nobody:
+        assert nobody.get("/healthz").status_code == 200
+        assert nobody.get("/metrics").status_code == 200
+        assert "not available" in assert_unavailable(nobody.get("/readyz"))
+        assert_unavailable(nobody.get("/v1/groups"))
+        assert_unavailable(nobody.post("/v1/outputs/group", json=[]))
+        away.come_back()
+        wait_ready(nobody)
+        with service.client() as client:
+            client.store("group", OUTPUT)
+            assert len(client.items("group")) == 1
+    told = [record.getMessage() for record in caplog.records if record.name == "gleanery"]
+    assert told.count("the service is not ready") == 1
+    assert told.count("the service is ready") == 1
+
+
+def test_a_worker_with_a_wrong_key_is_not_ready(prepared: Settings) -> None:
+    settings = replace(prepared, secret_key=new_secret_key())
+    with worker(settings) as service, service.stranger() as nobody:
+        assert nobody.get("/healthz").status_code == 200
+        assert "is not the one that encrypts" in assert_unavailable(nobody.get("/readyz"))
+        assert_unavailable(nobody.get("/v1/cookies"))
+
+
+def test_a_worker_that_finds_another_schema_waits_until_it_fits(prepared: Settings) -> None:
+    pretend_newer_schema(prepared)
+    with worker(prepared) as service, service.stranger() as nobody:
+        message = assert_unavailable(nobody.get("/readyz"))
+        assert f"has schema {NEWEST + 1}, and this program needs schema {NEWEST}" in message
+        run_script(prepared, f"DELETE FROM migrations WHERE number > {NEWEST}")
+        wait_ready(nobody)
+
+
+# --- a schema that changes while the service runs -----------------------------------------------
+
+
+@pytest.fixture
+def own_service(prepared: Settings) -> Iterator[Service]:
+    with worker(prepared) as service:
+        yield service
+
+
+def test_nothing_is_written_into_another_schema(own_service: Service) -> None:
+    """The first write after a migration is refused, not only those after the next check."""
+    with own_service.client() as client:
+        client.store("group", OUTPUT)
+        pretend_newer_schema(own_service.settings)
+        assert_unavailable(client.post("/v1/outputs/group", json=[OUTPUT | {"job_id": "late"}]))
+        assert_unavailable(client.post("/v1/cookies", json=[]))
+        run_script(own_service.settings, f"DELETE FROM migrations WHERE number > {NEWEST}")
+        wait_ready(client)
+        assert [item["root_job_id"] for item in client.items("group")] == ["j"]
+
+
+def test_every_operation_is_unavailable_while_the_schema_differs(own_service: Service) -> None:
+    with own_service.client() as client:
+        client.store("group", OUTPUT)
+        pretend_newer_schema(own_service.settings)
+        wait_until(lambda: client.get("/v1/outputs/group").status_code == 503)
+        for path in ("/v1/outputs/group", "/v1/groups", "/v1/cookies", "/v1/changes/group"):
+            message = assert_unavailable(client.get(path))
+            assert f"has schema {NEWEST + 1}, and this program needs schema {NEWEST}" in message
+        assert client.get("/healthz").status_code == 200
+        assert_unavailable(client.get("/readyz"))
+
+
+def test_a_statement_that_another_schema_breaks_is_unavailable(own_service: Service) -> None:
+    """Also in the moment before the service notices the migration."""
+    with own_service.client() as client:
+        client.store("group", OUTPUT)
+        for _ in range(3):  # repeated pages are read in batches
+            assert len(client.items("group")) == 1
+        rename = "ALTER TABLE outputs RENAME COLUMN item TO item_text"
+        record = f"INSERT INTO migrations VALUES ({NEWEST + 1}, 'rename', 0)"
+        run_script(own_service.settings, f"BEGIN; {rename}; {record}; COMMIT")
+        assert_unavailable(client.get("/v1/outputs/group"))
+        assert_unavailable(client.post("/v1/outputs/group", json=[OUTPUT]))

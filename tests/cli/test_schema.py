@@ -1,0 +1,121 @@
+"""The schema and the commands: which update it, and which refuse another one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gleanery.settings import Settings
+from gleanery.storage import migrations
+from gleanery.storage.engines import open_engine
+from tests.support.databases import pretend_newer_schema, undo_newest_migration
+from tests.support.process import (
+    database_options,
+    gleanery,
+    gleanery_in_process,
+    new_token,
+    run_successfully,
+)
+from tests.support.service import SECRET_KEY
+from tests.support.settings import fresh_settings
+
+UPGRADE_PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "upgrade.md").read_text()
+NEWEST = migrations.newest("sqlite")
+PENDING = f"Pending: {NEWEST:04} {migrations.known('sqlite')[-1].name}"
+OTHERS = (
+    ("token", "create", "--organization", "b"),
+    ("token", "list"),
+    ("token", "revoke", "1"),
+    ("organization", "list"),
+    ("organization", "rename", "a", "b"),
+    ("organization", "delete", "a", "--yes"),
+    ("keys", "list"),
+    ("keys", "rotate"),
+    ("keys", "retire"),
+    ("keys", "forget", "--yes"),
+)
+MIGRATING = (("migrate",), ("migrate", "--check"), ("restored", "--yes"), ("serve", "--port", "0"))
+
+
+@pytest.fixture
+def settings(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    """Settings of a database with an organization."""
+    settings = fresh_settings(engine, request, tmp_path / "data")
+    new_token(database_options(settings))
+    return settings
+
+
+def schema_number(settings: Settings) -> int:
+    async def read() -> int:
+        async with open_engine(settings) as database:
+            return await database.schema_number()
+
+    return asyncio.run(read())
+
+
+def refusal(settings: Settings, *command: str) -> str:
+    """Runs a command, which must fail with one sentence, and returns that."""
+    options = database_options(settings)
+    run = gleanery if command[0] == "serve" else gleanery_in_process
+    refused = run(*command, *options, GLEANERY_SECRET_KEY=SECRET_KEY)
+    assert refused.returncode == 2, refused.stdout
+    [sentence] = refused.stderr.strip().splitlines()
+    return sentence
+
+
+def test_commands_refuse_an_older_schema_and_do_not_change_it(settings: Settings) -> None:
+    undo_newest_migration(settings)
+    for command in OTHERS:
+        sentence = refusal(settings, *command)
+        assert f"has schema {NEWEST - 1}, and this program needs schema {NEWEST}" in sentence
+        assert "run gleanery migrate" in sentence
+    assert schema_number(settings) == NEWEST - 1
+
+
+def test_commands_refuse_a_newer_schema(settings: Settings) -> None:
+    pretend_newer_schema(settings)
+    for command in (*OTHERS, *MIGRATING):
+        sentence = refusal(settings, *command)
+        assert f"has schema {NEWEST + 1}, and this program needs schema {NEWEST}" in sentence
+        assert "upgrade the program" in sentence
+
+
+def test_a_backup_is_made_only_by_the_program_that_fits(tmp_path: Path) -> None:
+    settings, file = Settings(data=tmp_path / "data"), tmp_path / "backup"
+    new_token(["--data", str(settings.data)])
+    undo_newest_migration(settings)
+    assert f"has schema {NEWEST - 1}, and" in refusal(settings, "backup", str(file))
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_migrate_check_prints_what_would_be_applied_and_changes_nothing(
+    settings: Settings,
+) -> None:
+    options = database_options(settings)
+    undo_newest_migration(settings)
+    for _ in range(2):
+        checked = gleanery_in_process("migrate", "--check", *options)
+        assert checked.returncode == 1
+        assert checked.stdout.splitlines() == [
+            f"The database has schema {NEWEST - 1}. This program needs schema {NEWEST}.",
+            PENDING,
+        ]
+        assert checked.stdout in UPGRADE_PAGE
+    run_successfully("migrate", *options)
+    told = run_successfully("migrate", "--check", *options)
+    assert told == f"The database has schema {NEWEST}. This program needs schema {NEWEST}.\n"
+
+
+def test_migrate_check_creates_no_database(tmp_path: Path) -> None:
+    checked = gleanery_in_process("migrate", "--check", "--data", str(tmp_path / "data"))
+    assert checked.returncode == 2
+    assert "There is no database" in checked.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_commands_that_restore_update_the_schema(settings: Settings) -> None:
+    undo_newest_migration(settings)
+    run_successfully("restored", "--yes", *database_options(settings))
+    assert schema_number(settings) == NEWEST

@@ -1,0 +1,76 @@
+"""A TCP proxy that a test can stop, start and point to another server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+
+Address = tuple[str, int] | str
+"""Host and port, or the path of a Unix socket."""
+
+
+class Forwarder:
+    """Forwards the connections to one port of loopback."""
+
+    def __init__(self, target: Address) -> None:
+        self.target = target
+        self._listener: socket.socket | None = None
+        self._open: set[socket.socket] = set()
+        with socket.create_server(("127.0.0.1", 0)) as reserved:
+            self.port = int(reserved.getsockname()[1])
+
+    def start(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=128)
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Refuses new connections, and ends those that exist."""
+        if self._listener is not None:
+            _shut_down(self._listener)
+            self._listener.close()
+            self._listener = None
+        for each in list(self._open):
+            _shut_down(each)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):  # the listener is closed
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            server = _connect(self.target)
+        except OSError:
+            client.close()
+            return
+        self._open |= {client, server}
+        back = threading.Thread(target=_copy, args=(server, client), daemon=True)
+        back.start()
+        _copy(client, server)
+        back.join()
+        self._open -= {client, server}
+        client.close()
+        server.close()
+
+
+def _connect(target: Address) -> socket.socket:
+    if not isinstance(target, str):
+        return socket.create_connection(target)
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(target)
+    return server
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(65536):
+            sink.sendall(piece)
+    with suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
+def _shut_down(each: socket.socket) -> None:
+    with suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
