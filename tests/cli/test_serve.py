@@ -123,6 +123,33 @@ def test_an_unreachable_database_ends_the_start_with_one_sentence(tmp_path: Path
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.thorough
+def test_a_silent_database_ends_the_start_with_one_sentence(tmp_path: Path) -> None:
+    key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/x"
+        options = ["--data", str(tmp_path), "--database", url]
+        ended = gleanery("serve", *options, GLEANERY_SECRET_KEY=key)
+    assert ended.returncode == 2
+    assert ended.stderr == "gleanery: Can't reach the PostgreSQL database: it does not respond\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [("192.0.2.1", "Cannot assign requested address"), ("x.invalid", "there is no such host")],
+)
+def test_a_foreign_address_ends_the_start_with_one_sentence(
+    tmp_path: Path, host: str, reason: str
+) -> None:
+    proxy = ("--behind-proxy", "--base-url", "https://data.example")
+    ended = gleanery_in_process("serve", "--data", str(tmp_path), "--host", host, *proxy)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        f"gleanery: Cannot listen on {host} port 8000: {reason}. Give an address of this machine "
+        "with --host\n"
+    )
+
+
 @pytest.mark.parametrize("command", [["serve"], ["keys", "list"], ["keys", "rotate"]])
 def test_an_unreadable_secret_key_is_reported_even_if_the_database_is_down(
     tmp_path: Path, command: list[str]

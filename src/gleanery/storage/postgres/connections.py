@@ -94,7 +94,8 @@ class ConnectionPool:
                 "--database is not a valid URL: percent-encode special characters in the password"
             ) from None
         except CONNECTION_ERRORS as error:
-            raise SettingsError(f"Can't reach the PostgreSQL database: {error}") from None
+            reason = str(error) or "it does not respond"  # a timeout has no text
+            raise SettingsError(f"Can't reach the PostgreSQL database: {reason}") from None
 
     async def close(self) -> None:
         self._is_closing = True
