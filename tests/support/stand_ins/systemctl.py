@@ -59,6 +59,7 @@ class Unit:
     def environment(self) -> dict[str, str]:
         """Variables of the unit, and nothing of the shell that starts it."""
         made = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        made["HOME"] = str(ROOT / "root")
         for file in self.all("EnvironmentFile"):
             for line in Path(file).read_text().splitlines():
                 if line and not line.startswith("#"):
@@ -78,7 +79,9 @@ class Unit:
             (ROOT / "var/lib" / folder).mkdir(parents=True, exist_ok=True, mode=0o700)
         with (RUN / f"{self.name}.log").open("ab") as log:
             command = shlex.split(self.one("ExecStart", ""))
-            process = subprocess.Popen(command, env=self.environment(), stdout=log, stderr=log)
+            process = subprocess.Popen(
+                command, env=self.environment(), cwd=ROOT, stdout=log, stderr=log
+            )
         written = self.pid_file.with_suffix(".new")
         written.write_text(str(process.pid))
         written.rename(self.pid_file)
