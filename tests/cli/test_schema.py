@@ -21,7 +21,7 @@ from tests.support.process import (
 from tests.support.service import SECRET_KEY
 from tests.support.settings import fresh_settings
 
-UPGRADE_PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "upgrade.md").read_text()
+UPGRADE_PAGE = (Path(__file__).parents[2] / "docs" / "operations" / "upgrade.md").read_text()
 NEWEST = migrations.newest("sqlite")
 PENDING = f"Pending: {NEWEST:04} {migrations.known('sqlite')[-1].name}"
 OTHERS = (

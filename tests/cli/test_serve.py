@@ -10,6 +10,7 @@ import signal
 import socket
 import ssl
 import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -512,7 +513,7 @@ def test_the_metrics_are_rendered_at_most_once_per_second(service: Service) -> N
         assert len(texts) <= time.monotonic() - began + 2
 
 
-def test_the_readiness_of_the_database_is_checked_at_most_once_per_second(
+def test_many_requests_for_the_readiness_do_not_check_the_database_often(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = SqliteDatabase if service.settings.database is None else PostgresDatabase
@@ -521,7 +522,9 @@ def test_the_readiness_of_the_database_is_checked_at_most_once_per_second(
     with service.stranger() as nobody:
         for _ in range(MANY):
             assert nobody.get("/readyz").status_code == 200
-    assert len(checks) <= time.monotonic() - began + 2
+    most = max(Counter(database for (database, *_) in checks).values(), default=0)
+    # Once per second for these requests, and once by itself.
+    assert most <= 2 * (time.monotonic() - began + 2)
 
 
 def test_head_works_wherever_get_does(service: Service) -> None:
