@@ -50,7 +50,7 @@ def test_every_printed_line_works_when_pasted(tmp_path: Path) -> None:
         assert "Traceback" not in "".join(running.log)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_demo_leaves_no_data(tmp_path: Path, number: int) -> None:
     with Running("demo", "--port", "0", TMPDIR=str(tmp_path)) as running:
         running.wait_for(lambda: any(line.startswith("TOKEN=") for line in running.out))

@@ -23,7 +23,6 @@ from tests.support.process import (
 from tests.support.service import SECRET_KEY
 from tests.support.settings import fresh_settings
 
-UPGRADE_PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "upgrade.md").read_text()
 NEWEST = migrations.newest("sqlite")
 PENDING = f"Pending: {NEWEST:04} {migrations.known('sqlite')[-1].name}"
 OTHERS = (
@@ -104,7 +103,6 @@ def test_migrate_check_prints_what_would_be_applied_and_changes_nothing(
             f"The database has schema {NEWEST - 1}. This program needs schema {NEWEST}.",
             PENDING,
         ]
-        assert checked.stdout in UPGRADE_PAGE
     run_successfully("migrate", *options)
     told = run_successfully("migrate", "--check", *options)
     assert told == f"The database has schema {NEWEST}. This program needs schema {NEWEST}.\n"

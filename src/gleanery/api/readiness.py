@@ -2,7 +2,7 @@
 
 A worker starts without its database, and connects when it can. A worker that finds another schema
 than its own admits no request that needs the database. See
-``docs/decisions/0088-a-worker-serves-only-its-own-schema.md``.
+``docs/decisions/0087-a-worker-serves-only-its-own-schema.md``.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class ConnectionPool:
                 "--database is not a valid URL: percent-encode special characters in the password"
             ) from None
         except CONNECTION_ERRORS as error:
-            reason = str(error) or "it does not respond"  # the text of a TimeoutError is empty
+            reason = str(error) or "it does not respond"  # a timeout has no text
             raise SettingsError(f"Can't reach the PostgreSQL database: {reason}") from None
 
     async def close(self) -> None:
