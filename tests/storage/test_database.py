@@ -222,10 +222,18 @@ def test_writes_succeed_while_a_migration_waits_for_a_dump(
     with_database(settings, work)
 
 
+def set_default(settings: Settings, name: str, value: str) -> None:
+    """Sets a parameter of PostgreSQL for new connections to the database."""
+    change = f"format('ALTER DATABASE %I SET {name} = %L', current_database(), '{value}')"
+    run_script(settings, f"DO $$ BEGIN EXECUTE {change}; END $$")
+
+
 def test_a_migration_waits_for_another_one_without_a_time_limit(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Neither the limit of the program nor one of the server ends the wait."""
     settings = fresh_settings("postgres", request, tmp_path)
+    set_default(settings, "statement_timeout", "2s")
     waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
     async def work(database: Engine) -> None:
@@ -245,18 +253,11 @@ def test_a_migration_waits_for_another_one_without_a_time_limit(
     with_database(settings, work)
 
 
-STRICT_ISOLATION = """
-DO $$ BEGIN EXECUTE format(
-    'ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), 'serializable'
-); END $$
-"""
-
-
 def test_a_write_that_waited_for_a_migration_sees_it_whatever_the_default_isolation_is(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     settings = fresh_settings("postgres", request, tmp_path)
-    run_script(settings, STRICT_ISOLATION)
+    set_default(settings, "default_transaction_isolation", "serializable")
     waiting = "SELECT 1 FROM pg_locks WHERE relation = 'migrations'::regclass AND NOT granted"
 
     async def write(transaction: Transaction) -> None:

@@ -39,7 +39,9 @@ _SERVER_TIME = "SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 _QUEUE_SECONDS = 20.0  # maximum wait of a writer for earlier writers
 _MIGRATION_SETTINGS = f"""
 SET LOCAL ROLE NONE; {row_security.SET_ALL_TENANTS};
-SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
+SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0;
+SET LOCAL idle_in_transaction_session_timeout = 0;
+SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
 """
 # Writes wait behind this lock, so it waits for less time than they do.
 _LOCK_MIGRATIONS = """
