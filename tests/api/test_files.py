@@ -495,6 +495,7 @@ def link_to_a_file(client: Client) -> str:
     return link
 
 
+@pytest.mark.thorough
 def test_a_changed_link_is_rejected(timed_service: Service, clock: Clock) -> None:
     with timed_service.client() as client, timed_service.client() as other:
         link, foreign = link_to_a_file(client), link_to_a_file(other)

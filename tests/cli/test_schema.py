@@ -75,6 +75,7 @@ def test_commands_refuse_an_older_schema_and_do_not_change_it(settings: Settings
     assert schema_number(settings) == NEWEST - 1
 
 
+@pytest.mark.thorough
 def test_commands_refuse_a_newer_schema(settings: Settings) -> None:
     pretend_newer_schema(settings)
     for command in (*OTHERS, *MIGRATING):
