@@ -137,6 +137,17 @@ def test_an_error_of_migrate_check_has_another_status_than_pending_migrations(
     assert "has no rights on them" in refused
 
 
+def test_a_user_who_may_not_create_tables_is_told_so(
+    request: pytest.FixtureRequest, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    settings = fresh_settings("postgres", request, tmp_path / "data")
+    assert settings.database is not None
+    user = settings.database.replace("//postgres:", f"//{postgres.new_user('')}:")
+    for command in (("migrate",), ("token", "create", "--organization", "a")):
+        refused = refusal(replace(settings, database=user), *command)
+        assert "may not update the schema (permission denied for schema public)" in refused
+
+
 def test_a_damaged_database_is_no_pending_migration(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path / "data")
     new_token(["--data", str(settings.data)])

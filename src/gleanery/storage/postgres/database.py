@@ -108,7 +108,13 @@ class PostgresDatabase:
             await migrations.apply(self.engine, transaction)
             await row_security.enable(transaction)
 
-        await self.write_for(NO_TENANT, apply, None, checks_schema=False)
+        try:
+            await self.write_for(NO_TENANT, apply, None, checks_schema=False)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise SettingsError(
+                f"The user of --database may not update the schema ({error}): let a superuser make "
+                "that user the owner of the database"
+            ) from None
         await self._connections.expire()  # new connections take the serving role
         await self.security_warning()
 
