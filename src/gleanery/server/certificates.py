@@ -55,14 +55,21 @@ class Certificates:
         """Reads the files again. Invalid files are logged, and the old certificate stays."""
         versions = self._read_versions()
         try:
-            self._loaded = _load(self._certificate, self._key)
+            loaded = _load(self._certificate, self._key)
+            self._reject_expired(loaded)
         except (SettingsError, OSError) as error:
             self._report_invalid(versions, error)
             return
+        self._loaded = loaded
         self._versions = versions
         self._next_warning = 0.0
         _log.info("loaded the TLS certificate", extra={"expires": str(self._loaded.expires)})
         self.warn_before_expiry()
+
+    def _reject_expired(self, loaded: _Loaded) -> None:
+        """Raises SettingsError if an expired certificate would replace a valid one."""
+        if loaded.expires <= datetime.now(UTC) < self._loaded.expires:
+            raise SettingsError("The new certificate has expired")
 
     def _report_invalid(self, versions: FileVersions, error: Exception) -> None:
         """Logs once for each version: the key may be replaced a moment after the certificate."""
@@ -118,10 +125,14 @@ def _load(certificate: Path, key: Path) -> _Loaded:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     context.set_alpn_protocols(["http/1.1"])
+    text = certificate.read_bytes()
+    key.read_bytes()  # an error of the next step does not name the file
     try:
         context.load_cert_chain(certificate, key, password=_reject_encrypted)
-        expires = x509.load_pem_x509_certificates(certificate.read_bytes())[0].not_valid_after_utc
-    except (ssl.SSLError, ValueError):
+        expires = x509.load_pem_x509_certificates(text)[0].not_valid_after_utc
+    except (ssl.SSLError, ValueError) as error:
+        if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+            raise SettingsError("--tls-key is not the private key of --tls-cert") from None
         raise SettingsError(
             "--tls-cert and --tls-key must be a certificate and its private key, both PEM"
         ) from None

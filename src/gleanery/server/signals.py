@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from typing import Protocol
 
 
 def exit_in_order() -> None:
@@ -17,23 +17,47 @@ def _exit() -> None:
     raise SystemExit(0)
 
 
-def handle_signals(stop: Callable[[], object], reload: Callable[[], object]) -> None:
-    """Call ``stop`` on SIGINT and SIGTERM, ``reload`` on SIGHUP.
+class Stoppable(Protocol):
+    """A process that serves. A signal handler calls these methods."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """True if ``stop`` was called."""
+
+    def stop(self) -> None:
+        """Stops in order: waits for the requests in progress."""
+
+    def stop_now(self) -> None:
+        """Ends the requests in progress."""
+
+    def reload(self) -> None:
+        """Reloads the certificate."""
+
+
+def handle_signals(process: Stoppable) -> None:
+    """Stop on SIGINT and SIGTERM, end the requests on a SIGINT during the stop, reload on SIGHUP.
 
     The kernel also sends SIGHUP when the terminal of the service is closed. Then the service stops:
     nobody could find it any more. A SIGHUP that the caller ignores stays ignored, as with nohup.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop())
+
+    def interrupt() -> None:
+        if process.is_stopping:
+            process.stop_now()
+        else:
+            process.stop()
+
+    signal.signal(signal.SIGTERM, lambda *_: process.stop())
+    signal.signal(signal.SIGINT, lambda *_: interrupt())
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return
     had_terminal = _has_terminal()
 
     def hang_up() -> None:
         if had_terminal and not _has_terminal():
-            stop()
+            process.stop()
         else:
-            reload()
+            process.reload()
 
     signal.signal(signal.SIGHUP, lambda *_: hang_up())
 

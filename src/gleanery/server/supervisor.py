@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 
 from gleanery.observability.shared_counters import SharedCounters
@@ -21,6 +22,8 @@ _STABLE_SECONDS = 60.0  # a worker that lived so long is replaced without a dela
 class Supervisor:
     """Starts the workers, replaces those that end, and stops them in order."""
 
+    _loop: asyncio.AbstractEventLoop
+
     def __init__(self, settings: Settings, listener: socket.socket) -> None:
         self._settings = settings
         self._listener = listener
@@ -32,11 +35,8 @@ class Supervisor:
 
     async def run(self) -> bool:
         """Runs until a signal stops it. Returns False if no worker could start."""
-        loop = asyncio.get_running_loop()
-        handle_signals(
-            lambda: loop.call_soon_threadsafe(self._stopping.set),
-            lambda: loop.call_soon_threadsafe(self._reload),
-        )
+        self._loop = asyncio.get_running_loop()
+        handle_signals(self)
         numbers = range(1, self._settings.workers + 1)
         await asyncio.gather(self._stop_workers(), *map(self._keep_running, numbers))
         return not self._has_failed
@@ -86,9 +86,35 @@ class Supervisor:
         seconds = self._settings.shutdown_seconds
         await asyncio.gather(*(worker.stop(seconds) for worker in self._workers.values()))
 
-    def _reload(self) -> None:
+    def _stop_workers_now(self) -> None:
+        for worker in self._workers.values():
+            worker.stop_now()
+
+    def _reload_workers(self) -> None:
         for worker in self._workers.values():
             worker.reload()
+
+    # A signal handler calls the following methods.
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """Begins the stop of all workers."""
+        self._call(self._stopping.set)
+
+    def stop_now(self) -> None:
+        """Lets the workers end the requests for which they wait."""
+        self._call(self._stop_workers_now)
+
+    def reload(self) -> None:
+        """Lets the workers reload their certificates."""
+        self._call(self._reload_workers)
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the event loop has ended
+            self._loop.call_soon_threadsafe(callback)
 
 
 def _next_delay(delay: float, age: float) -> float:
