@@ -118,7 +118,7 @@ def test_a_variable_has_the_same_words_for_true_and_false_as_an_option(
 def test_an_unreachable_database_ends_the_start_with_one_sentence(tmp_path: Path) -> None:
     key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
     options = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
-    ended = gleanery("serve", *options, GLEANERY_SECRET_KEY=key)
+    ended = gleanery("serve", "--port", "0", *options, GLEANERY_SECRET_KEY=key)
     assert ended.returncode == 2
     assert "Can't reach the PostgreSQL database" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
