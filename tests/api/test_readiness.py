@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +14,6 @@ import asyncpg
 import httpx2
 import pytest
 
-from gleanery.errors import SettingsError
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import migrations
@@ -153,14 +151,6 @@ def test_a_database_that_does_not_respond_delays_the_readiness_little(prepared: 
         finally:
             runner.run(connection.close())
         wait_ready(nobody)
-
-
-def test_starting_without_a_response_of_the_database_says_so(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"postgresql://a@127.0.0.1:{silent.getsockname()[1]}/a"
-        settings = Settings(data=tmp_path, database=url, secret_key=new_secret_key())
-        with pytest.raises(SettingsError, match="it does not respond"):
-            asyncio.run(prepare(settings))
 
 
 def test_a_worker_with_a_wrong_key_is_not_ready(prepared: Settings) -> None:

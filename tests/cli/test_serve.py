@@ -130,7 +130,7 @@ def test_a_silent_database_ends_the_start_with_one_sentence(tmp_path: Path) -> N
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/x"
         options = ["--data", str(tmp_path), "--database", url]
-        ended = gleanery("serve", *options, GLEANERY_SECRET_KEY=key)
+        ended = gleanery("serve", "--port", "0", *options, GLEANERY_SECRET_KEY=key)
     assert ended.returncode == 2
     assert ended.stderr == "gleanery: Can't reach the PostgreSQL database: it does not respond\n"
 
