@@ -162,6 +162,7 @@ def kill_worker_without_database(environment: Environment, rounds: int) -> Resul
             statuses += _replace_worker(service)
             server.start()
             longest = max(longest, _recovery_seconds(workload, service))
+            wait_until(lambda: _are_all_ready(service))
         workload.check(findings)
     findings.integrity_errors = server.integrity_errors()
     fault = f"{rounds} × kill -9 of one of two workers while PostgreSQL is stopped"
@@ -182,6 +183,11 @@ def _replace_worker(service: Service) -> Counter[tuple[int | None, int | None]]:
     time.sleep(_READY_SECONDS)  # `/readyz` of the other worker may repeat its last response
     pairs = [(service.status("/healthz"), service.status("/readyz")) for _ in range(20)]
     return Counter(pairs)
+
+
+def _are_all_ready(service: Service) -> bool:
+    """Return True if every worker is ready: each of many connections may reach any of them."""
+    return all(service.status("/readyz") == 200 for _ in range(20))
 
 
 def _serving_lines(service: Service) -> int:

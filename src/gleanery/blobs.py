@@ -200,7 +200,7 @@ class S3Blobs(Blobs):
 def _endpoint() -> str | None:
     """Read the URL of the S3 service from the environment; None for Amazon S3."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        if endpoint := os.environ.get(name):
+        if (endpoint := os.environ.get(name)) is not None:
             if not _ENDPOINT.fullmatch(endpoint):
                 raise SettingsError(f"{name} must be an http or https URL")
             return endpoint
@@ -214,7 +214,8 @@ def _open_bucket(
     retry_seconds: int = _RETRY_SECONDS,
 ) -> S3Store:
     """Open the bucket of ``s3://bucket/prefix``. This sends no request."""
-    options: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
+    # The library prefers this name to all others, also if it is only a variable.
+    options: dict[str, Any] = {"aws_endpoint_url_s3": endpoint} if endpoint else {}
     if "AWS_REGION" not in os.environ and "AWS_DEFAULT_REGION" not in os.environ:
         options["region"] = "us-east-1"
     parts = urlsplit(url)

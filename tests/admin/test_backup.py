@@ -450,7 +450,7 @@ def place(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     where = ["--data", str(tmp_path / "data"), "--database", url]
 
     def take_dump() -> None:
-        """Follows docs/how-to/back-up-and-restore.md."""
+        """Follows docs/operations/back-up-and-restore.md."""
         options = ("--enable-row-security", "--no-owner", "--no-privileges")
         everyone = {"PGOPTIONS": "-c gleanery.organization=-1"}
         dump.write_bytes(server.dump(url, *options, **everyone))

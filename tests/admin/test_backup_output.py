@@ -151,13 +151,6 @@ def test_a_backup_may_have_the_longest_name(origin: list[str], tmp_path: Path) -
 
 
 @pytest.mark.thorough
-def test_a_backup_may_have_a_name_that_is_not_utf_8(origin: list[str], tmp_path: Path) -> None:
-    name = os.fsdecode(b"\xff.tar")
-    made = run("backup", str(tmp_path / name), *origin)
-    assert (made.returncode, made.stderr) == (0, b"")
-    assert names(tmp_path) == [name]
-
-
 @pytest.mark.thorough
 def test_a_backup_is_private_under_any_umask(origin: list[str], tmp_path: Path) -> None:
     file, copy = tmp_path / "b.tar", tmp_path / "copy"

@@ -136,6 +136,7 @@ def test_many_records_are_rejected_before_they_are_parsed(client: Client) -> Non
         assert "JSON values" in answer.json()["detail"][0]["msg"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", [r"\",", ",[{", r"\\", r"\\\",[]"])
 def test_separators_inside_strings_are_not_counted(client: Client, text: str) -> None:
     for as_ndjson in (False, True):

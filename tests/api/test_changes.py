@@ -180,6 +180,7 @@ def test_a_long_poll_ends_when_the_service_stops(patient: Service, waits: list[A
         assert poll.result() == {"cursor": cursor, "changes": []}
 
 
+@pytest.mark.thorough
 def test_a_long_poll_ends_when_its_client_disconnects(patient: Service, waits: list[Any]) -> None:
     """Otherwise the long poll would hold its connection for a minute."""
 

@@ -475,6 +475,7 @@ def test_a_slow_head_is_rejected(strict: Service, slow_caller: Client) -> None:
     assert (statuses(received), detail_type(received)) == ([b"408"], "too_slow")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", ["/v1/cookies", "/v1/outputs/group", "/v1/files"])
 def test_a_slow_body_is_rejected(strict: Service, slow_caller: Client, path: str) -> None:
     with connect(strict.url) as connection:
@@ -492,6 +493,7 @@ def test_an_idle_connection_is_closed(strict: Service, slow_caller: Client) -> N
         assert time.monotonic() - started > 1
 
 
+@pytest.mark.thorough
 def test_a_stalled_reader_is_closed_and_delays_nobody(strict: Service, slow_caller: Client) -> None:
     outputs = [
         {"job_id": "j", "source_url": str(n), "data": {"text": "x" * 900_000}} for n in range(20)

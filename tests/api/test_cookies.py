@@ -324,6 +324,7 @@ def test_two_spellings_with_the_same_value_are_accepted(client: Client) -> None:
     assert client.get("/v1/cookies").json()[0]["expires"] == 1893553445
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("members", "wrong"),
     [

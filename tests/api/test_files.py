@@ -495,6 +495,7 @@ def link_to_a_file(client: Client) -> str:
     return link
 
 
+@pytest.mark.thorough
 def test_a_changed_link_is_rejected(timed_service: Service, clock: Clock) -> None:
     with timed_service.client() as client, timed_service.client() as other:
         link, foreign = link_to_a_file(client), link_to_a_file(other)
@@ -543,10 +544,17 @@ def test_a_page_whose_next_output_has_the_first_file(scraper: Client) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 def test_a_link_leads_to_the_public_address_of_the_bucket(
-    engine: str, bucket: Bucket, request: pytest.FixtureRequest, tmp_path: Path
+    variable: str,
+    engine: str,
+    bucket: Bucket,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The service uses 127.0.0.1, and clients localhost. The signature contains the host."""
+    monkeypatch.setenv(variable, f"http://127.0.0.1:{bucket.port}")
     public = f"http://localhost:{bucket.port}"
     fresh = fresh_settings(engine, request, tmp_path)
     service = Service(with_blob_store(fresh, "s3", blobs_public_url=public))

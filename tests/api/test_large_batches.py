@@ -52,6 +52,7 @@ def processes() -> list[int]:
     return [p for p in children if b"batch_process" in Path(f"/proc/{p}/cmdline").read_bytes()]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("large", [LARGE, MANY_VALUES], ids=["bytes", "values"])
 @pytest.mark.parametrize("as_ndjson", [False, True])
 def test_a_large_batch_is_stored_like_a_small_one(
@@ -91,6 +92,7 @@ def test_a_large_batch_has_all_errors(client: Client) -> None:
     assert client.get("/v1/outputs/group").status_code == 404
 
 
+@pytest.mark.thorough
 def test_a_large_batch_meets_the_rules_of_its_group(client: Client) -> None:
     schema = {"properties": {"text": {"type": "string"}}, "required": ["sku"]}
     client.put("/v1/groups/group", json={"key_fields": ["sku"], "schema": schema})

@@ -257,6 +257,7 @@ def test_a_batch_with_one_error_is_not_stored(client: Client) -> None:
     assert client.get("/v1/outputs/group").status_code == 404
 
 
+@pytest.mark.thorough
 def test_a_batch_may_have_ten_thousand_outputs(client: Client) -> None:
     stored = client.store("group", *(output(number) for number in range(10_000)))
     assert stored["created"] == 10_000

@@ -70,6 +70,7 @@ def urls_of(found: dict[str, Any]) -> list[str]:
 # --- outputs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_page_has_at_most_16_mib_by_default(client: Client) -> None:
     urls = store_texts(client, *[6 * MIB] * 4)
     found = list(pages(client, limit=1000))
@@ -141,6 +142,7 @@ def change_pages(client: Client, limit: int) -> Iterator[tuple[list[dict[str, An
         cursor = found["cursor"]
 
 
+@pytest.mark.thorough
 def test_a_page_of_changes_has_at_most_16_mib_by_default(client: Client) -> None:
     store_texts(client, *[6 * MIB] * 4)
     found = list(change_pages(client, 1000))
@@ -432,6 +434,7 @@ def test_filters_that_never_match_together_take_several_requests(client: Client)
     assert found[-1]["metadata"] == {"next_url": None, "next_cursor": None}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limit", [1, 10, 1000])
 def test_a_match_behind_the_bound_is_found(client: Client, limit: int) -> None:
     store_disjoint(client, 3000)

@@ -17,8 +17,9 @@ import httpx2
 import pytest
 
 from gleanery.api.operations import OPERATIONS, Operation
+from tests.support.certificates import write_certificate
 from tests.support.outputs import output
-from tests.support.process import free_port, write_certificate
+from tests.support.process import free_port
 from tests.support.proxies import running_proxy
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings

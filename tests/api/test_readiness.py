@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import asyncpg
 import httpx2
 import pytest
 
@@ -166,6 +167,26 @@ def test_a_database_that_is_removed_is_unavailable(
         wait_until(lambda: client.get("/readyz").status_code != 200)
         assert_unavailable(client.get("/readyz"))
         assert_unavailable(client.get("/v1/groups"))
+
+
+@pytest.mark.parametrize("engine", ["postgres"], scope="session")
+def test_a_database_that_does_not_respond_delays_the_readiness_little(prepared: Settings) -> None:
+    """For instance during a migration, which locks the table that the check reads."""
+
+    async def lock() -> asyncpg.Connection[asyncpg.Record]:
+        connection = await asyncpg.connect(prepared.database)
+        await connection.execute("BEGIN; LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE")
+        return connection
+
+    with worker(prepared) as service, service.stranger() as nobody, asyncio.Runner() as runner:
+        wait_ready(nobody)
+        connection = runner.run(lock())
+        try:
+            wait_until(lambda: nobody.get("/readyz").status_code == 503)
+            assert "does not respond" in assert_unavailable(nobody.get("/readyz"))
+        finally:
+            runner.run(connection.close())
+        wait_ready(nobody)
 
 
 def test_a_worker_with_a_wrong_key_is_not_ready(prepared: Settings) -> None:

@@ -101,7 +101,7 @@ def test_an_endpoint_that_is_not_s3_ends_the_start(bucket: Bucket, tmp_path: Pat
         assert "is not an S3 service" in failed_start(tmp_path, AWS_ENDPOINT_URL=url)
 
 
-@pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "ftp://127.0.0.1", "http://a b"])
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "ftp://127.0.0.1", "http://a b", ""])
 def test_an_invalid_endpoint_ends_the_start(bucket: Bucket, tmp_path: Path, endpoint: str) -> None:
     sentence = failed_start(tmp_path, AWS_ENDPOINT_URL=endpoint)
     assert "AWS_ENDPOINT_URL must be an http or https URL" in sentence

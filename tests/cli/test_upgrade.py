@@ -138,7 +138,7 @@ def is_unready(url: str) -> bool:
 def test_an_upgrade_under_load_fails_no_request_and_loses_no_write(
     settings: Settings, tmp_path: Path
 ) -> None:
-    """The steps of docs/how-to/upgrade.md, with two workers and a proxy."""
+    """The steps of docs/operations/upgrade.md, with two workers and a proxy."""
     old = Version(without_newest_migration(tmp_path / "old"), settings)
     new = Version(this_program(), settings)
     old_port, new_port = free_port(), free_port()

@@ -76,7 +76,7 @@ def test_the_threat_model_names_what_is_there() -> None:
 
 def test_examples_use_lasting_jobs() -> None:
     """A job that stands for a run would store every output again."""
-    pages = (ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("how-to/*.md"))
+    pages = (ROOT / "README.md", *DOCS.rglob("*.md"))
     jobs = {
         job
         for page in pages
@@ -109,7 +109,7 @@ def anchors(page: Path) -> set[str]:
 def test_every_page_is_in_an_index() -> None:
     linked = {
         (index.parent / target).resolve()
-        for index in (DOCS / "README.md", DOCS / "decisions" / "README.md")
+        for index in (DOCS / "README.md", *DOCS.glob("*/README.md"))
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", index.read_text())
     }
     pages = {page.resolve() for page in ROOT.glob("docs/**/*.md")}

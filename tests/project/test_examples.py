@@ -6,57 +6,23 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from gleanery.security.tokens import SCOPES
+from tests.support.examples import examples, is_shown
 from tests.support.process import Running, environment, free_port, gleanery
 
 ROOT = Path(__file__).parent.parent.parent
 # Installation, and services that the test starts itself or cannot start.
-_NOT_RUN = re.compile(
-    r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |make |gleanery serve|export AWS)"
-)
+_NOT_RUN = re.compile(r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |make |gleanery serve)")
 _SCRIPTS = {"docs/tutorial.md": "sync.py", "docs/how-to/hand-cookies-to-a-scraper.md": "cookies.py"}
 
 pytestmark = [
     pytest.mark.thorough,
     pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
 ]
-
-
-class Example(NamedTuple):
-    """A command of a page, and the output that the page shows for it."""
-
-    command: str
-    output: str
-
-
-def examples(text: str) -> Iterator[Example]:
-    for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S):
-        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
-            lines = part.splitlines()
-            end = _command_length(lines)
-            yield Example("\n".join(lines[:end]), "\n".join(lines[end:]))
-
-
-def _command_length(lines: list[str]) -> int:
-    """Counts the lines of a command: up to a here-document's end, or without an open quote."""
-    if "<<" in lines[0]:
-        return lines.index("END") + 1
-    for number, line in enumerate(lines, 1):
-        if not line.endswith("\\") and "\n".join(lines[:number]).count("'") % 2 == 0:
-            return number
-    raise ValueError(lines)
-
-
-def is_shown(printed: str, shown: str) -> bool:
-    """Returns True if the page shows this output; … matches any text, white space is ignored."""
-    pattern = ".*".join(map(re.escape, re.sub(r"\s", "", shown).split("…")))
-    return re.fullmatch(pattern, re.sub(r"\s", "", printed), re.S) is not None
 
 
 def run(commands: list[str], folder: Path, **variables: str) -> list[str]:

@@ -151,6 +151,7 @@ def post_bytes(client: Client, size: int, media_type: str, *, is_chunked: bool) 
     return client.post("/v1/outputs/group", content=pieces if is_chunked else body, headers=headers)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson"])
 @pytest.mark.parametrize("is_chunked", [False, True])
 def test_bodies_in_progress_are_limited_per_organization(
@@ -455,6 +456,7 @@ def test_without_redis_each_worker_counts_by_itself(
     wait_until(is_counted_there)
 
 
+@pytest.mark.thorough
 def test_the_log_and_the_metrics_say_when_redis_is_away_and_when_it_is_back(
     serving: Serving,
     redis: Redis,

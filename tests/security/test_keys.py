@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import resource
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -21,6 +24,7 @@ from tests.support.outputs import output
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import (
     Running,
+    environment,
     gleanery,
     gleanery_in_process,
     kill_before_call,
@@ -509,3 +513,30 @@ def test_values_under_another_key_can_be_removed(postgres: PostgresServer, tmp_p
         assert client.get("/v1/cookies").json() == []
         fill(client, 3)
         everything_opens(client, 3)
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_a_rotation_needs_little_memory_for_large_values(tmp_path: Path) -> None:
+    """The values have 240 MiB together, and would need four times as much at once."""
+    where = ["--data", str(tmp_path)]
+    with serving_thread(where) as url, Client(url, new_token(where)) as client:
+        for number in range(60):
+            entry = {"domain": "a.example", "key": str(number), "value": "x" * 4 * 2**20}
+            assert client.post("/v1/local-storage", json=[entry]).status_code == 200
+    for command in (["rotate"], ["forget", "--yes"]):
+        run_with_memory(250 * 2**20, "keys", *command, *where)
+
+
+def run_with_memory(size: int, *arguments: str) -> None:
+    """Runs the command with a limit on its own memory, without the database file that it maps."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "gleanery", *arguments],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (size, size)),
+        env=environment(),
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0

@@ -77,6 +77,24 @@ def test_sighup_reloads_the_certificate(tmp_path: Path, workers: int) -> None:
         assert running.stop() == 0
 
 
+def test_an_expired_certificate_does_not_replace_a_valid_one(tmp_path: Path) -> None:
+    certificate, _ = write_certificate(tmp_path)
+    valid = serial_number(certificate)
+    with serving(tmp_path) as (running, port):
+        write_certificate(tmp_path, days=-1)
+        wait_until(
+            lambda: any("has expired" in str(line.get("reason")) for line in events(running))
+        )
+        assert served_serial_number(port) == valid
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    _, key = write_certificate(tmp_path)
+    with serving(tmp_path) as (running, _):
+        key.unlink()
+        wait_until(lambda: any(str(key) in str(line.get("reason")) for line in events(running)))
+
+
 def test_an_invalid_certificate_does_not_replace_a_valid_one(tmp_path: Path) -> None:
     certificate, _ = write_certificate(tmp_path)
     valid = serial_number(certificate)
@@ -123,6 +141,16 @@ def test_the_log_warns_of_an_expiry(tmp_path: Path, days: int, level: str, event
         wait_until(lambda: has_event(running, event))
     [found] = [line for line in events(running) if line["event"].startswith(event)]
     assert found["level"] == level
+
+
+def test_the_key_of_another_certificate_is_reported(tmp_path: Path) -> None:
+    certificate, _ = write_certificate(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    _, key = write_certificate(other)
+    files = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    ended = gleanery_in_process("serve", "--data", str(tmp_path / "data"), *files)
+    assert ended.stderr == "gleanery: --tls-key is not the private key of --tls-cert\n"
 
 
 def test_an_encrypted_key_is_reported(tmp_path: Path) -> None:

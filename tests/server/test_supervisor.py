@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.process import PROC, Running, environment, free_port, is_ready, new_token
+from tests.support.raw_http import connect
 from tests.support.service import Client
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
@@ -148,6 +149,31 @@ def test_a_service_whose_workers_cannot_start_exits_with_an_error(tmp_path: Path
         assert running.process.wait(TIMEOUT_SECONDS) == 1
         running.stop()
     assert any("no worker process could start" in line for line in running.log)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_second_ctrl_c_ends_the_requests_in_progress(tmp_path: Path, workers: str) -> None:
+    with serving(tmp_path, "--workers", workers) as (running, url), connect(url) as upload:
+        head = f"Host: x\r\nAuthorization: Bearer {new_token(['--data', str(tmp_path)])}\r\n"
+        upload.sendall(
+            f"POST /v1/files HTTP/1.1\r\n{head}Content-Length: 9\r\n"
+            "Content-Type: text/plain\r\nExpect: 100-continue\r\n\r\n".encode()
+        )
+        assert b" 100 " in upload.recv(100)
+        running.process.send_signal(signal.SIGINT)
+        running.wait_for(lambda: "waiting for requests in progress" in "".join(running.log))
+        running.process.send_signal(signal.SIGINT)
+        assert upload.recv(100) == b""
+        assert running.process.wait(TIMEOUT_SECONDS) == 0
+
+
+@PROC
+def test_a_worker_that_does_not_respond_is_replaced(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2") as (running, _):
+        workers = running.workers()
+        os.kill(workers[0], signal.SIGSTOP)
+        wait_until(lambda: workers[0] not in running.workers() and len(running.workers()) == 2)
+    assert any("does not respond, and is killed" in line for line in running.log)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

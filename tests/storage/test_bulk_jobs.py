@@ -117,6 +117,7 @@ def test_an_output_stored_during_a_bulk_job_is_not_part_of_it(
     assert sum(one["approved"] for one in group["jobs"]) == sum(expected.values())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["approve", "delete"])
 def test_a_step_changes_a_limited_number_of_bytes(
     client: Client, service: Service, kind: str

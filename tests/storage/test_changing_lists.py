@@ -143,6 +143,7 @@ def test_a_list_of_records_with_long_names_is_read_in_parts(
     assert max(observed.sizes) < 2 * MIB
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [COOKIES, LOCAL_STORAGE])
 @pytest.mark.parametrize("count", [3, 12])
 def test_large_values_are_not_read_to_replace_them(

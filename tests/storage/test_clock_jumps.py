@@ -90,6 +90,7 @@ def confirm(clock: Clock, settings: Settings) -> None:
     wait_for_rounds(settings, lambda: False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("days", [40, -40])
 @pytest.mark.parametrize("which", ["node", "server"])
 def test_nothing_is_deleted_while_a_clock_is_wrong(

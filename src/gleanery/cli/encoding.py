@@ -11,10 +11,11 @@ def use_utf8() -> None:
     """Start the command again in UTF-8 mode, if the locale has another encoding.
 
     Python decodes arguments and variables before the first line of a program, so only a new start
-    changes how. It keeps the process id.
+    changes how. It keeps the process id. Worker processes inherit the variable.
     """
     if sys.getfilesystemencoding() != "utf-8" and sys.executable:
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
+        program = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
+        os.execve(sys.executable, program, os.environ | {"PYTHONUTF8": "1"})  # noqa: S606
 
 
 def escape_unprintable_output() -> None:

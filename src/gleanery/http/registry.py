@@ -53,6 +53,11 @@ class ConnectionRegistry:
         """Number of open sockets."""
         return len(self._counted) + len(self._evicted)
 
+    @property
+    def running_tasks(self) -> int:
+        """Number of requests and handshakes in progress."""
+        return len(self._tasks)
+
     def add(self, connection: ManagedConnection) -> None:
         """Adds a new connection.
 

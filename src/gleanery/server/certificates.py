@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import ssl
-import stat
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -25,7 +24,6 @@ _WARNING_DAYS = 14
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; those of TLS 1.3 are fixed
 
 FileVersions = Sequence[tuple[int, ...]]
-_NO_FILE = ()
 
 
 class _Loaded(NamedTuple):
@@ -57,16 +55,22 @@ class Certificates:
         """Reads the files again. Invalid files are logged, and the old certificate stays."""
         versions = self._read_versions()
         try:
-            if _NO_FILE in versions:
-                raise SettingsError("--tls-cert and --tls-key must be existing files")
-            self._loaded = _load(self._certificate, self._key)
+            _reject_pipes(self._certificate, self._key)
+            loaded = _load(self._certificate, self._key)
+            self._reject_expired(loaded)
         except (SettingsError, OSError) as error:
             self._report_invalid(versions, error)
             return
+        self._loaded = loaded
         self._versions = versions
         self._next_warning = 0.0
         _log.info("loaded the TLS certificate", extra={"expires": str(self._loaded.expires)})
         self.warn_before_expiry()
+
+    def _reject_expired(self, loaded: _Loaded) -> None:
+        """Raises SettingsError if an expired certificate would replace a valid one."""
+        if loaded.expires <= datetime.now(UTC) < self._loaded.expires:
+            raise SettingsError("The new certificate has expired")
 
     def _report_invalid(self, versions: FileVersions, error: Exception) -> None:
         """Logs once for each version: the key may be replaced a moment after the certificate."""
@@ -106,10 +110,15 @@ def _version(path: Path) -> tuple[int, ...]:
     try:
         status = os.stat(path)
     except OSError:
-        return _NO_FILE
-    if not stat.S_ISREG(status.st_mode):  # to read a pipe could take forever
-        return _NO_FILE
+        return ()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _reject_pipes(*paths: Path) -> None:
+    """Raise SettingsError for a pipe or device: to read it could take for ever."""
+    for path in paths:
+        if path.exists() and not path.is_file():
+            raise SettingsError(f"{path} is not a regular file")
 
 
 def open_certificates(settings: Settings) -> Certificates | None:
@@ -124,10 +133,14 @@ def _load(certificate: Path, key: Path) -> _Loaded:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     context.set_alpn_protocols(["http/1.1"])
+    text = certificate.read_bytes()
+    key.read_bytes()  # an error of the next step does not name the file
     try:
         context.load_cert_chain(certificate, key, password=_reject_encrypted)
-        expires = x509.load_pem_x509_certificates(certificate.read_bytes())[0].not_valid_after_utc
-    except (ssl.SSLError, ValueError):
+        expires = x509.load_pem_x509_certificates(text)[0].not_valid_after_utc
+    except (ssl.SSLError, ValueError) as error:
+        if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+            raise SettingsError("--tls-key is not the private key of --tls-cert") from None
         raise SettingsError(
             "--tls-cert and --tls-key must be a certificate and its private key, both PEM"
         ) from None

@@ -5,28 +5,63 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from typing import Protocol
+
+
+class Stoppable(Protocol):
+    """A process that serves. A signal handler calls these methods."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """True if ``stop`` was called."""
+
+    def stop(self) -> None:
+        """Stops in order: waits for the requests in progress."""
+
+    def stop_now(self) -> None:
+        """Ends the requests in progress."""
+
+    def reload(self) -> None:
+        """Reloads the certificate."""
 
 
 def exit_in_order() -> None:
     """End the process with status 0 on SIGINT and SIGTERM, until there is an event loop.
 
-    SIGHUP has no effect: the certificate is read later.
+    SIGHUP has no effect then: the certificate is read later.
     """
-    handle_signals(_exit, lambda: None)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: _exit())
+    _handle_hang_up(_exit, lambda: None)
 
 
 def _exit() -> None:
     raise SystemExit(0)
 
 
-def handle_signals(stop: Callable[[], object], reload: Callable[[], object]) -> None:
-    """Call ``stop`` on SIGINT and SIGTERM, ``reload`` on SIGHUP.
+def handle_signals(process: Stoppable) -> None:
+    """Stop on SIGINT and SIGTERM, end the requests on a SIGINT during the stop, reload on SIGHUP.
+
+    See ``_handle_hang_up`` for a terminal that is closed.
+    """
+
+    def interrupt() -> None:
+        if process.is_stopping:
+            process.stop_now()
+        else:
+            process.stop()
+
+    signal.signal(signal.SIGTERM, lambda *_: process.stop())
+    signal.signal(signal.SIGINT, lambda *_: interrupt())
+    _handle_hang_up(process.stop, process.reload)
+
+
+def _handle_hang_up(stop: Callable[[], object], reload: Callable[[], object]) -> None:
+    """Call ``reload`` on SIGHUP.
 
     The kernel also sends SIGHUP when the terminal of the service is closed. Then the service stops:
     nobody could find it any more. A SIGHUP that the caller ignores stays ignored, as with nohup.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop())
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         return
     had_terminal = _has_terminal()

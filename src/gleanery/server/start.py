@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -108,7 +109,18 @@ def _listen(settings: Settings, advice: str) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise SettingsError(
-            f"Cannot listen on {settings.host} port {settings.port}: "
-            f"{os.strerror(error.errno or 0)}. Stop the program that uses the port, or {advice}"
-        ) from None
+        place = f"{settings.host} port {settings.port}"
+        raise SettingsError(f"Cannot listen on {place}: {_reason(error, advice)}") from None
+
+
+def _reason(error: OSError, advice: str) -> str:
+    """Say why the service cannot listen, and what to do."""
+    number = error.errno or 0
+    if number < 0:  # of the resolver of names
+        return "there is no such host. Give an address of this machine with --host"
+    reason = os.strerror(number)
+    if number == errno.EADDRINUSE:
+        return f"{reason}. Stop the program that uses the port, or {advice}"
+    if number == errno.EACCES:
+        return f"{reason}. Choose a port above 1023 with --port, or allow lower ones"
+    return f"{reason}. Give an address of this machine with --host"

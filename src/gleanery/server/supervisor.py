@@ -7,7 +7,6 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
 from gleanery.observability.shared_counters import SharedCounters
@@ -33,6 +32,8 @@ class _End(NamedTuple):
 class Supervisor:
     """Starts the workers, replaces those that end, and stops them in order."""
 
+    _loop: asyncio.AbstractEventLoop
+
     def __init__(self, settings: Settings, listener: socket.socket) -> None:
         self._settings = settings
         self._listener = listener
@@ -44,13 +45,8 @@ class Supervisor:
 
     async def run(self) -> bool:
         """Runs until a signal stops it. Returns False if no worker could start."""
-        loop = asyncio.get_running_loop()
-
-        def call(callback: Callable[[], object]) -> None:
-            with suppress(RuntimeError):  # a second signal, and the event loop has ended
-                loop.call_soon_threadsafe(callback)
-
-        handle_signals(partial(call, self._stopping.set), partial(call, self._reload))
+        self._loop = asyncio.get_running_loop()
+        handle_signals(self)
         numbers = range(1, self._settings.workers + 1)
         await asyncio.gather(self._stop_workers(), *map(self._keep_running, numbers))
         return not self._has_failed
@@ -104,9 +100,35 @@ class Supervisor:
         seconds = self._settings.shutdown_seconds
         await asyncio.gather(*(worker.stop(seconds) for worker in self._workers.values()))
 
-    def _reload(self) -> None:
+    def _stop_workers_now(self) -> None:
+        for worker in self._workers.values():
+            worker.stop_now()
+
+    def _reload_workers(self) -> None:
         for worker in self._workers.values():
             worker.reload()
+
+    # A signal handler calls the following methods.
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """Begins the stop of all workers."""
+        self._call(self._stopping.set)
+
+    def stop_now(self) -> None:
+        """Lets the workers end the requests for which they wait."""
+        self._call(self._stop_workers_now)
+
+    def reload(self) -> None:
+        """Lets the workers reload their certificates."""
+        self._call(self._reload_workers)
+
+    def _call(self, callback: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the event loop has ended
+            self._loop.call_soon_threadsafe(callback)
 
 
 def _next_delay(delay: float, age: float) -> float:

@@ -23,6 +23,7 @@ from gleanery.settings import Settings
 
 _log = logging.getLogger("gleanery")
 BACKLOG = 2048
+_PATIENCE_SECONDS = 1.0
 
 
 class Worker:
@@ -40,7 +41,7 @@ class Worker:
         self._shutdown_seconds = shutdown_seconds
         self._certificates = certificates
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_stopping = asyncio.Event()
+        self._stopping = asyncio.Event()
 
     async def run(self, on_started: Callable[[], object] = lambda: None) -> None:
         """Serves until ``stop``. An exception means that the application could not start."""
@@ -58,19 +59,41 @@ class Worker:
         await server.start(self._listener, BACKLOG)
         watcher = asyncio.create_task(certificates.watch()) if certificates else None
         on_started()
-        await self._is_stopping.wait()
+        await self._stopping.wait()
+        _log.info("stopping")
         self._listener.close()
+        report = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._report_waiting)
         if cut_off := await server.stop(self._shutdown_seconds):
             _log.warning("ended requests in progress", extra={"requests": cut_off})
+        report.cancel()
         if watcher is not None:
             watcher.cancel()
 
+    def _report_waiting(self) -> None:
+        _log.warning(
+            "waiting for requests in progress; Ctrl-C ends them",
+            extra={
+                "requests": self._app.registry.running_tasks,
+                "at_most_seconds": self._shutdown_seconds,
+            },
+        )
+
+    # A signal handler or another thread may call the following methods.
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
     def stop(self) -> None:
-        """Begins the stop. A signal handler or another thread may call it."""
-        self._call(self._is_stopping.set)
+        """Begins the stop."""
+        self._call(self._stopping.set)
+
+    def stop_now(self) -> None:
+        """Ends the requests for which a stop waits."""
+        self._call(self._app.registry.abort)
 
     def reload(self) -> None:
-        """Reloads the certificate. A signal handler or another thread may call it."""
+        """Reloads the certificate."""
         if self._certificates is not None:
             self._call(self._certificates.reload)
 
@@ -98,6 +121,6 @@ def create_worker(
 
 def run_in_event_loop(worker: Worker, work: Coroutine[Any, Any, None]) -> None:
     """Do the work of a worker. SIGTERM and SIGINT stop it; SIGHUP reloads the certificate."""
-    handle_signals(worker.stop, worker.reload)
+    handle_signals(worker)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work)

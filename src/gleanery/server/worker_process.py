@@ -64,7 +64,7 @@ class WorkerProcess:
             descriptors = (theirs.fileno(), listener.fileno(), counters.fileno())
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-P", "-m", _PROGRAM, *map(str, descriptors)),
+                *("-P", "-X", "utf8", "-m", _PROGRAM, *map(str, descriptors)),
                 stdin=subprocess.DEVNULL,
                 pass_fds=descriptors,
                 start_new_session=True,  # Ctrl-C reaches the supervisor only, which stops in order
@@ -89,6 +89,7 @@ class WorkerProcess:
             while not self._reader.at_eof():
                 await self._receive()
         except TimeoutError:
+            _log.error("a worker process does not respond, and is killed", extra={"pid": self.pid})
             self.kill()
         except OSError:  # killed before it has read its settings
             pass
@@ -126,6 +127,10 @@ class WorkerProcess:
                 await self._process.wait()
         except TimeoutError:
             self.kill()
+
+    def stop_now(self) -> None:
+        """Ends the requests for which the stop waits."""
+        self._send(signal.SIGINT)
 
     def kill(self) -> None:
         self._send(signal.SIGKILL)

@@ -21,6 +21,7 @@ from gleanery.security.key_files import FINGERPRINT_BYTES
 from gleanery.security.vault import DecryptionFailed, Vault
 from gleanery.storage import audit, metadata, organizations
 from gleanery.storage.database import Database, Engine, Row, Transaction
+from gleanery.storage.page_sizes import count_fitting
 from gleanery.storage.sessions.cookies import COOKIES
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
@@ -38,9 +39,18 @@ def _for_each_kind(sql: str) -> dict[str, str]:
     }
 
 
-_COUNT_BY_KEY = _for_each_kind(
-    f"SELECT {_KEY_OF_VALUE}, count(*) FROM {{table}} WHERE organization_id = $1 GROUP BY 1"
-)
+# The limit is no limit. Without it, SQLite sorts whole values in memory.
+_COUNT_BY_KEY = _for_each_kind(f"""
+SELECT fingerprint, count(*) FROM (
+    SELECT {_KEY_OF_VALUE} AS fingerprint FROM {{table}}
+    WHERE organization_id = $1 LIMIT {2**62}
+) AS found
+GROUP BY fingerprint
+""")
+_NEXT_SIZES = _for_each_kind(f"""
+SELECT id, length(encrypted_value) FROM {{table}}
+WHERE organization_id = $1 AND id > $2 AND {_KEY_OF_VALUE} <> $3 ORDER BY id LIMIT $4
+""")
 _NEXT = _for_each_kind(f"""
 SELECT id, encrypted_value, {{identity}} FROM {{table}}
 WHERE organization_id = $1 AND id > $2 AND {_KEY_OF_VALUE} <> $3 ORDER BY id LIMIT $4
@@ -55,6 +65,7 @@ _DELETE = _for_each_kind("""
 DELETE FROM {table} WHERE organization_id = $1 AND id = $2 AND encrypted_value = $3 RETURNING id
 """)
 _BATCH_SIZE = 500
+_BATCH_BYTES = 8 * 1024 * 1024
 _NO_KEY = b""  # the fingerprint of no key
 
 
@@ -175,13 +186,17 @@ async def _wait_for_writers(database: Database, vault: Vault, now: int) -> None:
 
 
 async def _batches(database: Database, except_key: bytes) -> AsyncIterator[_Batch]:
-    """Yields all records that are not encrypted with the key of this fingerprint."""
+    """Yields all records that are not encrypted with the key of this fingerprint.
+
+    A batch is limited in records and in bytes, because a value can be large.
+    """
     for kind in _KINDS:
-        sql, last_id = _NEXT[kind.table], 0
-        organization_id = database.organization_id
-        while rows := await database.read(sql, organization_id, last_id, except_key, _BATCH_SIZE):
-            last_id = rows[-1][0]
+        position = (database.organization_id, 0, except_key)
+        while sizes := await database.read(_NEXT_SIZES[kind.table], *position, _BATCH_SIZE):
+            count = count_fitting([size for _, size in sizes], _BATCH_BYTES)
+            rows = await database.read_large(_NEXT[kind.table], *position, count)
             yield _Batch(database, kind, rows)
+            position = (database.organization_id, sizes[count - 1][0], except_key)
 
 
 async def _reencrypt(vault: Vault, batch: _Batch, transaction: Transaction) -> int:

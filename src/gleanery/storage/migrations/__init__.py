@@ -14,6 +14,10 @@ from gleanery.values import timestamps
 NEWEST_APPLIED = "SELECT coalesce(max(number), 0) FROM migrations"
 CHANGED = "The schema of the database does not match this program; try again"
 """The message for a write that is refused, because the schema is not this program's."""
+FOREIGN = (
+    "The database contains the data of another program: its table migrations is not Gleanery's. "
+    "Give Gleanery a database of its own"
+)
 
 _DEFINITION = re.compile(
     r"^(CREATE|DROP)\s+(?:UNIQUE\s+)?(?:TABLE|INDEX|TRIGGER)\s+(?:IF EXISTS\s+)?(\w+)", re.MULTILINE

@@ -34,10 +34,13 @@ SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off;
 SET plan_cache_mode = force_generic_plan
 """
 _LOCK_TIMEOUT = "SET lock_timeout = '10s'"
+# A statement that has waited for a lock must see what the owner of the lock has committed. The
+# database may have another default.
+_ISOLATION = "SET default_transaction_isolation = 'read committed'"
 
 
 async def _initialize(connection: Any) -> None:
-    await connection.execute(f"{_PLANNER_SETTINGS}; {_LOCK_TIMEOUT}")
+    await connection.execute(f"{_PLANNER_SETTINGS}; {_LOCK_TIMEOUT}; {_ISOLATION}")
     await row_security.set_role(connection)
 
 
@@ -96,7 +99,8 @@ class ConnectionPool:
                 "--database is not a valid URL: percent-encode special characters in the password"
             ) from None
         except CONNECTION_ERRORS as error:
-            raise SettingsError(f"Can't reach the PostgreSQL database: {error}") from None
+            reason = str(error) or "it does not respond"  # a timeout has no text
+            raise SettingsError(f"Can't reach the PostgreSQL database: {reason}") from None
 
     async def close(self) -> None:
         """Closes all connections. Those to a server that does not respond are ended."""

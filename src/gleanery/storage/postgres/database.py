@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -30,15 +31,24 @@ from gleanery.storage.postgres.transactions import PostgresTransaction, transact
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT, TENANT_TABLES
 
 T = TypeVar("T")
+_log = logging.getLogger("gleanery")
 
-_MIGRATION_LOCK = 0x676C65616E  # "glean": the id of an advisory lock
+ONE_MIGRATION = "SELECT pg_advisory_xact_lock(x'676C65616E'::bigint)"  # the id is "glean"
+"""Waits until no other process migrates."""
 _SERVER_TIME = "SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint"
 _QUEUE_SECONDS = 20.0  # maximum wait of a writer for earlier writers
 _MIGRATION_SETTINGS = f"""
 SET LOCAL ROLE NONE; {row_security.SET_ALL_TENANTS};
-SET LOCAL lock_timeout = 0; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
+SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0;
+SET LOCAL idle_in_transaction_session_timeout = 0;
+SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on
 """
-
+# Writes wait behind this lock, so it waits for less time than they do.
+_LOCK_MIGRATIONS = """
+SAVEPOINT before_lock; SET LOCAL lock_timeout = '3s';
+LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE; SET LOCAL lock_timeout = 0
+"""
+_LOCK_PAUSE_SECONDS = 3.0
 
 _DEFINED_NAMES = """
 SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace
@@ -93,20 +103,23 @@ class PostgresDatabase:
 
         async def apply(transaction: Transaction) -> None:
             await transaction.run_script(_MIGRATION_SETTINGS)
-            await transaction.fetch("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+            await transaction.run_script(ONE_MIGRATION)
             await _wait_for_writers(transaction, await self._check_load(transaction.fetch))
             await migrations.apply(self.engine, transaction)
             await row_security.enable(transaction)
 
-        await self.write_for(NO_TENANT, apply, None, checks_schema=False)
+        try:
+            await self.write_for(NO_TENANT, apply, None, checks_schema=False)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise SettingsError(
+                f"The user of --database may not update the schema ({error}): let a superuser make "
+                "that user the owner of the database"
+            ) from None
         await self._connections.expire()  # new connections take the serving role
         await self.security_warning()
 
     async def check_schema(self) -> None:
-        try:
-            applied = await self._check_load(self.for_all_tenants().read)
-        except asyncpg.InsufficientPrivilegeError:
-            raise SettingsError(row_security.NO_PRIVILEGES) from None
+        applied = await self._check_load(self.for_all_tenants().read)
         if problem := migrations.mismatch(self.engine, applied):
             raise SettingsError(problem)
         await self.security_warning()
@@ -117,9 +130,7 @@ class PostgresDatabase:
         A dump creates the tables first, then loads the rows, and creates indexes and triggers last.
         """
         found = {row[0] for row in await fetch(_DEFINED_NAMES)}
-        applied = 0
-        if "migrations" in found:
-            [[applied]] = await fetch(migrations.NEWEST_APPLIED)
+        applied = await _newest_applied(fetch) if "migrations" in found else 0
         is_newer = applied > migrations.newest(self.engine)
         expected = set() if is_newer else migrations.expected_names(self.engine, applied)
         unexpected = found & set(TENANT_TABLES) if not applied else set()
@@ -128,7 +139,7 @@ class PostgresDatabase:
                 "The database is incomplete, as after an interrupted load of a dump: load the dump "
                 "again into a new database, and run gleanery restored"
             )
-        return int(applied)
+        return applied
 
     async def _is_owned_by_another_user(self) -> bool:
         """Returns True if another user owns the tables, so that this user cannot migrate them."""
@@ -137,10 +148,7 @@ class PostgresDatabase:
 
     async def _check_migrated_by_owner(self) -> None:
         """Raises SettingsError unless the schema is exactly this program's."""
-        try:
-            applied = await self.schema_number()
-        except asyncpg.InsufficientPrivilegeError:
-            raise SettingsError(row_security.NO_PRIVILEGES) from None
+        applied = await self.schema_number()
         migrations.reject_newer(self.engine, applied)
         needed = migrations.newest(self.engine)
         if applied < needed:
@@ -152,9 +160,7 @@ class PostgresDatabase:
 
     async def schema_number(self) -> int:
         [[exists]] = await self.read("SELECT to_regclass('migrations') IS NOT NULL")
-        if not exists:
-            return 0
-        return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
+        return await _newest_applied(self.read) if exists else 0
 
     async def server_time(self) -> int:
         return int((await self.read(_SERVER_TIME))[0][0])
@@ -230,13 +236,43 @@ class PostgresDatabase:
         self._listener.subscriptions.stop()
 
 
+async def _newest_applied(fetch: Callable[[str], Awaitable[Sequence[Row]]]) -> int:
+    """Reads the number. Raises SettingsError if the table cannot be read, or is not Gleanery's."""
+    try:
+        [[applied]] = await fetch(migrations.NEWEST_APPLIED)
+    except asyncpg.InsufficientPrivilegeError:
+        raise SettingsError(row_security.NO_PRIVILEGES) from None
+    except (asyncpg.UndefinedColumnError, asyncpg.DatatypeMismatchError):
+        raise SettingsError(migrations.FOREIGN) from None
+    return int(applied)
+
+
 async def _wait_for_writers(transaction: Transaction, applied: int) -> None:
     """Waits for the transactions that write, and lets later ones wait until the commit.
 
     An older program then finds the new number, and writes nothing into the new schema.
     """
-    if applied and migrations.pending(PostgresDatabase.engine, applied):
-        await transaction.run_script("LOCK TABLE migrations IN ACCESS EXCLUSIVE MODE")
+    if not (applied and migrations.pending(PostgresDatabase.engine, applied)):
+        return
+    is_reported = False
+    while not await _try_to_lock(transaction):
+        if not is_reported:
+            _log.warning("the migration waits for a long transaction, perhaps of pg_dump")
+            is_reported = True
+        await asyncio.sleep(_LOCK_PAUSE_SECONDS)
+
+
+async def _try_to_lock(transaction: Transaction) -> bool:
+    """Locks the table of migrations. Returns False if a long transaction uses the table.
+
+    Writes wait meanwhile. Afterwards they succeed, until the next try.
+    """
+    try:
+        await transaction.run_script(_LOCK_MIGRATIONS)
+    except asyncpg.LockNotAvailableError:
+        await transaction.run_script("ROLLBACK TO SAVEPOINT before_lock")
+        return False
+    return True
 
 
 class _PostgresHandle(NamedTuple):

@@ -100,6 +100,7 @@ class SqliteDatabase:
             self._folder_lock = None
 
     async def migrate(self) -> None:
+        await self.schema_number()  # rejects the database of another program
         work = partial(migrations.apply, self.engine)
         await self.write_for(tenancy.ALL_TENANTS, work, checks_schema=False)
 
@@ -162,7 +163,10 @@ class SqliteDatabase:
         listed = await self.read("SELECT 1 FROM sqlite_schema WHERE name = 'migrations'")
         if not listed:
             return 0
-        return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
+        try:
+            return int((await self.read(migrations.NEWEST_APPLIED))[0][0])
+        except (apsw.SQLError, ValueError):
+            raise SettingsError(migrations.FOREIGN) from None
 
     async def read(self, sql: str, *values: Any) -> Sequence[Row]:
         return self.read_for(tenancy.NO_TENANT, sql, values)

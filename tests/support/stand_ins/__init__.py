@@ -1,0 +1,1 @@
+"""Programs that stand for sudo, systemctl and journalctl, where no systemd runs."""
