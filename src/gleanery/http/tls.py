@@ -22,7 +22,7 @@ TlsContext = Callable[[], ssl.SSLContext]
 _MAX_ACCEPTED = 100  # in one event-loop iteration
 _NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_SECONDS = 1.0  # after which the system may have a file descriptor again
-_PIECE_BYTES = 64 * 1024
+_PIECE_BYTES = 256 * 1024
 _CLOSE_SECONDS = 1.0  # for the client's answer to the end of TLS
 _NUMBER = struct.Struct("i")  # answer of the system to TIOCOUTQ
 
@@ -171,11 +171,12 @@ class TlsConnection(Connection):
         return super().unsent_bytes + sum(map(len, self._queue))
 
     def _send(self, parts: Sequence[bytes | memoryview], size: int) -> None:
+        joined = b"".join(parts)  # each write to the transport becomes a TLS record
         if size <= _PIECE_BYTES and not self._queue:
-            self._transport.write(b"".join(parts))
-            return
-        self._queue.extend(map(memoryview, parts))
-        self._send_queue()
+            self._transport.write(joined)
+        else:
+            self._queue.append(memoryview(joined))
+            self._send_queue()
 
     def _send_queue(self) -> None:
         while self._queue and not self._is_transport_full:
