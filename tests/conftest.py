@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gleanery.settings import Settings
-from tests.support.postgres_server import PostgresServer
+from tests.support.postgres_server import PostgresServer, postgres_server
 from tests.support.service import Client, Clock, Service
 from tests.support.settings import fresh_settings
 
@@ -23,10 +22,8 @@ ENGINES = ("sqlite", "postgres")
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    with tempfile.TemporaryDirectory(prefix="gleanery-pg-") as folder:
-        server = PostgresServer(folder)
+    with postgres_server() as server:
         yield server
-        server.stop()
 
 
 @pytest.fixture(scope="session", params=ENGINES)

@@ -29,7 +29,7 @@ from tests.support.guides import (
     require_programs,
     steps,
 )
-from tests.support.postgres_server import PostgresServer, programs_folder
+from tests.support.postgres_server import PostgresServer, postgres_server, programs_folder
 from tests.support.s3 import Bucket
 
 pytestmark = pytest.mark.skipif(
@@ -122,15 +122,13 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 @pytest.fixture
 def database_server(machine: Machine, tmp_path: Path) -> Iterator[PostgresServer]:
     """A PostgreSQL that stands for db.internal, and its programs."""
-    folder = tmp_path / "postgres"
-    server = PostgresServer(str(folder))
-    away, present = quote(f"{tmp_path}/away", safe=""), quote(server.socket_folder, safe="")
-    machine.replacements.update({"@db.internal": f"@{present}", "@db1.internal": f"@{away}"})
-    machine.replacements["db2.internal"] = present
-    machine.variables.update(PGHOST=server.socket_folder, PGUSER="postgres")
-    machine.search_path = str(programs_folder())
-    yield server
-    server.stop()
+    with postgres_server() as server:
+        away, present = quote(f"{tmp_path}/away", safe=""), quote(server.socket_folder, safe="")
+        machine.replacements.update({"@db.internal": f"@{present}", "@db1.internal": f"@{away}"})
+        machine.replacements["db2.internal"] = present
+        machine.variables.update(PGHOST=server.socket_folder, PGUSER="postgres")
+        machine.search_path = str(programs_folder())
+        yield server
 
 
 def prepare(name: str, machine: Machine, request: pytest.FixtureRequest) -> None:

@@ -5,13 +5,28 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
+import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support.waiting import wait_until
 
 _numbers = itertools.count(1)
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Runs a server in a folder of its own.
+
+    It runs as another user. Each start of pytest closes the folders of pytest to other users.
+    """
+    with tempfile.TemporaryDirectory(prefix="gleanery-pg-") as folder:
+        server = PostgresServer(folder)
+        yield server
+        server.stop()
 
 
 class PostgresServer:
