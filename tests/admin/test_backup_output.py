@@ -224,7 +224,7 @@ def test_a_restore_on_a_full_disk_leaves_no_files(archive: Path, tmp_path: Path)
     # There is no space for: the database, its lock file, its changes.
     for kibibytes, message in (
         (size // 2, "Cannot restore into"),
-        (size + 24, "Can't use the database"),
+        (size + 24, "Cannot use the database"),
         (size + 200, "Cannot restore into"),
     ):
         restore = ("restore", str(archive), "--data", disk)

@@ -114,27 +114,6 @@ def test_a_variable_has_the_same_words_for_true_and_false_as_an_option(
     assert settings.behind_proxy is value
 
 
-@pytest.mark.thorough
-def test_an_unreachable_database_ends_the_start_with_one_sentence(tmp_path: Path) -> None:
-    key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-    options = ["--data", str(tmp_path), "--database", "postgresql://127.0.0.1:1/x"]
-    ended = gleanery("serve", *options, GLEANERY_SECRET_KEY=key)
-    assert ended.returncode == 2
-    assert "Can't reach the PostgreSQL database" in ended.stderr
-    assert len(ended.stderr.strip().splitlines()) == 1
-
-
-@pytest.mark.thorough
-def test_a_silent_database_ends_the_start_with_one_sentence(tmp_path: Path) -> None:
-    key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/x"
-        options = ["--data", str(tmp_path), "--database", url]
-        ended = gleanery("serve", *options, GLEANERY_SECRET_KEY=key)
-    assert ended.returncode == 2
-    assert ended.stderr == "gleanery: Can't reach the PostgreSQL database: it does not respond\n"
-
-
 @pytest.mark.parametrize(
     ("host", "reason"),
     [("192.0.2.1", "Cannot assign requested address"), ("x.invalid", "there is no such host")],

@@ -22,6 +22,7 @@ from gleanery.security.key_files import KeyFile, fingerprint, keys_from_text
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import snapshots
 from gleanery.storage.maintenance.snapshots import Snapshot
+from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP
 from gleanery.values import timestamps
 
 _TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = "gleanery-backup-", ".partial"
@@ -150,10 +151,16 @@ def _sqlite_errors(source: Path, folder: Path) -> Iterator[None]:
         raise SettingsError(
             f"Another program has locked {source}: run the backup again when it has ended"
         ) from None
+    except DAMAGED_ERRORS:
+        raise SettingsError(f"The database {source} is damaged: {RESTORE_BACKUP}") from None
+    except apsw.FullError:
+        raise SettingsError(
+            f"Cannot copy {source} to {folder}: the disk is full. Free some space, or write the "
+            "backup to another disk"
+        ) from None
     except apsw.Error as error:
         raise SettingsError(
-            f"Cannot copy {source} to {folder}: {type(error).__name__} of SQLite. "
-            "Is there space for a second copy, and may this user read the database?"
+            f"Cannot copy {source} to {folder}: {error}. May this user read the database?"
         ) from None
 
 

@@ -17,7 +17,7 @@ from typer.main import get_group
 from gleanery import __version__
 from gleanery.cli.arguments import check_arguments
 from gleanery.cli.encoding import escape_unprintable_output, use_utf8
-from gleanery.errors import GleaneryError, SettingsError
+from gleanery.errors import GleaneryError, SettingsError, Unavailable
 from gleanery.settings import (
     environment_warnings,
     kubernetes_variables,
@@ -136,4 +136,6 @@ def _replace_closed_streams() -> None:
 def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, Unavailable) and error.reason is not None:
+        return f"{error}. Reason: {error.reason}"
     return str(error)
