@@ -22,7 +22,7 @@ from gleanery.security.key_files import KeyFile, fingerprint, keys_from_text
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import snapshots
 from gleanery.storage.maintenance.snapshots import Snapshot
-from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP
+from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP, is_disk_full
 from gleanery.values import timestamps
 
 _TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = "gleanery-backup-", ".partial"
@@ -153,15 +153,11 @@ def _sqlite_errors(source: Path, folder: Path) -> Iterator[None]:
         ) from None
     except DAMAGED_ERRORS:
         raise SettingsError(f"The database {source} is damaged: {RESTORE_BACKUP}") from None
-    except apsw.FullError:
-        raise SettingsError(
-            f"Cannot copy {source} to {folder}: the disk is full. Free some space, or write the "
-            "backup to another disk"
-        ) from None
     except apsw.Error as error:
-        raise SettingsError(
-            f"Cannot copy {source} to {folder}: {error}. May this user read the database?"
-        ) from None
+        advice = "May this user read the database?"
+        if is_disk_full(error):
+            advice = "Free some space, or write the backup to another disk"
+        raise SettingsError(f"Cannot copy {source} to {folder}: {error}. {advice}") from None
 
 
 def _copy(settings: Settings, database: Path, with_key: bool, progress: StartProgress) -> str:

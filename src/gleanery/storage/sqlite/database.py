@@ -42,6 +42,7 @@ from gleanery.storage.sqlite.errors import (
     DAMAGED_ERRORS,
     RESTORE_BACKUP,
     TEMPORARY_ERRORS,
+    is_disk_full,
     unavailable,
 )
 from gleanery.storage.sqlite.large_reads import LargeReads
@@ -219,7 +220,7 @@ def _explain(error: Exception, path: Path) -> str:
     """Says why the database cannot be opened, and what to do."""
     if isinstance(error, DAMAGED_ERRORS):
         return f"The database {path} is damaged: {RESTORE_BACKUP}"
-    if isinstance(error, apsw.FullError) or getattr(error, "errno", None) == errno.ENOSPC:
+    if is_disk_full(error) or getattr(error, "errno", None) == errno.ENOSPC:
         return f"Cannot use the database {path}: {DISK_FULL}"
     reason = getattr(error, "strerror", None) or error
     return (

@@ -28,8 +28,14 @@ def unavailable(error: Exception) -> Unavailable:
     return made
 
 
+def is_disk_full(error: Exception) -> bool:
+    """Returns True also if SQLite has no space for the file with its locks."""
+    code = getattr(error, "extendedresult", None)
+    return isinstance(error, apsw.FullError) or code == apsw.SQLITE_IOERR_SHMSIZE
+
+
 def _reason(error: Exception) -> str | None:
-    if isinstance(error, apsw.FullError):
+    if is_disk_full(error):
         return DISK_FULL
     if isinstance(error, DAMAGED_ERRORS):
         return f"the database is damaged: {RESTORE_BACKUP}"
