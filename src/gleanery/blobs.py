@@ -7,6 +7,7 @@ except parts in a bucket if the process was killed.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import secrets
@@ -21,7 +22,7 @@ from urllib.parse import urlsplit
 import obstore
 from obstore.store import LocalStore, ObjectStore, S3Store
 
-from gleanery.errors import SettingsError, Unavailable
+from gleanery.errors import DISK_FULL, SettingsError, Unavailable
 from gleanery.folders import create_private
 
 _CONCURRENT_PARTS = 3
@@ -33,6 +34,7 @@ _CHECK_SECONDS = 10
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+(/[!-~]*)?")
 _STATUS = re.compile(r"status code: ([0-9]{3})")
 _ERROR_CODE = re.compile(r"<Code>([A-Za-z]{1,64})</Code>")
+_NO_BLOBS = "The store of files is not available now; try again"
 _REGION_ERRORS = ("AuthorizationHeaderMalformed", "PermanentRedirect", "configured region")
 
 
@@ -333,4 +335,11 @@ def _as_unavailable() -> Iterator[None]:
     try:
         yield
     except (obstore.exceptions.BaseError, OSError) as error:
-        raise Unavailable("The store of files is not available now; try again") from error
+        raise Unavailable(_NO_BLOBS, _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return a short reason for the log."""
+    if os.strerror(errno.ENOSPC) in str(error):
+        return DISK_FULL
+    return (str(error).splitlines() or [type(error).__name__])[0]

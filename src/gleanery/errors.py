@@ -245,12 +245,19 @@ class UnsupportedMedia(GleaneryError):
         super().__init__(ErrorDetail(("header", header), msg, "unsupported_media_type"))
 
 
+DISK_FULL = "the disk is full: free some space"
+
+
 class Unavailable(GleaneryError):
     """The database or another part is not available; the request may succeed later."""
 
     retry_after = 1
 
-    def __init__(self, msg: str = "The database is not available now; try again") -> None:
+    def __init__(
+        self, msg: str = "The database is not available now; try again", reason: str | None = None
+    ) -> None:
+        self.reason = reason
+        """A known cause, for the log and for commands; clients do not get it."""
         super().__init__(ErrorDetail(("server",), msg, "unavailable"))
 
 

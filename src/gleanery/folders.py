@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def create_private(folder: Path) -> None:
-    """Create a folder and its missing parents. Existing folders keep their permissions.
+def create_private(folder: Path) -> list[Path]:
+    """Create a folder and its missing parents, and return those that are new.
+
+    Existing folders keep their permissions.
 
     ``Path.mkdir`` gives the permissions to the last folder only, and the umask decides the others.
     """
-    for path in (*reversed(folder.parents), folder):
+    missing = [path for path in (*reversed(folder.parents), folder) if not path.is_dir()]
+    for path in missing:
         path.mkdir(mode=0o700, exist_ok=True)
+    return missing

@@ -18,6 +18,7 @@ from gleanery.values import suggestions
 T = TypeVar("T")
 
 _BUCKET = re.compile(r"[A-Za-z0-9._-]+")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # a folder with such a name starts with ./
 _RATE = re.compile(r"[1-9][0-9]{0,8}/(second|minute|hour|day)")
 _MAX_LINK_SECONDS = 7 * 24 * 3600  # the longest lifetime that S3 signs
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104
@@ -73,10 +74,10 @@ def _is_endpoint_url(text: str) -> bool:
 
 
 def _is_blobs_location(text: str) -> bool:
-    if "://" not in text:
+    if not _SCHEME.match(text):
         return bool(text)
     parts = urlsplit(text)
-    is_bucket = parts.scheme == "s3" and _BUCKET.fullmatch(parts.netloc) is not None
+    is_bucket = text.startswith("s3://") and _BUCKET.fullmatch(parts.netloc) is not None
     return is_bucket and not (parts.query or parts.fragment)
 
 
@@ -323,7 +324,8 @@ class Settings:
         for row in table():
             value = getattr(self, row.name)
             if value is not None and row.check is not None and not row.check.is_valid(value):
-                yield f"{row.option} must be {row.check.rule}"
+                place = f": {value.absolute()}" if isinstance(value, Path) else ""
+                yield f"{row.source(value)} must be {row.check.rule}{place}"
 
     def _conflicts(self) -> Iterator[str]:
         """Problems between two settings."""
@@ -377,6 +379,15 @@ class Setting(NamedTuple):
     @property
     def variable(self) -> str:
         return f"GLEANERY_{self.name.upper()}"
+
+    def source(self, value: Any) -> str:
+        """Return the variable if it has this value, else the option: one of them is to correct."""
+        text = os.environ.get(self.variable)
+        try:
+            is_from_variable = text is not None and self.parse(text) == value
+        except SettingsError:
+            is_from_variable = False
+        return self.variable if is_from_variable else self.option
 
     def parse(self, text: str) -> Any:
         """Convert the value of the variable to the setting's type. Raises SettingsError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import signal
@@ -206,6 +207,16 @@ def test_a_backup_with_the_key_of_another_database_is_refused(archive: Path) -> 
 # --- restores -----------------------------------------------------------------------------------
 
 
+def test_a_compressed_backup_is_refused_and_leaves_no_folder(archive: Path, tmp_path: Path) -> None:
+    compressed = tmp_path / "backup.tar.gz"
+    compressed.write_bytes(gzip.compress(archive.read_bytes()))
+    target = tmp_path / "new" / "data"
+    refused = gleanery_in_process("restore", str(compressed), "--data", str(target))
+    assert refused.returncode == 2
+    assert "it is compressed with gzip; decompress it first" in refused.stderr
+    assert not target.parent.exists()
+
+
 def test_a_restore_into_a_folder_with_a_database_is_refused(archive: Path, tmp_path: Path) -> None:
     where = ["--data", str(tmp_path / "data")]
     with serving_thread(where):
@@ -258,7 +269,7 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
     refused = gleanery_in_process("restore", str(archive), "--data", str(tmp_path / "data"))
     assert refused.returncode == 2
     assert "is not a complete backup, or is damaged" in refused.stderr
-    assert list((tmp_path / "data").iterdir()) == []
+    assert not (tmp_path / "data").exists()
     assert not (tmp_path / "escaped").exists()
 
 
@@ -385,6 +396,7 @@ def test_a_restore_overwrites_no_files_and_no_key(archive: Path, tmp_path: Path)
     assert "There are files in" in refused.stderr
     with_key = tmp_path / "with-key.tar"
     run_successfully("backup", str(with_key), "--with-key", "--data", str(tmp_path / "origin"))
+    data.mkdir()
     (data / "secret.key").write_text(new_secret_key())
     (data / "secret.key").chmod(0o600)
     refused = gleanery_in_process(

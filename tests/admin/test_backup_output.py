@@ -212,8 +212,26 @@ def test_a_backup_on_a_full_disk_leaves_no_files_of_sqlite(
         refused = in_mount_namespace(FULL_DISK, str(kibibytes), disk, *backup)
         assert refused.returncode == 2, refused.stderr
         assert refused.stderr.startswith("gleanery: Cannot ")
+        assert "Error of SQLite" not in refused.stderr
         assert refused.stderr.count("\n") == 1
         assert refused.stdout == ""
+
+
+TOKEN_ON_A_FULL_DISK = """
+mount -t tmpfs -o size=2M none "$1" || exit 1
+"$0" -m gleanery token create --organization a --data "$1" > /dev/null 2>&1 || exit 1
+dd if=/dev/zero of="$1/filler" bs=4k > /dev/null 2>&1
+"$0" -m gleanery token create --organization b --data "$1"
+"""
+
+
+@pytest.mark.thorough
+def test_a_command_on_a_full_disk_says_that_the_disk_is_full(tmp_path: Path) -> None:
+    refused = in_mount_namespace(TOKEN_ON_A_FULL_DISK, str(tmp_path))
+    assert refused.returncode == 2, refused.stderr
+    assert refused.stderr.startswith("gleanery: ")
+    assert "the disk is full: free some space" in refused.stderr
+    assert refused.stderr.count("\n") == 1
 
 
 @pytest.mark.thorough
@@ -224,7 +242,7 @@ def test_a_restore_on_a_full_disk_leaves_no_files(archive: Path, tmp_path: Path)
     # There is no space for: the database, its lock file, its changes.
     for kibibytes, message in (
         (size // 2, "Cannot restore into"),
-        (size + 24, "Can't use the database"),
+        (size + 24, "Cannot use the database"),
         (size + 200, "Cannot restore into"),
     ):
         restore = ("restore", str(archive), "--data", disk)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import apsw
 import asyncpg
 import httpx2
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
 from gleanery.storage import migrations
+from gleanery.storage.sqlite import connections
 from tests.support.databases import pretend_newer_schema, run_script
 from tests.support.forwarder import Forwarder
 from tests.support.postgres_server import PostgresServer
@@ -121,7 +123,7 @@ def away(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Away]:
 def test_a_worker_starts_without_its_database_and_connects_when_it_can(
     away: Away, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "gleanery")
+    caplog.set_level(logging.INFO, "gleanery")
     with worker(away.settings) as service, service.stranger() as nobody:
         assert nobody.get("/healthz").status_code == 200
         assert nobody.get("/metrics").status_code == 200
@@ -204,6 +206,57 @@ def test_a_worker_that_finds_another_schema_waits_until_it_fits(prepared: Settin
         assert f"has schema {NEWEST + 1}, and this program needs schema {NEWEST}" in message
         run_script(prepared, f"DELETE FROM migrations WHERE number > {NEWEST}")
         wait_ready(nobody)
+
+
+# --- a database that goes away while the service runs ---------------------------------------------
+
+
+def test_an_outage_is_logged_once_and_each_request_in_one_line(
+    request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    settings = fresh_settings("postgres", request, tmp_path / "data")
+    asyncio.run(prepare(settings))
+    database = _refused(settings)
+    database.come_back()
+
+    def levels(message: str) -> list[str]:
+        return [line.levelname for line in caplog.records if line.getMessage() == message]
+
+    with worker(database.settings) as service, service.client() as client:
+        client.store("group", OUTPUT)
+        database.leave()
+        wait_until(lambda: levels("the service is not ready"))
+        for _ in range(3):
+            assert_unavailable(client.get("/v1/groups"))  # it is tried: the database may be back
+        database.come_back()
+        wait_until(lambda: client.get("/v1/groups").status_code == 200)
+        wait_until(lambda: levels("the service is ready"))
+    assert levels("the service is not ready") == ["ERROR"]
+    assert levels("the service is ready") == ["INFO"]
+    refused = [line for line in caplog.records if line.getMessage() == "unavailable"]
+    assert len(refused) >= 3
+    assert all(vars(line)["reason"] and not line.exc_info for line in refused)
+    assert not [line for line in caplog.records if line.name.startswith("asyncpg")]
+
+
+def test_a_full_disk_is_the_reason_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect_with_little_space(path: Path) -> apsw.Connection:
+        connection = connections.connect(path)
+        connection.pragma("max_page_count", connection.pragma("page_count") + 100)
+        return connection
+
+    settings = Settings(data=tmp_path / "data", secret_key=new_secret_key(), port=0)
+    asyncio.run(prepare(settings))
+    monkeypatch.setattr("gleanery.storage.sqlite.database.connect", connect_with_little_space)
+    with worker(settings) as service, service.client() as client:
+        large = OUTPUT | {"data": {"text": "x" * 5_000_000}}
+        assert_unavailable(client.post("/v1/outputs/group", json=[large]))
+    [line] = [line for line in caplog.records if line.getMessage() == "unavailable"]
+    assert vars(line)["reason"] == "the disk is full: free some space"
+    assert not line.exc_info
 
 
 # --- a schema that changes while the service runs -----------------------------------------------

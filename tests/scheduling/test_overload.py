@@ -485,6 +485,17 @@ def test_the_log_and_the_metrics_say_when_redis_is_away_and_when_it_is_back(
     ]
 
 
+def test_a_redis_that_cannot_be_used_is_logged_at_the_start(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        url = f"redis://127.0.0.1:{reserved.getsockname()[1]}"
+    service = serving(rate_limit="3/hour", rate_limit_storage=url)
+    wait_until(lambda: service.stranger().get("/readyz").status_code == 200)
+    message = "Redis is not available: each worker counts requests on its own"
+    assert caplog.messages.count(message) == 1
+
+
 class SilentRedis:
     """Accepts connections, and never responds."""
 

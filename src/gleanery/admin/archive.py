@@ -32,6 +32,7 @@ MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 _MAX_BYTES = {MANIFEST: MAX_MANIFEST_BYTES, KEYS: 64 * 1024}
 _BLOCK_BYTES = tarfile.BLOCKSIZE
 _REGULAR_FILES = (tarfile.REGTYPE, tarfile.AREGTYPE)
+_GZIP = b"\x1f\x8b"
 _END = bytes(2 * _BLOCK_BYTES)
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -164,6 +165,8 @@ def _read_header(file: BinaryIO) -> tarfile.TarInfo | None:
     try:
         header = tarfile.TarInfo.frombuf(block, "ascii", "surrogateescape")
     except tarfile.HeaderError:
+        if block.startswith(_GZIP):
+            raise DamagedArchive("it is compressed with gzip; decompress it first") from None
         raise DamagedArchive("it is not a tar archive, or a part is missing") from None
     if header.type not in _REGULAR_FILES or header.size < 0:
         raise DamagedArchive("it contains something that is not a regular file")

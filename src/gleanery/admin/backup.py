@@ -22,6 +22,7 @@ from gleanery.security.key_files import KeyFile, fingerprint, keys_from_text
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import snapshots
 from gleanery.storage.maintenance.snapshots import Snapshot
+from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP, is_disk_full
 from gleanery.values import timestamps
 
 _TEMPORARY_PREFIX, _TEMPORARY_SUFFIX = "gleanery-backup-", ".partial"
@@ -150,11 +151,13 @@ def _sqlite_errors(source: Path, folder: Path) -> Iterator[None]:
         raise SettingsError(
             f"Another program has locked {source}: run the backup again when it has ended"
         ) from None
+    except DAMAGED_ERRORS:
+        raise SettingsError(f"The database {source} is damaged: {RESTORE_BACKUP}") from None
     except apsw.Error as error:
-        raise SettingsError(
-            f"Cannot copy {source} to {folder}: {type(error).__name__} of SQLite. "
-            "Is there space for a second copy, and may this user read the database?"
-        ) from None
+        advice = "May this user read the database?"
+        if is_disk_full(error):
+            advice = "Free some space, or write the backup to another disk"
+        raise SettingsError(f"Cannot copy {source} to {folder}: {error}. {advice}") from None
 
 
 def _copy(settings: Settings, database: Path, with_key: bool, progress: StartProgress) -> str:

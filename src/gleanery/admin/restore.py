@@ -22,7 +22,8 @@ from gleanery.settings import Settings
 from gleanery.storage.engines import open_engine
 from gleanery.storage.maintenance import restore as restored_database
 from gleanery.storage.maintenance.snapshots import BlobRecord, Snapshot
-from gleanery.storage.sqlite.connections import RESTORE_FOLDER, TEMPORARY_ERRORS, lock_folder
+from gleanery.storage.sqlite.connections import RESTORE_FOLDER, lock_folder
+from gleanery.storage.sqlite.errors import TEMPORARY_ERRORS
 from gleanery.values import timestamps
 
 
@@ -38,7 +39,20 @@ class Restored(NamedTuple):
 
 def restore(settings: Settings, file: BinaryIO, name: str, progress: StartProgress) -> Restored:
     """Restore a backup into a data folder without a database; messages call the backup ``name``."""
-    create_private(settings.data)
+    new_folders = create_private(settings.data)
+    try:
+        return _restore_into(settings, file, name, progress)
+    except SettingsError:
+        with suppress(OSError):  # a restore that did not end keeps its folder
+            for folder in reversed(new_folders):
+                folder.rmdir()
+        raise
+
+
+def _restore_into(
+    settings: Settings, file: BinaryIO, name: str, progress: StartProgress
+) -> Restored:
+    """Restore into an existing folder."""
     staging = _StagingArea(settings)
     with _exclusive(settings.data), _clear_messages(settings.data, name):
         staging.check_target()

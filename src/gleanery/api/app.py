@@ -150,6 +150,8 @@ class App:
         except BaseException:
             await self.stop()
             raise
+        if self._rate_limiter is not None:
+            await self._rate_limiter.check()
         self._publisher = asyncio.create_task(self._services.telemetry.publish())
 
     async def _connect(self) -> None:

@@ -194,7 +194,7 @@ class RequestPipeline:
 
     def _response_to(self, error: GleaneryError, request_id: bytes) -> Response:
         if isinstance(error, Unavailable):
-            _log.warning("unavailable", extra={"request_id": request_id.decode()}, exc_info=error)
+            _log_unavailable(error, request_id)
         return error_responses.for_error(error)
 
     def _route(self, request: Request, state: RequestState) -> tuple[Operation, dict[str, str]]:
@@ -312,3 +312,13 @@ class RequestPipeline:
         finally:
             telemetry = self._services.telemetry
             telemetry.record(request, name, request_id, response.status, started)
+
+
+def _log_unavailable(error: Unavailable, request_id: bytes) -> None:
+    """Log the reason in one line, and a traceback only if the cause is not a known one."""
+    is_known = error.reason is not None or error.__cause__ is None
+    _log.warning(
+        "unavailable",
+        extra={"request_id": request_id.decode(), "reason": error.reason or str(error)},
+        exc_info=None if is_known else error,
+    )

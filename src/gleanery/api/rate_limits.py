@@ -94,6 +94,16 @@ class RateLimiter:
             return state
         return self._counted(token_id, await self._count_in_redis(token_id))
 
+    async def check(self) -> None:
+        """Log a warning if Redis is not available, perhaps because of a wrong password."""
+        if self._shared is None:
+            return
+        try:
+            async with asyncio.timeout(_REDIS_TIMEOUT):
+                await self._shared.get("check")
+        except (StorageError, TimeoutError) as error:
+            self._pause_redis(error)
+
     def count_in_process(self, token_id: int) -> RateLimitState:
         """Do the same without waiting, and without Redis."""
         return self.exhausted(token_id) or self._counted(token_id, None)

@@ -63,7 +63,8 @@ class Readiness:
         """Raises Unavailable if the service is not ready."""
         problem = self.problem or await self._checked_problem()
         if problem is not None:  # each client gets its own exception, with its own traceback
-            raise Unavailable(problem.details[0].msg) from problem.__cause__
+            reason = problem.reason if isinstance(problem, Unavailable) else None
+            raise Unavailable(problem.details[0].msg, reason) from problem.__cause__
 
     async def find_mismatch(self) -> Unavailable | None:
         """Compares the schema now, and returns the error if it is not this program's."""
@@ -81,7 +82,7 @@ class Readiness:
             pause = min(pause * 2, _MAX_PAUSE_SECONDS)
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
-            await self.find_mismatch()
+            await self._watch()
 
     async def _try_to_connect(self, connect: Callable[[], Awaitable[None]]) -> bool:
         try:
@@ -98,6 +99,16 @@ class Readiness:
         await connect()
         self._is_connected = True
         self._report(None)
+
+    async def _watch(self) -> None:
+        """Checks once. Requests are still tried while the database is away: it may be back."""
+        try:
+            await self._compare_schema()
+        except Unavailable as error:
+            if not self._reason:  # further reasons belong to the same outage
+                self._report(self.problem, error.reason or str(error))
+        except Exception:
+            _log.debug("the check of the schema failed", exc_info=True)
 
     # --- the schema -------------------------------------------------------------------------------
 
@@ -135,5 +146,5 @@ class Readiness:
         if reason and reason != self._reason:
             _log.error("the service is not ready", extra={"reason": reason}, exc_info=error)
         if self._reason and not reason:
-            _log.warning("the service is ready")
+            _log.info("the service is ready")
         self._reason = reason

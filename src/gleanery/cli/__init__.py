@@ -18,7 +18,8 @@ from typer.main import get_group
 from gleanery import __version__
 from gleanery.cli.arguments import check_arguments
 from gleanery.cli.encoding import escape_unprintable_output, use_utf8
-from gleanery.errors import GleaneryError, SettingsError
+from gleanery.cli.usage import UsageError, explain, has_shown_help
+from gleanery.errors import GleaneryError, SettingsError, Unavailable
 from gleanery.settings import (
     environment_warnings,
     kubernetes_variables,
@@ -92,13 +93,26 @@ def main() -> None:
     try:
         check_arguments(sys.argv[1:], os.environ)
         _check_environment()
-        app()
+        sys.exit(_run())
     except (SettingsError, GleaneryError, OSError) as error:
         typer.echo(f"gleanery: {_message(error)}", err=True)
         sys.exit(_FAILED)
     except Exception:
         traceback.print_exc()
         sys.exit(_FAILED)
+
+
+def _run() -> int:
+    """Run the command and return its exit status."""
+    try:
+        return app(standalone_mode=False) or 0
+    except UsageError as error:
+        if has_shown_help(error):
+            return 2
+        raise SettingsError(explain(error)) from None
+    except typer.Abort:
+        typer.echo("gleanery: aborted", err=True)
+        return 1
 
 
 def _check_environment() -> None:
@@ -141,4 +155,6 @@ def _replace_closed_streams() -> None:
 def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, Unavailable) and error.reason is not None:
+        return f"{error}. Reason: {error.reason}"
     return str(error)

@@ -34,6 +34,6 @@ def _reject_empty(arguments: Sequence[str]) -> None:
         is_option = before.startswith("--") and "=" not in before
         if not argument:
             name = before if is_option else "An argument"
-            raise SettingsError(f"{name} is empty: give it a value, or omit it")
+            raise SettingsError(f"{name} is empty: give it a value")
         if argument.startswith("--") and argument.endswith("=") and argument.count("=") == 1:
-            raise SettingsError(f"{argument[:-1]} is empty: give it a value, or omit it")
+            raise SettingsError(f"{argument[:-1]} is empty: give it a value")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from gleanery.errors import SettingsError
 from gleanery.settings import Settings
 from gleanery.storage.database import Engine
 from gleanery.storage.sqlite.database import SqliteDatabase
+from gleanery.storage.sqlite.errors import DAMAGED_ERRORS, RESTORE_BACKUP
 
 
 def create_engine(settings: Settings) -> Engine:
@@ -23,11 +25,14 @@ def create_engine(settings: Settings) -> Engine:
 async def open_engine(settings: Settings, create: bool = True) -> AsyncIterator[Engine]:
     """Opens the engine and closes it when the context ends.
 
-    Only ``create`` allows a new SQLite file.
+    Only ``create`` allows a new SQLite file. Raises SettingsError if that file is damaged.
     """
     engine = create_engine(settings)
     await engine.open(create)
     try:
         yield engine
+    except DAMAGED_ERRORS:
+        path = settings.sqlite_file.absolute()
+        raise SettingsError(f"The database {path} is damaged: {RESTORE_BACKUP}") from None
     finally:
         await engine.close()

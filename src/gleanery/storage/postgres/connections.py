@@ -14,6 +14,7 @@ from gleanery.errors import SettingsError, Unavailable
 from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.storage.database import PoolState
 from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres.connect_errors import check_url, explain, short_reason
 from gleanery.storage.postgres.errors import (
     CONNECTION_ERRORS,
     SERVER_DISCONNECTING,
@@ -83,10 +84,13 @@ class ConnectionPool:
         return PoolState(self._size, self._slots.held, self._slots.waiting)
 
     async def open(self) -> None:
+        """Connects once. Raises SettingsError if that fails."""
+        check_url(self._url)
+        self._is_closing = False  # an earlier attempt has failed
         try:
             self._pool = await asyncpg.create_pool(
                 self._url,
-                min_size=1,
+                min_size=0,  # a minimum would log each attempt to reach a server that is away
                 max_size=self._size,
                 command_timeout=_STATEMENT_SECONDS,
                 timeout=_ACQUIRE_SECONDS,
@@ -94,13 +98,10 @@ class ConnectionPool:
                 init=_initialize,
                 reset=_skip_reset,
             )
-        except ValueError:  # its message would contain parts of the URL, perhaps the password
-            raise SettingsError(
-                "--database is not a valid URL: percent-encode special characters in the password"
-            ) from None
-        except CONNECTION_ERRORS as error:
-            reason = str(error) or "it does not respond"  # a timeout has no text
-            raise SettingsError(f"Can't reach the PostgreSQL database: {reason}") from None
+            await self._return(await self._take(), is_intact=True)
+        except (ValueError, *CONNECTION_ERRORS) as error:
+            await self.close()
+            raise SettingsError(explain(error, self._url)) from None
 
     async def close(self) -> None:
         """Closes all connections. Those to a server that does not respond are ended."""
@@ -145,7 +146,7 @@ class ConnectionPool:
         except CONNECTION_ERRORS as error:
             if not is_temporary(error):
                 raise
-            raise Unavailable from error
+            raise Unavailable(reason=short_reason(error)) from error
 
     async def _take(self) -> Any:
         assert self._pool is not None, "open() comes first"

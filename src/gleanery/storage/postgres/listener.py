@@ -12,6 +12,7 @@ import asyncpg
 from gleanery.errors import Unavailable
 from gleanery.storage.notifications import Subscription, Subscriptions
 from gleanery.storage.postgres import row_security
+from gleanery.storage.postgres.connect_errors import short_reason
 from gleanery.storage.postgres.errors import CONNECTION_ERRORS
 
 POSTGRES_CHANNEL = "gleanery"
@@ -49,7 +50,7 @@ class Listener:
                 connection.add_termination_listener(self._on_termination)
             except CONNECTION_ERRORS as error:
                 self._terminate()
-                raise Unavailable from error
+                raise Unavailable(reason=short_reason(error)) from error
 
     def _on_notification(
         self, connection: Any, pid: int, postgres_channel: str, channel: str

@@ -9,10 +9,9 @@ from typing import Any
 
 import apsw
 
-from gleanery.errors import Unavailable
 from gleanery.storage import tenancy
 from gleanery.storage.notifications import Subscription, Subscriptions
-from gleanery.storage.sqlite.connections import TEMPORARY_ERRORS
+from gleanery.storage.sqlite.errors import TEMPORARY_ERRORS, unavailable
 from gleanery.storage.sqlite.statements import to_sqlite
 
 _POLL_SECONDS = 0.03
@@ -38,7 +37,7 @@ class ChangePoller:
             try:
                 self._last_changes.setdefault(channel, _last_change(reader, channel))
             except TEMPORARY_ERRORS as error:
-                raise Unavailable from error
+                raise unavailable(error) from error
             if self._task is None:
                 self._task = asyncio.create_task(self._poll(reader))
             yield subscription

@@ -11,14 +11,6 @@ import apsw
 
 from gleanery.errors import SettingsError
 
-TEMPORARY_ERRORS = (
-    apsw.BusyError,
-    apsw.LockedError,
-    apsw.FullError,
-    apsw.IOError,
-    apsw.CantOpenError,
-)
-"""Errors that can pass without a change of the program, for instance with space on the disk."""
 RESTORE_FOLDER = "restoring"
 """Folder inside the data folder. It exists from the start to the end of a restore."""
 _PAGE_BYTES = 16 * 1024  # a page holds a dozen items of 1 KB without overflow pages

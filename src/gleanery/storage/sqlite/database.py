@@ -6,6 +6,7 @@ Reads never wait for writes, because of the write-ahead log.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import apsw
 
-from gleanery.errors import SettingsError, Unavailable
+from gleanery.errors import DISK_FULL, SettingsError
 from gleanery.folders import create_private
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import (
@@ -31,12 +32,18 @@ from gleanery.storage.database import (
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.sqlite.change_poller import ChangePoller
 from gleanery.storage.sqlite.connections import (
-    TEMPORARY_ERRORS,
     connect,
     connect_reader,
     lock_folder,
     reject_unfinished_restore,
     require_file,
+)
+from gleanery.storage.sqlite.errors import (
+    DAMAGED_ERRORS,
+    RESTORE_BACKUP,
+    TEMPORARY_ERRORS,
+    is_disk_full,
+    unavailable,
 )
 from gleanery.storage.sqlite.large_reads import LargeReads
 from gleanery.storage.sqlite.statements import join_items, to_sqlite
@@ -77,11 +84,7 @@ class SqliteDatabase:
             raise
         except (OSError, apsw.Error) as error:
             self._release_folder()
-            reason = getattr(error, "strerror", None) or error
-            raise SettingsError(
-                f"Can't use the database {self._path.absolute()}: {reason}; "
-                "choose another folder with --data, or change its owner"
-            ) from None
+            raise SettingsError(_explain(error, self._path.absolute())) from None
 
     async def close(self) -> None:
         self._poller.close()
@@ -186,7 +189,7 @@ class SqliteDatabase:
         try:
             return self._reader.execute(to_sqlite(sql, organization_id), values).fetchall()
         except TEMPORARY_ERRORS as error:
-            raise Unavailable from error
+            raise unavailable(error) from error
 
     async def read_large_for(
         self, organization_id: int, sql: str, values: Sequence[Any]
@@ -195,7 +198,7 @@ class SqliteDatabase:
         try:
             return await self._large_reads.read(to_sqlite(sql, organization_id), values)
         except TEMPORARY_ERRORS as error:
-            raise Unavailable from error
+            raise unavailable(error) from error
 
     async def write_for(
         self,
@@ -215,6 +218,19 @@ class SqliteDatabase:
 
     def stop_subscriptions(self) -> None:
         self._poller.stop_subscriptions()
+
+
+def _explain(error: Exception, path: Path) -> str:
+    """Says why the database cannot be opened, and what to do."""
+    if isinstance(error, DAMAGED_ERRORS):
+        return f"The database {path} is damaged: {RESTORE_BACKUP}"
+    if is_disk_full(error) or getattr(error, "errno", None) == errno.ENOSPC:
+        return f"Cannot use the database {path}: {DISK_FULL}"
+    reason = getattr(error, "strerror", None) or error
+    return (
+        f"Cannot use the database {path}: {reason}; "
+        "choose another folder with --data, or change its owner"
+    )
 
 
 class _SqliteHandle(NamedTuple):

@@ -21,7 +21,7 @@ from gleanery.errors import Unavailable
 from gleanery.scheduling.fair_queue import FairQueue
 from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import Row, Transaction
-from gleanery.storage.sqlite.connections import TEMPORARY_ERRORS
+from gleanery.storage.sqlite.errors import TEMPORARY_ERRORS, unavailable
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
 
 T = TypeVar("T")
@@ -237,6 +237,8 @@ def _run_coroutine(work: Awaitable[T]) -> T:
 
 def _unavailable(error: Exception) -> Exception:
     """Returns a new exception; each request of a failed group gets its own."""
-    unavailable = Unavailable(str(error)) if isinstance(error, Unavailable) else Unavailable()
-    unavailable.__cause__ = error
-    return unavailable
+    if not isinstance(error, Unavailable):
+        return unavailable(error)
+    repeated = Unavailable(str(error), error.reason)
+    repeated.__cause__ = error
+    return repeated

@@ -1,0 +1,102 @@
+"""One sentence for each wrong use of a command. It never repeats a value."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import typer
+
+from gleanery.settings import table
+from gleanery.values import suggestions
+
+UsageError: type[Any] = typer.BadParameter.__mro__[1]
+"""Typer's error for a wrong command line; Typer does not export its name."""
+_COMMAND = re.compile(r"No such command (['\"])(.*?)\1")
+_LIMIT = re.compile(r"(greater|less) than or equal to ([0-9]+)")
+_EXPECTED = (
+    ("integer", "a whole number"),
+    ("boolean", "true or false"),
+    ("number", "a number"),
+    ("readable", "a path that this user may read"),
+    ("is a directory", "a file"),
+    ("is a file", "a folder"),
+)
+
+
+def has_shown_help(error: Any) -> bool:
+    """Return True for a command without arguments, which has printed its help."""
+    return type(error).__name__ == "NoArgsIsHelpError"
+
+
+def explain(error: Any) -> str:
+    """Return the sentence for a usage error."""
+    if isinstance(error, typer.BadParameter):
+        return _explain_parameter(error)
+    if hasattr(error, "possibilities"):  # no such option
+        return _explain_option(error)
+    if hasattr(error, "option_name"):
+        needs = "takes no value" if "not take" in error.message else "needs a value"
+        return f"{error.option_name} {needs}"
+    unknown = _COMMAND.search(error.message)
+    if unknown is not None:
+        names = error.ctx.command.list_commands(error.ctx)
+        return f"There is no command {unknown[2]}{_hint(unknown[2], names, error.ctx)}"
+    return f"There are too many arguments: {_command(error.ctx)} --help shows those that it takes"
+
+
+def _explain_option(error: Any) -> str:
+    parameters = error.ctx.command.get_params(error.ctx)
+    names = [name for parameter in parameters for name in parameter.opts if name.startswith("-")]
+    return f"There is no option {error.option_name}{_hint(error.option_name, names, error.ctx)}"
+
+
+def _hint(name: str, known: list[str], context: Any) -> str:
+    similar = suggestions.closest(name, known)
+    if similar is not None:
+        return f"; did you mean {similar}?"
+    return f": {_command(context)} --help lists them"
+
+
+def _explain_parameter(error: Any) -> str:
+    name = _name(error.param, error.ctx)
+    if not error.message:  # it is missing
+        return f"{name} is missing: {_command(error.ctx)} --help describes it"
+    return f"{name} must be {_expected(error.message)}{_rule(error.param)}"
+
+
+def _rule(parameter: Any) -> str:
+    """Return the condition of a setting that is a number."""
+    rules = {
+        row.name: row.check.rule
+        for row in table()
+        if row.check is not None and row.type in (int, float)
+    }
+    rule = rules.get(parameter.name)
+    return "" if rule is None else f" {rule}"
+
+
+def _name(parameter: Any, context: Any) -> str:
+    """Return the variable if the value comes from it; else the option or argument."""
+    source = context.get_parameter_source(parameter.name)
+    if source is not None and source.name == "ENVIRONMENT":
+        return str(parameter.envvar)
+    options = [name for name in parameter.opts if name.startswith("--")]
+    return str(options[0] if options else parameter.metavar or parameter.name.upper())
+
+
+def _expected(message: str) -> str:
+    limit = _LIMIT.search(message)
+    if limit is not None:
+        return f"at {'least' if limit[1] == 'greater' else 'most'} {limit[2]}"
+    found = [expected for words, expected in _EXPECTED if words in message.lower()]
+    return found[0] if found else "valid; --help describes it"
+
+
+def _command(context: Any) -> str:
+    """Return the command as a user writes it, however the program was started."""
+    names: list[str] = []
+    while context.parent is not None:
+        names.insert(0, context.info_name)
+        context = context.parent
+    return " ".join(["gleanery", *names])

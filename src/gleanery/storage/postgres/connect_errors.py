@@ -1,0 +1,130 @@
+"""Says why a connection to PostgreSQL failed and what to do. It never shows the password."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qs, urlsplit
+
+import asyncpg
+
+from gleanery.errors import SettingsError
+
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_MAX_PORT = 65535
+_EXPIRED = 10  # the codes of OpenSSL
+_WRONG_NAMES = (62, 64)
+_REFUSED = f"[Errno {errno.ECONNREFUSED}]"  # a name with several addresses has several errors
+_PASSWORD = "percent-encode special characters in the password"
+_INVALID_URL = f"--database is not a valid URL: {_PASSWORD}"
+_ROOT_CERTIFICATE = (
+    "add sslrootcert=/path/to/root.crt to --database, with the certificate of its authority"
+)
+
+
+def check_url(url: str) -> None:
+    """Raises SettingsError if the driver cannot read the URL. Its own message may quote it."""
+    parts, query = _split(url)
+    mode = query.get("sslmode", _SSL_MODES[0])
+    if mode not in _SSL_MODES:
+        raise SettingsError(f"sslmode in --database must be one of {', '.join(_SSL_MODES)}")
+    ports = [_port(host) for host in parts.netloc.rpartition("@")[2].split(",")]
+    if not all(map(_is_port, [*ports, *query.get("port", "").split(",")])):
+        raise SettingsError(
+            f"The port in --database must be a number from 1 to {_MAX_PORT}; {_PASSWORD}"
+        )
+    root = query.get("sslrootcert")
+    if root is not None and not Path(root).is_file():
+        raise SettingsError("The file of sslrootcert in --database does not exist: correct it")
+
+
+def _split(url: str) -> tuple[SplitResult, dict[str, str]]:
+    try:
+        parts = urlsplit(url)
+        query = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
+    except ValueError:
+        raise SettingsError(_INVALID_URL) from None
+    return parts, {name: values[-1] for name, values in query.items()}
+
+
+def _port(host: str) -> str:
+    """Returns the port of a host, which may be an IPv6 address in brackets."""
+    return host.rpartition("]")[2].partition(":")[2]
+
+
+def _is_port(text: str) -> bool:
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_MAX_PORT))
+    return not text or (is_number and 1 <= int(text) <= _MAX_PORT)
+
+
+def explain(error: Exception, url: str) -> str:
+    """Returns a sentence for the operator, with advice."""
+    place = _place(url)
+    match error:
+        case ssl.SSLCertVerificationError():
+            return _explain_certificate(error, place)
+        case ValueError() if "root certificate" in str(error):
+            return f"sslmode cannot verify the PostgreSQL server{place}: {_ROOT_CERTIFICATE}"
+        case ValueError():  # its message would contain parts of the URL, perhaps the password
+            return _INVALID_URL
+        case asyncpg.InvalidAuthorizationSpecificationError():
+            return (
+                f"The PostgreSQL server{place} rejects the login: {error}. Check the user and "
+                "password in --database, and pg_hba.conf of the server"
+            )
+        case asyncpg.InvalidCatalogNameError():
+            return (
+                f"The PostgreSQL server{place} does not have the database: {error}. Create it "
+                "with createdb, or correct its name in --database"
+            )
+    return f"Cannot reach the PostgreSQL database{place}: {_explain_network(error)}"
+
+
+def _explain_certificate(error: ssl.SSLCertVerificationError, place: str) -> str:
+    certificate = f"The certificate of the PostgreSQL server{place}"
+    if error.verify_code in _WRONG_NAMES:
+        return (
+            f"{certificate} is for another host name: use its name in --database, or give the "
+            "server a certificate with this name"
+        )
+    if error.verify_code == _EXPIRED:
+        return f"{certificate} has expired: renew it on the server"
+    return f"{certificate} is not trusted ({error.verify_message}): {_ROOT_CERTIFICATE}"
+
+
+def _explain_network(error: Exception) -> str:
+    match error:
+        case socket.gaierror():
+            return "the host name is unknown. Correct it in --database, or check the DNS"
+        case TimeoutError():
+            return "it does not respond. Check the host and port in --database, and the firewall"
+        case ConnectionRefusedError() | FileNotFoundError():
+            return _NO_SERVER
+        case OSError() if _REFUSED in str(error):
+            return _NO_SERVER
+    return short_reason(error)
+
+
+_NO_SERVER = (
+    "the connection is refused. Start the server, or correct the host and port in --database"
+)
+
+
+def short_reason(error: BaseException) -> str:
+    """Returns the first line of an error, or its name if it has no text."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _place(url: str) -> str:
+    """Returns the hosts of the URL.
+
+    It is empty if an @ is outside its place: then the text may be a part of the password.
+    """
+    parts, query = _split(url)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    if url.count("@") > bool(credentials):
+        return ""
+    hosts = hosts or query.get("host", "")
+    return f" at {hosts}" if hosts else ""
