@@ -74,6 +74,7 @@ def test_a_large_batch_is_stored_like_a_small_one(
     assert client.store("large", *OUTPUTS[:4], large)["unchanged"] == 5
 
 
+@pytest.mark.thorough
 def test_a_large_batch_has_all_errors(client: Client) -> None:
     bad = [output(1, data=[]), LARGE, {"job_id": "", "source_url": "u", "data": {}}]
     expected = [["body", "0", "data"], ["body", "2", "job_id"]]

@@ -171,6 +171,7 @@ def test_a_database_that_is_removed_is_unavailable(
         assert_unavailable(client.get("/v1/groups"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["postgres"], scope="session")
 def test_a_database_that_does_not_respond_delays_the_readiness_little(prepared: Settings) -> None:
     """For instance during a migration, which locks the table that the check reads."""

@@ -116,6 +116,7 @@ def test_migrate_check_creates_no_database(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.thorough
 def test_the_database_of_another_program_is_refused(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

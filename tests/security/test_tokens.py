@@ -317,7 +317,7 @@ def test_a_token_has_the_scopes_of_the_six_operations_by_default() -> None:
         (["create", "--organization", "a", "--expires-in", "9999999d"], "100 years"),
         (["create", "--organization", "a", "--expires-in", "9" * 30 + "d"], "--expires-in must be"),
         (["revoke", "4711"], "no token 4711"),
-        (["revoke", "99999999999999999999"], "Invalid value for 'ID'"),
+        (["revoke", "99999999999999999999"], "ID must be"),
     ],
 )
 def test_a_wrong_command_is_one_clear_sentence(

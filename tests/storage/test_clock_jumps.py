@@ -18,6 +18,8 @@ from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.thorough
+
 WARNING = "nothing expires until the clock has run steadily"
 
 
@@ -90,7 +92,6 @@ def confirm(clock: Clock, settings: Settings) -> None:
     wait_for_rounds(settings, lambda: False)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("days", [40, -40])
 @pytest.mark.parametrize("which", ["node", "server"])
 def test_nothing_is_deleted_while_a_clock_is_wrong(

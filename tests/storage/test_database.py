@@ -188,6 +188,7 @@ def test_a_migration_waits_for_the_writes_in_progress(
     with_database(settings, work)
 
 
+@pytest.mark.thorough
 def test_writes_succeed_while_a_migration_waits_for_a_dump(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -228,6 +229,7 @@ def set_default(settings: Settings, name: str, value: str) -> None:
     run_script(settings, f"DO $$ BEGIN EXECUTE {change}; END $$")
 
 
+@pytest.mark.thorough
 def test_a_migration_waits_for_another_one_without_a_time_limit(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

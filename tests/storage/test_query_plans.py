@@ -33,6 +33,8 @@ from tests.support.service import Service
 from tests.support.settings import fresh_settings
 from tests.support.statements import FILTERS, page_statements, statements
 
+pytestmark = pytest.mark.thorough
+
 OUTPUTS = 3000
 STATES = ("empty", "equal values", "different values", "equal values analyzed")
 STATES += ("different values analyzed",)
@@ -208,7 +210,6 @@ def is_seek(access: Access) -> bool:
     return is_range and not access.tested & {"group_id", "seq", *FILTERS}
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ON_OUTPUTS)
 def test_outputs_are_found_by_seeks(planner: Planner, name: str) -> None:
     found = planner.plan(ON_OUTPUTS[name])
