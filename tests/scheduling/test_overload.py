@@ -203,9 +203,9 @@ def test_a_waiting_long_poll_uses_no_request_slot(serving: Serving) -> None:
     cursor = client.get("/v1/changes/group").json()["cursor"]
     with ExitStack() as polls:
         waiting = []
-        for _ in range(2):
+        for sample in (WAITING_POLLS.format(1), WAITING_POLLS.format(2)):
             waiting.append(polls.enter_context(polling(service, client, cursor)))
-        wait_until(lambda: WAITING_POLLS.format(2) in client.get("/metrics").text)
+            wait_until(lambda sample=sample: sample in client.get("/metrics").text)
         third = client.get("/v1/changes/group", params={"cursor": cursor, "wait": 1})
         assert_turned_away(third)  # it would leave too little to others
         assert is_let_in(client)
