@@ -109,6 +109,7 @@ def test_dlt_has_the_right_copy_after_a_restore(quiet_dlt: Any, tmp_path: Path) 
         assert set(copied(tmp_path).values()) == {True}
     service.stop()
     settings.data.rename(tmp_path / "broken")
+    wait_for_next_second()
     assert gleanery_in_process("restore", archive, *where).returncode == 0
     service = Service(settings)
     with service.client(token) as client:
