@@ -58,7 +58,7 @@ class Certificates:
             _reject_pipes(self._certificate, self._key)
             loaded = _load(self._certificate, self._key)
             self._reject_expired(loaded)
-        except (SettingsError, OSError) as error:
+        except Exception as error:  # an unexpected one must not end the watch
             self._report_invalid(versions, error)
             return
         self._loaded = loaded

@@ -20,7 +20,7 @@ _MAX_DELAY = 10.0
 _STABLE_SECONDS = 60.0  # a worker that lived so long is replaced without a delay
 
 
-class _End(NamedTuple):
+class _WorkerEnd(NamedTuple):
     """The end of a worker process, or of the attempt to start one."""
 
     fields: dict[str, object]
@@ -70,20 +70,20 @@ class Supervisor:
             )
             await self._sleep(delay)
 
-    async def _run_worker(self, number: int) -> _End:
+    async def _run_worker(self, number: int) -> _WorkerEnd:
         """Starts a worker, and waits for its end."""
         try:
             worker = self._workers[number] = await WorkerProcess.start(
                 WorkerStart(self._settings, number), self._listener, self._counters
             )
         except (OSError, RuntimeError) as error:  # no free descriptor, memory, process or thread
-            return _End({"reason": str(error)}, 0.0)
+            return _WorkerEnd({"reason": str(error)}, 0.0)
         if self._stopping.is_set():  # the worker started while the others stopped
             await worker.stop(self._settings.shutdown_seconds)
         status = await worker.wait()
-        return _End({"pid": worker.pid, "status": status}, worker.age)
+        return _WorkerEnd({"pid": worker.pid, "status": status}, worker.age)
 
-    def _fail(self, end: _End) -> None:
+    def _fail(self, end: _WorkerEnd) -> None:
         """Ends the service: what prevents the first start prevents every other."""
         self._has_failed = True
         _log.critical("no worker process could start", extra=end.fields)

@@ -23,7 +23,7 @@ from gleanery.settings import Settings
 
 _log = logging.getLogger("gleanery")
 BACKLOG = 2048
-_PATIENCE_SECONDS = 1.0
+_REPORT_SECONDS = 1.0  # after which the log says for what a stop waits
 
 
 class Worker:
@@ -62,7 +62,7 @@ class Worker:
         await self._stopping.wait()
         _log.info("stopping")
         self._listener.close()
-        report = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._report_waiting)
+        report = asyncio.get_running_loop().call_later(_REPORT_SECONDS, self._report_waiting)
         if cut_off := await server.stop(self._shutdown_seconds):
             _log.warning("ended requests in progress", extra={"requests": cut_off})
         report.cancel()
