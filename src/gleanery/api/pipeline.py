@@ -300,8 +300,7 @@ class RequestPipeline:
             respond(request, response, request_id, request.state.rate_limit_headers)
             if request.is_write_paused:
                 await request.drain()
-            if response.rest is not None and request.method != "HEAD":
-                await send_rest(request, response.rest)
+            await send_rest(request, response)
         except ClientDisconnected:
             raise
         except (
