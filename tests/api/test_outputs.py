@@ -354,6 +354,7 @@ def test_next_url_carries_every_filter_and_begins_with_the_base_url(
         "limit": "2",
         "country": "Germany",
         "region": "de-by",
+        "approved": "false",
     }
     answer = client.get(f"/v1/outputs/{group}", params=query, headers={"Host": "evil.example"})
     metadata = answer.json()["metadata"]
@@ -429,6 +430,49 @@ def test_filter_by_region(client: Client) -> None:
     client.store("group", *(output(n, tags={"region": r}) for n, r in enumerate(stored)))
     assert numbers(client, region="DE-BY") == [0, 1]
     assert numbers(client, region="us-ca") == [2]
+
+
+def approve(client: Client, job: str, status: str = "approved") -> None:
+    body = {"job_id": job, "status": status}
+    assert client.post("/v1/reviews/group", json=body).status_code == 200
+
+
+def test_filter_by_approval(client: Client) -> None:
+    client.store("group", *(output(n, job_id=f"j{n % 2}") for n in range(6)))
+    assert numbers(client, approved="true") == []
+    assert numbers(client, approved="false", limit=2) == list(range(6))
+    approve(client, "j1")
+    assert numbers(client, approved="true", limit=1) == [1, 3, 5]
+    assert numbers(client, approved="false", limit=2) == [0, 2, 4]
+    client.store("group", output(3, job_id="j1", data={"number": 33}))  # not yet approved
+    assert numbers(client, approved="true") == [1, 5]
+    assert numbers(client, approved="false") == [0, 2, 4, 33]
+    approve(client, "j1", "rejected")
+    assert numbers(client, approved="true") == []
+    assert numbers(client, approved="false") == [0, 2, 4, 33, 1, 5]
+
+
+@pytest.mark.parametrize("text", ["", "True", "1", "yes", "null"])
+def test_an_approval_is_true_or_false(client: Client, text: str) -> None:
+    client.store("group", output(1))
+    answer = client.get("/v1/outputs/group", params={"approved": text})
+    assert answer.status_code == 422
+    [detail] = answer.json()["detail"]
+    assert detail["loc"] == ["query", "approved"]
+    assert "'true' or 'false'" in detail["msg"]
+
+
+def test_the_approval_can_be_combined_with_other_filters(client: Client) -> None:
+    tags = [{"country": "Germany", "region": "DE-BY"}, {"country": "Germany", "region": "DE-BE"}]
+    client.store("group", *(output(n, job_id=f"j{n % 2}", tags=tags[n // 4]) for n in range(8)))
+    approve(client, "j0")
+    assert numbers(client, approved="true", country="DE", limit=1) == [0, 2, 4, 6]
+    assert numbers(client, approved="true", region="DE-BE") == [4, 6]
+    assert numbers(client, approved="true", region="DE-BE", country="DE", job_id="j0") == [4, 6]
+    assert numbers(client, approved="false", region="DE-BE") == [5, 7]
+    assert numbers(client, approved="true", job_id="j1") == []
+    assert numbers(client, approved="false", url="https://shop.example/1") == [1]
+    assert numbers(client, approved="true", created_after="2999-01-01") == []
 
 
 def test_filters_can_be_combined(client: Client) -> None:
