@@ -67,6 +67,7 @@ NO_NAMES: dict[str, Any] = {
     "query created_after": None,
     "query country": None,
     "query region": None,
+    "query approved": None,
     "query filename": None,
     "query expires": None,  # a date, part of a signed link
     "get_audit query cursor": None,  # a date

@@ -241,6 +241,15 @@ OPERATIONS = (
         extra_errors=(404,),  # an output may reference an unknown file
     ),
     Operation(
+        method="GET",
+        path="/v1/outputs/{group_id}/{output_id}",
+        handler=outputs.get_output,
+        title="Get an output",
+        description="One output, as on a page of the group.",
+        scope="outputs:read",
+        response=responses.OutputOut,
+    ),
+    Operation(
         method="DELETE",
         path="/v1/outputs/{group_id}/{output_id}",
         handler=outputs.delete_output,
