@@ -145,7 +145,7 @@ def _parameters(operation: Operation, schemas: _Schemas) -> list[Document]:
         {"name": name, "in": "path", "required": True, "schema": name_schema}
         for name in operation.path_parameters
     ]
-    if operation.ndjson_handler is not None:
+    if operation.accepts_idempotency_key:
         found.append(
             {
                 "name": "Idempotency-Key",

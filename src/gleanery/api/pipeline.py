@@ -278,7 +278,7 @@ class RequestPipeline:
             operation.ndjson_handler is not None
         )
         media = binding.parse_media_type(headers, *known)
-        if operation.ndjson_handler is not None:
+        if operation.accepts_idempotency_key:
             context.idempotency_key = binding.idempotency_key(headers)
         if media is binding.Media.NDJSON and operation.ndjson_handler is not None:
             context.body = binding.read_lines(request, settings.max_body_bytes, body_bytes)
