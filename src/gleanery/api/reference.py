@@ -50,6 +50,7 @@ class Section(NamedTuple):
 
 
 def sections(document: Document) -> Iterator[Section]:
+    shared = document["components"]["responses"]
     for path, methods in document["paths"].items():
         for method, row in methods.items():
             yield Section(
@@ -62,10 +63,18 @@ def sections(document: Document) -> Iterator[Section]:
                 body=_content(row.get("requestBody", {})),
                 response=_content(next(iter(row["responses"].values()))),
                 statuses=[
-                    (status, response["description"])
+                    (status, _resolved(response, shared)["description"])
                     for status, response in row["responses"].items()
                 ],
             )
+
+
+def _resolved(response: Document, shared: Document) -> Document:
+    """Return a response, or the shared response that it refers to."""
+    if "$ref" not in response:
+        return response
+    found: Document = shared[response["$ref"].rpartition("/")[2]]
+    return found
 
 
 def members(schema: Document) -> list[Row]:
