@@ -15,6 +15,7 @@ from gleanery.api.binding import IDEMPOTENCY_KEY
 from gleanery.api.examples import EXAMPLES, Example
 from gleanery.api.operations import Operation
 from gleanery.models.fields import Name
+from gleanery.models.responses import ErrorDetailOut
 from gleanery.security import tokens
 from gleanery.settings import Settings
 
@@ -26,14 +27,6 @@ _NEXT_PAGE: Document = {
     "absent on the last page, and only there.",
     "schema": {"type": "string"},
 }
-
-
-class ErrorDetailOut(TypedDict):
-    """One problem of a request. It never contains the value."""
-
-    loc: list[str]
-    msg: str
-    type: str
 
 
 class ErrorBody(TypedDict):

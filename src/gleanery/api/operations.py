@@ -237,9 +237,21 @@ OPERATIONS = (
         "A body in NDJSON (`application/x-ndjson`, one output per line) can have any length. It is "
         "stored in steps of a thousand lines. The response has the counts and `lines`, but no "
         "`results`. An error says how many lines are stored. With an `Idempotency-Key`, a repeated "
-        "request gets the first response again for one day.",
+        "request gets the first response again for one day."
+        "\n\n"
+        "With `job_id` and `url_field`, each element of the array, or each line, is a bare item: an "
+        "object as a scraper writes it, which becomes the `data` of an output. `url_field` names "
+        "the member of the item that is its `source_url`, and `key_field` the one that is its "
+        "`key`. Both stay in `data`. An item in which such a member is missing, null or empty is "
+        "invalid."
+        "\n\n"
+        "With `on_error=skip`, the valid elements are stored. `skipped` counts the others, and "
+        "`errors` lists the first 100 errors. `results` still has one entry per element: null for "
+        "a skipped one. An element is skipped if it is invalid, violates the group's schema or "
+        "references an unknown file; a line also if it is not JSON.",
         scope="outputs:write",
         creates_resource=True,
+        query=requests.IngestQuery,
         body=list[requests.OutputIn],
         ndjson_handler=outputs.store_ndjson,
         accepts_idempotency_key=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -123,10 +123,29 @@ class OutputResult(TypedDict):
     change: Literal["created", "updated", "unchanged"]
 
 
-class IngestResult(WriteCounts):
-    """Result of a batch: the counts, and one result per output in the order of the batch."""
+class ErrorDetailOut(TypedDict):
+    """One problem of a request. It never contains the value."""
 
-    results: list[OutputResult]
+    loc: list[str]
+    msg: str
+    type: str
+
+
+class IngestResult(WriteCounts):
+    """Result of a batch: the counts, and one result per element of the batch, in its order."""
+
+    results: Annotated[
+        list[OutputResult | None], Field(description="null for an element that is skipped.")
+    ]
+    skipped: NotRequired[
+        Annotated[int, Field(description="With `on_error=skip`: number of skipped elements.")]
+    ]
+    errors: NotRequired[
+        Annotated[
+            list[ErrorDetailOut],
+            Field(description="With `on_error=skip`: the first 100 errors of skipped elements."),
+        ]
+    ]
 
 
 class FileOut(TypedDict):
