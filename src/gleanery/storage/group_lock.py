@@ -8,8 +8,12 @@ from typing import Literal, NamedTuple
 
 from gleanery.errors import no_group
 from gleanery.storage.database import Database, PageReader, Row, Transaction
+from gleanery.values import timestamps
 
 Clock = Callable[[], int]
+FIRST_SEQ = 1_577_836_800 * timestamps.SECOND
+"""The smallest sequence number, 2020-01-01, also if a clock is wrong. A smaller cursor is either 0
+or has another meaning; see ``outputs.changes``."""
 BulkJobKind = Literal["approve", "unapprove", "delete"]
 
 # Both statements lock the group's row, so transactions on one group commit in the order in which
@@ -87,7 +91,7 @@ class LockedGroup:
         self.organization_id = transaction.organization_id
         self.name = name
         self.group_id: int = row[0]
-        self.last_seq: int = row[1]
+        self.last_seq: int = max(row[1], FIRST_SEQ)
         self.output_count: int = row[2]
         self.key_fields: str | None = row[3]
         self.schema: str | None = row[4]
