@@ -91,13 +91,13 @@ class LockedGroup:
         self.organization_id = transaction.organization_id
         self.name = name
         self.group_id: int = row[0]
-        self.last_seq: int = max(row[1], FIRST_SEQ)
+        self.last_seq: int = row[1]
         self.output_count: int = row[2]
         self.key_fields: str | None = row[3]
         self.schema: str | None = row[4]
         self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
-        self.now: int = clock()
+        self.now: int = max(clock(), FIRST_SEQ)
         self._initial_seq: int = self.last_seq
         self._output_changes: Counter[int] = Counter()
         self._approved_changes: Counter[int] = Counter()
