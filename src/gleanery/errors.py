@@ -134,17 +134,14 @@ class Conflict(GleaneryError):
 
 
 class CursorExpired(GleaneryError):
-    """The cursor is too old: changes after it may be missing from the feed."""
+    """The cursor or date is too old: changes after it may be missing from the feed."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            ErrorDetail(
-                ("query", "cursor"),
-                "This cursor has expired: start again with cursor 0, and drop the outputs that "
-                "you do not receive again",
-                "gone",
-            )
-        )
+    def __init__(self, parameter: str) -> None:
+        subject = "This cursor has expired: start again with cursor 0"
+        if parameter == "changed_after":
+            subject = "Not all deletions since this date are known: start again without this date"
+        msg = f"{subject}, and drop the outputs that you do not receive again"
+        super().__init__(ErrorDetail(("query", parameter), msg, "gone"))
 
 
 class MethodNotAllowed(GleaneryError):

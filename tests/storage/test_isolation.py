@@ -65,6 +65,7 @@ NO_NAMES: dict[str, Any] = {
     "query history": "true",
     "query wait": None,
     "query created_after": None,
+    "query changed_after": None,
     "query country": None,
     "query region": None,
     "query approved": None,

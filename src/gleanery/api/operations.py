@@ -282,10 +282,12 @@ OPERATIONS = (
         handler=changes.get_changes,
         title="Get changes",
         description="The group's creations, updates, approval changes and deletions in commit "
-        "order. To continue, pass the `cursor` of the response. A page is limited in bytes, so it "
-        "can have fewer changes than `limit`; only an empty one is the end. With `wait`, the "
-        "response comes as soon as there is a change. A cursor from before the oldest tombstone or "
-        "the last restore gets 410: start again with cursor 0.",
+        "order. For the next page, pass `next_cursor` as `cursor`, or follow `next_url`. Both are "
+        "null if there are no further changes yet, and only then. To continue later, pass the "
+        "`cursor` of the response, or of the last change that you have processed. A page is "
+        "limited in bytes, so it can have fewer changes than `limit`. With `wait`, the response "
+        "comes as soon as there is a change. A cursor from before the oldest tombstone or the last "
+        "restore gets 410: start again with cursor 0.",
         scope="outputs:read",
         query=requests.ChangeQuery,
         response=responses.ChangePage,

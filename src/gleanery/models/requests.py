@@ -293,6 +293,11 @@ class ChangeQuery(Query):
         default=0, ge=0, le=MAX_INT64, description="Only what comes after this position."
     )
     limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
+    changed_after: DateTime | None = Field(
+        default=None,
+        description="Only changes at or after this date or date-time. If deletions since then are "
+        "no longer known, the response is 410.",
+    )
     wait: WholeNumber = Field(
         default=0, ge=0, le=60, description="Seconds to wait if there is no change yet."
     )

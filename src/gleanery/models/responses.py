@@ -212,13 +212,27 @@ class ChangeOut(TypedDict):
     """One change: `create` if the output has not changed since then, `update`, or `delete`."""
 
     change: Literal["create", "update", "delete"]
+    cursor: Annotated[
+        int,
+        Field(
+            description="Position after this change. A client that continues from it misses "
+            "nothing. The cursors of one client never decrease."
+        ),
+    ]
+    change_date: str
+    group_id: str
+    output_id: str
     output: OutputOut | DeletedOutput
 
 
 class ChangePage(TypedDict):
     """Changes, oldest first, and the cursor to continue from."""
 
-    cursor: int
+    metadata: Annotated[
+        PageMetadata,
+        Field(description="Link to further changes. Both members are null if there are none yet."),
+    ]
+    cursor: Annotated[int, Field(description="Cursor to continue from, now or later.")]
     changes: list[ChangeOut]
 
 
