@@ -52,6 +52,8 @@ class Operation:
     """Type of a JSON body; ``bytes`` for a streamed body of any media type."""
     ndjson_handler: Handler | None = None
     """Handler of an NDJSON body. Both handlers of such a row support an Idempotency-Key."""
+    ndjson_response: Any = None
+    """Type of the response to an NDJSON body."""
     response: Any = None
     status: int = 200
     """Status of success; 307 for a redirect, which has no body."""
@@ -80,7 +82,7 @@ class Operation:
 
     def error_statuses(self) -> list[int]:
         """List every error status that this operation can return."""
-        possible = {500, *self.extra_errors}
+        possible = {431, 500, *self.extra_errors}
         if self.scope is not None:
             possible |= {401, 403, 429}
         if not self.always_admit:
@@ -237,6 +239,7 @@ OPERATIONS = (
         creates_resource=True,
         body=list[requests.OutputIn],
         ndjson_handler=outputs.store_ndjson,
+        ndjson_response=responses.NdjsonResult,
         response=responses.IngestResult,
         extra_errors=(404,),  # an output may reference an unknown file
     ),
@@ -360,7 +363,7 @@ OPERATIONS = (
         "`If-Range`, `If-Match` and `If-None-Match` are supported.",
         scope="outputs:read",
         response=bytes,
-        media_type="*/*",
+        media_type="application/octet-stream",
     ),
     Operation(
         method="GET",
@@ -371,7 +374,7 @@ OPERATIONS = (
         "`blob_url` of an output and is valid for some minutes.",
         query=requests.BlobQuery,
         response=bytes,
-        media_type="*/*",
+        media_type="application/octet-stream",
         extra_errors=(403,),
     ),
     Operation(
