@@ -54,6 +54,8 @@ class Operation:
     """Handler of an NDJSON body."""
     accepts_idempotency_key: bool = False
     """True if a repeated request with the same Idempotency-Key gets the first response."""
+    ndjson_response: Any = None
+    """Type of the response to an NDJSON body."""
     response: Any = None
     status: int = 200
     """Status of success; 307 for a redirect, which has no body."""
@@ -82,7 +84,7 @@ class Operation:
 
     def error_statuses(self) -> list[int]:
         """List every error status that this operation can return."""
-        possible = {500, *self.extra_errors}
+        possible = {431, 500, *self.extra_errors}
         if self.scope is not None:
             possible |= {401, 403, 429}
         if not self.always_admit:
@@ -239,11 +241,11 @@ OPERATIONS = (
         "`results`. An error says how many lines are stored. With an `Idempotency-Key`, a repeated "
         "request gets the first response again for one day."
         "\n\n"
-        "With `job_id` and `url_field`, each element of the array, or each line, is a bare item: an "
-        "object as a scraper writes it, which becomes the `data` of an output. `url_field` names "
-        "the member of the item that is its `source_url`, and `key_field` the one that is its "
-        "`key`. Both stay in `data`. An item in which such a member is missing, null or empty is "
-        "invalid."
+        "With `job_id` and `url_field`, each element of the array, or each line, is a bare item. "
+        "That is an object as a scraper writes it. It becomes the `data` of an output. `url_field` "
+        "names the member of the item that is its `source_url`, and `key_field` the one that is "
+        "its `key`. Both stay in `data`. An item in which such a member is missing, null or empty "
+        "is invalid."
         "\n\n"
         "With `on_error=skip`, the valid elements are stored. `skipped` counts the others, and "
         "`errors` lists the first 100 errors. `results` still has one entry per element: null for "
@@ -255,6 +257,7 @@ OPERATIONS = (
         body=list[requests.OutputIn],
         ndjson_handler=outputs.store_ndjson,
         accepts_idempotency_key=True,
+        ndjson_response=responses.NdjsonResult,
         response=responses.IngestResult,
         extra_errors=(404,),  # an output may reference an unknown file
     ),
@@ -389,7 +392,7 @@ OPERATIONS = (
         "`If-Range`, `If-Match` and `If-None-Match` are supported.",
         scope="outputs:read",
         response=bytes,
-        media_type="*/*",
+        media_type="application/octet-stream",
     ),
     Operation(
         method="GET",
@@ -400,7 +403,7 @@ OPERATIONS = (
         "`blob_url` of an output and is valid for some minutes.",
         query=requests.BlobQuery,
         response=bytes,
-        media_type="*/*",
+        media_type="application/octet-stream",
         extra_errors=(403,),
     ),
     Operation(

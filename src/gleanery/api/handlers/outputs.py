@@ -12,7 +12,7 @@ from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import MAX_DETAILS, ErrorDetail, GleaneryError
 from gleanery.models.batches import Batch, BatchOptions, LargeBatch
 from gleanery.models.requests import IngestQuery, OutputQuery
-from gleanery.models.responses import ErrorDetailOut, IngestResult
+from gleanery.models.responses import IngestResult, NdjsonResult
 from gleanery.storage.outputs import ingest, mutations, pages, single
 from gleanery.values import json_text
 
@@ -86,24 +86,25 @@ async def store_ndjson(context: RequestContext[IngestQuery, AsyncIterator[bytes]
     """
     options = BatchOptions.from_query(context.query)
     max_values = context.services.settings.max_json_values
-    counts = dict.fromkeys(_COUNTS, 0) | {"lines": 0}
-    skipped, errors = 0, list[ErrorDetailOut]()
+    result = NdjsonResult(created=0, updated=0, unchanged=0, lines=0)
+    if options.skips_invalid:
+        result["skipped"], result["errors"] = 0, []
     try:
         async for lines in _chunks(context.body):
             batch = await context.services.computations.run(
-                context.organization_id, bind_lines, lines, counts["lines"], max_values, options
+                context.organization_id, bind_lines, lines, result["lines"], max_values, options
             )
             stored = await _store_batch(context, batch)
             for name in _COUNTS:
-                counts[name] += stored[name]
-            counts["lines"] += len(lines)
-            skipped += stored.get("skipped", 0)
-            errors += stored.get("errors", [])[: MAX_DETAILS - len(errors)]
+                result[name] += stored[name]
+            result["lines"] += len(lines)
+            if options.skips_invalid:
+                result["skipped"] += stored["skipped"]
+                result["errors"] += stored["errors"][: MAX_DETAILS - len(result["errors"])]
     except GleaneryError as error:
-        error.details = (*error.details, _first_unstored(counts["lines"]))
+        error.details = (*error.details, _first_unstored(result["lines"]))
         raise
-    listed = {"skipped": skipped, "errors": errors} if options.skips_invalid else {}
-    return Response(json_text.encode(counts | listed))
+    return Response(json_text.encode(result))
 
 
 async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> IngestResult:
