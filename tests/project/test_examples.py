@@ -61,6 +61,7 @@ def folder(tmp_path: Path) -> Path:
         "README.md",
         "docs/tutorial.md",
         "docs/how-to/store-files.md",
+        "docs/how-to/store-the-items-of-a-scraper.md",
         "docs/how-to/hand-cookies-to-a-scraper.md",
     ],
 )
