@@ -12,11 +12,12 @@ export PIP_CONSTRAINT       = constraints.txt constraints-build.txt
 export PIP_BUILD_CONSTRAINT = constraints-build.txt
 $(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
 $(VENV)-generators/.made: export PIP_CONSTRAINT = constraints-generators.txt
+$(VENV)-integrations/.made: export PIP_CONSTRAINT = constraints-integrations.txt constraints-build.txt
 
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long proxies guides generators check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test long proxies guides generators integrations check bench faults fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -26,6 +27,7 @@ help:
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
 	@echo "make generators run generators of clients and linters on the OpenAPI document; needs npm"
+	@echo "make integrations  run the connectors in Airbyte and Singer; installs both (370 MB)"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
@@ -92,6 +94,17 @@ $(VENV)-generators/.made: constraints-generators.txt
 	@cd .generators && npm ci --no-progress
 	@touch $@
 
+integrations: $(VENV)/.dev $(VENV)-integrations/.made
+	$(BIN)/pytest --durations=5 tests/integrations/test_connectors.py $(ARGS)
+
+# Airbyte and Singer, in an environment of their own: Airbyte needs other versions than we do.
+$(VENV)-integrations/.made: constraints-integrations.txt integrations/singer/pyproject.toml
+	$(PYTHON) -m venv $(VENV)-integrations
+	@echo "Installing Airbyte's and Singer's tools into $(VENV)-integrations …"
+	@$(VENV)-integrations/bin/$(PIP) $(WHEELS) airbyte-cdk singer-sdk
+	@$(VENV)-integrations/bin/$(PIP) install --no-deps --editable integrations/singer
+	@touch $@
+
 faults: $(VENV)/.dev
 	$(BIN)/python -m faults $(ARGS)
 
@@ -150,4 +163,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators .generators .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations .generators .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

@@ -160,6 +160,14 @@ def test_the_generators_are_pinned_without_a_registry() -> None:
     assert all("integrity" in package for name, package in lock.items() if name)
 
 
+def test_the_tools_of_the_connectors_are_pinned() -> None:
+    tap = tomllib.loads((ROOT / "integrations/singer/pyproject.toml").read_text())
+    recipe = (ROOT / "Makefile").read_text().split("bin/$(PIP) $(WHEELS) airbyte-cdk")[1]
+    tools = ["airbyte-cdk", *recipe.split("\n")[0].split()]
+    assert named(tap["project"]["dependencies"]) <= named(tools)
+    assert named(tools) <= pins("constraints-integrations.txt").keys()
+
+
 # --- advisories ----------------------------------------------------------------------------------
 
 

@@ -10,20 +10,18 @@ from typing import BinaryIO
 
 import msgspec
 
-from gleanery.api.binding import parse_lines, parse_outputs
+from gleanery.api.batch_bodies import parse_array, parse_lines
 from gleanery.errors import InvalidRequest
-from gleanery.models import batches
 from gleanery.models.batches import Batch, LargeBatch
 from gleanery.models.requests import Output
 from gleanery.storage.outputs.hashes import IdentityHasher
-from gleanery.storage.outputs.idempotency import IdempotentRequest
 from gleanery.storage.outputs.large_batches import (
     LENGTH_BYTES,
     LargePreparedOutput,
     PreparationRequest,
     PreparationResponse,
 )
-from gleanery.storage.outputs.preparation import PreparedOutput, prepare
+from gleanery.storage.outputs.preparation import PreparedOutput, idempotent_request, prepare
 from gleanery.storage.outputs.rules import Rules
 from gleanery.values import json_text
 
@@ -60,22 +58,22 @@ def respond(request: PreparationRequest) -> PreparationResponse:
     identities = IdentityHasher(request.organization_id, request.group, request.key_fields)
     prepared = prepare(batch, rules, identities, parse_all=True)
     outputs = [output for output in prepared.outputs if isinstance(output, PreparedOutput)]
-    sources = batch.parse(range(len(outputs)))
     return PreparationResponse(
         [
             LargePreparedOutput(output, _data_start(source))
-            for output, source in zip(outputs, sources, strict=True)
+            for output, source in zip(outputs, batch.parsed, strict=True)
         ],
         request_hashes=_request_hashes(request, batch),
+        skipped=batch.skipped,
     )
 
 
 def _parse(batch: LargeBatch) -> Batch:
     if not batch.positions:
         [text] = batch.texts
-        return batches.from_outputs(parse_outputs(text, batch.max_records))
+        return parse_array(text, batch.max_records, batch.options)
     lines = dict(zip(batch.positions, batch.texts, strict=True))
-    return batches.from_outputs(parse_lines(lines), batch.positions)
+    return parse_lines(lines, batch.options)
 
 
 def _data_start(output: Output) -> int:
@@ -85,7 +83,7 @@ def _data_start(output: Output) -> int:
 def _request_hashes(request: PreparationRequest, batch: Batch) -> tuple[bytes, bytes] | None:
     if request.idempotency_key is None or not batch.outputs:
         return None
-    return IdempotentRequest.from_batch(request.group, request.idempotency_key, batch)
+    return idempotent_request(request.group, request.idempotency_key, batch)
 
 
 if __name__ == "__main__":
