@@ -24,7 +24,10 @@ from tests.support.process import environment, free_port
 ROOT = Path(__file__).parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME, EXTRAS = PROJECT["project"]["dependencies"], PROJECT["project"]["optional-dependencies"]
-PIN_FILES = ("constraints.txt", "constraints-build.txt", "constraints-bench.txt")
+PIN_FILES = (
+    *("constraints.txt", "constraints-build.txt"),
+    *("constraints-bench.txt", "constraints-generators.txt"),
+)
 OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks"}
 BY_NAME = {"uvloop": 'loop="uvloop"'}  # loaded without an import; the text that names it
 
@@ -144,6 +147,17 @@ def test_the_peers_are_pinned() -> None:
     peers = recipe.split("$(WHEELS) \\\n")[1].split("\n")[0].replace("'", "").split()
     assert "fastapi" in peers
     assert named(peers) <= pins("constraints-bench.txt").keys()
+
+
+def test_the_generators_are_pinned_without_a_registry() -> None:
+    assert "openapi-python-client" in pins("constraints-generators.txt")
+    folder = ROOT / "tests" / "generators"
+    lock = json.loads((folder / "package-lock.json").read_text())["packages"]
+    wanted = json.loads((folder / "package.json").read_text())["devDependencies"]
+    for name, version in wanted.items():
+        assert lock[f"node_modules/{name}"]["version"] == version
+    assert not any("resolved" in package for package in lock.values())
+    assert all("integrity" in package for name, package in lock.items() if name)
 
 
 def test_the_tools_of_the_connectors_are_pinned() -> None:
