@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gleanery import errors, http
 from gleanery.api.context import Response
 from gleanery.values import json_text
@@ -54,6 +56,24 @@ HEADERS = {
     429: ("Retry-After", "RateLimit", "RateLimit-Policy"),
     503: ("Retry-After",),
 }
+_EXAMPLES = {
+    401: errors.no_token(),
+    403: errors.Forbidden("outputs:read"),
+    404: errors.no_group(),
+    409: errors.Conflict(),
+    410: errors.CursorExpired(),
+    412: errors.PreconditionFailed(),
+    413: errors.BodyTooLarge(32 * 1024 * 1024),
+    415: errors.UnsupportedMedia("content-type", "Send Content-Type: application/json, in UTF-8"),
+    416: errors.RangeNotSatisfiable(24),
+    422: errors.InvalidRequest(
+        errors.ErrorDetail(
+            ("query", "limit"), "Input should be less than or equal to 1000", "less_than_equal"
+        )
+    ),
+    429: errors.RateLimited(1),
+    503: errors.Overloaded(),
+}
 _ONLY_CHUNKED = "Send the body with Content-Length or with Transfer-Encoding: chunked"
 
 
@@ -93,6 +113,12 @@ def for_error(error: errors.GleaneryError) -> Response:
 def internal_error() -> Response:
     """Return the response to an unexpected error, without any details."""
     return Response(_body(errors.ErrorDetail(("server",), "Internal error", "internal_error")), 500)
+
+
+def example(status: int) -> Any:
+    """Return an example of the body of this status."""
+    response = internal_error() if status == 500 else for_error(_EXAMPLES[status])
+    return json_text.decode(response.body)
 
 
 def _body(*details: errors.ErrorDetail) -> bytes:

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from gleanery import __version__
 from gleanery.api import error_responses
 from gleanery.api.binding import IDEMPOTENCY_KEY
+from gleanery.api.examples import EXAMPLES, Example
 from gleanery.api.operations import Operation
 from gleanery.models.fields import Name
 from gleanery.security import tokens
@@ -19,6 +20,7 @@ from gleanery.settings import Settings
 
 Document = dict[str, Any]
 _REF = "#/components/schemas/{model}"
+_ERROR_REF = "#/components/responses/Error{status}"
 _NEXT_PAGE: Document = {
     "description": 'URL of the next page, as in RFC 8288: `<URL>; rel="next"`. The header is '
     "absent on the last page, and only there.",
@@ -58,6 +60,7 @@ def document(operations: Sequence[Operation], settings: Settings) -> Document:
         "paths": paths,
         "components": {
             "schemas": schemas.definitions,
+            "responses": _error_responses(operations, schemas),
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -118,6 +121,7 @@ class _Schemas:
 
 
 def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> Document:
+    example = EXAMPLES[operation.name]
     row: Document = {
         "operationId": operation.name,
         "summary": operation.title,
@@ -125,21 +129,34 @@ def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> D
         + (f"\n\nRequires the scope `{operation.scope}`." if operation.scope else ""),
         "tags": [operation.path.split("/")[2] if operation.scope else "service"],
         "security": [{"token": []}] if operation.scope else [],
-        "responses": _responses(operation, schemas),
+        "responses": _responses(operation, schemas, example),
     }
-    if parameters := _parameters(operation, schemas):
+    if parameters := _parameters(operation, schemas, example):
         row["parameters"] = parameters
     if operation.body is not None:
         is_file = operation.body is bytes
         media = "*/*" if is_file else "application/json"
         row["requestBody"] = {
             "required": not is_file,  # a file may be empty
-            "content": {media: {"schema": schemas.body(operation, settings)}},
+            "content": {
+                media: {"schema": schemas.body(operation, settings), "example": example.body}
+            },
         }
     return row
 
 
-def _parameters(operation: Operation, schemas: _Schemas) -> list[Document]:
+def _parameters(operation: Operation, schemas: _Schemas, example: Example) -> list[Document]:
+    """List the parameters. Those that the example request sends have its values."""
+    sent = {"path": example.path, "query": example.query, "header": example.headers}
+    return [
+        found | {"example": sent[found["in"]][found["name"]]}
+        if found["name"] in sent[found["in"]]
+        else found
+        for found in _declared_parameters(operation, schemas)
+    ]
+
+
+def _declared_parameters(operation: Operation, schemas: _Schemas) -> list[Document]:
     name_schema = TypeAdapter(Name).json_schema()
     found: list[Document] = [
         {"name": name, "in": "path", "required": True, "schema": name_schema}
@@ -183,33 +200,50 @@ def _without_null(schema: Document) -> Document:
     return rest | ({"anyOf": types} if types else {})
 
 
-def _success(operation: Operation, schemas: _Schemas) -> Document:
+def _success(operation: Operation, schemas: _Schemas, example: Example) -> Document:
     if operation.response is None:
         return {
             "description": "The address is in the Location header.",
             "headers": {"Location": {"schema": {"type": "string"}, "required": True}},
         }
-    return {
-        "description": "Success.",
-        "content": {operation.media_type: {"schema": schemas.response(operation)}},
-    }
+    content = {"schema": schemas.response(operation), "example": example.response}
+    return {"description": "Success.", "content": {operation.media_type: content}}
 
 
-def _responses(operation: Operation, schemas: _Schemas) -> Document:
-    responses: Document = {str(operation.status): _success(operation, schemas)}
+def _responses(operation: Operation, schemas: _Schemas, example: Example) -> Document:
+    responses: Document = {str(operation.status): _success(operation, schemas, example)}
     if get_origin(operation.response) is list:
         responses["200"]["headers"] = {"Link": _NEXT_PAGE}
     if operation.response is bytes:
-        responses["206"] = {**responses["200"], "description": "The range that Range requests."}
+        responses["206"] = {
+            "description": "The range that Range requests.",
+            "content": {operation.media_type: {"schema": schemas.response(operation)}},
+        }
         responses["304"] = {"description": "The client has the file, according to If-None-Match."}
     for status in operation.error_statuses():
-        responses[str(status)] = {
-            "description": error_responses.DESCRIPTIONS[status],
-            "content": {"application/json": {"schema": schemas.error}},
-        }
-        if status in error_responses.HEADERS:
-            responses[str(status)]["headers"] = {
-                name: {"schema": {"type": "string"}, "required": True}
-                for name in error_responses.HEADERS[status]
-            }
+        responses[str(status)] = {"$ref": _ERROR_REF.format(status=status)}
     return responses
+
+
+def _error_responses(operations: Sequence[Operation], schemas: _Schemas) -> Document:
+    """Return the error responses, which all operations share."""
+    statuses = sorted({status for row in operations for status in row.error_statuses()})
+    return {f"Error{status}": _error_response(status, schemas) for status in statuses}
+
+
+def _error_response(status: int, schemas: _Schemas) -> Document:
+    response: Document = {
+        "description": error_responses.DESCRIPTIONS[status],
+        "content": {
+            "application/json": {
+                "schema": schemas.error,
+                "example": error_responses.example(status),
+            }
+        },
+    }
+    if status in error_responses.HEADERS:
+        response["headers"] = {
+            name: {"schema": {"type": "string"}, "required": True}
+            for name in error_responses.HEADERS[status]
+        }
+    return response

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from gleanery.api.examples import SERVICE_URL
 from gleanery.api.reference import markup, snippets, try_it
 from gleanery.api.reference.sections import Content, Section
 
@@ -21,7 +22,7 @@ def article(s: Section, base_url: str) -> str:
 </div>
 <div class="examples">
 {_programs(s, base_url)}
-{_response(s)}
+{_response(s, base_url)}
 </div>
 </article>
 """
@@ -75,10 +76,10 @@ def _programs(s: Section, base_url: str) -> str:
 </div>"""
 
 
-def _response(s: Section) -> str:
+def _response(s: Section, base_url: str) -> str:
     media_type = f" <small>{s.responses[0].media_type}</small>" if s.responses else ""
     bar = f'<div class="bar"><span>Response <b>{s.success}</b>{media_type}</span></div>'
     if not s.responses or s.responses[0].example is None:
         return f'<div class="code">{bar}</div>' if media_type else ""
-    example = markup.code(snippets.json_text(s.responses[0].example), "json")
-    return f'<div class="code">{bar}{example}</div>'
+    example = snippets.json_text(s.responses[0].example).replace(SERVICE_URL, base_url)
+    return f'<div class="code">{bar}{markup.code(example, "json")}</div>'

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from gleanery.api.openapi import Document
-from gleanery.api.reference import markup, operation
+from gleanery.api.reference import markup, operation, snippets
 from gleanery.api.reference.schemas import Row, description, members
 from gleanery.api.reference.sections import Group, groups
 from gleanery.security import tokens
@@ -102,6 +102,8 @@ def _introduction(document: Document, title: str, base_url: str) -> str:
         f"export GLEANERY_TOKEN=…\ncurl '{base_url}/v1/groups' \\\n"
         '  -H "Authorization: Bearer $GLEANERY_TOKEN"'
     )
+    invalid = document["components"]["responses"]["Error422"]["content"]["application/json"]
+    error = markup.code(snippets.json_text(invalid["example"]), "json")
     return f"""<section id="introduction" aria-labelledby="title">
 <h1 id="title">{escape(title)}</h1>
 <div class="text">
@@ -116,7 +118,8 @@ token. Its scopes limit what it allows:</p>
 of every error is an <a href="#ErrorBody">ErrorBody</a>.</p>
 </div>
 <div class="examples"><div class="code"><div class="bar"><span>First request</span></div>{first}
-</div></div>
+</div>
+<div class="code"><div class="bar"><span>Body of an error</span></div>{error}</div></div>
 </section>"""
 
 

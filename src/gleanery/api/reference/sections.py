@@ -70,16 +70,26 @@ class Group(NamedTuple):
         return self.tag.replace("-", " ").capitalize()
 
 
+_NO_TAGS = [
+    {"name": name, "description": ""}
+    for name in (
+        *("outputs", "changes", "groups", "reviews", "files", "cookies", "local-storage"),
+        *("audit", "service"),
+    )
+]
+
+
 def groups(document: Document) -> list[Group]:
     """Return the operations by tag, in the order in which the document declares the tags."""
     found = list(_sections(document))
     return [
         Group(tag["name"], tag["description"], [s for s in found if s.tag == tag["name"]])
-        for tag in document["tags"]
+        for tag in document.get("tags", _NO_TAGS)
     ]
 
 
 def _sections(document: Document) -> Iterator[Section]:
+    shared = document["components"]["responses"]
     for path, methods in document["paths"].items():
         for method, row in methods.items():
             success, *_ = row["responses"].values()
@@ -95,10 +105,18 @@ def _sections(document: Document) -> Iterator[Section]:
                 bodies=_contents(row.get("requestBody", {})),
                 responses=_contents(success),
                 statuses=[
-                    (status, response["description"])
+                    (status, _resolved(response, shared)["description"])
                     for status, response in row["responses"].items()
                 ],
             )
+
+
+def _resolved(response: Document, shared: Document) -> Document:
+    """Return a response, or the shared response that it refers to."""
+    if "$ref" not in response:
+        return response
+    found: Document = shared[response["$ref"].rpartition("/")[2]]
+    return found
 
 
 def _parameter(found: Document) -> Parameter:
