@@ -51,7 +51,9 @@ document.addEventListener('change', ({ target }) => {
 
 // --- Colours of code, without changing its text ---------------------------------------------------
 
-const TOKEN = /("(?:[^"\\\n]|\\.)*")(\s*:)?|(?<![\w.-])(-?\d+(?:\.\d+)?|true|false|null|True|False|None)(?![\w-])/g;
+const STRING = /("(?:[^"\\\n]|\\.)*"|'[^'\n]*')(\s*:)?/;
+const NUMBER = /(?<=[\s[(,])(?:-?\d[\d.eE+-]*|[Tt]rue|[Ff]alse|null|None)(?=[\s\]),}]|$)/;
+const TOKEN = new RegExp(`${STRING.source}|${NUMBER.source}`, 'g');
 const highlights = {};
 if (globalThis.Highlight) {
   for (const name of ['key', 'string', 'number', 'found']) {
@@ -140,10 +142,10 @@ function filter() {
     nodes.forEach((node) => markWords(node, words));
   }
   const isActive = words.length > 0;
+  links.get('introduction').parentElement.hidden = isActive;
   for (const group of all('.group')) group.hidden = !one('article:not([hidden])', group);
   for (const item of all('nav > ul > li:has(ul)')) item.hidden = !one('ul > li:not([hidden])', item);
   one('#introduction').hidden = isActive;
-  links.get('introduction').parentElement.hidden = isActive;
   one('nav .types').open = isActive;
   one('#matches').textContent = isActive
     ? `${operations} ${operations === 1 ? 'operation' : 'operations'} and ${types} ${types === 1 ? 'type' : 'types'} found`

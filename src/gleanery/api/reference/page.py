@@ -46,10 +46,9 @@ def _source_hash(text: str) -> str:
 
 def _html(document: Document, style: str, script: str) -> str:
     found = groups(document)
-    title = f"{document['info']['title']} {document['info']['version']}"
     base_url = document["servers"][0]["url"]
     return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{escape(title)} API reference</title>
+<html lang="en"><head><meta charset="utf-8"><title>{escape(document["info"]["title"])} API reference</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <style>{style}</style></head>
@@ -64,7 +63,7 @@ def _html(document: Document, style: str, script: str) -> str:
 </header>
 <main id="main" tabindex="-1">
 <p id="matches" role="status"></p>
-{_introduction(document, title, base_url)}
+{_introduction(document, base_url)}
 {"".join(_group(group, base_url) for group in found)}
 {_types(document)}
 </main>
@@ -96,7 +95,8 @@ def _links(group: Group) -> str:
     )
 
 
-def _introduction(document: Document, title: str, base_url: str) -> str:
+def _introduction(document: Document, base_url: str) -> str:
+    title, version = document["info"]["title"], document["info"]["version"]
     scopes = [Row(name, "", "", text) for name, text in tokens.SCOPES.items()]
     first = markup.code(
         f"export GLEANERY_TOKEN=…\ncurl '{base_url}/v1/groups' \\\n"
@@ -105,7 +105,7 @@ def _introduction(document: Document, title: str, base_url: str) -> str:
     invalid = document["components"]["responses"]["Error422"]["content"]["application/json"]
     error = markup.code(snippets.json_text(invalid["example"]), "json")
     return f"""<section id="introduction" aria-labelledby="title">
-<h1 id="title">{escape(title)}</h1>
+<h1 id="title">{escape(title)} API <small>{escape(version)}</small></h1>
 <div class="text">
 <p class="lead">{markup.inline(document["info"]["description"])}</p>
 <p>Paths are below <code>{escape(base_url, quote=False)}</code>. The same as an OpenAPI document, for
@@ -113,7 +113,7 @@ generators and other tools: <a href="openapi.json">openapi.json</a>.</p>
 <p>Every <code>/v1</code> route except <code>/v1/blobs</code> requires the header
 <code>Authorization: Bearer &lt;token&gt;</code>. <code>gleanery token create</code> creates a
 token. Its scopes limit what it allows:</p>
-{markup.rows(scopes)}
+<div class="pairs">{markup.rows(scopes)}</div>
 <p>Every route with GET also supports HEAD. Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>. The body
 of every error is an <a href="#ErrorBody">ErrorBody</a>.</p>
 </div>

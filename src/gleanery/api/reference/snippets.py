@@ -7,6 +7,7 @@ the standard library.
 from __future__ import annotations
 
 import json
+import mimetypes
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -36,6 +37,7 @@ def python(s: Section, base_url: str) -> str:
         [
             *modules,
             "",
+            *(['token = os.environ["GLEANERY_TOKEN"]'] if s.needs_token else []),
             *([f"body = {body}"] if body else []),
             "request = Request(",
             *(f"{_INDENT}{argument}," for argument in _python_arguments(s, base_url)),
@@ -87,8 +89,7 @@ def _python_arguments(s: Section, base_url: str) -> Iterator[str]:
         yield f'method="{s.method}"'
     if s.bodies:
         yield "data=body"
-    token = """"Authorization": f"Bearer {os.environ['GLEANERY_TOKEN']}\""""
-    headers = [token] if s.needs_token else []
+    headers = ['"Authorization": f"Bearer {token}"'] if s.needs_token else []
     headers += [f"{_literal(name)}: {_literal(value)}" for name, value in _headers(s).items()]
     if headers:
         inside = "".join(f"\n{_INDENT * 2}{header}," for header in headers)
@@ -99,7 +100,7 @@ def _python_body(s: Section) -> str:
     if not s.bodies:
         return ""
     if _is_bytes(s.bodies[0]):
-        return f"open({_literal(_file_name(s))}, 'rb').read()"
+        return f'open({_literal(_file_name(s))}, "rb").read()'
     example = s.bodies[0].example
     if isinstance(example, str):
         return f"{_literal(example)}.encode()"
@@ -153,8 +154,14 @@ def _headers(s: Section) -> dict[str, str]:
         if parameter.location == "header" and parameter.example is not None
     }
     if s.bodies:
-        headers["Content-Type"] = _BYTES if _is_bytes(s.bodies[0]) else s.bodies[0].media_type
+        headers["Content-Type"] = _content_type(s)
     return headers
+
+
+def _content_type(s: Section) -> str:
+    if _is_bytes(s.bodies[0]):
+        return mimetypes.guess_type(_file_name(s))[0] or _BYTES
+    return s.bodies[0].media_type
 
 
 def _is_bytes(content: Content) -> bool:
