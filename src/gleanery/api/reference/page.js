@@ -90,6 +90,7 @@ all('pre').forEach((block) => scrollers.observe(block));
 
 // --- Navigation -----------------------------------------------------------------------------------
 
+document.documentElement.classList.add('scripted');
 const menu = one('.menu');
 const isNarrow = matchMedia('(max-width: 54rem)');
 const links = new Map(all('nav a').map((link) => [link.hash.slice(1), link]));
@@ -165,6 +166,12 @@ function markWords(inside, words) {
   }
 }
 
+function bestMatch() {
+  const titles = all('article:not([hidden]) h3 a');
+  const wanted = search.value.trim().toLowerCase();
+  return titles.find((title) => title.textContent.toLowerCase().includes(wanted)) ?? titles[0];
+}
+
 function showEverything() {
   search.value = '';
   filter();
@@ -177,7 +184,7 @@ search.addEventListener('input', () => {
 });
 search.addEventListener('keydown', ({ key }) => {
   if (key === 'Escape') showEverything();
-  if (key === 'Enter') one('article:not([hidden]) h3 a')?.focus();
+  if (key === 'Enter') bestMatch()?.focus();
 });
 document.addEventListener('keydown', (event) => {
   const isTyping = event.target.closest('input:not([type="radio"], [type="checkbox"]), textarea, select');
@@ -281,7 +288,7 @@ function showResponse(details, { method, url }, response, read, body) {
   const headers = [...response.headers].map(([name, value]) => `${name}: ${value}`).join('\n');
   const code = element('code', { textContent: body });
   const shown = element('pre', { tabIndex: 0, className: 'json' }, code);
-  shown.setAttribute('role', 'region');
+  shown.setAttribute('role', 'group');
   shown.setAttribute('aria-label', 'Body of the response');
   colour(code);
   one('.result', details).replaceChildren(

@@ -45,16 +45,16 @@ def _source_hash(text: str) -> str:
 
 
 def _html(document: Document, style: str, script: str) -> str:
-    found = groups(document)
+    found, info = groups(document), document["info"]
     base_url = document["servers"][0]["url"]
     return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{escape(document["info"]["title"])} API reference</title>
+<html lang="en"><head><meta charset="utf-8"><title>{escape(info["title"])} API reference</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <style>{style}</style></head>
 <body data-base="{escape(base_url)}"><a class="skip" href="#main">Skip to the reference</a>
 <header>
-<a class="name" href="#main">{escape(document["info"]["title"])} <small>API reference</small></a>
+<a class="name" href="#main">{escape(info["title"])} <small>API reference</small></a>
 <div class="search" role="search" hidden>
 <input id="search" type="search" aria-label="Search operations, parameters and types"
  placeholder="Search" aria-keyshortcuts="/" autocomplete="off" spellcheck="false">
@@ -62,6 +62,7 @@ def _html(document: Document, style: str, script: str) -> str:
 {_navigation(found, document)}
 </header>
 <main id="main" tabindex="-1">
+<h1>{escape(info["title"])} API <small>{escape(info["version"])}</small></h1>
 <p id="matches" role="status"></p>
 {_introduction(document, base_url)}
 {"".join(_group(group, base_url) for group in found)}
@@ -96,7 +97,6 @@ def _links(group: Group) -> str:
 
 
 def _introduction(document: Document, base_url: str) -> str:
-    title, version = document["info"]["title"], document["info"]["version"]
     scopes = [Row(name, "", "", text) for name, text in tokens.SCOPES.items()]
     first = markup.code(
         f"export GLEANERY_TOKEN=…\ncurl '{base_url}/v1/groups' \\\n"
@@ -104,8 +104,7 @@ def _introduction(document: Document, base_url: str) -> str:
     )
     invalid = document["components"]["responses"]["Error422"]["content"]["application/json"]
     error = markup.code(snippets.json_text(invalid["example"]), "json")
-    return f"""<section id="introduction" aria-labelledby="title">
-<h1 id="title">{escape(title)} API <small>{escape(version)}</small></h1>
+    return f"""<section id="introduction" aria-label="Introduction">
 <div class="text">
 <p class="lead">{markup.inline(document["info"]["description"])}</p>
 <p>Paths are below <code>{escape(base_url, quote=False)}</code>. The same as an OpenAPI document, for
