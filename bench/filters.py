@@ -56,6 +56,7 @@ def _matching_queries(cursors: list[int]) -> dict[str, list[str]]:
     """
     early = _before_rare_outputs(cursors)
     single = {name: _parameter(name, value) for name, value in _RARE.items()}
+    single["approved"] = _parameter("approved", "false")  # of all outputs of the dataset
     pairs = {f"{a} and {b}": f"{single[a]}&{single[b]}" for a, b in combinations(single, 2)}
     return {
         **{name: _with_cursors(early, query) for name, query in (single | pairs).items()},

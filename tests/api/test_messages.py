@@ -166,6 +166,8 @@ def test_other_invalid_json_gets_no_advice(client: Client, body: str) -> None:
     [
         ("POST", "/v1/outputs/prices/"),
         ("GET", "/v1/outputs/prices/"),
+        ("DELETE", "/v1/outputs/prices/"),
+        ("GET", "/v1/groups/"),
         ("GET", "/v1/cookies/"),
         ("GET", "/docs/"),
     ],

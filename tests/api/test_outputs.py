@@ -7,13 +7,14 @@ import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx2
 import pytest
 
 from gleanery.storage.postgres.transactions import PostgresTransaction
 from gleanery.storage.sqlite.writer import _SqliteTransaction
 from gleanery.values import timestamps
 from tests.support.outputs import output
-from tests.support.service import Client, Clock, Service
+from tests.support.service import NO_TLS, Client, Clock, Service
 
 MEMBERS = {
     "source_url": str,
@@ -61,6 +62,47 @@ def test_an_output_comes_back_in_the_shape_of_the_contract(client: Client) -> No
     assert stored["results"] == [
         {"id": item["id"], "output_id": item["output_id"], "change": "created"}
     ]
+
+
+# --- one output ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 200_000])
+def test_one_output_is_as_on_a_page(timed: Client, length: int) -> None:
+    file = timed.post("/v1/files", content=b"bytes").json()
+    files = [{"field": "f", "id": file["id"]}]
+    timed.store("group", output(0), output(1, data={"ü": "x" * length}, files=files), output(2))
+    item = timed.items("group")[1]
+    path = f"/v1/outputs/group/{item['output_id']}"
+    answer = timed.get(path)
+    assert (answer.status_code, answer.json()) == (200, item)
+    assert answer.text.endswith("}\n")
+    assert timed.head(path).headers["content-length"] == str(len(answer.content))
+    assert httpx2.get(answer.json()["files"][0]["blob_url"], verify=NO_TLS).content == b"bytes"
+    assert timed.delete(path).status_code == 200
+    assert timed.get(path).status_code == 404
+
+
+def test_one_output_belongs_to_one_group_of_one_organization(
+    client: Client, service: Service
+) -> None:
+    [result] = client.store("group", output(1))["results"]
+    client.store("second", output(1))
+    output_id = result["output_id"]
+    unknown = client.get(f"/v1/outputs/group/{'0' * 32}")
+    assert unknown.status_code == 404
+    assert unknown.json()["detail"][0]["loc"] == ["path", "output_id"]
+    for text in (output_id.upper(), f"{output_id[:2]}%20{output_id[2:]}", output_id[:-2], "x"):
+        for method in ("GET", "DELETE"):
+            answer = client.request(method, f"/v1/outputs/group/{text}")
+            assert (answer.status_code, answer.content) == (404, unknown.content)
+    assert client.get(f"/v1/outputs/second/{output_id}").content == unknown.content
+    no_group = client.get(f"/v1/outputs/none/{output_id}")
+    assert (no_group.status_code, no_group.json()["detail"][0]["loc"][1]) == (404, "group_id")
+    with service.client() as other:
+        assert other.get(f"/v1/outputs/group/{output_id}").content == no_group.content
+        other.store("group", output(2))
+        assert other.get(f"/v1/outputs/group/{output_id}").content == unknown.content
 
 
 def test_the_hashes_are_sha256_over_canonical_json(client: Client) -> None:
@@ -354,6 +396,7 @@ def test_next_url_carries_every_filter_and_begins_with_the_base_url(
         "limit": "2",
         "country": "Germany",
         "region": "de-by",
+        "approved": "false",
     }
     answer = client.get(f"/v1/outputs/{group}", params=query, headers={"Host": "evil.example"})
     metadata = answer.json()["metadata"]
@@ -429,6 +472,49 @@ def test_filter_by_region(client: Client) -> None:
     client.store("group", *(output(n, tags={"region": r}) for n, r in enumerate(stored)))
     assert numbers(client, region="DE-BY") == [0, 1]
     assert numbers(client, region="us-ca") == [2]
+
+
+def approve(client: Client, job: str, status: str = "approved") -> None:
+    body = {"job_id": job, "status": status}
+    assert client.post("/v1/reviews/group", json=body).status_code == 200
+
+
+def test_filter_by_approval(client: Client) -> None:
+    client.store("group", *(output(n, job_id=f"j{n % 2}") for n in range(6)))
+    assert numbers(client, approved="true") == []
+    assert numbers(client, approved="false", limit=2) == list(range(6))
+    approve(client, "j1")
+    assert numbers(client, approved="true", limit=1) == [1, 3, 5]
+    assert numbers(client, approved="false", limit=2) == [0, 2, 4]
+    client.store("group", output(3, job_id="j1", data={"number": 33}))  # not yet approved
+    assert numbers(client, approved="true") == [1, 5]
+    assert numbers(client, approved="false") == [0, 2, 4, 33]
+    approve(client, "j1", "rejected")
+    assert numbers(client, approved="true") == []
+    assert numbers(client, approved="false") == [0, 2, 4, 33, 1, 5]
+
+
+@pytest.mark.parametrize("text", ["", "True", "1", "yes", "null"])
+def test_an_approval_is_true_or_false(client: Client, text: str) -> None:
+    client.store("group", output(1))
+    answer = client.get("/v1/outputs/group", params={"approved": text})
+    assert answer.status_code == 422
+    [detail] = answer.json()["detail"]
+    assert detail["loc"] == ["query", "approved"]
+    assert "'true' or 'false'" in detail["msg"]
+
+
+def test_the_approval_can_be_combined_with_other_filters(client: Client) -> None:
+    tags = [{"country": "Germany", "region": "DE-BY"}, {"country": "Germany", "region": "DE-BE"}]
+    client.store("group", *(output(n, job_id=f"j{n % 2}", tags=tags[n // 4]) for n in range(8)))
+    approve(client, "j0")
+    assert numbers(client, approved="true", country="DE", limit=1) == [0, 2, 4, 6]
+    assert numbers(client, approved="true", region="DE-BE") == [4, 6]
+    assert numbers(client, approved="true", region="DE-BE", country="DE", job_id="j0") == [4, 6]
+    assert numbers(client, approved="false", region="DE-BE") == [5, 7]
+    assert numbers(client, approved="true", job_id="j1") == []
+    assert numbers(client, approved="false", url="https://shop.example/1") == [1]
+    assert numbers(client, approved="true", created_after="2999-01-01") == []
 
 
 def test_filters_can_be_combined(client: Client) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx2
 import pytest
 
 from gleanery.values import timestamps
@@ -123,3 +125,57 @@ def test_all_outputs_of_a_large_job_are_approved(client: Client) -> None:
     assert len(items) == 3500
     assert all(item["is_approved"] for item in items)
     assert [item["data"]["number"] for item in items] == list(range(3500))
+
+
+# --- Idempotency-Key ----------------------------------------------------------------------------
+
+APPROVED = {"job_id": "job", "status": "approved", "comment": "fine"}
+
+
+def send(client: Client, body: dict[str, Any], key: str, group: str = "group") -> httpx2.Response:
+    return client.post(f"/v1/reviews/{group}", json=body, headers={"Idempotency-Key": key})
+
+
+def history(client: Client) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get("/v1/reviews/group?history=true").json()
+    return found
+
+
+def test_a_repeated_review_gets_the_first_response(client: Client) -> None:
+    client.store("group", output(1))
+    first = send(client, APPROVED, "k")
+    review(client, "rejected")
+    again = send(client, dict(reversed(APPROVED.items())), "k")
+    assert (again.status_code, again.content) == (200, first.content)
+    assert [one["status"] for one in history(client)] == ["rejected", "approved"]
+    assert approvals(client) == {1: False}
+    other = send(client, APPROVED | {"comment": "other"}, "k")
+    assert other.status_code == 409
+    assert other.json()["detail"][0]["loc"] == ["header", "idempotency-key"]
+    assert send(client, APPROVED, "k 2").status_code == 422
+    client.store("second", output(1))
+    assert send(client, APPROVED, "k", "second").json() != first.json()
+    assert client.delete("/v1/groups/group").status_code == 200
+    assert send(client, APPROVED, "k").content == first.content
+
+
+def test_a_failed_review_does_not_use_its_key(client: Client) -> None:
+    assert send(client, APPROVED, "k").status_code == 404
+    client.store("group", output(1))
+    assert send(client, APPROVED | {"job_id": "other"}, "k").status_code == 404
+    assert send(client, APPROVED, "k").status_code == 200
+
+
+def test_reviews_and_outputs_have_keys_of_their_own(client: Client) -> None:
+    headers = {"Idempotency-Key": "k"}
+    assert client.post("/v1/outputs/group", json=[output(1)], headers=headers).is_success
+    assert send(client, APPROVED, "k").status_code == 200
+
+
+def test_concurrent_repetitions_add_one_review(client: Client) -> None:
+    client.store("group", *(output(number) for number in range(50)))
+    with ThreadPoolExecutor(8) as threads:
+        answers = [*threads.map(lambda _: send(client, APPROVED, "k"), range(16))]
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.content for answer in answers}) == 1
+    assert len(history(client)) == 1

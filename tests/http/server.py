@@ -106,6 +106,9 @@ class EchoApplication:
             case b"/stream":
                 await self._stream(request)
                 return
+            case b"/chunks":
+                await self._send_chunks(request)
+                return
         body = await read_body(request)
         respond(request, 200, json.dumps(described(request, body)).encode())
         await request.drain()
@@ -119,6 +122,18 @@ class EchoApplication:
             request.send(PIECE)
             await request.drain()
         self.events.append("streamed")
+
+    async def _send_chunks(self, request: Request) -> None:
+        """Sends the parts of the query, without their length. The part ``fail`` is an error."""
+        assert request.accepts_chunks
+        request.begin_chunks(200, ())
+        for part in request.query.split(b","):
+            if part == b"fail":
+                raise RuntimeError("handle fails")
+            if request.method != "HEAD":
+                request.send(part)
+                await request.drain()
+        request.end_chunks()
 
     def reject(self, request: Request, error: HttpError) -> None:
         self.events.append(f"reject {type(error).__name__}")
@@ -149,6 +164,7 @@ def described(request: Request, body: bytes) -> dict[str, Any]:
         "query": request.query.decode("latin-1"),
         "headers": {n.decode(): v.decode("latin-1") for n, v in request.headers.items()},
         "body": body.decode("latin-1"),
+        "accepts_chunks": request.accepts_chunks,
         "uses_of_headers": block.memo,
     }
 

@@ -40,6 +40,35 @@ def test_http_1_0_is_answered_and_closed(client: Client) -> None:
     assert client.receive_all() == b""
 
 
+def test_a_body_of_unknown_length_is_sent_in_chunks(client: Client) -> None:
+    client.send(head("GET", "/chunks?one,,three"))
+    response = client.receive(has_body=False)
+    assert response.headers["transfer-encoding"] == "chunked"
+    assert "content-length" not in response.headers
+    client.send(head("GET", "/inline", CLOSE))  # the connection stays usable
+    chunks, _, next_response = client.receive_all().partition(b"HTTP/1.1 200")
+    assert chunks == b"3\r\none\r\n5\r\nthree\r\n0\r\n\r\n"
+    assert next_response.endswith(b"inline")
+
+
+def test_a_truncated_body_in_chunks_has_no_last_chunk(server: Server, client: Client) -> None:
+    client.send(head("GET", "/chunks?one,fail,three"))
+    assert not client.receive_all().endswith(b"0\r\n\r\n")
+    assert server.errors.pop()
+
+
+def test_a_response_in_chunks_to_head_has_no_body(client: Client) -> None:
+    client.send(head("HEAD", "/chunks?one") + head("GET", "/inline"))
+    assert "content-length" not in client.receive(has_body=False).headers
+    assert client.receive().body == b"inline"
+
+
+def test_only_http_1_1_accepts_chunks(client: Client) -> None:
+    assert client.exchange(head("GET", "/echo")).description["accepts_chunks"]
+    client.send(b"GET /echo HTTP/1.0\r\n\r\n")
+    assert not client.receive().description["accepts_chunks"]
+
+
 def test_an_absolute_target_has_path_and_query(client: Client) -> None:
     described = client.exchange(head("GET", "http://host:1/echo?a=1")).description
     assert (described["path"], described["query"]) == ("/echo", "a=1")

@@ -67,6 +67,7 @@ NO_NAMES: dict[str, Any] = {
     "query created_after": None,
     "query country": None,
     "query region": None,
+    "query approved": None,
     "query filename": None,
     "query expires": None,  # a date, part of a signed link
     "get_audit query cursor": None,  # a date
@@ -116,7 +117,7 @@ def inputs(operation: Operation) -> list[str]:
         found.append(CONTENT)
     elif operation.body is not None:
         found += [f"body {name}" for name in members(model_of(operation.body))]
-    if operation.ndjson_handler is not None:
+    if operation.accepts_idempotency_key:
         found.append(KEY_HEADER)
     return found
 

@@ -157,6 +157,17 @@ def machine(services: list[Service], clock: Clock) -> type[RuleBasedStateMachine
             for client in self.clients:
                 assert [seen(item) for item in client.items("group", limit=3)] == expected
 
+        @rule(approved=st.booleans(), job=st.none() | JOBS)
+        def filter_by_approval(self, approved: bool, job: str | None) -> None:
+            expected = [
+                (*name, *known)
+                for name, known in self.model.items()
+                if known[1] == approved and job in (None, name[0])
+            ]
+            query = {"approved": "true" if approved else "false"} | ({"job_id": job} if job else {})
+            for client in self.clients:
+                assert [seen(item) for item in client.items("group", limit=2, **query)] == expected
+
         @invariant()
         def counts_are_true(self) -> None:
             jobs = Counter(job for job, _ in self.model)

@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
@@ -28,6 +29,7 @@ from gleanery.storage.postgres.database import PostgresDatabase
 from gleanery.storage.sessions import cookies, local_storage
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
+from tests.support.databases import undo_newest_migration
 from tests.support.outputs import output
 from tests.support.service import Service
 from tests.support.settings import fresh_settings
@@ -105,6 +107,9 @@ def fill(settings: Settings, state: str) -> None:
             tags = {"country": countries[kind % 4], "region": f"DE-{kind:02}"}
             batch.append(output(number, job_id=f"job {kind}", tags=tags))
         client.store("group", *batch)
+        if kinds > 1:
+            review = {"job_id": "job 0", "status": "approved"}
+            assert client.post("/v1/reviews/group", json=review).status_code == 200
     service.stop()
 
 
@@ -228,6 +233,23 @@ def test_a_page_seeks_each_filter_in_its_index(planner: Planner, filters: tuple[
         assert any(access.bounds >= {f"{name}=", "seq>"} for access in found.of("outputs"))
     if len(filters) > 1:  # the item is found by its sequence number
         assert any(access.bounds == {"group_id=", "seq="} for access in found.of("outputs"))
+
+
+def test_an_upgraded_database_seeks_the_approval(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Statistics of the version before say that the approval has one value."""
+    settings = fresh_settings(engine, request, tmp_path)
+    asyncio.run(prepare(settings))
+    in_database(settings, "SELECT 1", NO_STATISTICS)
+    fill(settings, "equal values")
+    undo_newest_migration(settings)
+    in_database(settings, "ANALYZE", "ANALYZE")
+    asyncio.run(prepare(settings))
+    planner = Planner(settings)
+    [access] = planner.plan(page_statements()["approved",]).of("outputs")
+    planner.close()
+    assert access.bounds == {"group_id=", "approved=", "seq>"}
 
 
 MANY = {

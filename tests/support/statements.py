@@ -14,7 +14,7 @@ from gleanery import storage
 from gleanery.storage.outputs import pages
 from gleanery.storage.sessions.kinds import RecordKind
 
-FILTERS = ("job_id", "url_hash", "country", "region")
+FILTERS = ("job_id", "url_hash", "country", "region", "approved")
 _NO_QUERIES = ("postgres.row_security", "migrations")  # they define tables and policies
 
 

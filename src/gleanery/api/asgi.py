@@ -42,7 +42,9 @@ class AsgiRequest:
         self.state: Any = None
         self.decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """True when the application has called ``start``, False when it has called ``finish``."""
-        self._is_http1 = str(scope.get("http_version", "1.1")).startswith("1")
+        version = str(scope.get("http_version", "1.1"))
+        self._is_http1 = version.startswith("1")
+        self.accepts_chunks = version != "1.0"
         self._receive = receive
         self._send = send
         self._messages: list[Message] = []
@@ -92,6 +94,12 @@ class AsgiRequest:
         self._messages.append(start)
         if self.method != "HEAD":
             self.send(b"".join(body))
+
+    def begin_chunks(self, status: int, headers: Sequence[Header]) -> None:
+        self.respond(status, headers, ())  # the server chooses how to mark the end
+
+    def end_chunks(self) -> None:
+        """Does nothing: ``end_response`` marks the end."""
 
     def _has_long_body(self) -> bool:
         """True if the server would have to read much that nobody needs."""

@@ -16,14 +16,13 @@ from gleanery.models import batches
 from gleanery.models.batches import Batch, LargeBatch
 from gleanery.models.requests import Output
 from gleanery.storage.outputs.hashes import IdentityHasher
-from gleanery.storage.outputs.idempotency import IdempotentRequest
 from gleanery.storage.outputs.large_batches import (
     LENGTH_BYTES,
     LargePreparedOutput,
     PreparationRequest,
     PreparationResponse,
 )
-from gleanery.storage.outputs.preparation import PreparedOutput, prepare
+from gleanery.storage.outputs.preparation import PreparedOutput, idempotent_request, prepare
 from gleanery.storage.outputs.rules import Rules
 from gleanery.values import json_text
 
@@ -85,7 +84,7 @@ def _data_start(output: Output) -> int:
 def _request_hashes(request: PreparationRequest, batch: Batch) -> tuple[bytes, bytes] | None:
     if request.idempotency_key is None or not batch.outputs:
         return None
-    return IdempotentRequest.from_batch(request.group, request.idempotency_key, batch)
+    return idempotent_request(request.group, request.idempotency_key, batch)
 
 
 if __name__ == "__main__":

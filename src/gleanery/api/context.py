@@ -134,6 +134,11 @@ class Response(NamedTuple):
     length: int | None = None
     """Content-Length, if it differs from the length of body and more."""
     rest: AsyncGenerator[bytes] | None = None
+    """The rest of a long body. Without a length it is the whole body, and is sent in chunks."""
+
+    @property
+    def is_chunked(self) -> bool:
+        return self.rest is not None and self.length is None
 
     @property
     def total_length(self) -> int:

@@ -212,6 +212,9 @@ EXAMPLES: dict[str, Example] = {
             "items": [_COFFEE_OUT],
         },
     ),
+    "get_output": Example(
+        path={**_IN_GROUP, "output_id": str(_TEA_OUT["output_id"])}, response=_TEA_OUT
+    ),
     "get_changes": Example(
         path=_IN_GROUP,
         query={"cursor": _FIRST_CURSOR, "limit": 100},

@@ -162,7 +162,7 @@ def _declared_parameters(operation: Operation, schemas: _Schemas) -> list[Docume
         {"name": name, "in": "path", "required": True, "schema": name_schema}
         for name in operation.path_parameters
     ]
-    if operation.ndjson_handler is not None:
+    if operation.accepts_idempotency_key:
         found.append(
             {
                 "name": "Idempotency-Key",

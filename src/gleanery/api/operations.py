@@ -51,7 +51,9 @@ class Operation:
     body: Any = None
     """Type of a JSON body; ``bytes`` for a streamed body of any media type."""
     ndjson_handler: Handler | None = None
-    """Handler of an NDJSON body. Both handlers of such a row support an Idempotency-Key."""
+    """Handler of an NDJSON body."""
+    accepts_idempotency_key: bool = False
+    """True if a repeated request with the same Idempotency-Key gets the first response."""
     response: Any = None
     status: int = 200
     """Status of success; 307 for a redirect, which has no body."""
@@ -93,7 +95,7 @@ class Operation:
             possible |= {413, 415, 422}
         if self.response is bytes:
             possible |= {412, 416}
-        if self.ndjson_handler is not None:
+        if self.accepts_idempotency_key:
             possible |= {409}
         return sorted(possible)
 
@@ -186,9 +188,12 @@ OPERATIONS = (
         title="Add a review",
         description="Adds a review of a job. `approved` approves the current outputs of the job. "
         "`changes_requested` and `rejected` withdraw the approval. `pending` and `in_review` do "
-        "not change it. An output gets a new position in the change order if its approval changes.",
+        "not change it. An output gets a new position in the change order if its approval changes. "
+        "With an `Idempotency-Key`, a repeated request gets the first response again for one day, "
+        "and the review is added once.",
         scope="reviews:write",
         body=requests.ReviewIn,
+        accepts_idempotency_key=True,
         response=responses.ReviewOut,
     ),
     Operation(
@@ -237,8 +242,18 @@ OPERATIONS = (
         creates_resource=True,
         body=list[requests.OutputIn],
         ndjson_handler=outputs.store_ndjson,
+        accepts_idempotency_key=True,
         response=responses.IngestResult,
         extra_errors=(404,),  # an output may reference an unknown file
+    ),
+    Operation(
+        method="GET",
+        path="/v1/outputs/{group_id}/{output_id}",
+        handler=outputs.get_output,
+        title="Get an output",
+        description="One output, as on a page of the group.",
+        scope="outputs:read",
+        response=responses.OutputOut,
     ),
     Operation(
         method="DELETE",

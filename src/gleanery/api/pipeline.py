@@ -278,7 +278,7 @@ class RequestPipeline:
             operation.ndjson_handler is not None
         )
         media = binding.parse_media_type(headers, *known)
-        if operation.ndjson_handler is not None:
+        if operation.accepts_idempotency_key:
             context.idempotency_key = binding.idempotency_key(headers)
         if media is binding.Media.NDJSON and operation.ndjson_handler is not None:
             context.body = binding.read_lines(request, settings.max_body_bytes, body_bytes)
@@ -300,8 +300,7 @@ class RequestPipeline:
             respond(request, response, request_id, request.state.rate_limit_headers)
             if request.is_write_paused:
                 await request.drain()
-            if response.rest is not None and request.method != "HEAD":
-                await send_rest(request, response.rest)
+            await send_rest(request, response)
         except ClientDisconnected:
             raise
         except (

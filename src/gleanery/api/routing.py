@@ -54,7 +54,8 @@ class Router:
         return find(method, raw_path)
 
     def _find(self, method: str, raw_path: bytes) -> Match:
-        node, parameters = self._root, {}
+        node = parent = self._root
+        parameters = {}
         for segment in raw_path.decode("latin-1").split("/"):
             child = node.children.get(segment)
             if child is None:
@@ -62,12 +63,13 @@ class Router:
                     raise _no_route(raw_path)
                 name, child = node.parameter
                 parameters[name] = _decode(segment, name)
-            node = child
+            parent, node = node, child
         if not node.operations:
             raise _no_route(raw_path)
+        is_last_empty = raw_path.endswith(b"/") and bool(parameters)
+        if is_last_empty and (parent.operations or method not in node.operations):
+            raise _no_route(raw_path)
         if method not in node.operations:
-            if raw_path.endswith(b"/") and parameters:  # the last parameter is empty
-                raise _no_route(raw_path)
             raise MethodNotAllowed(node.operations)
         return Match(node.operations[method], parameters)
 

@@ -45,6 +45,13 @@ class Request(Protocol):
         """The same headers as an object, which later requests with equal headers share."""
 
     @property
+    def accepts_chunks(self) -> bool:
+        """True if the client can tell the end of a body of unknown length from its truncation.
+
+        A client of HTTP/1.0 cannot.
+        """
+
+    @property
     def client_address(self) -> bytes:
         """IP address of the other end of the connection; ``unknown`` if it has none."""
 
@@ -64,8 +71,18 @@ class Request(Protocol):
         ``ClientDisconnected``.
         """
 
+    def begin_chunks(self, status: int, headers: Sequence[Header]) -> None:
+        """Sends the status and the headers of a response whose length is not known.
+
+        ``send`` sends its body, and ``end_chunks`` its end. Only for a client that accepts chunks.
+        Raises ``ClientDisconnected``.
+        """
+
     def send(self, piece: bytes) -> None:
         """Sends more of the body. Raises ``ClientDisconnected``."""
+
+    def end_chunks(self) -> None:
+        """Sends the end of a body of unknown length. Without it, the client sees a truncation."""
 
     @property
     def is_write_paused(self) -> bool:

@@ -57,6 +57,8 @@ class RequestHead(NamedTuple):
     body_length: int | None
     """Length of the body in bytes; None if it is chunked."""
     expects_continue: bool
+    is_1_1: bool
+    """True for HTTP/1.1, False for HTTP/1.0."""
 
 
 def parse_head(data: bytes) -> RequestHead:
@@ -79,6 +81,7 @@ def parse_head(data: bytes) -> RequestHead:
         is_1_1 and not _closes(headers),
         _body_length(headers, is_1_1),
         is_1_1 and _expects_continue(headers),
+        is_1_1,
     )
 
 

@@ -82,6 +82,7 @@ class RequestParser:
             head.keep_alive,
             self._body is None,
             head.expects_continue,
+            head.is_1_1,
         )
 
     def _decoder(self, head: RequestHead) -> LengthDecoder | ChunkedDecoder | None:

@@ -15,6 +15,7 @@ from gleanery.http.head import HeaderBlock
 
 _MAX_BUFFERED_BYTES = 64 * 1024  # of a body that the application has not read yet
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}".encode() for s in HTTPStatus}
 
 
@@ -55,9 +56,11 @@ class HttpRequest:
         "_body_error",
         "_buffered",
         "_expects_continue",
+        "_is_chunked",
         "_pieces",
         "_transport",
         "_wakeup",
+        "accepts_chunks",
         "has_response",
         "header_block",
         "headers",
@@ -79,6 +82,7 @@ class HttpRequest:
         keep_alive: bool,
         is_complete: bool = False,
         expects_continue: bool = False,
+        accepts_chunks: bool = True,
     ) -> None:
         self._transport = transport
         self.method = method
@@ -89,9 +93,12 @@ class HttpRequest:
         self.keep_alive = keep_alive
         self.is_complete = is_complete
         """True if the whole body has arrived."""
+        self.accepts_chunks = accepts_chunks
         self.has_response = False
+        """True if the whole response is sent, or its end has a known position."""
         self.state: Any = None
         self._expects_continue = expects_continue
+        self._is_chunked = False
         self._pieces: list[bytes] = []
         self._buffered = 0
         self._body_error: Exception | None = None  # set if the rest of the body cannot arrive
@@ -121,6 +128,12 @@ class HttpRequest:
     def respond(
         self, status: int, headers: Sequence[Header], body: Sequence[bytes | memoryview]
     ) -> None:
+        self._transport.write(self._response_parts(status, headers, body))
+        self.has_response = True
+
+    def _response_parts(
+        self, status: int, headers: Sequence[Header], body: Sequence[bytes | memoryview]
+    ) -> Sequence[bytes | memoryview]:
         if not self.is_complete:
             # The rest may be malformed, and a client that expects 100-continue may not send it.
             self.keep_alive = False
@@ -128,11 +141,25 @@ class HttpRequest:
         end = b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
         lines = (_STATUS_LINES[status], date, *map(b": ".join, headers), end)
         head = b"\r\n".join(lines)
-        self._transport.write((head,) if self.method == "HEAD" else (head, *body))
-        self.has_response = True
+        return (head,) if self.method == "HEAD" else (head, *body)
+
+    def begin_chunks(self, status: int, headers: Sequence[Header]) -> None:
+        assert self.accepts_chunks
+        chunked = (*headers, (b"transfer-encoding", b"chunked"))
+        self._transport.write(self._response_parts(status, chunked, ()))
+        self._is_chunked = self.method != "HEAD"
+        self.has_response = not self._is_chunked
 
     def send(self, piece: bytes) -> None:
-        self._transport.write((piece,))
+        if not self._is_chunked:
+            self._transport.write((piece,))
+        elif piece:  # an empty chunk would be the end
+            self._transport.write((b"%x\r\n" % len(piece), piece, b"\r\n"))
+
+    def end_chunks(self) -> None:
+        if self._is_chunked:
+            self._transport.write((_LAST_CHUNK,))
+            self._is_chunked, self.has_response = False, True
 
     @property
     def is_write_paused(self) -> bool:

@@ -300,3 +300,7 @@ class OutputQuery(Query):
     region: Region | None = Field(
         default=None, description="Only outputs of this ISO 3166-2 region."
     )
+    approved: Literal["true", "false"] | None = Field(
+        default=None,
+        description="true: only outputs that are approved now. false: only the others.",
+    )

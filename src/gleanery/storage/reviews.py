@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 
 from gleanery.errors import NotFound
 from gleanery.models.requests import ReviewIn
@@ -11,8 +12,10 @@ from gleanery.storage import audit, group_lock, list_pages
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Row
 from gleanery.storage.group_lock import LockedGroup
+from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
 from gleanery.values import json_text, timestamps
+from gleanery.values.hashing import hash_parts
 
 _APPEND = """
 INSERT INTO reviews (organization_id, group_id, job_id, review_id, status, comment, created_at)
@@ -82,12 +85,43 @@ def _encode(row: Row) -> bytes:
 
 
 async def add_review(
-    database: Database, group: str, review: ReviewIn, clock: group_lock.Clock, actor: audit.Actor
+    database: Database,
+    group: str,
+    review: ReviewIn,
+    clock: group_lock.Clock,
+    actor: audit.Actor,
+    idempotency_key: str | None = None,
 ) -> ReviewOut:
-    """Appends the review and applies its status to the outputs that the job has at that time."""
-    return await bulk_jobs.run_and_finish_bulk_job(
-        database, group, clock, lambda locked: _append(locked, review, actor)
-    )
+    """Appends the review and applies its status to the outputs that the job has at that time.
+
+    A repeated request with the same idempotency key gets the response of the first one.
+    """
+    request = None
+    if idempotency_key is not None:
+        request = _idempotent_request(group, idempotency_key, review)
+        stored: ReviewOut | None = await request.read_response(database)
+        if stored is not None:
+            return stored
+    action = partial(_append_once, review=review, actor=actor, request=request)
+    return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, action)
+
+
+def _idempotent_request(group: str, idempotency_key: str, review: ReviewIn) -> IdempotentRequest:
+    content = json_text.canonical(review.model_dump(exclude_none=True))
+    return IdempotentRequest(hash_parts("reviews", group, idempotency_key), hash_parts(content))
+
+
+async def _append_once(
+    locked: LockedGroup, review: ReviewIn, actor: audit.Actor, request: IdempotentRequest | None
+) -> ReviewOut:
+    """Appends the review, unless a concurrent repetition of the request was faster."""
+    if request is None:
+        return await _append(locked, review, actor)
+    response: ReviewOut | None = await request.fetch_response(locked.transaction)
+    if response is None:
+        response = await _append(locked, review, actor)
+        await request.save_response(locked.transaction, response, locked.now)
+    return response
 
 
 async def _append(locked: LockedGroup, review: ReviewIn, actor: audit.Actor) -> ReviewOut:

@@ -13,7 +13,7 @@ from gleanery.models import batches
 from gleanery.models.batches import Batch, LargeBatch
 from gleanery.models.requests import OutputQuery
 from gleanery.models.responses import IngestResult
-from gleanery.storage.outputs import ingest, mutations, pages
+from gleanery.storage.outputs import ingest, mutations, pages, single
 from gleanery.values import json_text
 
 _MAX_BATCH_LINES = 1000
@@ -54,6 +54,12 @@ def _next_url_prefix(
     """Returns ``next_url`` up to the cursor, escaped for a JSON string."""
     query = dict(next_page_parameters) | {"cursor": ""}
     return json_text.encode(urls.address(base, "outputs", group, query=query))[1:-1]
+
+
+async def get_output(context: RequestContext[None, None]) -> Response:
+    group, output_id = context.path["group_id"], context.path["output_id"]
+    item = await single.read_output(context.database, group, output_id)
+    return Response(bytes(await context.with_links(item)))
 
 
 async def delete_output(context: RequestContext[None, None]) -> Response:

@@ -19,6 +19,12 @@ async def get_latest_reviews(context: RequestContext[ReviewQuery, None]) -> Resp
 
 
 async def add_review(context: RequestContext[None, ReviewIn]) -> Response:
-    group, clock = context.path["group_id"], context.services.clock
-    review = await reviews.add_review(context.database, group, context.body, clock, context.actor)
+    review = await reviews.add_review(
+        context.database,
+        context.path["group_id"],
+        context.body,
+        context.services.clock,
+        context.actor,
+        context.idempotency_key,
+    )
     return Response(encode(review))

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
-from gleanery.storage import audit, group_lock
+from gleanery.storage import audit, group_lock, idempotency
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.files import cleanup
 from gleanery.storage.group_lock import Clock
 from gleanery.storage.maintenance import organization_removal
-from gleanery.storage.outputs import changes, idempotency, mutations
+from gleanery.storage.outputs import changes, mutations
 from gleanery.values import timestamps
 
 _DUE_GROUPS = """

@@ -9,10 +9,10 @@ from typing import Literal
 from gleanery.models.responses import IngestResult, OutputResult
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
+from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.outputs import mutations, rows
 from gleanery.storage.outputs.file_references import reference_files
 from gleanery.storage.outputs.hashes import has_same_bytes
-from gleanery.storage.outputs.idempotency import IdempotentRequest
 from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput, UnparsedOutput
 from gleanery.storage.outputs.rows import OutputRow
 
@@ -50,9 +50,9 @@ async def apply_batch(
     """Locks the group and stores what has changed. Raises RulesChanged or UnparsedChanged."""
     locked = await lock_or_create(transaction, group, clock)
     if request is not None:
-        response = await request.fetch_response(transaction)
-        if response is not None:  # a concurrent repetition of the request was faster
-            return response
+        stored: IngestResult | None = await request.fetch_response(transaction)
+        if stored is not None:  # a concurrent repetition of the request was faster
+            return stored
     if (locked.key_fields, locked.schema) != batch.rules:
         raise RulesChanged
     response = _summarize(await _apply(locked, batch.outputs))

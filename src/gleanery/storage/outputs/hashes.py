@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from binascii import hexlify
 from functools import lru_cache
 from hashlib import sha256
@@ -14,6 +15,7 @@ from gleanery.values import json_text
 from gleanery.values.hashing import hash_parts, length_prefixed
 
 HASH_BYTES = 16
+_OUTPUT_ID = re.compile(f"[0-9a-f]{{{2 * HASH_BYTES}}}")  # bytes.fromhex accepts more
 _KEY_HASH_LENGTH = length_prefixed(bytes(64))[:-64]  # the prefix of a key hash in hexadecimal
 
 
@@ -32,6 +34,11 @@ def has_same_bytes(raw_hash: bytes, stored_sent_hash: bytes, stored_content_hash
 
 def url_hash(source_url: str) -> bytes:
     return hash_parts(source_url)[:HASH_BYTES]
+
+
+def parse_output_id(text: str) -> bytes:
+    """Returns the identity; empty, which no output has, if the text is not an ``output_id``."""
+    return bytes.fromhex(text) if _OUTPUT_ID.fullmatch(text) else b""
 
 
 class IdentityHasher:

@@ -28,11 +28,11 @@ from gleanery.models.responses import IngestResult
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.group_lock import Clock
+from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.outputs.apply import RulesChanged, UnparsedChanged, apply_batch
 from gleanery.storage.outputs.hashes import IdentityHasher, has_same_bytes
-from gleanery.storage.outputs.idempotency import IdempotentRequest
 from gleanery.storage.outputs.large_batches import LargeBatches, PreparationRequest
-from gleanery.storage.outputs.preparation import PreparedBatch, prepare
+from gleanery.storage.outputs.preparation import PreparedBatch, idempotent_request, prepare
 from gleanery.storage.outputs.rules import check_batch, read_rules, validate
 from gleanery.values import json_text
 
@@ -63,10 +63,11 @@ async def store_batch(
     if idempotency_key is not None:
         batch = await computations.run(organization_id, batch.parse_all)
         request = await computations.run(
-            organization_id, IdempotentRequest.from_batch, group, idempotency_key, batch
+            organization_id, idempotent_request, group, idempotency_key, batch
         )
-        if (response := await request.read_response(database)) is not None:
-            return response
+        stored: IngestResult | None = await request.read_response(database)
+        if stored is not None:
+            return stored
     prepared = await _prepare(database, schema_validator, computations, group, batch)
     while True:
         work = partial(apply_batch, group=group, batch=prepared, request=request, clock=clock)
@@ -99,7 +100,8 @@ async def store_large_batch(
         request = None
         if response.request_hashes is not None:
             request = IdempotentRequest(*response.request_hashes)
-            if (stored := await request.read_response(database)) is not None:
+            stored: IngestResult | None = await request.read_response(database)
+            if stored is not None:
                 return stored
         outputs = [large.output for large in response.outputs]
         if not outputs:

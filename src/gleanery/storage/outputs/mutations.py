@@ -11,6 +11,7 @@ from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
+from gleanery.storage.outputs.hashes import parse_output_id
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
 
 _JOB_RANGE = """
@@ -137,10 +138,7 @@ async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
 
 async def delete_output(database: Database, group: str, output_id: str, clock: Clock) -> int:
     """Deletes one output. Raises NotFound if the group has no such output."""
-    try:
-        identity = bytes.fromhex(output_id)
-    except ValueError:
-        identity = b""  # of no output; an unknown group is reported first
+    identity = parse_output_id(output_id)
 
     async def work(transaction: Transaction) -> int:
         locked = await lock(transaction, group, clock)

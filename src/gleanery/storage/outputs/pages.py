@@ -20,6 +20,7 @@ _INDEXES = {
     "url_hash": "outputs_by_url",
     "country": "outputs_by_country",
     "region": "outputs_by_region",
+    "approved": "outputs_by_approval",
 }
 _FILTER_VALUES = {
     "job_id": f"""(SELECT id FROM jobs
@@ -27,6 +28,7 @@ _FILTER_VALUES = {
     "url_hash": "${}",
     "country": "${}",
     "region": "${}",
+    "approved": "${}",
 }
 # The text of an item. If it is longer than a parameter, PostgreSQL returns null, and SQLite raises
 # TooBigError at once, because no value can have that many bytes.
@@ -56,7 +58,7 @@ def page_read(
     organization_id: int, group: str, query: OutputQuery, cursor: int, max_bytes: int
 ) -> PageRead:
     """Describes the read of the outputs after the cursor. The group may not exist."""
-    search, values = _search(query.job_id, query.url, query.country, query.region)
+    search, values = _search(query.job_id, query.url, query.country, query.region, query.approved)
     after = cursor
     if query.created_after is not None:  # a sequence number is a timestamp in microseconds
         after = max(after, query.created_after - 1)
@@ -128,7 +130,11 @@ class _Search(NamedTuple):
 
 @lru_cache(maxsize=64)  # small, because the values can be long
 def _search(
-    job_id: str | None, url: str | None, country: str | None, region: str | None
+    job_id: str | None,
+    url: str | None,
+    country: str | None,
+    region: str | None,
+    approved: str | None,
 ) -> tuple[_Search, tuple[str | bytes | int, ...]]:
     """Returns the search for these filters, and the values of its filter parameters."""
     filters = {
@@ -136,6 +142,7 @@ def _search(
         "url_hash": None if url is None else url_hash(url),
         "country": None if country is None else countries.country_key(country) or "",
         "region": region,
+        "approved": None if approved is None else approved == "true",
     }
     given = {column: value for column, value in filters.items() if value is not None}
     return statements(tuple(given)), tuple(given.values())

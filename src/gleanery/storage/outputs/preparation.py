@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 from gleanery.models.batches import Batch
 from gleanery.models.requests import FileIn, Output
 from gleanery.storage.files.references import FileReference, encode_reference
+from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.outputs.hashes import HASH_BYTES, IdentityHasher, sent_hash
 from gleanery.storage.outputs.rules import Rules
 from gleanery.values import countries, json_text
-from gleanery.values.hashing import length_prefixed
+from gleanery.values.hashing import hash_parts, length_prefixed
 
 _CHUNK = 32  # outputs that are parsed before they are rendered: their values are still in the cache
 
@@ -88,6 +89,24 @@ def prepare(
     if parse_all or len({output.identity for output in unparsed}) < len(unparsed):
         prepared.parse(range(len(unparsed)))
     return prepared
+
+
+def idempotent_request(group: str, idempotency_key: str, batch: Batch) -> IdempotentRequest:
+    """Hashes the key and the batch, which is parsed completely.
+
+    The batches of an NDJSON body have the same key, so the position is a part of the hash. The
+    group's rules are not: they may change between the request and its repetition.
+    """
+    outputs = batch.parse(range(len(batch.outputs)))
+    key_hash = hash_parts("outputs", group, idempotency_key, batch.positions[0])
+    return IdempotentRequest(key_hash, hash_parts(*map(_canonical_output, outputs)))
+
+
+def _canonical_output(output: Output) -> bytes:
+    members = {name: value for name, value in output._asdict().items() if value is not None}
+    if output.files is not None:
+        members["files"] = [file.model_dump(exclude_none=True) for file in output.files]
+    return json_text.canonical(members)
 
 
 def _render(unparsed: UnparsedOutput, output: Output, position: int) -> PreparedOutput:

@@ -144,6 +144,7 @@ CREATE INDEX outputs_by_job     ON outputs (group_id, job_id, seq);
 CREATE INDEX outputs_by_url     ON outputs (group_id, url_hash, seq);
 CREATE INDEX outputs_by_country ON outputs (group_id, country, seq) WHERE country IS NOT NULL;
 CREATE INDEX outputs_by_region  ON outputs (group_id, region, seq) WHERE region IS NOT NULL;
+CREATE INDEX outputs_by_approval ON outputs (group_id, approved, seq);
 
 -- The statistics claim that all values differ (n_distinct = -1). Otherwise the planner could expect
 -- that a filter matches most rows. It would then scan the group, even for a rare value.
@@ -151,7 +152,8 @@ ALTER TABLE outputs
     ALTER COLUMN job_id   SET (n_distinct = -1),
     ALTER COLUMN url_hash SET (n_distinct = -1),
     ALTER COLUMN country  SET (n_distinct = -1),
-    ALTER COLUMN region   SET (n_distinct = -1);
+    ALTER COLUMN region   SET (n_distinct = -1),
+    ALTER COLUMN approved SET (n_distinct = -1);
 
 CREATE SEQUENCE output_ids AS BIGINT CACHE 1;
 

@@ -140,6 +140,7 @@ CREATE INDEX outputs_by_job     ON outputs (group_id, job_id, seq);
 CREATE INDEX outputs_by_url     ON outputs (group_id, url_hash, seq);
 CREATE INDEX outputs_by_country ON outputs (group_id, country, seq) WHERE country IS NOT NULL;
 CREATE INDEX outputs_by_region  ON outputs (group_id, region, seq) WHERE region IS NOT NULL;
+CREATE INDEX outputs_by_approval ON outputs (group_id, approved, seq);
 
 -- The last id that an output of any organization got.
 CREATE TABLE output_ids (last_id INTEGER NOT NULL) STRICT;

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gleanery.errors import Conflict
-from gleanery.models.batches import Batch
-from gleanery.models.requests import Output
-from gleanery.models.responses import IngestResult
 from gleanery.storage.database import Database, Engine, Row, Transaction
-from gleanery.values import json_text
-from gleanery.values.hashing import hash_parts
 
 _SELECT = """
 SELECT request_hash, response FROM idempotency_keys
@@ -36,50 +31,34 @@ class IdempotentRequest(NamedTuple):
     """A request with an idempotency key."""
 
     key_hash: bytes
+    """Hash of the operation, the group and the key."""
     request_hash: bytes
+    """Hash of what was sent: the same key with another hash belongs to another request."""
 
-    @classmethod
-    def from_batch(cls, group: str, idempotency_key: str, batch: Batch) -> IdempotentRequest:
-        """Hashes the key and the batch, which is parsed completely.
+    async def read_response(self, database: Database) -> Any:
+        """Returns the stored response, or None.
 
-        The batches of an NDJSON body have the same key, so the position is a part of the hash.
-        The group's rules are not: they may change between the request and its repetition.
+        Raises Conflict if the key belongs to another request.
         """
-        outputs = batch.parse(range(len(batch.outputs)))
-        key_hash = hash_parts(group, idempotency_key, batch.positions[0])
-        return cls(key_hash, hash_parts(*map(_canonical, outputs)))
-
-    async def read_response(self, database: Database) -> IngestResult | None:
-        """Returns the stored response. Raises Conflict if the key belongs to another request."""
         return self._response(await database.read(_SELECT, database.organization_id, self.key_hash))
 
-    async def fetch_response(self, transaction: Transaction) -> IngestResult | None:
+    async def fetch_response(self, transaction: Transaction) -> Any:
         """Does the same as ``read_response``, inside a transaction."""
         organization_id = transaction.organization_id
         return self._response(await transaction.fetch(_SELECT, organization_id, self.key_hash))
 
-    def _response(self, rows: Sequence[Row]) -> IngestResult | None:
+    def _response(self, rows: Sequence[Row]) -> Any:
         if not rows:
             return None
         request_hash, text = rows[0]
         if request_hash != self.request_hash:
             raise Conflict
-        response: IngestResult = json.loads(text)
-        return response
+        return json.loads(text)
 
-    async def save_response(
-        self, transaction: Transaction, response: IngestResult, now: int
-    ) -> None:
-        """Stores the response in the transaction that stores the batch."""
+    async def save_response(self, transaction: Transaction, response: Any, now: int) -> None:
+        """Stores the response in the transaction of the request's own writes."""
         text = json.dumps(response)
         await transaction.fetch(_INSERT, transaction.organization_id, *self, text, now)
-
-
-def _canonical(output: Output) -> bytes:
-    members = {name: value for name, value in output._asdict().items() if value is not None}
-    if output.files is not None:
-        members["files"] = [file.model_dump(exclude_none=True) for file in output.files]
-    return json_text.canonical(members)
 
 
 async def delete_expired(engine: Engine, before: int) -> None:
