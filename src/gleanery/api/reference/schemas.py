@@ -33,8 +33,8 @@ def type_name(schema: Document) -> str:
     """Describe a schema briefly: ``array of CookieIn``, ``string or null``."""
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
-    if "anyOf" in schema and "type" not in schema:
-        return " or ".join(dict.fromkeys(type_name(choice) for choice in schema["anyOf"]))
+    if choices := schema.get("anyOf", schema.get("oneOf")):
+        return " or ".join(dict.fromkeys(map(type_name, choices)))
     if "enum" in schema:
         return " or ".join(f'"{value}"' for value in schema["enum"])
     if schema.get("type") == "array":
