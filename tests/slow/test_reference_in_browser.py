@@ -158,6 +158,13 @@ def test_a_keyboard_alone_finds_an_operation_and_sends_a_request(
     expect(page.locator("#get_outputs")).to_be_visible()
 
 
+def test_the_shortcut_can_be_switched_off(visit: Visit) -> None:
+    page = visit.page
+    page.get_by_role("button", name="Key / moves to the search").press("Enter")
+    page.keyboard.press("/")
+    expect(page.locator("#search")).not_to_be_focused()
+
+
 def press_until(page: Page, key: str, target: Locator) -> None:
     for _ in range(40):
         page.keyboard.press(key)

@@ -186,7 +186,14 @@ search.addEventListener('keydown', ({ key }) => {
   if (key === 'Escape') showEverything();
   if (key === 'Enter') bestMatch()?.focus();
 });
+
+// A single key as a shortcut can be switched off, for people who speak to their computer.
+const shortcut = one('.search button');
+shortcut.addEventListener('click', () => {
+  shortcut.ariaPressed = shortcut.ariaPressed === 'true' ? 'false' : 'true';
+});
 document.addEventListener('keydown', (event) => {
+  if (shortcut.ariaPressed !== 'true') return;
   const isTyping = event.target.closest('input:not([type="radio"], [type="checkbox"]), textarea, select');
   if (event.key !== '/' || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();

@@ -58,7 +58,7 @@ def _html(document: Document, style: str, script: str) -> str:
 <div class="search" role="search" hidden>
 <input id="search" type="search" aria-label="Search operations, parameters and types"
  placeholder="Search" aria-keyshortcuts="/" autocomplete="off" spellcheck="false">
-<kbd aria-hidden="true">/</kbd></div>
+<button type="button" aria-pressed="true" aria-label="Key / moves to the search">/</button></div>
 {_navigation(found, document)}
 </header>
 <main id="main" tabindex="-1">
