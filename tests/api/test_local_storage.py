@@ -36,6 +36,18 @@ def test_an_entry_comes_back_in_the_shape_of_the_contract(client: Client) -> Non
     }
 
 
+def test_the_dates_of_a_returned_entry_are_checked_but_not_stored(client: Client) -> None:
+    client.post("/v1/local-storage", json=[ENTRY])
+    [entry] = client.get("/v1/local-storage").json()
+    entry["create_date"] = "2001-01-01T00:00:00Z"
+    assert client.post("/v1/local-storage", json=[entry]).json()["unchanged"] == 1
+    assert client.get("/v1/local-storage").json()[0]["create_date"] != entry["create_date"]
+    answer = client.post("/v1/local-storage", json=[ENTRY | {"update_date": "yesterday"}])
+    assert answer.status_code == 422
+    [detail] = answer.json()["detail"]
+    assert detail["loc"] == ["body", "0", "update_date"]
+
+
 def test_an_entry_without_expiry_never_expires(client: Client) -> None:
     never = [{}, {"expires": None}, {"expires": -1}]
     entries = [ENTRY | {"key": str(n)} | end for n, end in enumerate(never)]

@@ -12,7 +12,6 @@ import httpx2
 import jsonschema_rs
 import pytest
 
-from gleanery.api import error_responses
 from gleanery.api.examples import EXAMPLES, SERVICE_URL
 from gleanery.api.openapi import Document
 from gleanery.api.operations import OPERATIONS
@@ -24,7 +23,7 @@ GENERATED = {
     *("cursor", "next_cursor"),
 }
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-JSON = "application/json"
+JSON, NDJSON, FORM = "application/json", "application/x-ndjson", "multipart/form-data"
 
 
 class Call(NamedTuple):
@@ -36,7 +35,8 @@ class Call(NamedTuple):
     parameters: dict[str, dict[str, Any]]
     body: tuple[str, Any] | None
     status: int
-    response: tuple[str, Any] | None
+    media: str
+    response: Any
 
 
 @pytest.fixture(scope="module")
@@ -54,20 +54,30 @@ def calls(document: Document) -> Iterator[Call]:
         for method, row in methods.items()
     }
     for name in EXAMPLES:
-        method, path, row = rows[name]
+        method, path, row = rows["store_outputs" if name == "store_ndjson" else name]
         parameters: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
         for parameter in row.get("parameters", ()):
             if "example" in parameter:
                 parameters[parameter["in"]][parameter["name"]] = parameter["example"]
         status, success = next(iter(row["responses"].items()))
-        body = content_example(row["requestBody"]) if "requestBody" in row else None
-        response = content_example(success) if "content" in success else None
-        yield Call(name, method.upper(), path, parameters, body, int(status), response)
+        media, content = next(iter(success["content"].items()))
+        bodies = body_examples(row)
+        call = Call(
+            name, method.upper(), path, parameters, None, int(status), media, content["example"]
+        )
+        if name == "store_ndjson":
+            [result] = document["components"]["schemas"]["NdjsonResult"]["examples"]
+            parameters["header"] = {}  # the key is that of the array
+            yield call._replace(body=(NDJSON, bodies[NDJSON]), response=result)
+        else:
+            bodies.pop(NDJSON, None)
+            for body in bodies.items() or [None]:
+                yield call._replace(body=body)
 
 
-def content_example(holder: Document) -> tuple[str, Any]:
-    media, content = next(iter(holder["content"].items()))
-    return media, content["example"]
+def body_examples(row: Document) -> dict[str, Any]:
+    content = row.get("requestBody", {}).get("content", {})
+    return {media: found["example"] for media, found in content.items()}
 
 
 class Story:
@@ -81,15 +91,24 @@ class Story:
         path = call.path
         for name, value in self.translate(call.parameters["path"]).items():
             path = path.replace(f"{{{name}}}", quote(value, safe=""))
-        headers, content = dict(call.parameters["header"]), None
-        if call.body is not None:
-            media, body = call.body
-            headers["Content-Type"] = "text/plain" if isinstance(body, str) else media
-            content = body if isinstance(body, str) else json.dumps(self.translate(body))
-        query = self.translate(call.parameters["query"])
+        query, headers = self.translate(call.parameters["query"]), call.parameters["header"]
         return self.client.request(
-            call.method, path, params=query, headers=headers, content=content
+            call.method, path, params=query, **self.content(call.body, headers)
         )
+
+    def content(self, body: tuple[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
+        """Arguments for the body and the headers of a request."""
+        match body:
+            case None:
+                return {"headers": headers}
+            case (media, {"file": text}) if media == FORM:
+                return {"headers": headers, "files": {"file": ("a.txt", text, "text/plain")}}
+            case (media, str(text)):
+                media = "text/plain" if media == "application/octet-stream" else media
+                return {"headers": headers | {"Content-Type": media}, "content": text}
+            case (media, value):
+                text = json.dumps(self.translate(value))
+                return {"headers": headers | {"Content-Type": media}, "content": text}
 
     def translate(self, value: Any, name: str = "") -> Any:
         """Replaces the values that the service generates."""
@@ -144,7 +163,8 @@ def has(real: Any, excerpt: Any) -> bool:
 
 def test_every_operation_has_an_example() -> None:
     """A new operation needs one in ``api/examples.py``."""
-    assert EXAMPLES.keys() == {operation.name for operation in OPERATIONS}
+    handlers = {h for row in OPERATIONS for h in (row.handler, row.ndjson_handler) if h}
+    assert EXAMPLES.keys() == {handler.__name__ for handler in handlers} - {"root"}
 
 
 def test_the_examples_work_one_after_another(document: Document, client: Client) -> None:
@@ -153,14 +173,11 @@ def test_the_examples_work_one_after_another(document: Document, client: Client)
     for call in calls(document):
         answer = story.send(call)
         assert answer.status_code == call.status, (call.name, answer.text)
-        if call.response is None:
-            continue
-        media, example = call.response
-        real = answer.json() if media == JSON else answer.text
+        real = answer.json() if call.media == JSON else answer.text
         if EXAMPLES[call.name].is_excerpt:
-            assert has(real, example), call.name
+            assert has(real, call.response), call.name
         else:
-            story.compare(example, real, call.name)
+            story.compare(call.response, real, call.name)
 
 
 def test_the_examples_are_valid(document: Document) -> None:
@@ -211,6 +228,5 @@ def test_the_example_of_an_error_is_a_real_one(document: Document, client: Clien
         }
     for status, answer in answers.items():
         assert answer.status_code == status
-        assert answer.json() == error_responses.example(status)
-        [content] = document["components"]["responses"][f"Error{status}"]["content"].values()
-        assert content["example"] == error_responses.example(status)
+        content = document["components"]["responses"][f"Error{status}"]["content"]
+        assert answer.json() == content[JSON]["example"]

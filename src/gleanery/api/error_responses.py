@@ -46,6 +46,7 @@ DESCRIPTIONS = {
     416: "The requested range starts after the end of the file.",
     422: "The request fails validation; the first 100 problems are listed.",
     429: "The token has reached its rate limit; Retry-After says when to try again.",
+    431: "The request line and the headers are too large.",
     500: "Internal error; the log has details under the request id.",
     503: "The service is overloaded, or the database, the blob store or a secret key is not "
     "available; Retry-After says when to try again.",
@@ -72,6 +73,7 @@ _EXAMPLES = {
         )
     ),
     429: errors.RateLimited(1),
+    431: errors.HeadTooLarge(64 * 1024),
     503: errors.Overloaded(),
 }
 _ONLY_CHUNKED = "Send the body with Content-Length or with Transfer-Encoding: chunked"

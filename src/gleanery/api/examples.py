@@ -2,11 +2,12 @@
 
 The examples tell one story: a scraper fills the group ``shop-prices``, a reviewer approves the
 outputs, a client reads them, and at the end everything is deleted. A test sends all requests to a
-service, one after another, and compares the responses.
+service, one after another, and compares the responses. The keys are the names of handlers.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,6 +95,11 @@ _TEA_IN = {
     "source_url": "https://shop.example.com/products/1002",
     "data": _TEA,
     "tags": _TAGS,
+}
+_SUGAR_IN = {
+    "job_id": "other-shop",
+    "source_url": "https://other-shop.example.com/sugar",
+    "data": {"sku": "S-5", "name": "Sugar, 1 kg", "price": 1.2, "currency": "EUR"},
 }
 _COFFEE_OUT = {
     "source_url": _COFFEE_IN["source_url"],
@@ -304,12 +310,16 @@ EXAMPLES: dict[str, Example] = {
             ],
         },
     ),
+    "store_ndjson": Example(
+        path=_IN_GROUP,
+        body="".join(json.dumps(output) + "\n" for output in (_TEA_IN, _SUGAR_IN)),
+        response={"created": 1, "updated": 0, "unchanged": 1, "lines": 2},
+    ),
     "delete_output": Example(
         path={**_IN_GROUP, "output_id": str(_TEA_OUT["output_id"])}, response=_DELETED
     ),
     "delete_job": Example(path={**_IN_GROUP, "job_id": _JOB_ID}, response=_DELETED),
-    "delete_group": Example(path=_IN_GROUP, response={"deleted": 0}),
-    "root": Example(),
+    "delete_group": Example(path=_IN_GROUP, response=_DELETED),
     "healthz": Example(response={"status": "ok"}),
     "readyz": Example(response={"status": "ready"}),
     "metrics": Example(

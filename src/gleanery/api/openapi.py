@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any, get_origin
 
 from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
 from gleanery import __version__
-from gleanery.api import error_responses
-from gleanery.api.binding import IDEMPOTENCY_KEY
+from gleanery.api import binding, error_responses
 from gleanery.api.examples import EXAMPLES, Example
 from gleanery.api.operations import Operation
 from gleanery.models.fields import Name
@@ -21,6 +22,32 @@ from gleanery.settings import Settings
 Document = dict[str, Any]
 _REF = "#/components/schemas/{model}"
 _ERROR_REF = "#/components/responses/Error{status}"
+_NDJSON = binding.Media.NDJSON.value
+_NDJSON_BODY: Document = {
+    "type": "string",
+    "contentMediaType": _NDJSON,
+    "description": "One output per line. Each line is an `OutputIn`.",
+}
+_FORM = "multipart/form-data"
+_BINARY: Document = {"type": "string", "format": "binary"}
+_FORM_BODY: Document = {
+    "type": "object",
+    "properties": {"file": _BINARY},
+    "required": ["file"],
+    "additionalProperties": False,
+}
+_TAGS = {
+    "outputs": "Scraped outputs of a group: read, store and delete them.",
+    "changes": "Every change of a group's outputs, in commit order.",
+    "groups": "Groups with their jobs, counts and settings.",
+    "reviews": "Reviews of jobs, which approve outputs.",
+    "files": "Files of outputs.",
+    "cookies": "Cookies for the organization's scrapers.",
+    "local-storage": "Local-storage entries for the organization's scrapers.",
+    "audit": "Audit log of the organization.",
+    "service": "State and description of the service, without a token.",
+}
+"""Tags and their descriptions, in the order of the reference."""
 _NEXT_PAGE: Document = {
     "description": 'URL of the next page, as in RFC 8288: `<URL>; rel="next"`. The header is '
     "absent on the last page, and only there.",
@@ -47,6 +74,8 @@ def document(operations: Sequence[Operation], settings: Settings) -> Document:
     schemas = _Schemas(operations)
     paths: Document = {}
     for operation in operations:
+        if operation.response is None:
+            continue  # a redirect for people
         row = _operation(operation, schemas, settings)
         paths.setdefault(operation.path, {})[operation.method.lower()] = row
     return {
@@ -55,8 +84,11 @@ def document(operations: Sequence[Operation], settings: Settings) -> Document:
             "title": "Gleanery",
             "version": __version__,
             "description": "Cookies, local storage, reviews and outputs of web scraping.",
+            "contact": {"name": "The operator of this service"},
+            "license": {"name": "MIT License", "identifier": "MIT"},
         },
         "servers": [{"url": settings.address}],
+        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": schemas.definitions,
@@ -77,6 +109,17 @@ def encoded(document: Document) -> bytes:
     return json.dumps(document, ensure_ascii=False).encode()
 
 
+class _SchemaGenerator(GenerateJsonSchema):
+    """Leaves out what confuses generators: null as a default, and a title of each member."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        found = super().default_schema(schema)
+        return {key: value for key, value in found.items() if (key, value) != ("default", None)}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
 class _Schemas:
     """JSON Schemas of all types in the table; named types are shared under components."""
 
@@ -86,14 +129,21 @@ class _Schemas:
             types[f"{operation.name} body"] = (operation.body, "validation")
             types[f"{operation.name} query"] = (operation.query, "validation")
             types[f"{operation.name} response"] = (operation.response, "serialization")
+            types[f"{operation.name} ndjson"] = (operation.ndjson_response, "serialization")
         inputs = [
             (name, mode, TypeAdapter(type_))
             for name, (type_, mode) in types.items()
             if type_ is not None
         ]
-        found, shared = TypeAdapter.json_schemas(inputs, ref_template=_REF)
+        found, shared = TypeAdapter.json_schemas(
+            inputs, ref_template=_REF, schema_generator=_SchemaGenerator
+        )
         self._found = {name: schema for (name, _), schema in found.items()}
         self.definitions: Document = shared["$defs"]
+        for operation in operations:
+            if operation.ndjson_handler is not None:
+                example = EXAMPLES[operation.ndjson_handler.__name__].response
+                self.definitions[operation.ndjson_response.__name__]["examples"] = [example]
         queries = {operation.query for operation in operations if operation.query is not None}
         self._queries = {  # parameters in the document, so not under components
             query: self.definitions.pop(query.__name__) for query in queries
@@ -106,7 +156,10 @@ class _Schemas:
         return schema
 
     def response(self, operation: Operation) -> Document:
-        return dict(self._found[f"{operation.name} response"])
+        schema = dict(self._found[f"{operation.name} response"])
+        if operation.ndjson_response is None:
+            return schema
+        return {"oneOf": [schema, self._found[f"{operation.name} ndjson"]]}
 
     def query(self, query: type[BaseModel]) -> Document:
         found = self._queries[query]["properties"]
@@ -127,22 +180,42 @@ def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> D
         "summary": operation.title,
         "description": operation.description
         + (f"\n\nRequires the scope `{operation.scope}`." if operation.scope else ""),
-        "tags": [operation.path.split("/")[2] if operation.scope else "service"],
+        "tags": [_tag(operation)],
         "security": [{"token": []}] if operation.scope else [],
         "responses": _responses(operation, schemas, example),
     }
     if parameters := _parameters(operation, schemas, example):
         row["parameters"] = parameters
     if operation.body is not None:
-        is_file = operation.body is bytes
-        media = "*/*" if is_file else "application/json"
         row["requestBody"] = {
-            "required": not is_file,  # a file may be empty
-            "content": {
-                media: {"schema": schemas.body(operation, settings), "example": example.body}
-            },
+            "required": operation.body is not bytes,  # a file may be empty
+            "content": _body_content(operation, schemas, settings, example),
         }
     return row
+
+
+def _tag(operation: Operation) -> str:
+    _, version, *rest = operation.path.split("/")
+    if version != "v1":
+        return "service"
+    return "files" if rest[0] == "blobs" else rest[0]
+
+
+def _body_content(
+    operation: Operation, schemas: _Schemas, settings: Settings, example: Example
+) -> Document:
+    """Return the media types of a body. An upload can have any type, as its description says."""
+    if operation.body is bytes:
+        return {
+            "application/octet-stream": {"schema": _BINARY, "example": example.body},
+            _FORM: {"schema": _FORM_BODY, "example": {"file": example.body}},
+        }
+    schema = schemas.body(operation, settings)
+    content = {"application/json": {"schema": schema, "example": example.body}}
+    if operation.ndjson_handler is not None:
+        lines = EXAMPLES[operation.ndjson_handler.__name__].body
+        content[_NDJSON] = {"schema": _NDJSON_BODY, "example": lines}
+    return content
 
 
 def _parameters(operation: Operation, schemas: _Schemas, example: Example) -> list[Document]:
@@ -169,7 +242,7 @@ def _declared_parameters(operation: Operation, schemas: _Schemas) -> list[Docume
                 "in": "header",
                 "required": False,
                 "description": "A repeated request with the same key is executed once.",
-                "schema": {"type": "string", "pattern": f"^{IDEMPOTENCY_KEY}$"},
+                "schema": {"type": "string", "pattern": f"^{binding.IDEMPOTENCY_KEY}$"},
             }
         )
     if operation.query is not None:
@@ -201,13 +274,11 @@ def _without_null(schema: Document) -> Document:
 
 
 def _success(operation: Operation, schemas: _Schemas, example: Example) -> Document:
-    if operation.response is None:
-        return {
-            "description": "The address is in the Location header.",
-            "headers": {"Location": {"schema": {"type": "string"}, "required": True}},
-        }
     content = {"schema": schemas.response(operation), "example": example.response}
-    return {"description": "Success.", "content": {operation.media_type: content}}
+    success: Document = {"description": "Success.", "content": {operation.media_type: content}}
+    if operation.response is bytes:  # the media type is that of the file
+        success["content"]["*/*"] = content
+    return success
 
 
 def _responses(operation: Operation, schemas: _Schemas, example: Example) -> Document:
@@ -217,7 +288,7 @@ def _responses(operation: Operation, schemas: _Schemas, example: Example) -> Doc
     if operation.response is bytes:
         responses["206"] = {
             "description": "The range that Range requests.",
-            "content": {operation.media_type: {"schema": schemas.response(operation)}},
+            "content": {operation.media_type: {"schema": _BINARY}, "*/*": {"schema": _BINARY}},
         }
         responses["304"] = {"description": "The client has the file, according to If-None-Match."}
     for status in operation.error_statuses():

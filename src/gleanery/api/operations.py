@@ -52,6 +52,8 @@ class Operation:
     """Type of a JSON body; ``bytes`` for a streamed body of any media type."""
     ndjson_handler: Handler | None = None
     """Handler of an NDJSON body."""
+    ndjson_response: Any = None
+    """Type of the response to an NDJSON body."""
     accepts_idempotency_key: bool = False
     """True if a repeated request with the same Idempotency-Key gets the first response."""
     response: Any = None
@@ -82,7 +84,7 @@ class Operation:
 
     def error_statuses(self) -> list[int]:
         """List every error status that this operation can return."""
-        possible = {500, *self.extra_errors}
+        possible = {431, 500, *self.extra_errors}
         if self.scope is not None:
             possible |= {401, 403, 429}
         if not self.always_admit:
@@ -242,6 +244,7 @@ OPERATIONS = (
         creates_resource=True,
         body=list[requests.OutputIn],
         ndjson_handler=outputs.store_ndjson,
+        ndjson_response=responses.NdjsonResult,
         accepts_idempotency_key=True,
         response=responses.IngestResult,
         extra_errors=(404,),  # an output may reference an unknown file
@@ -375,7 +378,7 @@ OPERATIONS = (
         "`If-Range`, `If-Match` and `If-None-Match` are supported.",
         scope="outputs:read",
         response=bytes,
-        media_type="*/*",
+        media_type="application/octet-stream",
     ),
     Operation(
         method="GET",
@@ -386,7 +389,7 @@ OPERATIONS = (
         "`blob_url` of an output and is valid for some minutes.",
         query=requests.BlobQuery,
         response=bytes,
-        media_type="*/*",
+        media_type="application/octet-stream",
         extra_errors=(403,),
     ),
     Operation(

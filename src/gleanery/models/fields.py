@@ -119,6 +119,13 @@ def _normalize_region(code: str) -> str:
     return key
 
 
+def _check_date_time(text: str) -> str:
+    if not timestamps.is_date_time(text):
+        raise ValueError("expected a date-time such as 2030-01-01T00:00:00Z")
+    timestamps.parse(text)
+    return text
+
+
 def _with_json_schema(**extra: Any) -> Any:
     return Field(json_schema_extra=extra)
 
@@ -169,7 +176,8 @@ Domain = Annotated[
         {
             "type": "string",
             "maxLength": hostnames.MAX_LENGTH,
-            "anyOf": [{"pattern": hostnames.DOMAIN_PATTERN}, {"format": "idn-hostname"}],
+            "if": {"pattern": hostnames.DOMAIN_PATTERN},  # generators give anyOf no type
+            "else": {"format": "idn-hostname"},
         }
     ),
 ]
@@ -180,7 +188,7 @@ Expiry = Annotated[
         {
             "anyOf": [
                 {"type": "string", "format": "date-time"},
-                {"const": _NO_EXPIRY},
+                {"type": "integer", "const": _NO_EXPIRY},
                 {"type": "number", "minimum": 0, "maximum": timestamps.MAX_SECONDS},
                 {"type": "null"},
             ]
@@ -206,7 +214,7 @@ PartitionKey = Annotated[
             "partition_key", _type_check("expected a string or an object", str, dict)
         )
     ),
-    WithJsonSchema({"type": ["string", "object", "null"]}),
+    WithJsonSchema({"type": ["string", "object", "null"], "additionalProperties": True}),
 ]
 Origin = Annotated[
     str,
@@ -219,6 +227,12 @@ DateTime = Annotated[
     WithJsonSchema(
         {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
     ),
+]
+# A date that the service has returned and that it does not store.
+IgnoredDateTime = Annotated[
+    str,
+    AfterValidator(as_validation_error("date_time", _check_date_time)),
+    _with_json_schema(format="date-time"),
 ]
 # The ``id`` of a group, which is a number. In JSON, 7.0 is an integer like 7.
 NumericGroupId = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(_float_to_integer)]

@@ -168,9 +168,13 @@ class FileIn(Input):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "anyOf": [
-                {"required": [name], "properties": {name: {"type": "string"}}}
-                for name in ("id", "source_url", "file_url")
+            "allOf": [  # generators would make one class of each choice of a bare anyOf
+                {
+                    "anyOf": [
+                        {"required": [name], "properties": {name: {"type": "string"}}}
+                        for name in ("id", "source_url", "file_url")
+                    ]
+                }
             ]
         }
     )

@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
+DateTime = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""Date-time in the one form that the API returns: ``YYYY-MM-DDTHH:MM:SSZ``."""
+
 # --- cookies and local storage --------------------------------------------------------------------
 
 
@@ -30,14 +33,14 @@ class LocalStorageOut(TypedDict):
     domain: str
     key: str
     value: str
-    expires: Annotated[str | None, Field(description="null if it never expires.")]
+    expires: Annotated[DateTime | None, Field(description="null if it never expires.")]
     id: int
     group_id: Annotated[
         int, Field(description="`id` of the group that uses it; 0 for every group.")
     ]
     path: str
-    create_date: str
-    update_date: str
+    create_date: DateTime
+    update_date: DateTime
 
 
 class WriteCounts(TypedDict):
@@ -58,7 +61,7 @@ class ReviewOut(TypedDict):
 
     job_id: str
     review_id: str
-    review_date: str
+    review_date: DateTime
     status: ReviewStatus
     comment: str
 
@@ -88,7 +91,7 @@ class GroupSettingsOut(TypedDict):
     ]
     display_name: str | None
     outputs: int
-    last_change: str | None
+    last_change: DateTime | None
     cursor: Annotated[int, Field(description="Current end of the change feed.")]
     key_fields: list[str] | None
     schema: dict[str, Any] | None
@@ -129,6 +132,12 @@ class IngestResult(WriteCounts):
     results: list[OutputResult]
 
 
+class NdjsonResult(WriteCounts):
+    """Result of an NDJSON body: the counts, and the number of its lines."""
+
+    lines: int
+
+
 class FileOut(TypedDict):
     """File of an output."""
 
@@ -138,7 +147,7 @@ class FileOut(TypedDict):
     blob_key: str
     blob_url: str
     source_url: str
-    create_date: str
+    create_date: DateTime
     file_url: str
     file_type: str
     file_checksum: str
@@ -164,9 +173,9 @@ class OutputOut(TypedDict):
     id: int
     output_id: str
     root_job_id: str
-    create_date: str
-    update_date: str
-    last_scraped_date: str
+    create_date: DateTime
+    update_date: DateTime
+    last_scraped_date: DateTime
     key_hash: str
     value_hash: str
     is_approved: bool
@@ -255,7 +264,7 @@ class AuditEntry(TypedDict):
     """Entry of the audit log. It never contains a value, a cookie's name or an entry's key."""
 
     id: int
-    date: str
+    date: DateTime
     token_id: Annotated[int | None, Field(description="Actor; null for the command line.")]
     request_id: Annotated[str | None, Field(description="X-Request-ID of the response.")]
     action: Annotated[AuditAction, Field(description="Operation or command.")]

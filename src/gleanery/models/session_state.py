@@ -13,6 +13,7 @@ from gleanery.models.fields import (
     Domain,
     Expiry,
     HeaderText,
+    IgnoredDateTime,
     NumericGroupId,
     Origin,
     PartitionKey,
@@ -200,8 +201,8 @@ class LocalStorageIn(Input):
     )
     id: NumericGroupId | None = Field(default=None, description="Ignored.")
     organization_id: NumericGroupId | None = Field(default=None, description="Ignored.")
-    create_date: Text | None = Field(default=None, description="Ignored.")
-    update_date: Text | None = Field(default=None, description="Ignored.")
+    create_date: IgnoredDateTime | None = Field(default=None, description="Checked, not stored.")
+    update_date: IgnoredDateTime | None = Field(default=None, description="Checked, not stored.")
 
 
 def _to_entry(given: LocalStorageIn) -> LocalStorageEntry:

@@ -12,7 +12,7 @@ from gleanery.errors import ErrorDetail, GleaneryError
 from gleanery.models import batches
 from gleanery.models.batches import Batch, LargeBatch
 from gleanery.models.requests import OutputQuery
-from gleanery.models.responses import IngestResult
+from gleanery.models.responses import IngestResult, NdjsonResult
 from gleanery.storage.outputs import ingest, mutations, pages, single
 from gleanery.values import json_text
 
@@ -82,7 +82,7 @@ async def store_ndjson(context: RequestContext[None, AsyncIterator[bytes]]) -> R
 
     An error names the first line that is not stored.
     """
-    counts = {"created": 0, "updated": 0, "unchanged": 0, "lines": 0}
+    counts = NdjsonResult(created=0, updated=0, unchanged=0, lines=0)
     try:
         async for lines in _chunks(context.body):
             max_values = context.services.settings.max_json_values

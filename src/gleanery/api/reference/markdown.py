@@ -15,7 +15,8 @@ _INTRODUCTION = """\
 `/docs`, with examples and a form to send requests, and as an OpenAPI document at `/openapi.json`.
 
 Every `/v1` route except `/v1/blobs` requires `Authorization: Bearer <token>`. Every route with GET
-also supports HEAD. Dates are `YYYY-MM-DDTHH:MM:SSZ`. The body of every error is an `ErrorBody`.
+also supports HEAD. Dates are `YYYY-MM-DDTHH:MM:SSZ`. The body of every error is an `ErrorBody`. `/`
+redirects to `/docs`.
 """
 
 
@@ -32,7 +33,9 @@ def markdown(document: Document) -> str:
 
 
 def _group(group: Group) -> Iterator[str]:
-    yield from (f"## {group.title}", "", group.description, "")
+    yield from (f"## {group.title}", "")
+    if group.description:
+        yield from (group.description, "")
     for section in group.sections:
         yield from _section(section)
 
@@ -42,8 +45,8 @@ def _section(s: Section) -> Iterator[str]:
     yield from _rows("parameter", [parameter.row for parameter in s.parameters])
     if s.bodies:
         yield from (f"Body: {_titles(s.bodies)}.", "")
-    response = f"Response: {_titles(s.responses)}. " if s.responses else ""
-    yield from (f"{response}Statuses: {', '.join(code for code, _ in s.statuses)}.", "")
+    statuses = ", ".join(code for code, _ in s.statuses)
+    yield from (f"Response: {_titles(s.responses)}. Statuses: {statuses}.", "")
 
 
 def _titles(contents: list[Content]) -> str:

@@ -13,7 +13,7 @@ _WORD = re.compile(r"\w+")
 
 def paragraphs(text: str) -> str:
     """Render blank lines as paragraphs, and backquotes as code."""
-    return "".join(f"<p>{inline(part)}</p>" for part in text.split("\n\n"))
+    return "".join(f"<p>{inline(part)}</p>" for part in text.split("\n\n") if part)
 
 
 def inline(text: str) -> str:

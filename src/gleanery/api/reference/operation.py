@@ -77,9 +77,9 @@ def _programs(s: Section, base_url: str) -> str:
 
 
 def _response(s: Section, base_url: str) -> str:
-    media_type = f" <small>{s.responses[0].media_type}</small>" if s.responses else ""
-    bar = f'<div class="bar"><span>Response <b>{s.success}</b>{media_type}</span></div>'
-    if not s.responses or s.responses[0].example is None:
-        return f'<div class="code">{bar}</div>' if media_type else ""
-    example = snippets.json_text(s.responses[0].example).replace(SERVICE_URL, base_url)
-    return f'<div class="code">{bar}{markup.code(example, "json")}</div>'
+    response = s.responses[0]
+    example = snippets.json_text(response.example).replace(SERVICE_URL, base_url)
+    return f"""<div class="code">
+<div class="bar"><span>Response <b>{s.success}</b> <small>{response.media_type}</small></span></div>
+{markup.code(example, "json")}
+</div>"""

@@ -70,21 +70,13 @@ class Group(NamedTuple):
         return self.tag.replace("-", " ").capitalize()
 
 
-_NO_TAGS = [
-    {"name": name, "description": ""}
-    for name in (
-        *("outputs", "changes", "groups", "reviews", "files", "cookies", "local-storage"),
-        *("audit", "service"),
-    )
-]
-
-
 def groups(document: Document) -> list[Group]:
-    """Return the operations by tag, in the order in which the document declares the tags."""
+    """Return the operations by tag, first those whose tags the document declares, in its order."""
     found = list(_sections(document))
+    declared = {tag["name"]: tag["description"] for tag in document["tags"]}
     return [
-        Group(tag["name"], tag["description"], [s for s in found if s.tag == tag["name"]])
-        for tag in document.get("tags", _NO_TAGS)
+        Group(tag, declared.get(tag, ""), [section for section in found if section.tag == tag])
+        for tag in dict.fromkeys([*declared, *(section.tag for section in found)])
     ]
 
 

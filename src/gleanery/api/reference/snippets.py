@@ -66,8 +66,6 @@ def _curl_parts(s: Section, base_url: str) -> Iterator[str]:
 
 
 def _curl_options(s: Section) -> str:
-    if not s.responses:
-        return "-i "
     if s.method in ("PUT", "DELETE"):
         return f"-X {s.method} "
     return "-o file " if _is_bytes(s.responses[0]) else ""
@@ -109,8 +107,6 @@ def _python_body(s: Section) -> str:
 
 def _printing(s: Section) -> tuple[str, list[str]]:
     """Return the statement that uses the response, and its imports."""
-    if not s.responses:
-        return "print(response.url)", []
     content = s.responses[0]
     if content.media_type == _JSON:
         return "print(json.load(response))", ["import json"]
