@@ -181,7 +181,7 @@ def test_the_examples_run(
             continue
         text = snippet(page.find("article", id=call.name), language)
         printed = run_snippet(with_real_values(text, story), tmp_path, client.token)
-        if EXAMPLES[call.name].is_excerpt:
-            continue
-        real = read(printed) if call.media == JSON else (tmp_path / "file").read_text()
-        story.compare(call.response, real, call.name)
+        if call.media == JSON and not EXAMPLES[call.name].is_excerpt:
+            story.compare(call.response, read(printed), call.name)
+        elif call.media == "application/octet-stream":
+            assert (tmp_path / "file").read_text() == call.response

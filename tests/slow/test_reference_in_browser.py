@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -287,6 +288,10 @@ def test_a_body_and_a_file_are_sent(visit: Visit, client: Client, tmp_path: Path
     form.locator("textarea").fill(body)
     form.get_by_role("checkbox").check()
     expect(send(form, "200 OK")).to_contain_text('"created": 1')
+    form.get_by_label("Content-Type").select_option("application/x-ndjson")
+    expect(form.locator("textarea")).to_have_value(re.compile(r"}\n{.*}\n", re.DOTALL))
+    form.get_by_role("checkbox").check()
+    expect(send(form, "200 OK")).to_contain_text('"lines": 2')
     form = visit.open_form("get_outputs")
     form.locator("[name=group_id]").fill("numbers")
     expect(send(form, "200 OK")).to_contain_text('"long": 12345678901234567890')

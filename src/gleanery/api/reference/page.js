@@ -242,7 +242,7 @@ function requestOf(form) {
     media: () => {},
   };
   for (const field of all('[data-in]', form)) if (field.value) takers[field.dataset.in](field);
-  const token = one('.token', form)?.value.trim();
+  const token = one('.token', form)?.value.trim().replace(/^Bearer\s+/, '');
   if (token) headers.set('Authorization', `Bearer ${token}`);
   const url = base + path + (query.size ? `?${query}` : '');
   return { url, method: form.dataset.method, headers, body };

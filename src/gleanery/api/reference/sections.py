@@ -126,7 +126,7 @@ def _parameter(found: Document) -> Parameter:
 def _notes(found: Document) -> str:
     schema = found["schema"]
     notes = [found["in"], "" if found.get("required") else "optional"]
-    if "default" in schema:
+    if schema.get("default", "") not in ("", MAX_INT64):
         notes.append(f"default {schema['default']}")
     if 0 < schema.get("maximum", 0) < MAX_INT64:
         notes.append(f"{schema.get('minimum', 0)} to {schema['maximum']}")

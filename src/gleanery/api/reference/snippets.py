@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 from gleanery.api.reference.sections import Content, Section
 
 _JSON = "application/json"
+_NDJSON = "application/x-ndjson"
 _BYTES = "application/octet-stream"
 _INDENT = "    "
 
@@ -110,6 +111,8 @@ def _printing(s: Section) -> tuple[str, list[str]]:
     content = s.responses[0]
     if content.media_type == _JSON:
         return "print(json.load(response))", ["import json"]
+    if content.media_type == _NDJSON:
+        return f"for line in response:\n{_INDENT * 2}print(json.loads(line))", ["import json"]
     if _is_bytes(content):
         return 'open("file", "wb").write(response.read())', []
     return "print(response.read().decode())", []
