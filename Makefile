@@ -11,11 +11,12 @@ WHEELS   := install --only-binary :all:
 export PIP_CONSTRAINT       = constraints.txt constraints-build.txt
 export PIP_BUILD_CONSTRAINT = constraints-build.txt
 $(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
+$(VENV)-integrations/.made: export PIP_CONSTRAINT = constraints-integrations.txt constraints-build.txt
 
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long proxies browser guides check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test long proxies browser guides integrations check bench faults fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -25,6 +26,7 @@ help:
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make browser    run tests of the reference page in Chromium; installs it with apt-get"
 	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
+	@echo "make integrations  run the connectors in Airbyte and Singer; installs both (370 MB)"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
@@ -81,6 +83,17 @@ guides: $(VENV)/.dev
 			{ echo "Install the programs first: sudo apt-get install $(GUIDE_PACKAGES)"; exit 1; }; \
 		apt-get update -q && apt-get install -q -y --no-install-recommends $(GUIDE_PACKAGES); fi
 	GLEANERY_ALL_GUIDES=1 $(PYTEST) tests/project/test_guides.py tests/project/test_alerts.py $(ARGS)
+
+integrations: $(VENV)/.dev $(VENV)-integrations/.made
+	$(BIN)/pytest --durations=5 tests/integrations/test_connectors.py $(ARGS)
+
+# Airbyte and Singer, in an environment of their own: Airbyte needs other versions than we do.
+$(VENV)-integrations/.made: constraints-integrations.txt integrations/singer/pyproject.toml
+	$(PYTHON) -m venv $(VENV)-integrations
+	@echo "Installing Airbyte's and Singer's tools into $(VENV)-integrations …"
+	@$(VENV)-integrations/bin/$(PIP) $(WHEELS) airbyte-cdk singer-sdk
+	@$(VENV)-integrations/bin/$(PIP) install --no-deps --editable integrations/singer
+	@touch $@
 
 faults: $(VENV)/.dev
 	$(BIN)/python -m faults $(ARGS)
@@ -140,4 +153,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-integrations .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from fuzz import connection
-from gleanery.api import authentication, binding, urls
+from gleanery.api import authentication, batch_bodies, binding, urls
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
 from gleanery.api.repeats import BoundRequest, RequestMemo
@@ -35,8 +35,9 @@ from gleanery.http.parser import RequestParser
 from gleanery.http.ranges import is_not_modified, requested_range
 from gleanery.http.request import HttpRequest, Transport
 from gleanery.models import fields
-from gleanery.models.batches import Batch
-from gleanery.models.requests import Output, OutputIn, OutputQuery
+from gleanery.models.batches import Batch, BatchOptions
+from gleanery.models.elements import ItemMapping
+from gleanery.models.requests import Output, OutputQuery
 from gleanery.security import tokens
 from gleanery.security.vault import Vault
 from gleanery.values import countries, hostnames, json_text, media_types, timestamps
@@ -283,17 +284,38 @@ def check_body(data: bytes) -> None:
 
 def check_batch(text: bytes) -> None:
     """The fast path and the model return the same outputs or the same errors."""
-    by_model = _result(lambda: binding.parse_outputs(text, 100))
-    by_fast_path = _result(
-        lambda: binding.bind_body(list[OutputIn], text, 100, 10_000).parse_all().outputs
-    )
+    by_model = _result(lambda: batch_bodies.parse_outputs(text, 100))
+    by_fast_path = _result(lambda: _bound(text, BatchOptions()).parsed)
     assert by_fast_path == by_model
     if isinstance(by_fast_path, str):
-        outputs = binding.bind_body(list[OutputIn], text, 100, 10_000).outputs
+        outputs = _bound(text, BatchOptions()).outputs
         identities = [(output.job_id, output.source_url, output.key) for output in outputs]
         assert identities == [
-            (o.job_id, o.source_url, o.key) for o in binding.parse_outputs(text, 100)
+            (o.job_id, o.source_url, o.key) for o in batch_bodies.parse_outputs(text, 100)
         ]
+
+
+def _bound(text: bytes, options: BatchOptions) -> Batch:
+    batch = batch_bodies.bind_array(text, 100, 10_000, options)
+    assert isinstance(batch, Batch)
+    return batch
+
+
+def check_items(text: bytes) -> None:
+    """Bare items are the same outputs on both paths. If some are skipped, the others are stored."""
+    options = BatchOptions(ItemMapping("j", "u", "k"))
+    strictly = _result(lambda: batch_bodies.parse_array(text, 100, options).parsed)
+    assert _result(lambda: _bound(text, options).parsed) == strictly
+    if isinstance(strictly, str):
+        identified = [(output.source_url, output.key) for output in _bound(text, options).outputs]
+        assert identified == [(o.source_url, o.key) for o in _bound(text, options).parsed]
+    skipping = _result(lambda: _bound(text, options._replace(skips_invalid=True)).parsed)
+    if isinstance(strictly, str):
+        assert skipping == strictly
+    elif isinstance(skipping, str):  # an element was skipped; else the whole text is invalid
+        skipped = _bound(text, options._replace(skips_invalid=True)).skipped
+        assert skipped is not None
+        assert list(skipped.details) == list(strictly)
 
 
 def _result(read: Callable[[], Sequence[Output]]) -> str | Sequence[ErrorDetail]:
@@ -429,6 +451,16 @@ TARGETS = {
             b'[{"job_id":"j","source_url":"u","data":{"a":' + b"[" * 98 + b"]" * 98 + b"}}]",
             b'[{"job_id":"j","source_url":"u","data":{"a":' + b"[" * 97 + b"]" * 97 + b"}}]",
             b'[{"job_id":"j","source_url":"u","data":{},"files":[{"field":"f","file_url":"u"}]}]',
+        ),
+    ),
+    "items": Target(
+        check_items,
+        (
+            b'[{"u":"https://a","k":1,"x":[1.0]},{"u":"b","k":"1"},{"u":"","k":"2"}]',
+            b'[{"u":"a","k":12345678901234567890123},{"u":"a","k":1.0},{"u":"a","k":true},1]',
+            b'[{"u":"a","u":"b","k":"\\u0000"},{"k":"k"},{"u":"\\ud800","k":null},{"u":NaN}]',
+            b'[{"u":"a","k":1,"d":' + b"[" * 97 + b"]" * 97 + b'},{"u":"a","k":1}]',
+            b'[{"u":"a","k":1,"d":' + b"[" * 98 + b"]" * 98 + b'},{"u":"a","k":1}]',
         ),
     ),
     "range": Target(check_range, (b"bytes=0-9", b"bytes=-5", b"bytes=5-", b'W/"etag", *')),

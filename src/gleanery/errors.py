@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 MAX_DETAILS = 100
@@ -112,7 +112,12 @@ def no_record(parameter: str) -> NotFound:
 
 
 class ReferenceNotFound(GleaneryError):
-    """The body refers to records that do not exist; each is one detail."""
+    """The body refers to records that do not exist; each of the first ones is one detail."""
+
+    def __init__(self, *details: ErrorDetail, positions: Collection[int]) -> None:
+        super().__init__(*details)
+        self.positions = positions
+        """The positions of all elements with such a reference."""
 
 
 class Conflict(GleaneryError):
@@ -129,27 +134,23 @@ class Conflict(GleaneryError):
 
 
 class CursorExpired(GleaneryError):
-    """The cursor is too old: changes after it may be missing from the feed."""
+    """The cursor or date is too old: changes after it may be missing from the feed."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            ErrorDetail(
-                ("query", "cursor"),
-                "This cursor has expired: start again with cursor 0, and drop the outputs that "
-                "you do not receive again",
-                "gone",
-            )
-        )
+    def __init__(self, parameter: str) -> None:
+        subject = "This cursor has expired: start again with cursor 0"
+        if parameter == "changed_after":
+            subject = "Not all deletions since this date are known: start again without this date"
+        msg = f"{subject}, and drop the outputs that you do not receive again"
+        super().__init__(ErrorDetail(("query", parameter), msg, "gone"))
 
 
 class MethodNotAllowed(GleaneryError):
     """The path exists, but not with this method."""
 
-    def __init__(self, allowed: Iterable[str]) -> None:
+    def __init__(self, allowed: Iterable[str], advice: str = "") -> None:
         self.allowed = ", ".join(sorted(allowed))
-        super().__init__(
-            ErrorDetail(("method",), f"This path allows {self.allowed}", "method_not_allowed")
-        )
+        msg = f"This path allows {self.allowed}{advice}"
+        super().__init__(ErrorDetail(("method",), msg, "method_not_allowed"))
 
 
 class BodyTooLarge(GleaneryError):

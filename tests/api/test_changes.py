@@ -9,13 +9,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from gleanery.storage.group_lock import FIRST_SEQ
 from gleanery.storage.notifications import Subscription
+from gleanery.values import timestamps
 from tests.support.calls import note_calls
 from tests.support.metrics import fresh_metrics
-from tests.support.outputs import follow_changes, output, read_changes, stored_outputs
+from tests.support.outputs import (
+    apply_changes,
+    follow_changes,
+    no_changes,
+    output,
+    read_changes,
+    stored_outputs,
+)
 from tests.support.raw_http import connect, request_head
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
@@ -43,19 +53,112 @@ def test_the_feed_lists_creations_updates_approvals_and_deletions(client: Client
 
     gone = updated["output"]
     assert delete(client, gone["output_id"]) == 200
-    [deletion] = read_changes(client, approved["cursor"])["changes"]
-    assert deletion == {
-        "change": "delete",
-        "output": {"id": gone["id"], "output_id": gone["output_id"], "root_job_id": "job"},
-    }
+    last = read_changes(client, approved["cursor"])
+    assert last["changes"] == [
+        {
+            "change": "delete",
+            "cursor": last["cursor"],
+            "change_date": rendered(last["cursor"]),
+            "group_id": "group",
+            "output_id": gone["output_id"],
+            "output": {"id": gone["id"], "output_id": gone["output_id"], "root_job_id": "job"},
+        }
+    ]
+
+
+def rendered(cursor: int) -> str:
+    return timestamps.render_microseconds(cursor)
+
+
+def test_every_change_says_when_and_where_it_happened(client: Client) -> None:
+    group = 'a "group" of ü'
+    path = f"/v1/changes/{quote(group, safe='')}"
+    client.store(group, output(1), output(2))
+    page = client.get(path).json()
+    for change in page["changes"]:
+        found = change["output"]
+        assert change["group_id"] == group
+        assert change["output_id"] == found["output_id"]
+        assert change["change_date"] == found["update_date"] == rendered(change["cursor"])
+    assert [change["cursor"] for change in page["changes"]][-1] == page["cursor"]
+
+
+def test_a_client_can_continue_from_the_cursor_of_any_change(client: Client) -> None:
+    stored = client.store("group", *(output(number) for number in range(5)))["results"]
+    delete(client, stored[2]["output_id"])
+    changes = read_changes(client)["changes"]
+    for number, change in enumerate(changes, 1):
+        assert read_changes(client, change["cursor"])["changes"] == changes[number:]
+
+
+def test_only_a_client_that_has_all_changes_gets_no_next_url(client: Client) -> None:
+    client.store("group", *(output(number) for number in range(4)))
+    answer = client.get("/v1/changes/group?limit=2&changed_after=2026-01-01%2B02:00")
+    assert answer.status_code == 422  # a date has no offset
+    date = "2026-01-01T00:00:00%2B02:00"
+    first = client.get(f"/v1/changes/group?limit=2&wait=0&changed_after={date}").json()
+    query = f"changed_after={date.replace(':', '%3A')}&limit=2&wait=0&cursor={first['cursor']}"
+    next_url = first["metadata"]["next_url"]
+    assert next_url == str(client.base_url).rstrip("/") + f"/v1/changes/group?{query}"
+    second = client.get(next_url).json()  # the page is full, and the last one
+    assert second["metadata"] == {"next_url": None, "next_cursor": None}
+    changes = [change["output"] for change in first["changes"] + second["changes"]]
+    assert changes == client.items("group")
+    assert read_changes(client, limit=3)["metadata"]["next_cursor"] is not None
+    assert read_changes(client, limit=5)["metadata"]["next_cursor"] is None
+
+
+# --- changes after a date -----------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_changed_after_keeps_the_changes_at_or_after_a_date(timed: Client, clock: Clock) -> None:
+    stored = timed.store("group", *(output(number) for number in range(3)))["results"]
+    clock.move(seconds=60)
+    delete(timed, stored[0]["output_id"])
+    clock.move(seconds=60)
+    timed.store("group", output(1, data={"number": 11}))
+    changes = read_changes(timed)["changes"]
+    assert [change["change"] for change in changes] == ["create", "delete", "update"]
+    for number, change in enumerate(changes):
+        found = read_changes(timed, changed_after=change["change_date"])
+        assert found["changes"] == changes[number:]
+        rest = read_changes(timed, change["cursor"], changed_after=changes[0]["change_date"])
+        assert rest["changes"] == changes[number + 1 :]
+
+
+@pytest.mark.thorough
+def test_a_date_after_the_last_change_skips_nothing_later(timed: Client, clock: Clock) -> None:
+    """Otherwise a client that continues without the date could miss changes before it."""
+    timed.store("group", output(1))
+    clock.move(seconds=60)
+    end = read_changes(timed)["cursor"]
+    later = timestamps.render_microseconds(clock() + 3600 * timestamps.SECOND)
+    assert read_changes(timed, changed_after=later) == no_changes(end)
+    timed.store("group", output(2))
+    assert read_changes(timed, changed_after=later)["changes"] == []
+    assert len(read_changes(timed, end)["changes"]) == 1
+
+
+@pytest.mark.thorough
+def test_a_long_poll_waits_for_a_change_after_a_date(patient: Service, waits: list[Any]) -> None:
+    with patient.client() as client, ThreadPoolExecutor() as pool:
+        client.store("group", output(1))
+        after = timestamps.render_microseconds(timestamps.now() + timestamps.SECOND)
+        poll = pool.submit(read_changes, client, changed_after=after, wait=60)
+        wait_until(lambda: waits)
+        wait_until(lambda: timestamps.now() > timestamps.parse(after))
+        client.store("group", output(2))
+        changes = poll.result()["changes"]
+    assert [change["output"]["data"] for change in changes] == [{"number": 2}]
 
 
 def test_a_cursor_is_always_there_and_stays_if_nothing_happened(client: Client) -> None:
     client.store("group", output(1))
     cursor = read_changes(client)["cursor"]
-    assert read_changes(client, cursor) == {"cursor": cursor, "changes": []}
+    assert read_changes(client, cursor) == no_changes(cursor)
     client.store("group", output(1))  # the same value
-    assert read_changes(client, cursor) == {"cursor": cursor, "changes": []}
+    assert read_changes(client, cursor) == no_changes(cursor)
 
 
 def test_a_deleted_output_is_gone_and_can_come_back(client: Client) -> None:
@@ -128,7 +231,7 @@ def test_a_long_poll_with_an_unknown_cursor_does_not_wait(
 ) -> None:
     client.store("group", output(1))
     ahead = read_changes(client)["cursor"] + 10**9
-    assert read_changes(client, ahead, wait=60) == {"cursor": ahead, "changes": []}
+    assert read_changes(client, ahead, wait=60) == no_changes(ahead)
 
 
 # --- waiting ------------------------------------------------------------------------------------
@@ -165,7 +268,7 @@ def test_a_long_poll_ends_after_its_time(client: Client) -> None:
     client.store("group", output(1))
     cursor = read_changes(client)["cursor"]
     started = time.monotonic()
-    assert read_changes(client, cursor, wait=1) == {"cursor": cursor, "changes": []}
+    assert read_changes(client, cursor, wait=1) == no_changes(cursor)
     assert time.monotonic() - started >= 1
 
 
@@ -177,7 +280,7 @@ def test_a_long_poll_ends_when_the_service_stops(patient: Service, waits: list[A
         poll = pool.submit(read_changes, client, cursor, wait=60)
         wait_until(lambda: waits)
         patient.stop()
-        assert poll.result() == {"cursor": cursor, "changes": []}
+        assert poll.result() == no_changes(cursor)
 
 
 @pytest.mark.thorough
@@ -233,19 +336,131 @@ def test_a_new_client_can_read_outputs_older_than_the_purged_tombstones(
     swept: Client, clock: Clock
 ) -> None:
     """Its cursors are older than the purged tombstones, but stay valid."""
-    stored = swept.store("group", *(output(n) for n in range(40)))["results"]
+    stored = swept.store("group", *(output(n) for n in range(20)))["results"]
+    clock.move(seconds=60)
+    stored += swept.store("group", *(output(n) for n in range(20, 40)))["results"]
     clock.move(seconds=60)
     delete(swept, stored[39]["output_id"])
     clock.move(seconds=31 * DAY)
     wait_until(lambda: swept.get("/v1/changes/group", params={"cursor": 5}).status_code == 410)
     copy: dict[str, Any] = {}
     middle = follow_changes(swept, copy, limit=1, pages=1)
-    assert 2**52 <= middle < 2**53
+    assert 0 < middle < FIRST_SEQ
     clock.move(seconds=2 * DAY)  # the client is slow, and the service purges more
     delete(swept, stored[0]["output_id"])
     swept.store("group", output(1, data={"number": 101}))
     end = follow_changes(swept, copy, middle, limit=1)
     assert copy == stored_outputs(swept)
-    assert end < 2**52
+    assert end >= FIRST_SEQ
     clock.move(seconds=40 * DAY)
     wait_until(lambda: swept.get("/v1/changes/group", params={"cursor": middle}).status_code == 410)
+
+
+def purge_a_tombstone(service: Service, client: Client, clock: Clock) -> None:
+    """Stores and deletes an output, and lets its tombstone be purged."""
+    [stored] = client.store("group", output(1000))["results"]
+    delete(client, stored["output_id"])
+    clock.move(seconds=31 * DAY)
+    service.sweep(clock)
+
+
+@pytest.mark.thorough
+def test_a_client_that_catches_up_can_continue_from_any_change(
+    timed_service: Service, timed: Client, clock: Clock
+) -> None:
+    """Many of the changes share a millisecond, which is the resolution of its cursors."""
+    timed.store("group", *(output(number) for number in range(6)))
+    timed.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
+    purge_a_tombstone(timed_service, timed, clock)
+    timed.store("group", output(50))
+    clock.move(seconds=2 * DAY)
+    timed.store("group", output(51))
+    page = read_changes(timed)
+    assert page["metadata"]["next_cursor"] is None
+    for number, change in enumerate(page["changes"]):
+        copy: dict[str, Any] = {}
+        apply_changes(copy, page["changes"][: number + 1])
+        end = follow_changes(timed, copy, change["cursor"], limit=1)
+        assert copy == stored_outputs(timed)
+        assert read_changes(timed, end) == no_changes(end)
+    assert end == page["cursor"]
+
+
+@pytest.mark.thorough
+def test_the_cursors_of_a_client_never_decrease(
+    timed_service: Service, timed: Client, clock: Clock
+) -> None:
+    """Connectors continue from the greatest cursor that they have received."""
+    timed.store("group", *(output(number) for number in range(5)))
+    purge_a_tombstone(timed_service, timed, clock)
+    timed.store("group", *(output(number) for number in range(10, 15)))
+    cursors, next_url = [], "/v1/changes/group?limit=1"
+    while next_url is not None:
+        page = timed.get(next_url).json()
+        cursors += [change["cursor"] for change in page["changes"]]
+        next_url = page["metadata"]["next_url"]
+    assert cursors == sorted(cursors)
+    assert read_changes(timed, cursors[-1]) == no_changes(cursors[-1])
+
+
+@pytest.mark.thorough
+def test_the_last_cursor_of_a_client_that_caught_up_lasts(
+    timed_service: Service, timed: Client, clock: Clock
+) -> None:
+    """The group has only outputs from before the purged tombstone."""
+    timed.store("group", *(output(number) for number in range(5)))
+    purge_a_tombstone(timed_service, timed, clock)
+    page = read_changes(timed)
+    assert len(page["changes"]) == 5
+    clock.move(seconds=1000 * DAY)
+    assert read_changes(timed, page["changes"][-1]["cursor"]) == no_changes(page["cursor"])
+
+
+@pytest.mark.thorough
+def test_a_purge_does_not_stop_a_client_that_catches_up(
+    timed_service: Service, timed: Client, clock: Clock
+) -> None:
+    """The purged tombstones are of outputs that the client has never received."""
+    first, second, *_ = timed.store("group", *(output(n) for n in range(6)))["results"]
+    delete(timed, first["output_id"])
+    clock.move(seconds=DAY)
+    timed.store("group", output(10), output(11))
+    clock.move(seconds=DAY)
+    delete(timed, second["output_id"])
+    clock.move(seconds=29 * DAY)
+    timed_service.sweep(clock)  # purges the first tombstone
+    copy: dict[str, Any] = {}
+    cursor = follow_changes(timed, copy, limit=5, pages=1)
+    assert cursor < FIRST_SEQ  # it has passed the first tombstone, and still catches up
+    clock.move(seconds=2 * DAY)
+    timed_service.sweep(clock)  # purges the second one
+    follow_changes(timed, copy, cursor)
+    assert copy == stored_outputs(timed)
+
+
+@pytest.mark.thorough
+def test_changed_after_is_rejected_if_deletions_since_then_are_unknown(
+    timed_service: Service, timed: Client, clock: Clock
+) -> None:
+    timed.store("group", output(1))
+    [change] = read_changes(timed)["changes"]
+    purge_a_tombstone(timed_service, timed, clock)
+    answer = timed.get("/v1/changes/group", params={"changed_after": change["change_date"]})
+    assert answer.status_code == 410
+    [detail] = answer.json()["detail"]
+    assert detail["loc"] == ["query", "changed_after"]
+    assert "without this date" in detail["msg"]
+    timed.store("group", output(2))
+    today = timestamps.render_microseconds(clock())[:10]
+    found = read_changes(timed, changed_after=today)["changes"]
+    assert [one["output"]["data"] for one in found] == [{"number": 2}]
+
+
+@pytest.mark.thorough
+def test_a_change_is_never_dated_before_2020(timed: Client, clock: Clock) -> None:
+    """Smaller numbers are the cursors of clients that catch up."""
+    clock.jump(seconds=-40 * 365 * DAY)
+    timed.store("group", output(1), output(2))
+    page = read_changes(timed, limit=1)
+    assert [change["change_date"] for change in page["changes"]] == ["2020-01-01T00:00:00Z"]
+    assert len(read_changes(timed, page["cursor"])["changes"]) == 1

@@ -1,4 +1,4 @@
-"""dlt's unchanged REST source loads a group, then only its changes."""
+"""dlt's unchanged REST source loads a group, then only its changes and deletions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from gleanery.settings import Settings
 from tests.support.outputs import output
 from tests.support.process import gleanery_in_process
-from tests.support.service import Clock, Service
-from tests.support.waiting import wait_for_next_second
+from tests.support.service import Client, Service
 
 pytestmark = pytest.mark.thorough
 
@@ -26,8 +25,13 @@ def quiet_dlt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return dlt
 
 
-def pull(dlt: Any, folder: Path, service: Service, token: str) -> int:
-    """Runs the pipeline once, and returns the number of loaded outputs."""
+def as_row(change: dict[str, Any]) -> dict[str, Any]:
+    is_deleted = change["change"] == "delete"
+    return {**change["output"], "cursor": change["cursor"], "deleted": is_deleted}
+
+
+def pull(dlt: Any, folder: Path, service: Service, token: str, **options: Any) -> int:
+    """Runs the pipeline once, and returns the number of loaded changes."""
     from dlt.sources.rest_api import rest_api_source
 
     source = rest_api_source(
@@ -42,18 +46,14 @@ def pull(dlt: Any, folder: Path, service: Service, token: str) -> int:
                     "name": "outputs",
                     "primary_key": "output_id",
                     "write_disposition": "merge",
+                    "columns": {"deleted": {"data_type": "bool", "hard_delete": True}},
                     "max_table_nesting": 0,
+                    "processing_steps": [{"map": as_row}],
                     "endpoint": {
-                        "path": "outputs/group",
-                        "data_selector": "items",
-                        "params": {
-                            "limit": 100,
-                            "created_after": {
-                                "type": "incremental",
-                                "cursor_path": "update_date",
-                                "initial_value": "2020-01-01T00:00:00Z",
-                            },
-                        },
+                        "path": "changes/group",
+                        "data_selector": "changes",
+                        "params": {"limit": 100, "cursor": "{incremental.start_value}"},
+                        "incremental": {"cursor_path": "cursor", "initial_value": 0},
                     },
                 }
             ],
@@ -64,7 +64,7 @@ def pull(dlt: Any, folder: Path, service: Service, token: str) -> int:
         destination=dlt.destinations.duckdb(str(folder / "warehouse.duckdb")),
         dataset_name="copy",
     )
-    pipeline.run(source)
+    pipeline.run(source, **options)
     return int(pipeline.last_trace.last_normalize_info.row_counts.get("outputs", 0))
 
 
@@ -76,24 +76,30 @@ def copied(folder: Path) -> dict[int, bool]:
     return dict(rows)
 
 
+def stored(client: Client) -> dict[int, bool]:
+    return {item["id"]: item["is_approved"] for item in client.items("group", limit=1000)}
+
+
 def test_dlt_pulls_a_group_and_then_only_what_changed(
-    quiet_dlt: Any, tmp_path: Path, timed_service: Service, clock: Clock
+    quiet_dlt: Any, tmp_path: Path, timed_service: Service
 ) -> None:
     token = timed_service.token()
     client = timed_service.client(token)
-    client.store("group", *(output(number) for number in range(350)))
+    results = client.store("group", *(output(number) for number in range(350)))["results"]
     assert pull(quiet_dlt, tmp_path, timed_service, token) == 350
-    assert len(copied(tmp_path)) == 350
-    clock.move(seconds=60)
+    assert copied(tmp_path) == stored(client)
     client.store("group", *(output(n, data={"number": -n}) for n in range(1, 6)), output(999))
     client.store("group", *(output(n) for n in range(100, 200)))  # the same values
-    assert pull(quiet_dlt, tmp_path, timed_service, token) == 6
-    truth = {item["id"]: item["is_approved"] for item in client.items("group", limit=1000)}
-    assert copied(tmp_path) == truth
-    assert len(truth) == 351
+    client.delete(f"/v1/outputs/group/{results[7]['output_id']}")
+    assert pull(quiet_dlt, tmp_path, timed_service, token) == 7
+    assert copied(tmp_path) == stored(client)
+    assert len(copied(tmp_path)) == 350
+    assert pull(quiet_dlt, tmp_path, timed_service, token) == 0
 
 
 def test_dlt_has_the_right_copy_after_a_restore(quiet_dlt: Any, tmp_path: Path) -> None:
+    from dlt.pipeline.exceptions import PipelineStepFailed
+
     settings = Settings(data=tmp_path / "data", port=0, log_level="warning")
     archive, where = str(tmp_path / "backup.tar"), ("--data", str(settings.data))
     service = Service(settings)
@@ -102,19 +108,17 @@ def test_dlt_has_the_right_copy_after_a_restore(quiet_dlt: Any, tmp_path: Path) 
         client.store("group", *(output(number) for number in range(20)))
         assert pull(quiet_dlt, tmp_path, service, token) == 20
         assert gleanery_in_process("backup", archive, "--with-key", *where).returncode == 0
-        wait_for_next_second()
         job = client.items("group")[0]["root_job_id"]
         client.post("/v1/reviews/group", json={"job_id": job, "status": "approved"})
-        assert pull(quiet_dlt, tmp_path, service, token) == 20
-        assert set(copied(tmp_path).values()) == {True}
+        client.store("group", output(50))  # the restore loses it
+        assert pull(quiet_dlt, tmp_path, service, token) == 21
     service.stop()
     settings.data.rename(tmp_path / "broken")
-    wait_for_next_second()
     assert gleanery_in_process("restore", archive, *where).returncode == 0
     service = Service(settings)
     with service.client(token) as client:
-        truth = {item["id"]: item["is_approved"] for item in client.items("group", limit=1000)}
-        assert set(truth.values()) == {False}
-        assert pull(quiet_dlt, tmp_path, service, token) == 20
-        assert copied(tmp_path) == truth
+        with pytest.raises(PipelineStepFailed, match="410"):
+            pull(quiet_dlt, tmp_path, service, token)
+        assert pull(quiet_dlt, tmp_path, service, token, refresh="drop_sources") == 20
+        assert copied(tmp_path) == stored(client)
     service.stop()

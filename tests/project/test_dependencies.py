@@ -146,6 +146,14 @@ def test_the_peers_are_pinned() -> None:
     assert named(peers) <= pins("constraints-bench.txt").keys()
 
 
+def test_the_tools_of_the_connectors_are_pinned() -> None:
+    tap = tomllib.loads((ROOT / "integrations/singer/pyproject.toml").read_text())
+    recipe = (ROOT / "Makefile").read_text().split("bin/$(PIP) $(WHEELS) airbyte-cdk")[1]
+    tools = ["airbyte-cdk", *recipe.split("\n")[0].split()]
+    assert named(tap["project"]["dependencies"]) <= named(tools)
+    assert named(tools) <= pins("constraints-integrations.txt").keys()
+
+
 # --- advisories ----------------------------------------------------------------------------------
 
 

@@ -65,9 +65,14 @@ NO_NAMES: dict[str, Any] = {
     "query history": "true",
     "query wait": None,
     "query created_after": None,
+    "query changed_after": None,
     "query country": None,
     "query region": None,
     "query approved": None,
+    "store_outputs query job_id": None,  # as in a body, which names it, too
+    "query url_field": None,
+    "query key_field": None,
+    "query on_error": None,
     "query filename": None,
     "query expires": None,  # a date, part of a signed link
     "get_audit query cursor": None,  # a date
@@ -140,7 +145,8 @@ def members(model: type[BaseModel] | None) -> Iterator[str]:
 
 def kind(operation: Operation, taken: str) -> str | None:
     """Kind of record that the input identifies."""
-    return NAMES.get(f"{operation.name} {taken}", NAMES.get(taken))
+    alone = f"{operation.name} {taken}"
+    return None if alone in NO_NAMES else NAMES.get(alone, NAMES.get(taken))
 
 
 def not_a_name(operation: Operation, taken: str) -> str:

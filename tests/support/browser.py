@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-_COMMANDS = ("chromium", "chromium-browser", "google-chrome")
+_COMMANDS = ("chromium", "google-chrome")
 
 
 @contextmanager

@@ -22,8 +22,18 @@ def read_changes(client: Client, cursor: int = 0, **query: Any) -> dict[str, Any
     answer = client.get("/v1/changes/group", params={"cursor": cursor, **query})
     assert answer.status_code == 200, answer.text
     page: dict[str, Any] = answer.json()
-    assert page.keys() == {"cursor", "changes"}
+    assert page.keys() == {"metadata", "cursor", "changes"}
+    assert page["metadata"]["next_cursor"] in (None, page["cursor"])
+    cursors = [change["cursor"] for change in page["changes"]]
+    assert cursors == sorted(cursors)
+    assert cursors[-1:] in ([], [page["cursor"]])
     return page
+
+
+def no_changes(cursor: int) -> dict[str, Any]:
+    """The page of a client that has all changes."""
+    metadata = {"next_url": None, "next_cursor": None}
+    return {"metadata": metadata, "cursor": cursor, "changes": []}
 
 
 def follow_changes(
@@ -32,16 +42,20 @@ def follow_changes(
     """Applies all new changes to the copy and returns the next cursor."""
     for _ in range(pages):
         page = read_changes(client, cursor, limit=limit)
-        for change in page["changes"]:
-            found = change["output"]
-            if change["change"] == "delete":
-                copy.pop(found["output_id"], None)
-            else:
-                copy[found["output_id"]] = found
-        if page["cursor"] == cursor:
-            return cursor
+        apply_changes(copy, page["changes"])
         cursor = page["cursor"]
+        if page["metadata"]["next_cursor"] is None:
+            return cursor
     return cursor
+
+
+def apply_changes(copy: dict[str, Any], changes: list[dict[str, Any]]) -> None:
+    """Applies changes to a copy of the group's outputs, by their output_id."""
+    for change in changes:
+        if change["change"] == "delete":
+            copy.pop(change["output_id"], None)
+        else:
+            copy[change["output_id"]] = change["output"]
 
 
 def stored_outputs(client: Client) -> dict[str, Any]:

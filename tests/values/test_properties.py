@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gleanery.storage.group_lock import FIRST_SEQ
 from gleanery.storage.outputs.changes import Position
 from gleanery.values import hostnames, json_text, timestamps
 from tests.support.service import Client, Service
@@ -183,18 +184,19 @@ def test_a_cursor_shows_nothing_to_another_organization(
 
 
 @MANY
-@given(st.integers(0, 2**41 * 1000 - 1), st.integers(0, 40_000), st.integers(0, 2047))
+@given(st.integers(0, 2**41 * 1000 - 2000), st.integers(0, 40_000), st.integers(0, 715))
 def test_a_position_survives_its_encoding_as_a_cursor(
     after_2020: int, started_day: int, days: int
 ) -> None:
-    """Holds until 2089, for clients that pause for less than 5.6 years."""
-    day, year_2020 = 86_400 * timestamps.SECOND, 1_577_836_800 * timestamps.SECOND
-    seq, started = year_2020 + after_2020, year_2020 + started_day * day
-    position = Position(seq, started)
-    read = Position.from_cursor(position.cursor, started + days * day)
-    assert read.started == started
-    assert 0 <= read.seq - seq < 1000  # exact to the millisecond, and never earlier
-    assert read.cursor == position.cursor < 2**53
+    """Holds until 2089, for clients that pause for less than 716 days."""
+    seq, started = FIRST_SEQ + after_2020, FIRST_SEQ + started_day * 86_400 * timestamps.SECOND
+    client = Position(0, started)
+    for position in (client, client.before(seq), client.at(seq)):
+        read = Position.from_cursor(position.cursor, started + days * 86_400 * timestamps.SECOND)
+        assert read in (position, Position(0, started))
+        assert read.cursor == position.cursor < 2**53
+    assert client.before(seq).seq <= seq <= client.at(seq).seq < seq + 1000
+    assert client.cursor <= client.before(seq).cursor <= client.at(seq).cursor
 
 
 # --- JSON -----------------------------------------------------------------------------------------

@@ -10,9 +10,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from gleanery.api.binding import parse_lines, parse_outputs
+from gleanery.api.batch_bodies import parse_array, parse_lines
 from gleanery.errors import InvalidRequest
-from gleanery.models import batches
 from gleanery.models.batches import Batch, LargeBatch
 from gleanery.models.requests import Output
 from gleanery.storage.outputs.hashes import IdentityHasher
@@ -59,22 +58,22 @@ def respond(request: PreparationRequest) -> PreparationResponse:
     identities = IdentityHasher(request.organization_id, request.group, request.key_fields)
     prepared = prepare(batch, rules, identities, parse_all=True)
     outputs = [output for output in prepared.outputs if isinstance(output, PreparedOutput)]
-    sources = batch.parse(range(len(outputs)))
     return PreparationResponse(
         [
             LargePreparedOutput(output, _data_start(source))
-            for output, source in zip(outputs, sources, strict=True)
+            for output, source in zip(outputs, batch.parsed, strict=True)
         ],
         request_hashes=_request_hashes(request, batch),
+        skipped=batch.skipped,
     )
 
 
 def _parse(batch: LargeBatch) -> Batch:
     if not batch.positions:
         [text] = batch.texts
-        return batches.from_outputs(parse_outputs(text, batch.max_records))
+        return parse_array(text, batch.max_records, batch.options)
     lines = dict(zip(batch.positions, batch.texts, strict=True))
-    return batches.from_outputs(parse_lines(lines), batch.positions)
+    return parse_lines(lines, batch.options)
 
 
 def _data_start(output: Output) -> int:

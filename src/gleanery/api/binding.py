@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import replace
 from enum import Enum
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, get_origin
 from urllib.parse import parse_qsl
 
@@ -24,16 +23,17 @@ from gleanery.errors import (
     no_record,
 )
 from gleanery.http import ClientDisconnected, HttpError, Request
-from gleanery.models import batches
-from gleanery.models.batches import LargeBatch
 from gleanery.models.fields import Name
 from gleanery.models.inputs import UNKNOWN_NAME
-from gleanery.models.requests import Output, OutputIn
+from gleanery.models.requests import OutputIn
 from gleanery.scheduling.byte_limits import ByteReservation
 from gleanery.values import json_text, suggestions
 
 IDEMPOTENCY_KEY = "[!-~]{1,255}"
 NDJSON_ADVICE = "; send more as NDJSON, with Content-Type: application/x-ndjson"
+BARE_ITEMS: Any = list[Any]
+"""Type of an array whose elements are validated one by one."""
+_BATCHES = (list[OutputIn], BARE_ITEMS)
 _SEVERAL_OBJECTS = re.compile(rb"\}\s*\{")
 _VALUES_PER_RECORD = 20  # of a cookie or an entry, which are parsed at once
 _MIN_VALUES = 100_000
@@ -65,7 +65,7 @@ def bind_path(names: dict[str, str], creates_resource: bool) -> None:
         except ValidationError as error:
             if not creates_resource:
                 raise no_record(parameter) from None
-            raise InvalidRequest(*_error_details(("path", parameter), error)) from None
+            raise InvalidRequest(*error_details(("path", parameter), error)) from None
 
 
 @lru_cache(maxsize=4096)
@@ -92,7 +92,7 @@ def bind_query(model: type[BaseModel], raw: bytes) -> BoundQuery:
     try:
         query = model.model_validate(parameters)
     except ValidationError as error:
-        raise InvalidRequest(*_error_details(("query",), error)) from None
+        raise InvalidRequest(*error_details(("query",), error)) from None
     sent = sorted(parameters.keys() - {"cursor"})
     next_page_parameters = tuple((name, parameters[name]) for name in sent)
     return BoundQuery(query, next_page_parameters, getattr(query, "cursor", 0))
@@ -153,7 +153,10 @@ def parse_media_type(headers: Headers, *known: Media) -> Media:
         if media.strip().lower() == candidate.value and charset in ("", "charset=utf-8"):
             return candidate
     names = " or ".join(candidate.value for candidate in known)
-    raise UnsupportedMedia("content-type", f"Send Content-Type: {names}, in UTF-8")
+    msg = f"Send Content-Type: {names}, in UTF-8"
+    if Media.NDJSON in known:  # curl -T sends no Content-Type
+        msg += "; for JSON Lines in curl: -H 'Content-Type: application/x-ndjson'"
+    raise UnsupportedMedia("content-type", msg)
 
 
 def idempotency_key(headers: Headers) -> str | None:
@@ -244,14 +247,9 @@ def _validator(type_: Any) -> TypeAdapter[Any]:
 
 
 def bind_body(type_: Any, text: bytes, max_records: int, max_values: int) -> Any:
-    """Return the value of a body. A batch of outputs is validated later, on demand."""
-    if type_ != list[OutputIn]:
-        max_values = min(max_values, max(_MIN_VALUES, _VALUES_PER_RECORD * max_records))
+    """Return the value of a body."""
+    max_values = min(max_values, max(_MIN_VALUES, _VALUES_PER_RECORD * max_records))
     check_value_count(text, max_values)
-    if type_ == list[OutputIn]:
-        if batches.is_large([text]):
-            return LargeBatch([text], [], max_records)
-        return batches.from_array(text, max_records, partial(parse_outputs, text, max_records))
     return validate_with_model(type_, text, max_records)
 
 
@@ -262,28 +260,6 @@ def check_value_count(text: bytes, max_values: int, loc: tuple[str, ...] = ("bod
         raise InvalidRequest(ErrorDetail(loc, msg, "too_many_values"))
 
 
-def parse_outputs(text: bytes, max_records: int) -> list[Output]:
-    """Parse an array of outputs with the model."""
-    bound: list[OutputIn] = validate_with_model(list[OutputIn], text, max_records)
-    return [output.checked() for output in bound]
-
-
-def parse_lines(lines: dict[int, bytes]) -> list[Output]:
-    """Parses lines by their position. Raises InvalidRequest with the first errors."""
-    outputs: list[Output] = []
-    details: list[ErrorDetail] = []
-    for position, line in lines.items():
-        try:
-            outputs.append(validate_with_model(OutputIn, line, 1).checked())
-        except InvalidRequest as error:
-            details += [replace(d, loc=("body", str(position), *d.loc[1:])) for d in error.details]
-        if len(details) >= MAX_DETAILS:
-            break
-    if details:
-        raise InvalidRequest(*details[:MAX_DETAILS])
-    return outputs
-
-
 def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
     """Validate a body by its model. The error lists the first problems of all elements."""
     if not text:
@@ -291,16 +267,16 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
     try:
         value = json_text.decode(text)
     except json_text.InvalidJson as error:
-        msg = f"{error}{_advice_on_several_objects(type_, text)}"
+        msg = f"{error}{advice_on_several_objects(type_, text)}"
         raise InvalidRequest(ErrorDetail(("body",), msg, "json")) from None
     if isinstance(value, list) and len(value) > max_records:
-        raise _too_many_records(max_records, NDJSON_ADVICE if type_ == list[OutputIn] else "")
+        raise _too_many_records(max_records, NDJSON_ADVICE if type_ in _BATCHES else "")
     if isinstance(value, list) and get_origin(type_) is list:
         return _validate_array(type_, value)
     try:
         return _validator(type_).validate_python(value)
     except ValidationError as error:
-        raise InvalidRequest(*_error_details(("body",), error)) from None
+        raise InvalidRequest(*error_details(("body",), error)) from None
 
 
 def _validate_array(type_: Any, records: list[Any]) -> list[Any]:
@@ -313,7 +289,7 @@ def _validate_array(type_: Any, records: list[Any]) -> list[Any]:
                 records[start : start + _RECORDS_PER_STEP]
             )
         except ValidationError as error:
-            details += _error_details(("body",), error, first_index=start)
+            details += error_details(("body",), error, first_index=start)
         if len(details) >= MAX_DETAILS:
             break
     if details:
@@ -321,11 +297,11 @@ def _validate_array(type_: Any, records: list[Any]) -> list[Any]:
     return validated
 
 
-def _advice_on_several_objects(type_: Any, text: bytes) -> str:
+def advice_on_several_objects(type_: Any, text: bytes) -> str:
     """Return advice about NDJSON with another type, or whose line ends were removed."""
     if not text.lstrip().startswith(b"{") or not _SEVERAL_OBJECTS.search(text):
         return ""
-    if type_ == list[OutputIn]:
+    if type_ in _BATCHES:
         return "; send NDJSON with Content-Type: application/x-ndjson, in curl with --data-binary"
     if type_ == OutputIn:
         return "; put each output on its own line, and use --data-binary in curl, not -d"
@@ -337,7 +313,7 @@ def _too_many_records(limit: int, advice: str) -> InvalidRequest:
     return InvalidRequest(ErrorDetail(("body",), msg, "too_long"))
 
 
-def _error_details(
+def error_details(
     loc: tuple[str, ...], error: ValidationError, first_index: int | None = None
 ) -> Iterable[ErrorDetail]:
     """Yield pydantic's errors without the values, which may be credentials.

@@ -62,7 +62,7 @@ _EXAMPLES = {
     403: errors.Forbidden("outputs:read"),
     404: errors.no_group(),
     409: errors.Conflict(),
-    410: errors.CursorExpired(),
+    410: errors.CursorExpired("cursor"),
     412: errors.PreconditionFailed(),
     413: errors.BodyTooLarge(32 * 1024 * 1024),
     415: errors.UnsupportedMedia("content-type", "Send Content-Type: application/json, in UTF-8"),

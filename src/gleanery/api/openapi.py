@@ -16,6 +16,7 @@ from gleanery.api import binding, error_responses
 from gleanery.api.examples import EXAMPLES, Example
 from gleanery.api.operations import Operation
 from gleanery.models.fields import Name
+from gleanery.models.responses import ErrorDetailOut
 from gleanery.security import tokens
 from gleanery.settings import Settings
 
@@ -53,14 +54,6 @@ _NEXT_PAGE: Document = {
     "absent on the last page, and only there.",
     "schema": {"type": "string"},
 }
-
-
-class ErrorDetailOut(TypedDict):
-    """One problem of a request. It never contains the value."""
-
-    loc: list[str]
-    msg: str
-    type: str
 
 
 class ErrorBody(TypedDict):

@@ -52,10 +52,10 @@ class Operation:
     """Type of a JSON body; ``bytes`` for a streamed body of any media type."""
     ndjson_handler: Handler | None = None
     """Handler of an NDJSON body."""
-    ndjson_response: Any = None
-    """Type of the response to an NDJSON body."""
     accepts_idempotency_key: bool = False
     """True if a repeated request with the same Idempotency-Key gets the first response."""
+    ndjson_response: Any = None
+    """Type of the response to an NDJSON body."""
     response: Any = None
     status: int = 200
     """Status of success; 307 for a redirect, which has no body."""
@@ -239,13 +239,25 @@ OPERATIONS = (
         "A body in NDJSON (`application/x-ndjson`, one output per line) can have any length. It is "
         "stored in steps of a thousand lines. The response has the counts and `lines`, but no "
         "`results`. An error says how many lines are stored. With an `Idempotency-Key`, a repeated "
-        "request gets the first response again for one day.",
+        "request gets the first response again for one day."
+        "\n\n"
+        "With `job_id` and `url_field`, each element of the array, or each line, is a bare item. "
+        "That is an object as a scraper writes it. It becomes the `data` of an output. `url_field` "
+        "names the member of the item that is its `source_url`, and `key_field` the one that is "
+        "its `key`. Both stay in `data`. An item in which such a member is missing, null or empty "
+        "is invalid."
+        "\n\n"
+        "With `on_error=skip`, the valid elements are stored. `skipped` counts the others, and "
+        "`errors` lists the first 100 errors. `results` still has one entry per element: null for "
+        "a skipped one. An element is skipped if it is invalid, violates the group's schema or "
+        "references an unknown file; a line also if it is not JSON.",
         scope="outputs:write",
         creates_resource=True,
+        query=requests.IngestQuery,
         body=list[requests.OutputIn],
         ndjson_handler=outputs.store_ndjson,
-        ndjson_response=responses.NdjsonResult,
         accepts_idempotency_key=True,
+        ndjson_response=responses.NdjsonResult,
         response=responses.IngestResult,
         extra_errors=(404,),  # an output may reference an unknown file
     ),
@@ -273,10 +285,12 @@ OPERATIONS = (
         handler=changes.get_changes,
         title="Get changes",
         description="The group's creations, updates, approval changes and deletions in commit "
-        "order. To continue, pass the `cursor` of the response. A page is limited in bytes, so it "
-        "can have fewer changes than `limit`; only an empty one is the end. With `wait`, the "
-        "response comes as soon as there is a change. A cursor from before the oldest tombstone or "
-        "the last restore gets 410: start again with cursor 0.",
+        "order. For the next page, pass `next_cursor` as `cursor`, or follow `next_url`. Both are "
+        "null if there are no further changes yet, and only then. To continue later, pass the "
+        "`cursor` of the response, or of the last change that you have processed. A page is "
+        "limited in bytes, so it can have fewer changes than `limit`. With `wait`, the response "
+        "comes as soon as there is a change. A cursor from before the oldest tombstone or the last "
+        "restore gets 410: start again with cursor 0.",
         scope="outputs:read",
         query=requests.ChangeQuery,
         response=responses.ChangePage,

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gleanery.api import binding, error_responses
+from gleanery.api import batch_bodies, binding, error_responses
 from gleanery.api.authentication import Authenticator
 from gleanery.api.context import AnyContext, RequestContext, Response, Services
 from gleanery.api.operations import OPERATIONS, Handler, Operation
@@ -21,6 +22,8 @@ from gleanery.api.routing import Router
 from gleanery.api.sending import respond, send_rest
 from gleanery.errors import BodyTooLarge, GleaneryError, Overloaded, RateLimited, Unavailable
 from gleanery.http import ClientDisconnected, HttpError, Request
+from gleanery.models.batches import BatchOptions
+from gleanery.models.requests import OutputIn
 from gleanery.observability.telemetry import request_id_of
 from gleanery.scheduling.byte_limits import ByteReservation
 from gleanery.scheduling.limits import Slot
@@ -285,7 +288,11 @@ class RequestPipeline:
             return operation.ndjson_handler
         text = await binding.read_body(request, settings.max_body_bytes, body_bytes)
         limits = (settings.max_records, settings.max_json_values)
-        bind = partial(binding.bind_body, operation.body, text, *limits)
+        if operation.body == list[OutputIn]:
+            options = BatchOptions.from_query(context.query)
+            bind: Callable[[], Any] = partial(batch_bodies.bind_array, text, *limits, options)
+        else:
+            bind = partial(binding.bind_body, operation.body, text, *limits)
         is_large = len(text) >= _LARGE_BODY_BYTES
         if is_large:
             context.body = await self._services.computations.run(context.organization_id, bind)

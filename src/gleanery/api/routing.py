@@ -11,6 +11,7 @@ from gleanery.api.operations import Operation
 from gleanery.errors import MethodNotAllowed, NotFound, no_record
 
 _MAX_CACHED_PATH = 512
+_UPLOAD_ADVICE = "; curl -T sends PUT: add -X POST"
 
 
 class Match(NamedTuple):
@@ -70,7 +71,8 @@ class Router:
         if is_last_empty and (parent.operations or method not in node.operations):
             raise _no_route(raw_path)
         if method not in node.operations:
-            raise MethodNotAllowed(node.operations)
+            is_upload = method == "PUT" and "POST" in node.operations
+            raise MethodNotAllowed(node.operations, _UPLOAD_ADVICE if is_upload else "")
         return Match(node.operations[method], parameters)
 
 

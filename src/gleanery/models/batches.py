@@ -6,38 +6,64 @@ members that identify it and a hash of its bytes are enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple, TypeGuard
+from typing import NamedTuple
 
 import msgspec
 from pydantic import ValidationError
 
-from gleanery.models.fields import check_name
-from gleanery.models.requests import Output, OutputIn
+from gleanery.errors import MAX_DETAILS, ErrorDetail
+from gleanery.models import elements
+from gleanery.models.elements import IdentityFields, ItemMapping
+from gleanery.models.fields import MAX_INT64
+from gleanery.models.requests import IngestQuery, Output
 from gleanery.values import json_text
 
 _RAW_HASH_BYTES = 16
-_KNOWN_MEMBERS = frozenset(Output._fields)
 _LARGE_BYTES = 4 * 1024 * 1024
 _LARGE_VALUES = 100_000
-_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValidationError)
 
-
-class IdentityFields(msgspec.Struct, gc=False):
-    """The members that identify an output, if the group's rules do not use its data."""
-
-    job_id: str
-    source_url: str
-    key: str | None = None
-
-
-_decode_identity = msgspec.json.Decoder(IdentityFields).decode
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
+Text = bytes | msgspec.Raw
 StrictParser = Callable[[], Sequence[Output]]
 """Parses the whole batch with the model; raises InvalidRequest with every error of the batch."""
+
+
+class BatchOptions(NamedTuple):
+    """How the elements of a batch are read."""
+
+    mapping: ItemMapping | None = None
+    """The mapping of bare items; None if the elements are outputs."""
+    skips_invalid: bool = False
+    """True if elements that are not valid are skipped. Otherwise they are errors of the batch."""
+
+    @classmethod
+    def from_query(cls, query: IngestQuery) -> BatchOptions:
+        return cls(ItemMapping.from_query(query), query.on_error == "skip")
+
+    def max_depth(self, max_element_depth: int) -> int:
+        """Returns the maximum depth of a text. A bare item is a level deeper when it is read."""
+        return max_element_depth - (self.mapping is not None)
+
+
+class SkippedElements(NamedTuple):
+    """The elements of a batch that are skipped, because they are not valid."""
+
+    positions: Sequence[int] = ()
+    details: Sequence[ErrorDetail] = ()
+    """The first errors. Not every skipped element has one."""
+    raw_hash: bytes = b""
+    """Hash of the texts that were skipped before the batch was compared with the database."""
+
+    def add(self, positions: Collection[int], details: Sequence[ErrorDetail]) -> SkippedElements:
+        """Returns these elements and some more."""
+        return self._replace(
+            positions=[*self.positions, *positions],
+            details=[*self.details, *details][:MAX_DETAILS],
+        )
 
 
 class Batch(NamedTuple):
@@ -51,11 +77,40 @@ class Batch(NamedTuple):
     """The position of each output in the request body."""
     parse: Callable[[Sequence[int]], Sequence[Output]]
     """Parses the outputs at these indexes. Raises InvalidRequest with every error of the batch."""
+    skipped: SkippedElements | None = None
+    """Elements that are not among the outputs; None if an invalid element is an error.
+
+    A batch that skips elements is parsed completely.
+    """
 
     def parse_all(self) -> Batch:
         """Returns the same batch with every output parsed."""
-        outputs = self.parse(range(len(self.outputs)))
+        outputs = self.parsed
         return self._replace(outputs=outputs, parse=_selector(outputs))
+
+    @property
+    def parsed(self) -> Sequence[Output]:
+        """All outputs, parsed."""
+        return self.parse(range(len(self.outputs)))
+
+    @property
+    def first_position(self) -> int:
+        """The position of the first element, which may be a skipped one."""
+        skipped = () if self.skipped is None else self.skipped.positions
+        return min(*self.positions[:1], *skipped[:1], MAX_INT64)
+
+    def skip(self, positions: Collection[int], details: Sequence[ErrorDetail]) -> Batch:
+        """Returns the batch without the outputs at these positions, which have these errors."""
+        assert self.skipped is not None
+        kept = [index for index, at in enumerate(self.positions) if at not in positions]
+        outputs = self.parse(kept)
+        return Batch(
+            outputs,
+            [self.raw_hashes[index] for index in kept],
+            [self.positions[index] for index in kept],
+            _selector(outputs),
+            self.skipped.add(positions, details),
+        )
 
 
 class LargeBatch(NamedTuple):
@@ -66,6 +121,7 @@ class LargeBatch(NamedTuple):
     positions: Sequence[int]
     """The position of each line in the request body; empty for a whole body."""
     max_records: int
+    options: BatchOptions
 
 
 def is_large(texts: Sequence[bytes]) -> bool:
@@ -83,71 +139,81 @@ def from_outputs(outputs: Sequence[Output], positions: Sequence[int] | None = No
     return Batch(outputs, [b""] * len(outputs), positions, _selector(outputs))
 
 
-def from_array(text: bytes, max_records: int, parse_strictly: StrictParser) -> Batch:
+def parsed_elsewhere(positions: Sequence[int], skipped: SkippedElements | None) -> Batch:
+    """Makes a batch whose outputs were parsed in another process, and are not here."""
+    return Batch((), (), positions, _selector(()), skipped)
+
+
+def from_array(
+    text: bytes, max_records: int, options: BatchOptions, parse_strictly: StrictParser
+) -> Batch:
     """Splits a JSON array into a batch with one output per element."""
+    texts = split_array(text)
+    if texts is None or len(texts) > max_records:
+        return from_outputs(parse_strictly())
+    positions = range(len(texts))
+    return from_texts(texts, positions, json_text.MAX_DEPTH - 1, options, parse_strictly)
+
+
+def split_array(text: bytes) -> list[msgspec.Raw] | None:
+    """Splits a JSON array into its elements; None if it is not valid JSON, or no array."""
     try:
-        texts = _split_array(text)
+        return _split_array(text)
     except _DECODE_ERRORS:
-        return from_outputs(parse_strictly())
-    if len(texts) > max_records:
-        return from_outputs(parse_strictly())
-    return from_texts(texts, range(len(texts)), json_text.MAX_DEPTH - 1, parse_strictly)
+        return None
 
 
 def from_texts(
-    texts: Sequence[bytes | msgspec.Raw],
+    texts: Sequence[Text],
     positions: Sequence[int],
     max_depth: int,
+    options: BatchOptions,
     parse_strictly: StrictParser,
 ) -> Batch:
     """Makes a batch with one output per JSON text."""
+    mapping, max_depth = options.mapping, options.max_depth(max_depth)
+    to_output = elements.to_output if mapping is None else mapping.to_output
 
     def parse(indexes: Sequence[int]) -> Sequence[Output]:
         try:
             selected = [bytes(texts[index]) for index in indexes]
-            return [_validate(record) for record in json_text.decode_many(selected, max_depth)]
+            return [to_output(record) for record in json_text.decode_many(selected, max_depth)]
         except (json_text.InvalidJson, ValidationError):
             return _selector(parse_strictly())(indexes)
 
+    identify = elements.decode_identity if mapping is None else mapping.identify
     try:
-        identities = [_decode_identity(text) for text in texts]
+        identities = [identify(text) for text in texts]
     except _DECODE_ERRORS:
         return from_outputs(parse_strictly(), positions)
-    raw_hashes = [sha256(text).digest()[:_RAW_HASH_BYTES] for text in texts]
-    return Batch(identities, raw_hashes, positions, parse)
+    return Batch(identities, raw_hashes(texts, mapping), positions, parse)
+
+
+def raw_hashes(texts: Sequence[Text], mapping: ItemMapping | None) -> list[bytes]:
+    """Hashes the bytes of each element."""
+    if mapping is None:
+        return [sha256(text).digest()[:_RAW_HASH_BYTES] for text in texts]
+    prefix = mapping.hash_prefix
+    return [sha256(prefix + bytes(text)).digest()[:_RAW_HASH_BYTES] for text in texts]
+
+
+def without_invalid(
+    texts: dict[int, bytes],
+    outputs: dict[int, Output],
+    details: Sequence[ErrorDetail],
+    mapping: ItemMapping | None,
+) -> Batch:
+    """Makes a batch of the valid outputs among some texts, by position; it skips the others."""
+    invalid = [position for position in texts if position not in outputs]
+    raw_hash = sha256(b"\0".join(texts[position] for position in invalid)).digest()
+    return Batch(
+        [*outputs.values()],
+        raw_hashes([texts[position] for position in outputs], mapping),
+        [*outputs],
+        _selector([*outputs.values()]),
+        SkippedElements(invalid, details[:MAX_DETAILS], raw_hash),
+    )
 
 
 def _selector(outputs: Sequence[Output]) -> Callable[[Sequence[int]], Sequence[Output]]:
     return lambda indexes: [outputs[index] for index in indexes]
-
-
-def _validate(record: Any) -> Output:
-    """Validates a record; the model, which takes twice as long, only sees uncommon ones."""
-    if isinstance(record, dict):
-        job_id, source_url, data, key, tags, files = map(record.get, Output._fields)
-        if (
-            isinstance(job_id, str)
-            and _is_name(job_id)
-            and _is_text(source_url)
-            and isinstance(data, dict)
-            and (key is None or _is_text(key))
-            and (tags is None or isinstance(tags, dict))
-            and files is None
-            and record.keys() <= _KNOWN_MEMBERS
-        ):
-            return Output(job_id, source_url, data, key, tags)
-    return OutputIn.model_validate(record).checked()
-
-
-def _is_text(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and "\0" not in value
-
-
-def _is_name(text: str) -> bool:
-    try:
-        return bool(_check_name(text))
-    except ValueError:
-        return False
-
-
-_check_name = lru_cache(maxsize=1024)(check_name)  # an invalid name raises, so it is not cached

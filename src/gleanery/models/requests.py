@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gleanery.models.fields import (
     MAX_INT64,
@@ -26,7 +26,7 @@ from gleanery.models.fields import (
     WholeNumber,
     as_validation_error,
 )
-from gleanery.models.inputs import Input, Query
+from gleanery.models.inputs import Input, Query, custom_error
 from gleanery.models.responses import ReviewStatus
 from gleanery.values import countries
 
@@ -156,6 +156,12 @@ class GroupQuery(Query):
 
 # --- outputs ------------------------------------------------------------------------------------
 
+FieldName = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
+_BARE_ITEM = (
+    "is missing: bare items need job_id and url_field. Without both, and without key_field, each "
+    "element is an output with job_id, source_url and data"
+)
+
 
 def _check_file(file: FileIn) -> FileIn:
     if file.id is None and file.source_url is None and file.file_url is None:
@@ -226,6 +232,39 @@ class Output(NamedTuple):
     files: Sequence[FileIn] | None = None
 
 
+class IngestQuery(Query):
+    """How the elements of a batch are read."""
+
+    job_id: Name | None = Field(
+        default=None,
+        description="Job of bare items, together with `url_field`. Each element of the body is "
+        "then the `data` of an output.",
+    )
+    url_field: FieldName | None = Field(
+        default=None, description="Member of a bare item that is its `source_url`."
+    )
+    key_field: FieldName | None = Field(
+        default=None,
+        description="Member of a bare item that is its `key`: a string or an integer. Default: the "
+        "group's `key_fields`, or else the URL.",
+    )
+    on_error: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="stop: an invalid element is an error of the request. skip: the valid elements "
+        "are stored, and the response lists the others.",
+    )
+
+    @model_validator(mode="after")
+    def _require_both(self) -> IngestQuery:
+        """Requires job_id and url_field, if one of the parameters of bare items is given."""
+        given = {"job_id": self.job_id, "url_field": self.url_field, "key_field": self.key_field}
+        missing = [name for name in ("job_id", "url_field") if given[name] is None]
+        if missing and any(given.values()):
+            errors = [custom_error("missing_parameter", _BARE_ITEM, (name,)) for name in missing]
+            raise ValidationError.from_exception_data(type(self).__name__, errors)
+        return self
+
+
 class FileUpload(Query):
     """Source of an uploaded file."""
 
@@ -258,6 +297,11 @@ class ChangeQuery(Query):
         default=0, ge=0, le=MAX_INT64, description="Only what comes after this position."
     )
     limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
+    changed_after: DateTime | None = Field(
+        default=None,
+        description="Only changes at or after this date or date-time. If deletions since then are "
+        "no longer known, the response is 410.",
+    )
     wait: WholeNumber = Field(
         default=0, ge=0, le=60, description="Seconds to wait if there is no change yet."
     )

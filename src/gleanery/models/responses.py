@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -126,13 +126,37 @@ class OutputResult(TypedDict):
     change: Literal["created", "updated", "unchanged"]
 
 
-class IngestResult(WriteCounts):
-    """Result of a batch: the counts, and one result per output in the order of the batch."""
+class ErrorDetailOut(TypedDict):
+    """One problem of a request. It never contains the value."""
 
-    results: list[OutputResult]
+    loc: list[str]
+    msg: str
+    type: str
 
 
-class NdjsonResult(WriteCounts):
+class IngestCounts(WriteCounts):
+    """Result of stored outputs: the counts and, with `on_error=skip`, the skipped elements."""
+
+    skipped: NotRequired[
+        Annotated[int, Field(description="With `on_error=skip`: number of skipped elements.")]
+    ]
+    errors: NotRequired[
+        Annotated[
+            list[ErrorDetailOut],
+            Field(description="With `on_error=skip`: the first 100 errors of skipped elements."),
+        ]
+    ]
+
+
+class IngestResult(IngestCounts):
+    """Result of a batch: the counts, and one result per element of the batch, in its order."""
+
+    results: Annotated[
+        list[OutputResult | None], Field(description="null for an element that is skipped.")
+    ]
+
+
+class NdjsonResult(IngestCounts):
     """Result of an NDJSON body: the counts, and the number of its lines."""
 
     lines: int
@@ -202,13 +226,27 @@ class ChangeOut(TypedDict):
     """One change: `create` if the output has not changed since then, `update`, or `delete`."""
 
     change: Literal["create", "update", "delete"]
+    cursor: Annotated[
+        int,
+        Field(
+            description="Position after this change. A client that continues from it misses "
+            "nothing. The cursors of one client never decrease."
+        ),
+    ]
+    change_date: str
+    group_id: str
+    output_id: str
     output: OutputOut | DeletedOutput
 
 
 class ChangePage(TypedDict):
     """Changes, oldest first, and the cursor to continue from."""
 
-    cursor: int
+    metadata: Annotated[
+        PageMetadata,
+        Field(description="Link to further changes. Both members are null if there are none yet."),
+    ]
+    cursor: Annotated[int, Field(description="Cursor to continue from, now or later.")]
     changes: list[ChangeOut]
 
 

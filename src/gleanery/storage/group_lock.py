@@ -8,8 +8,12 @@ from typing import Literal, NamedTuple
 
 from gleanery.errors import no_group
 from gleanery.storage.database import Database, PageReader, Row, Transaction
+from gleanery.values import timestamps
 
 Clock = Callable[[], int]
+FIRST_SEQ = 1_577_836_800 * timestamps.SECOND
+"""The smallest sequence number, 2020-01-01, also if a clock is wrong. A smaller cursor is either 0
+or has another meaning; see ``outputs.changes``."""
 BulkJobKind = Literal["approve", "unapprove", "delete"]
 
 # Both statements lock the group's row, so transactions on one group commit in the order in which
@@ -93,7 +97,7 @@ class LockedGroup:
         self.schema: str | None = row[4]
         self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
-        self.now: int = clock()
+        self.now: int = max(clock(), FIRST_SEQ)
         self._initial_seq: int = self.last_seq
         self._output_changes: Counter[int] = Counter()
         self._approved_changes: Counter[int] = Counter()

@@ -7,11 +7,14 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from gleanery.api import urls
 from gleanery.api.context import RequestContext, Response
 from gleanery.models.requests import ChangeQuery
+from gleanery.models.responses import PageMetadata
 from gleanery.storage import group_lock
 from gleanery.storage.notifications import Subscription
 from gleanery.storage.outputs import changes
+from gleanery.values import json_text
 
 
 async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
@@ -19,7 +22,18 @@ async def get_changes(context: RequestContext[ChangeQuery, None]) -> Response:
     if not feed.parts and not feed.is_beyond_end and context.query.wait:
         feed = await _wait(context)
     parts = [await context.with_links(part) for part in feed.parts]
-    return Response(b'{"cursor":%d,"changes":[' % feed.cursor, more=(*parts, b"]}"))
+    metadata = json_text.encode(_metadata(context, feed))
+    start = b'{"metadata":%s,"cursor":%d,"changes":[' % (metadata, feed.cursor)
+    return Response(start, more=(*parts, b"]}"))
+
+
+def _metadata(context: RequestContext[ChangeQuery, None], feed: changes.Feed) -> PageMetadata:
+    if not feed.has_more:
+        return PageMetadata(next_url=None, next_cursor=None)
+    query = dict(context.next_page_parameters) | {"cursor": feed.cursor}
+    group = context.path["group_id"]
+    next_url = urls.address(context.services.address, "changes", group, query=query)
+    return PageMetadata(next_url=next_url, next_cursor=feed.cursor)
 
 
 async def _wait(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
@@ -64,8 +78,8 @@ async def _read(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
     return await changes.read_feed(
         context.database,
         context.path["group_id"],
+        context.query,
         context.cursor,
-        context.query.limit,
         context.services.settings.max_page_bytes,
         context.services.clock(),
     )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
+from typing import Literal
 
 from gleanery.api import urls
-from gleanery.api.binding import check_value_count, parse_lines
+from gleanery.api.batch_bodies import bind_lines
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.errors import ErrorDetail, GleaneryError
-from gleanery.models import batches
-from gleanery.models.batches import Batch, LargeBatch
-from gleanery.models.requests import OutputQuery
+from gleanery.errors import MAX_DETAILS, ErrorDetail, GleaneryError
+from gleanery.models.batches import Batch, BatchOptions, LargeBatch
+from gleanery.models.requests import IngestQuery, OutputQuery
 from gleanery.models.responses import IngestResult, NdjsonResult
 from gleanery.storage.outputs import ingest, mutations, pages, single
 from gleanery.values import json_text
 
+_COUNTS: tuple[Literal["created", "updated", "unchanged"], ...]
+_COUNTS = ("created", "updated", "unchanged")
 _MAX_BATCH_LINES = 1000
 _MAX_BATCH_BYTES = 1024 * 1024
 
@@ -72,32 +74,37 @@ async def delete_output(context: RequestContext[None, None]) -> Response:
 # --- storing ------------------------------------------------------------------------------------
 
 
-async def store_outputs(context: RequestContext[None, Batch | LargeBatch]) -> Response:
+async def store_outputs(context: RequestContext[IngestQuery, Batch | LargeBatch]) -> Response:
     """Stores a JSON array as one batch."""
     return Response(json_text.encode(await _store_batch(context, context.body)))
 
 
-async def store_ndjson(context: RequestContext[None, AsyncIterator[bytes]]) -> Response:
+async def store_ndjson(context: RequestContext[IngestQuery, AsyncIterator[bytes]]) -> Response:
     """Stores NDJSON as many batches, so that a body of any length needs little memory.
 
     An error names the first line that is not stored.
     """
-    counts = NdjsonResult(created=0, updated=0, unchanged=0, lines=0)
+    options = BatchOptions.from_query(context.query)
+    max_values = context.services.settings.max_json_values
+    result = NdjsonResult(created=0, updated=0, unchanged=0, lines=0)
+    if options.skips_invalid:
+        result["skipped"], result["errors"] = 0, []
     try:
         async for lines in _chunks(context.body):
-            max_values = context.services.settings.max_json_values
             batch = await context.services.computations.run(
-                context.organization_id, _bind_lines, lines, counts["lines"], max_values
+                context.organization_id, bind_lines, lines, result["lines"], max_values, options
             )
             stored = await _store_batch(context, batch)
-            counts["created"] += stored["created"]
-            counts["updated"] += stored["updated"]
-            counts["unchanged"] += stored["unchanged"]
-            counts["lines"] += len(lines)
+            for name in _COUNTS:
+                result[name] += stored[name]
+            result["lines"] += len(lines)
+            if options.skips_invalid:
+                result["skipped"] += stored["skipped"]
+                result["errors"] += stored["errors"][: MAX_DETAILS - len(result["errors"])]
     except GleaneryError as error:
-        error.details = (*error.details, _first_unstored(counts["lines"]))
+        error.details = (*error.details, _first_unstored(result["lines"]))
         raise
-    return Response(json_text.encode(counts))
+    return Response(json_text.encode(result))
 
 
 async def _store_batch(context: AnyContext, batch: Batch | LargeBatch) -> IngestResult:
@@ -135,19 +142,6 @@ async def _chunks(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-def _bind_lines(lines: list[bytes], first_position: int, max_values: int) -> Batch | LargeBatch:
-    """Creates a batch of the lines that are not blank."""
-    numbered = {n: line for n, line in enumerate(lines, first_position) if line.strip()}
-    for position, line in numbered.items():
-        if len(line) > max_values:
-            check_value_count(line, max_values, ("body", str(position)))
-    texts, positions = [*numbered.values()], [*numbered]
-    if positions and batches.is_large(texts):
-        return LargeBatch(texts, positions, len(texts))
-    parse_strictly = partial(parse_lines, numbered)
-    return batches.from_texts(texts, positions, json_text.MAX_DEPTH, parse_strictly)
 
 
 def _first_unstored(line: int) -> ErrorDetail:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
+from gleanery.models.batches import Batch
 from gleanery.models.responses import IngestResult, OutputResult
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
@@ -55,7 +56,7 @@ async def apply_batch(
             return stored
     if (locked.key_fields, locked.schema) != batch.rules:
         raise RulesChanged
-    response = _summarize(await _apply(locked, batch.outputs))
+    response = summarize(await _apply(locked, batch.outputs), batch)
     if request is not None:
         await request.save_response(transaction, response, locked.now)
     await locked.commit_counts()
@@ -211,11 +212,22 @@ def _result(row: OutputRow, change: Literal["created", "updated", "unchanged"]) 
     return {"id": row.id, "output_id": row.identity.hex(), "change": change}
 
 
-def _summarize(results: list[OutputResult]) -> IngestResult:
+def summarize(results: Sequence[OutputResult], batch: PreparedBatch | Batch) -> IngestResult:
+    """Returns the response. Only a batch that skips invalid elements lists those."""
     counts = Counter(result["change"] for result in results)
-    return IngestResult(
+    response = IngestResult(
         created=counts["created"],
         updated=counts["updated"],
         unchanged=counts["unchanged"],
-        results=results,
+        results=[*results],
     )
+    if batch.skipped is not None:
+        by_position: dict[int, OutputResult | None] = dict.fromkeys(batch.skipped.positions)
+        by_position.update(zip(batch.positions, results, strict=True))
+        response["results"] = [by_position[position] for position in sorted(by_position)]
+        response["skipped"] = len(batch.skipped.positions)
+        response["errors"] = [
+            {"loc": [*detail.loc], "msg": detail.msg, "type": detail.type}
+            for detail in sorted(batch.skipped.details, key=lambda detail: int(detail.loc[1]))
+        ]
+    return response

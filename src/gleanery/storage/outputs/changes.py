@@ -4,6 +4,9 @@ Tombstones are purged after some time. A cursor from before the last purge could
 it is rejected. So is a cursor from before a restore, because its client may have seen data that was
 lost. A client that starts at 0 also passes such sequence numbers while it catches up with the old
 outputs. Its cursors say that it is catching up, and on which day it started.
+
+Each change has a cursor, too. A client that continues from it misses nothing. It gets no change
+twice, unless it is catching up and stopped inside a millisecond.
 """
 
 from __future__ import annotations
@@ -15,42 +18,34 @@ from functools import partial
 from typing import NamedTuple
 
 from gleanery.errors import CursorExpired, no_group
+from gleanery.models.requests import ChangeQuery
 from gleanery.storage import metadata, page_sizes
 from gleanery.storage.database import Database, Engine, Row, Transaction
+from gleanery.storage.group_lock import FIRST_SEQ
 from gleanery.values import json_text, timestamps
 
 _GROUP = f"""
 SELECT id, purged_seq, last_seq, {metadata.RESTORE_TIME} FROM groups
 WHERE organization_id = $1 AND name = $2
 """
-_CHANGES = """
-SELECT seq, created_seq, item, id, identity, job_name FROM (
-    SELECT * FROM (
-        SELECT seq, created_seq, CASE WHEN octet_length(item) <= $6 THEN item END AS item,
-            id, identity, NULL AS job_name
-        FROM outputs
-        WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
-        ORDER BY seq LIMIT $5) AS stored
-    UNION ALL
-    SELECT * FROM (
-        SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
-        FROM tombstones
-        WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
-        ORDER BY seq LIMIT $5) AS deleted
-) AS changes ORDER BY seq LIMIT $5
+# Both parts are in order. SQLite merges them. PostgreSQL sorts them, so they need limits.
+_IN_RANGE = "WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4"
+_START = "/* POSTGRES */ ( /* END */"
+_END = "/* POSTGRES */ ORDER BY seq LIMIT $5) /* END */"
+_CHANGES = f"""
+{_START} SELECT seq, created_seq, CASE WHEN octet_length(item) <= $6 THEN item END AS item,
+    id, identity, NULL AS job_name
+FROM outputs {_IN_RANGE} {_END}
+UNION ALL
+{_START} SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
+FROM tombstones {_IN_RANGE} {_END}
+ORDER BY seq LIMIT $5
 """
 _SIZES = f"""
-SELECT seq, size FROM (
-    SELECT * FROM (
-        SELECT seq, {page_sizes.ITEM_SIZE} AS size FROM outputs
-        WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
-        ORDER BY seq LIMIT $5) AS stored
-    UNION ALL
-    SELECT * FROM (
-        SELECT seq, octet_length(job_name) AS size FROM tombstones
-        WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
-        ORDER BY seq LIMIT $5) AS deleted
-) AS changes ORDER BY seq LIMIT $5
+{_START} SELECT seq, {page_sizes.ITEM_SIZE} AS size FROM outputs {_IN_RANGE} {_END}
+UNION ALL
+{_START} SELECT seq, octet_length(job_name) AS size FROM tombstones {_IN_RANGE} {_END}
+ORDER BY seq LIMIT $5
 """
 _GROUPS_WITH_EXPIRED_TOMBSTONES = """
 SELECT organization_id, name, id FROM groups
@@ -66,7 +61,8 @@ RETURNING seq
 _SET_PURGED = """
 UPDATE groups SET purged_seq = $3 WHERE organization_id = $1 AND id = $2 AND purged_seq < $3
 """
-_FRAME_BYTES = 150  # of a change, beside its output
+_DELETED_OUTPUT = b'{"id":%d,"output_id":"%s","root_job_id":%s}'
+_FRAME_BYTES = 300  # of a change, beside its output, the group's name and the job's name
 _NO_LIMIT = 2**62
 _MAX_SEQ = 2**63 - 1
 _CHUNK = 1000
@@ -74,38 +70,67 @@ _CHUNK = 1000
 
 # --- cursors ------------------------------------------------------------------------------------
 
-_CATCHING_UP = 2**52  # the smallest cursor of a client that catches up; a timestamp until 2112
-_START_DAYS = 2**11  # the start day is stored modulo this: 5.6 years
-_MILLISECONDS = 2**41
+# A cursor of a client that catches up is smaller than every sequence number, so that the cursors of
+# one client only increase. Some connectors continue from the greatest cursor that they have seen.
+_MILLISECOND = 1000
 _DAY = 86_400 * timestamps.SECOND
-_EPOCH = 1_577_836_800 * timestamps.SECOND  # 2020-01-01
+_MILLISECONDS = 2**41  # since 2020, until 2089
+_START_DAYS = 716  # the start day is stored modulo this number
+_CATCHING_UP = _MILLISECONDS
+assert _CATCHING_UP + _START_DAYS * _MILLISECONDS <= FIRST_SEQ
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position in the change order; while a client catches up, also the time it started."""
+    """A position in the change order; while a client catches up, also the day it started.
+
+    A client that catches up has seen no output that was deleted before that day.
+    """
 
     seq: int
     started: int | None = None
 
     @classmethod
     def from_cursor(cls, cursor: int, now: int) -> Position:
-        """Decodes a cursor. A start day is decoded wrongly if the client paused for 5.6 years."""
-        if cursor < _CATCHING_UP:
+        """Decodes a cursor. The day is wrong if the client paused for 716 days in its catch-up."""
+        if not _CATCHING_UP <= cursor < FIRST_SEQ:
             return cls(cursor)
         day, milliseconds = divmod(cursor - _CATCHING_UP, _MILLISECONDS)
-        today = (now - _EPOCH) // _DAY
-        started = today - (today - day) % _START_DAYS
-        return cls(_EPOCH + milliseconds * 1000 + 999, _EPOCH + started * _DAY)
+        today = (now - FIRST_SEQ) // _DAY
+        started = FIRST_SEQ + (today - (today - day) % _START_DAYS) * _DAY
+        return cls(FIRST_SEQ + milliseconds * _MILLISECOND - 1 if milliseconds else 0, started)
 
     @property
     def cursor(self) -> int:
-        """The position as a number that a double represents exactly."""
+        """The position as a number that a double represents exactly.
+
+        If the client catches up, the position is at the end of a millisecond, or 0.
+        """
         if self.started is None:
             return self.seq
-        day = (self.started - _EPOCH) // _DAY % _START_DAYS
-        milliseconds = max(self.seq - _EPOCH, 0) // 1000
+        day = (self.started - FIRST_SEQ) // _DAY % _START_DAYS
+        milliseconds = (self.seq + 1 - FIRST_SEQ) // _MILLISECOND if self.seq else 0
         return _CATCHING_UP + day * _MILLISECONDS + milliseconds
+
+    def at(self, seq: int) -> Position:
+        """Returns the position of the same client directly after this change.
+
+        A client that catches up has passed the start of its catch-up after the changes of earlier
+        days. Before that, its position is the end of the millisecond.
+        """
+        if self.started is None or seq >= self.started:
+            return Position(seq)
+        return Position(seq - seq % _MILLISECOND + _MILLISECOND - 1, self.started)
+
+    def before(self, seq: int) -> Position:
+        """Returns the position from which the same client receives what follows this change.
+
+        A client that catches up receives the other changes of the millisecond again.
+        """
+        after = self.at(seq)
+        if after.started is None:
+            return after
+        return Position(max(after.seq - _MILLISECOND, 0), after.started)
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -120,31 +145,41 @@ class Feed:
 
     parts: list[bytes]
     cursor: int
+    has_more: bool
+    """False if there were no further changes."""
     is_beyond_end: bool = False
     """True if the cursor is greater than any issued one, so there is nothing to wait for."""
 
 
 async def read_feed(
-    database: Database, group: str, cursor: int, limit: int, max_bytes: int, now: int
+    database: Database, group: str, query: ChangeQuery, cursor: int, max_bytes: int, now: int
 ) -> Feed:
     """Reads the changes after the cursor, oldest first. An output appears once, as it is now."""
     group_id, purged, clock, restored = await _read_group(database, group)
-    position = _check(Position.from_cursor(cursor, now), purged, restored, now)
-    part = _Part(database, group_id, position.seq, _MAX_SEQ, limit)
-    parts, last_seq = await _read_changes(part, max_bytes)
+    known = Position.from_cursor(cursor, now)
+    start = _not_before(known, query.changed_after)
+    parameter = "cursor" if start == known else "changed_after"
+    position = _check(start, purged, restored, now, parameter)
+    part = _Part(database, group_id, position.seq, _MAX_SEQ, query.limit)
+    found = await _read_changes(part, max_bytes, _frame_bytes(group))
+    found = await _with_whole_millisecond(part, position, found)
     # A purge may have run since the first check, so the position is checked again after the read.
     _, purged, _, restored = await _read_group(database, group)
-    _check(position, purged, restored, now)
-    if last_seq is None:
-        return Feed([], cursor, is_beyond_end=position.seq > clock)
-    end = Position(last_seq)
-    if position.started is not None and end.seq < purged:
-        # Such a cursor has a resolution of a millisecond: the page ends with a whole millisecond.
-        end = Position(end.seq, position.started)
-        until = Position.from_cursor(end.cursor, now).seq
-        rest = part._replace(after=last_seq, until=until, limit=_CHUNK)
-        parts += (await _read_large_feed(rest, _NO_LIMIT))[0]
-    return Feed(_separated(parts), end.cursor)
+    _check(position, purged, restored, now, parameter)
+    if found.has_more:
+        end = position.at(found.last_seq)
+    else:  # the client has everything up to the clock, which was read before the changes
+        end = Position(max(found.last_seq if found.chunks else known.seq, clock))
+    parts = await _render_chunks(found, position, end, group)
+    return Feed(parts, end.cursor, found.has_more, is_beyond_end=known.seq > clock)
+
+
+class _Found(NamedTuple):
+    """Rows of changes, in chunks of about a megabyte."""
+
+    chunks: list[Sequence[Row]]
+    last_seq: int
+    has_more: bool
 
 
 class _Part(NamedTuple):
@@ -165,21 +200,23 @@ class _Part(NamedTuple):
         return await database.read_large(sql, database.organization_id, *self[1:], *values)
 
 
-async def _read_changes(part: _Part, max_bytes: int) -> tuple[list[bytes], int | None]:
-    """Reads changes as JSON text, and the sequence number of the last one."""
+async def _read_changes(part: _Part, max_bytes: int, frame_bytes: int) -> _Found:
+    """Reads changes. One row more than the limit shows if there are further changes."""
+    limit = part.limit
     max_small_bytes = max_bytes // page_sizes.LINK_GROWTH
-    max_item_bytes = page_sizes.max_item_bytes(max_small_bytes, part.limit)
-    rows = await part.read(_CHANGES, max_item_bytes)
+    max_item_bytes = page_sizes.max_item_bytes(max_small_bytes, limit)
+    rows = await part._replace(limit=limit + 1).read(_CHANGES, max_item_bytes)
     if not rows:
-        return [], None
-    if _is_small(rows, max_small_bytes):
-        return [_render_all(rows)], rows[-1][0]
-    return await _read_large_feed(part, max_bytes)
+        return _Found([], part.after, False)
+    if _is_small(rows, max_small_bytes, frame_bytes):
+        has_more, rows = len(rows) > limit, rows[:limit]
+        return _Found([rows], rows[-1][0], has_more)
+    return await _read_large_feed(part, max_bytes, frame_bytes)
 
 
-def _is_small(rows: Sequence[Row], max_bytes: int) -> bool:
+def _is_small(rows: Sequence[Row], max_bytes: int, frame_bytes: int) -> bool:
     """Returns False if an item was left out because of its length, or if all are too long."""
-    size = len(rows) * _FRAME_BYTES
+    size = len(rows) * frame_bytes
     for _, _, item, _, _, job in rows:
         if item is None and job is None:
             return False
@@ -187,26 +224,38 @@ def _is_small(rows: Sequence[Row], max_bytes: int) -> bool:
     return size <= max_bytes
 
 
-async def _read_large_feed(part: _Part, max_bytes: int) -> tuple[list[bytes], int]:
-    """Reads the sizes of the changes, and then as many changes as fit, in parts.
+async def _read_large_feed(part: _Part, max_bytes: int, frame_bytes: int) -> _Found:
+    """Reads the sizes of the changes, and then as many changes as fit, in chunks.
 
-    Other requests run between two parts. An output that changes meanwhile is in the next feed.
+    Other requests run between two chunks. An output that changes meanwhile is in the next feed.
+    Therefore there is a next feed if a change is missing.
     """
-    sizes = [(seq, size + _FRAME_BYTES) for seq, size in await part.read(_SIZES)]
+    rows = await part._replace(limit=part.limit + 1).read(_SIZES)
+    sizes = [(seq, size + frame_bytes) for seq, size in rows[: part.limit]]
     count = page_sizes.count_fitting([size for _, size in sizes], max_bytes)
-    texts = []
+    chunks = []
     for chosen in page_sizes.split(sizes[:count]):
         part = part._replace(until=chosen[-1][0], limit=len(chosen))
-        if rows := await part.read_large(_CHANGES, page_sizes.UNLIMITED):
-            texts.append(_render_all(rows))
+        chunks.append(await part.read_large(_CHANGES, page_sizes.UNLIMITED))
         part = part._replace(after=part.until)
         await asyncio.sleep(0)
-    return texts, part.until
+    has_more = sum(map(len, chunks)) < len(rows)
+    return _Found([chunk for chunk in chunks if chunk], part.after, has_more)
 
 
-def _separated(parts: list[bytes]) -> list[bytes]:
-    """Returns the parts with a comma before each part but the first."""
-    return [*parts[:1], *(b"," + part for part in parts[1:])]
+async def _with_whole_millisecond(part: _Part, position: Position, found: _Found) -> _Found:
+    """Adds the rest of the last millisecond if the client catches up.
+
+    A cursor of such a client has a resolution of a millisecond.
+    """
+    end = position.at(found.last_seq)
+    if end.started is None or not found.has_more:
+        return found
+    rest = part._replace(after=found.last_seq, until=end.seq, limit=_CHUNK)
+    more = await _read_large_feed(rest, _NO_LIMIT, 0)
+    next_change = part._replace(after=end.seq, limit=1)
+    has_more = more.has_more or bool(await next_change.read(_SIZES))
+    return _Found(found.chunks + more.chunks, more.last_seq, has_more)
 
 
 async def _read_group(database: Database, group: str) -> Row:
@@ -216,31 +265,67 @@ async def _read_group(database: Database, group: str) -> Row:
     return rows[0]
 
 
-def _check(position: Position, purged: int, restored: str | None, now: int) -> Position:
+def _not_before(position: Position, changed_after: int | None) -> Position:
+    """Returns the position, or a later one if the client wants only later changes."""
+    if changed_after is None or changed_after - 1 <= position.seq:
+        return position
+    return Position(changed_after - 1, position.started)
+
+
+def _check(
+    position: Position, purged: int, restored: str | None, now: int, parameter: str
+) -> Position:
     """Returns the position. Raises CursorExpired if its client could miss a deletion."""
-    if restored is not None and 0 < position.seq < int(restored):
-        raise CursorExpired
-    if position.started is None and position.seq == 0 and purged > 0:
-        return Position(0, now - now % _DAY)
-    if 0 < (position.seq if position.started is None else position.started) < purged:
-        raise CursorExpired
+    restore_time = int(restored or 0)
+    if position == Position(0):  # no output is older than the restore
+        return Position(0, now - now % _DAY) if purged > restore_time else position
+    if (position.started or position.seq) < max(purged, restore_time):
+        raise CursorExpired(parameter)
     return position
 
 
-def _render_all(rows: Sequence[Row]) -> bytes:
-    return b",".join([_render(row) for row in rows])
+# --- rendering ----------------------------------------------------------------------------------
 
 
-def _render(row: Row) -> bytes:
-    seq, created_seq, item, id_, identity, job = row
-    if item is None:
-        return b'{"change":"delete","output":{"id":%d,"output_id":"%s","root_job_id":%s}}' % (
-            id_,
-            identity.hex().encode(),
-            json_text.encode(job),
+def _frame_bytes(group: str) -> int:
+    return _FRAME_BYTES + len(json_text.encode(group))
+
+
+async def _render_chunks(
+    found: _Found, position: Position, end: Position, group: str
+) -> list[bytes]:
+    """Returns the JSON text of each chunk, with a comma before each chunk but the first."""
+    parts: list[bytes] = []
+    group_text = json_text.encode(group).decode()
+    for rows in found.chunks:
+        if parts:
+            await asyncio.sleep(0)  # other requests run between two chunks
+        cursors = [row[0] for row in rows]
+        if position.started is not None:
+            cursors = [position.before(seq).cursor for seq in cursors]
+        if rows is found.chunks[-1] and rows[-1][0] == found.last_seq:
+            cursors[-1] = end.cursor
+        parts.append((b"," if parts else b"") + _render(rows, cursors, group_text))
+    return parts
+
+
+def _render(rows: Sequence[Row], cursors: Sequence[int], group: str) -> bytes:
+    """Returns the changes as JSON text. Only the frame of each change is composed as text."""
+    pieces: list[bytes] = []
+    for (seq, created_seq, item, id_, identity, job), cursor in zip(rows, cursors, strict=True):
+        output_id = identity.hex()
+        change = "create" if seq == created_seq else "update"
+        if item is None:
+            change = "delete"
+            item = _DELETED_OUTPUT % (id_, output_id.encode(), json_text.encode(job))
+        date = timestamps.render(seq // timestamps.SECOND)
+        frame = (
+            f'{{"change":"{change}","cursor":{cursor},"change_date":"{date}",'
+            f'"group_id":{group},"output_id":"{output_id}","output":'
         )
-    change = b"create" if seq == created_seq else b"update"
-    return b'{"change":"%s","output":%s}' % (change, item)
+        pieces += (frame.encode(), item, b"},")
+    pieces[-1] = b"}"
+    return b"".join(pieces)
 
 
 # --- purging ------------------------------------------------------------------------------------

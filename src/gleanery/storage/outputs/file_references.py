@@ -39,16 +39,14 @@ async def reference_files(
 
 
 def _check_existence(changed: Sequence[PreparedOutput], found: Collection[bytes]) -> None:
-    missing = [*islice(_missing_files(changed, found), MAX_DETAILS)]
-    if missing:
-        raise ReferenceNotFound(*missing)
+    positions = {output.position for output in changed if any(_missing_files(output, found))}
+    if positions:
+        details = (detail for output in changed for detail in _missing_files(output, found))
+        raise ReferenceNotFound(*islice(details, MAX_DETAILS), positions=positions)
 
 
-def _missing_files(
-    changed: Sequence[PreparedOutput], found: Collection[bytes]
-) -> Iterator[ErrorDetail]:
-    for output in changed:
-        for index, file in enumerate(output.files):
-            if file.id is not None and file.id not in found:
-                loc = ("body", str(output.position), "files", str(index), "id")
-                yield ErrorDetail(loc, _FILE_NOT_FOUND, "not_found")
+def _missing_files(output: PreparedOutput, found: Collection[bytes]) -> Iterator[ErrorDetail]:
+    for index, file in enumerate(output.files):
+        if file.id is not None and file.id not in found:
+            loc = ("body", str(output.position), "files", str(index), "id")
+            yield ErrorDetail(loc, _FILE_NOT_FOUND, "not_found")

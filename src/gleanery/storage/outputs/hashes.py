@@ -9,7 +9,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from gleanery.models.batches import IdentityFields
+from gleanery.models.elements import IdentityFields
 from gleanery.models.requests import Output
 from gleanery.values import json_text
 from gleanery.values.hashing import hash_parts, length_prefixed

@@ -18,22 +18,25 @@ prepared again. If outputs that were not parsed have changed, only those are par
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 
+from gleanery.errors import ReferenceNotFound
 from gleanery.json_schema.validator import SchemaValidator
-from gleanery.models import batches
-from gleanery.models.batches import Batch, LargeBatch
+from gleanery.models.batches import Batch, LargeBatch, SkippedElements
 from gleanery.models.responses import IngestResult
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.group_lock import Clock
 from gleanery.storage.idempotency import IdempotentRequest
-from gleanery.storage.outputs.apply import RulesChanged, UnparsedChanged, apply_batch
+from gleanery.storage.outputs.apply import RulesChanged, UnparsedChanged, apply_batch, summarize
 from gleanery.storage.outputs.hashes import IdentityHasher, has_same_bytes
-from gleanery.storage.outputs.large_batches import LargeBatches, PreparationRequest
+from gleanery.storage.outputs.large_batches import (
+    LargeBatches,
+    PreparationRequest,
+    PreparationResponse,
+)
 from gleanery.storage.outputs.preparation import PreparedBatch, idempotent_request, prepare
-from gleanery.storage.outputs.rules import check_batch, read_rules, validate
+from gleanery.storage.outputs.rules import check_batch, find_violations, read_rules
 from gleanery.values import json_text
 
 _HASHES = """
@@ -57,7 +60,7 @@ async def store_batch(
     A repeated request with the same idempotency key gets the response of the first one.
     """
     if not batch.outputs:
-        return IngestResult(created=0, updated=0, unchanged=0, results=[])
+        return summarize([], batch)
     request = None
     organization_id = database.organization_id
     if idempotency_key is not None:
@@ -69,7 +72,7 @@ async def store_batch(
         if stored is not None:
             return stored
     prepared = await _prepare(database, schema_validator, computations, group, batch)
-    while True:
+    while prepared.outputs:
         work = partial(apply_batch, group=group, batch=prepared, request=request, clock=clock)
         try:
             return await _write(database, computations, prepared, work, group)
@@ -77,6 +80,12 @@ async def store_batch(
             prepared = await _prepare(database, schema_validator, computations, group, batch)
         except UnparsedChanged as changed:
             await computations.run(organization_id, prepared.parse, changed.indexes)
+        except ReferenceNotFound as error:
+            if batch.skipped is None:
+                raise
+            batch = batch.skip(error.positions, error.details)
+            prepared = await _prepare(database, schema_validator, computations, group, batch)
+    return summarize([], prepared)
 
 
 async def store_large_batch(
@@ -90,6 +99,7 @@ async def store_large_batch(
     idempotency_key: str | None = None,
 ) -> IngestResult:
     """Stores a large batch, which is prepared in another process; else like ``store_batch``."""
+    missing = SkippedElements()  # outputs that reference unknown files
     while True:
         rules = await read_rules(database, group)
         response = await large_batches.prepare(
@@ -103,20 +113,41 @@ async def store_large_batch(
             stored: IngestResult | None = await request.read_response(database)
             if stored is not None:
                 return stored
-        outputs = [large.output for large in response.outputs]
-        if not outputs:
-            return IngestResult(created=0, updated=0, unchanged=0, results=[])
+        if response.skipped is not None:
+            response = response.skip(missing.positions, missing.details)
         if rules.schema is not None:
-            values = [json_text.as_fragment(large.data_json) for large in response.outputs]
-            positions = [output.position for output in outputs]
-            validation = partial(
-                schema_validator.violations, database.organization_id, rules.schema
+            response = await _skip_violations(
+                schema_validator, database.organization_id, rules.schema, response
             )
-            await validate(validation, values, positions)
-        prepared = PreparedBatch(batches.from_outputs([]), rules, outputs)
+        prepared = response.to_batch(rules)
+        if not prepared.outputs:
+            return summarize([], prepared)
         work = partial(apply_batch, group=group, batch=prepared, request=request, clock=clock)
-        with suppress(RulesChanged):  # then it is prepared again
+        try:
             return await _write(database, computations, prepared, work, group)
+        except RulesChanged:
+            continue  # it is prepared again
+        except ReferenceNotFound as error:
+            if response.skipped is None:
+                raise
+            missing = missing.add(error.positions, error.details)
+
+
+async def _skip_violations(
+    schema_validator: SchemaValidator,
+    organization_id: int,
+    schema: str,
+    response: PreparationResponse,
+) -> PreparationResponse:
+    """Removes the outputs that violate the schema, or raises InvalidRequest."""
+    values = [json_text.as_fragment(large.data_json) for large in response.outputs]
+    positions = [large.output.position for large in response.outputs]
+    validation = partial(schema_validator.violations, organization_id, schema)
+    violations = await find_violations(validation, values, positions)
+    if not violations.details:
+        return response
+    violations.raise_unless(response.skipped is not None)
+    return response.skip(*violations)
 
 
 async def _write(

@@ -11,13 +11,16 @@ import logging
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from gleanery.errors import ErrorDetail, InvalidRequest, Unavailable
-from gleanery.models.batches import LargeBatch
+from gleanery.models import batches
+from gleanery.models.batches import LargeBatch, SkippedElements
 from gleanery.scheduling.fair_semaphore import FairSemaphore
-from gleanery.storage.outputs.preparation import PreparedOutput
+from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput
+from gleanery.storage.outputs.rules import Rules
 
 _log = logging.getLogger("gleanery")
 
@@ -60,6 +63,22 @@ class PreparationResponse(msgspec.Struct):
     errors: list[ErrorDetail] = []
     request_hashes: tuple[bytes, bytes] | None = None
     """The hashes of ``IdempotentRequest``, if the request has an idempotency key."""
+    skipped: SkippedElements | None = None
+    """As in a ``Batch``."""
+
+    def skip(
+        self, positions: Collection[int], details: Sequence[ErrorDetail]
+    ) -> PreparationResponse:
+        """Removes the outputs at these positions, which have these errors."""
+        assert self.skipped is not None
+        skipped = self.skipped.add(positions, details)
+        kept = [large for large in self.outputs if large.output.position not in positions]
+        return msgspec.structs.replace(self, outputs=kept, skipped=skipped)
+
+    def to_batch(self, rules: Rules) -> PreparedBatch:
+        outputs = [large.output for large in self.outputs]
+        positions = [output.position for output in outputs]
+        return PreparedBatch(batches.parsed_elsewhere(positions, self.skipped), rules, outputs)
 
 
 class _EncodedResponse(msgspec.Struct):
@@ -68,6 +87,7 @@ class _EncodedResponse(msgspec.Struct):
     outputs: list[msgspec.Raw]
     errors: list[ErrorDetail]
     request_hashes: tuple[bytes, bytes] | None
+    skipped: SkippedElements | None
 
 
 _decode_frame = msgspec.msgpack.Decoder(_EncodedResponse).decode
@@ -78,7 +98,7 @@ def _decode_response(message: bytes) -> PreparationResponse:
     """Decodes the outputs one by one, so that other threads can run in between."""
     frame = _decode_frame(message)
     outputs = [_decode_output(output) for output in frame.outputs]
-    return PreparationResponse(outputs, frame.errors, frame.request_hashes)
+    return PreparationResponse(outputs, frame.errors, frame.request_hashes, frame.skipped)
 
 
 class LargeBatches:

@@ -61,6 +61,8 @@ class PreparedBatch:
     ) -> None:
         self.rules = rules
         self.outputs = [*outputs]
+        self.positions = batch.positions
+        self.skipped = batch.skipped
         self._batch = batch
 
     def parse(self, indexes: Sequence[int]) -> None:
@@ -97,9 +99,11 @@ def idempotent_request(group: str, idempotency_key: str, batch: Batch) -> Idempo
     The batches of an NDJSON body have the same key, so the position is a part of the hash. The
     group's rules are not: they may change between the request and its repetition.
     """
-    outputs = batch.parse(range(len(batch.outputs)))
-    key_hash = hash_parts("outputs", group, idempotency_key, batch.positions[0])
-    return IdempotentRequest(key_hash, hash_parts(*map(_canonical_output, outputs)))
+    key_hash = hash_parts("outputs", group, idempotency_key, batch.first_position)
+    parts = [*map(_canonical_output, batch.parsed)]
+    if batch.skipped is not None:
+        parts += [b"skip", batch.skipped.raw_hash]
+    return IdempotentRequest(key_hash, hash_parts(*parts))
 
 
 def _canonical_output(output: Output) -> bytes:

@@ -62,9 +62,12 @@ async def check_batch(
     if rules != Rules():
         batch = await computations.run(database.organization_id, batch.parse_all)
     if rules.schema is not None:
-        values = [output.data for output in batch.parse(range(len(batch.outputs)))]
+        values = [output.data for output in batch.parsed]
         validation = partial(schema_validator.violations, database.organization_id, rules.schema)
-        await validate(validation, values, batch.positions)
+        violations = await find_violations(validation, values, batch.positions)
+        if violations.details:
+            violations.raise_unless(batch.skipped is not None)
+            batch = batch.skip(*violations)
     return rules, batch
 
 
@@ -73,14 +76,29 @@ async def read_rules(database: Database, group: str) -> Rules:
     return Rules(*rows[0]) if rows else Rules()
 
 
-async def validate(validation: Validation, values: Sequence[Any], positions: Sequence[int]) -> None:
-    """Raises InvalidRequest with every violation of the schema, without the values."""
-    details: list[ErrorDetail] = []
+class Violations(NamedTuple):
+    """The outputs that violate the schema, and every violation, without the values."""
+
+    positions: set[int]
+    details: list[ErrorDetail]
+
+    def raise_unless(self, is_skipping: bool) -> None:
+        """Raises InvalidRequest with the violations, unless the outputs are skipped."""
+        if not is_skipping:
+            raise InvalidRequest(*self.details)
+
+
+async def find_violations(
+    validation: Validation, values: Sequence[Any], positions: Sequence[int]
+) -> Violations:
+    """Validates the values of the outputs at these positions."""
+    found = Violations(set(), [])
     for start in range(0, len(values), _CHUNK):
         for violation in await _violations(validation, values[start : start + _CHUNK]):
-            details.append(_detail(positions[start + violation.value_index], violation))
-    if details:
-        raise InvalidRequest(*details)
+            position = positions[start + violation.value_index]
+            found.positions.add(position)
+            found.details.append(_detail(position, violation))
+    return found
 
 
 async def _violations(validation: Validation, values: Sequence[Any]) -> list[SchemaViolation]:

@@ -13,7 +13,8 @@ def to_sqlite(sql: str, organization_id: int) -> str:
 
     ``/* INDEXED BY i */`` makes SQLite use that index. Otherwise table statistics can make its
     planner scan a whole group, if many rows have the same value. ``/* ELSE … */`` completes a CASE.
-    PostgreSQL ignores the comments.
+    PostgreSQL ignores the comments. SQLite ignores what is between ``/* POSTGRES */`` and
+    ``/* END */``.
 
     Raises ``MissingTenantFilter`` for a statement that could touch another tenant's rows.
     """
@@ -24,6 +25,7 @@ def to_sqlite(sql: str, organization_id: int) -> str:
 @lru_cache(maxsize=1024)
 def _to_sqlite(sql: str, tenant: int) -> str:
     tenancy.check(sql, tenant)
+    sql = re.sub(r"/\* POSTGRES \*/.*?/\* END \*/", "", sql)
     sql = re.sub(r"/\* ((?:INDEXED BY|ELSE) .+?) \*/", r"\1", sql.replace("BYTEA", "BLOB"))
     return re.sub(r"\$(\d+)", r"?\1", sql)
 

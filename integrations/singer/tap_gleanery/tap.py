@@ -1,0 +1,126 @@
+"""The tap: its settings and its one stream, the outputs of the configured groups."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from requests import Response
+from singer_sdk import RESTStream, Stream, Tap
+from singer_sdk import typing as th
+from singer_sdk.authenticators import BearerTokenAuthenticator
+from singer_sdk.exceptions import FatalAPIError
+from singer_sdk.helpers.types import Context
+from singer_sdk.pagination import BaseHATEOASPaginator
+
+_EXPIRED = (
+    "The saved cursor of the group {group} has expired, because deletions after it are no longer "
+    "known or the service was restored. Remove the rows of this group from the destination and its "
+    "bookmark from the state, and run again."
+)
+
+
+class NextUrlPaginator(BaseHATEOASPaginator):
+    """Follows ``metadata.next_url``, which is null when there are no further changes."""
+
+    def get_next_url(self, response: Response) -> str | None:
+        next_url: str | None = response.json()["metadata"]["next_url"]
+        return next_url
+
+
+class OutputsStream(RESTStream[Any]):
+    """Changes of the outputs of each group. The bookmark of a group is its last cursor."""
+
+    name = "outputs"
+    path = "/v1/changes/{group_path}"
+    records_jsonpath = "$.changes[*]"
+    primary_keys = ("group_id", "output_id")
+    replication_key = "cursor"
+    is_sorted = True
+    state_partitioning_keys = ("group_id",)
+    schema = th.PropertiesList(
+        th.Property("group_id", th.StringType, required=True),
+        th.Property("output_id", th.StringType, required=True),
+        th.Property("cursor", th.IntegerType, required=True),
+        th.Property("change", th.StringType(allowed_values=["create", "update", "delete"])),
+        th.Property("change_date", th.DateTimeType),
+        th.Property("_sdc_deleted_at", th.DateTimeType),
+        th.Property("id", th.IntegerType),
+        th.Property("root_job_id", th.StringType),
+        th.Property("source_url", th.StringType),
+        th.Property("data", th.ObjectType(additional_properties=True)),
+        th.Property("tags", th.ObjectType(additional_properties=True)),
+        th.Property("files", th.ArrayType(th.ObjectType(additional_properties=True))),
+        th.Property("is_approved", th.BooleanType),
+        th.Property("key_hash", th.StringType),
+        th.Property("value_hash", th.StringType),
+        th.Property("create_date", th.DateTimeType),
+        th.Property("update_date", th.DateTimeType),
+        th.Property("last_scraped_date", th.DateTimeType),
+    ).to_dict()
+
+    @property
+    def url_base(self) -> str:
+        return str(self.config["base_url"]).rstrip("/")
+
+    @property
+    def authenticator(self) -> BearerTokenAuthenticator:
+        return BearerTokenAuthenticator(token=self.config["token"])
+
+    @property
+    def partitions(self) -> list[dict[str, str]]:
+        """One partition for each group, with its own state."""
+        return [
+            {"group_id": group, "group_path": quote(group, safe="")}
+            for group in self.config["group_ids"]
+        ]
+
+    def get_new_paginator(self) -> NextUrlPaginator:
+        return NextUrlPaginator()
+
+    def get_url_params(self, context: Context | None, next_page_token: Any) -> dict[str, Any]:
+        if next_page_token is not None:
+            return dict(parse_qsl(next_page_token.query))
+        cursor = self.get_starting_replication_key_value(context) or 0
+        return {"cursor": cursor, "limit": self.config["page_size"]}
+
+    def validate_response(self, response: Response) -> None:
+        if response.status_code == HTTPStatus.GONE:
+            group = unquote(urlsplit(response.url).path.rpartition("/")[2])
+            raise FatalAPIError(_EXPIRED.format(group=group))
+        super().validate_response(response)
+
+    def post_process(self, row: dict[str, Any], context: Context | None = None) -> dict[str, Any]:
+        """Makes one row of a change and its output."""
+        output = row.pop("output")
+        deleted_at = row["change_date"] if row["change"] == "delete" else None
+        return {**output, **row, "_sdc_deleted_at": deleted_at}
+
+
+class TapGleanery(Tap):
+    """Reads the outputs of groups, then only their changes and deletions."""
+
+    name = "tap-gleanery"
+    config_jsonschema = th.PropertiesList(
+        th.Property(
+            "base_url", th.StringType, required=True, description="Address of the service."
+        ),
+        th.Property(
+            "token",
+            th.StringType,
+            required=True,
+            secret=True,
+            description="Token with the scope outputs:read.",
+        ),
+        th.Property(
+            "group_ids",
+            th.ArrayType(th.StringType),
+            required=True,
+            description="The group_id of each group to read.",
+        ),
+        th.Property("page_size", th.IntegerType, default=1000, description="Changes per request."),
+    ).to_dict()
+
+    def discover_streams(self) -> list[Stream]:
+        return [OutputsStream(self)]

@@ -1,0 +1,119 @@
+"""Binding of batches of outputs: from an array or from NDJSON lines to outputs, or their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pydantic import ValidationError
+
+from gleanery.api.binding import (
+    BARE_ITEMS,
+    advice_on_several_objects,
+    check_value_count,
+    error_details,
+    validate_with_model,
+)
+from gleanery.errors import MAX_DETAILS, ErrorDetail, InvalidRequest
+from gleanery.models import batches, elements
+from gleanery.models.batches import Batch, BatchOptions, LargeBatch
+from gleanery.models.requests import Output, OutputIn
+from gleanery.values import json_text
+
+
+def bind_array(
+    text: bytes, max_records: int, max_values: int, options: BatchOptions
+) -> Batch | LargeBatch:
+    """Make a batch of an array. Its outputs are validated later, on demand."""
+    check_value_count(text, max_values)
+    if batches.is_large([text]):
+        return LargeBatch([text], [], max_records, options)
+    if options.skips_invalid:
+        return parse_array(text, max_records, options)
+
+    def parse_strictly() -> Sequence[Output]:
+        return parse_array(text, max_records, options).parsed
+
+    return batches.from_array(text, max_records, options, parse_strictly)
+
+
+def bind_lines(
+    lines: list[bytes], first_position: int, max_values: int, options: BatchOptions
+) -> Batch | LargeBatch:
+    """Make a batch of the lines that are not blank."""
+    numbered = {n: line for n, line in enumerate(lines, first_position) if line.strip()}
+    for position, line in numbered.items():
+        if len(line) > max_values:
+            check_value_count(line, max_values, ("body", str(position)))
+    texts, positions = [*numbered.values()], [*numbered]
+    if positions and batches.is_large(texts):
+        return LargeBatch(texts, positions, len(texts), options)
+    if options.skips_invalid:
+        return parse_lines(numbered, options)
+
+    def parse_strictly() -> Sequence[Output]:
+        return parse_lines(numbered, options).parsed
+
+    return batches.from_texts(texts, positions, json_text.MAX_DEPTH, options, parse_strictly)
+
+
+def parse_array(text: bytes, max_records: int, options: BatchOptions) -> Batch:
+    """Parse a whole array. Raises InvalidRequest with the first errors."""
+    if options == BatchOptions():
+        return batches.from_outputs(parse_outputs(text, max_records))
+    texts = dict(enumerate(_split(text, max_records)))
+    return _parse_texts(texts, json_text.MAX_DEPTH - 1, options)
+
+
+def parse_lines(lines: dict[int, bytes], options: BatchOptions) -> Batch:
+    """Parse lines by their position. Raises InvalidRequest with the first errors."""
+    return _parse_texts(lines, json_text.MAX_DEPTH, options)
+
+
+def parse_outputs(text: bytes, max_records: int) -> list[Output]:
+    """Parse an array of outputs with the model."""
+    bound: list[OutputIn] = validate_with_model(list[OutputIn], text, max_records)
+    return [output.checked() for output in bound]
+
+
+def _split(text: bytes, max_records: int) -> list[bytes]:
+    """Split an array into its elements. Raises InvalidRequest if it is no array, or too long."""
+    texts = batches.split_array(text)
+    if texts is None or len(texts) > max_records:
+        records: list[Any] = validate_with_model(BARE_ITEMS, text, max_records)
+        return [json_text.encode(record) for record in records]
+    return [bytes(element) for element in texts]
+
+
+def _parse_texts(texts: dict[int, bytes], max_depth: int, options: BatchOptions) -> Batch:
+    """Parse each text on its own. An invalid one is skipped or is an error, as the options say."""
+    parse = partial(_parse_text, options=options, max_depth=options.max_depth(max_depth))
+    outputs: dict[int, Output] = {}
+    details: list[ErrorDetail] = []
+    for position, text in texts.items():
+        try:
+            outputs[position] = parse(position, text)
+        except InvalidRequest as error:
+            details += error.details[: MAX_DETAILS - len(details)]
+            if len(details) == MAX_DETAILS and not options.skips_invalid:
+                break
+    if options.skips_invalid:
+        return batches.without_invalid(texts, outputs, details, options.mapping)
+    if details:
+        raise InvalidRequest(*details)
+    return batches.from_outputs([*outputs.values()], [*texts])
+
+
+def _parse_text(position: int, text: bytes, options: BatchOptions, max_depth: int) -> Output:
+    """Parse one element. Raises InvalidRequest with its errors."""
+    loc = ("body", str(position))
+    mapping = options.mapping
+    try:
+        record = json_text.decode(text, max_depth)
+        return elements.to_output(record) if mapping is None else mapping.to_output(record)
+    except json_text.InvalidJson as error:
+        msg = f"{error}{advice_on_several_objects(OutputIn, text)}"
+        raise InvalidRequest(ErrorDetail(loc, msg, "json")) from None
+    except ValidationError as error:
+        raise InvalidRequest(*error_details(loc, error)) from None
