@@ -232,6 +232,8 @@ def test_examples_and_requests_use_the_address_of_the_page(
     for code in ("#get_outputs .curl", "#get_outputs .python", "#get_outputs .json"):
         expect(page.locator(code)).to_contain_text("http://gleanery.test/data/v1/outputs/")
     assert service.url not in (page.locator("body").text_content() or "")
+    page.locator("#get_outputs .request .copy").click()  # without HTTPS: by selecting
+    assert page.evaluate("getSelection().toString()").startswith("curl 'http://gleanery.test/data")
     send(visit.open_form("healthz"), "200 OK")
     assert visit.requests[-1] == "GET http://gleanery.test/data/healthz"
     visit.assert_quiet()

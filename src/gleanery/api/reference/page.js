@@ -12,7 +12,8 @@ const element = (tag, properties = {}, ...children) => {
 
 // --- Address of the service: that of this page, also behind a proxy that adds a path --------------
 
-const base = new URL('.', location.href).href.replace(/\/$/, '').replaceAll("'", '%27');
+const folder = location.pathname.replace(/\/[^/]*$/, '');
+const base = location.origin + folder.replaceAll("'", '%27');
 const documented = document.body.dataset.base;
 for (const code of all('code')) {
   if (code.textContent.includes(documented)) {
