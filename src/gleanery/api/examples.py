@@ -225,8 +225,18 @@ EXAMPLES: dict[str, Example] = {
         path=_IN_GROUP,
         query={"cursor": _FIRST_CURSOR, "limit": 100},
         response={
+            "metadata": _LAST_PAGE,
             "cursor": _LAST_CURSOR,
-            "changes": [{"change": "create", "output": _TEA_OUT}],
+            "changes": [
+                {
+                    "change": "create",
+                    "cursor": _LAST_CURSOR,
+                    "change_date": _SCRAPE_DATE,
+                    "group_id": _GROUP_ID,
+                    "output_id": _TEA_OUT["output_id"],
+                    "output": _TEA_OUT,
+                }
+            ],
         },
     ),
     "get_file": Example(path={"id": _FILE_ID}, response=_FILE_TEXT),
