@@ -17,7 +17,7 @@ $(VENV)-integrations/.made: export PIP_CONSTRAINT = constraints-integrations.txt
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long proxies guides generators integrations check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test long proxies browser guides generators integrations check bench faults fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -25,6 +25,7 @@ help:
 	@echo "make test       run all tests, on SQLite and PostgreSQL (under 12 minutes)"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
+	@echo "make browser    run tests of the reference page in Chromium; installs it with apt-get"
 	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
 	@echo "make generators run generators of clients and linters on the OpenAPI document; needs npm"
 	@echo "make integrations  run the connectors in Airbyte and Singer; installs both (370 MB)"
@@ -65,6 +66,14 @@ proxies: $(VENV)/.dev
 			{ echo "Install nginx and HAProxy first: sudo apt-get install nginx-light haproxy"; exit 1; }; \
 		apt-get update -q && apt-get install -q -y --no-install-recommends nginx-light haproxy; fi
 	$(PYTEST) tests/slow/test_proxies.py tests/api/test_path_prefix.py $(ARGS)
+
+# A Debian package; other systems need the program chromium. The tests draw text, so a font is needed.
+browser: $(VENV)/.dev
+	@if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
+			{ echo "Install Chromium first: sudo apt-get install chromium"; exit 1; }; \
+		apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; fi
+	$(BIN)/pytest -n 2 --durations=10 tests/slow/test_reference_in_browser.py $(ARGS)
 
 # Debian packages; other systems need the programs.
 GUIDE_PROGRAMS := curl openssl nginx caddy redis-server redis-cli prometheus promtool systemd-analyze

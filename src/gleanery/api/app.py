@@ -89,7 +89,7 @@ def build_app(
         ),
         readiness=Readiness(database),
         openapi_json=cache(lambda: openapi.encoded(document())),
-        reference_page=cache(lambda: reference.html_page(document())),
+        reference_page=cache(lambda: reference.build_page(document())),
     )
     token_use = TokenUse(database, clock)
     authenticator = Authenticator(database, settings.token_cache_seconds, clock, token_use)

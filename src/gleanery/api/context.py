@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from gleanery.api.file_links import FileLinks, needs_links
 from gleanery.api.readiness import Readiness
@@ -23,6 +23,9 @@ from gleanery.storage.audit import Actor, ReadAuditor
 from gleanery.storage.database import Database, Engine
 from gleanery.storage.outputs.large_batches import LargeBatches
 from gleanery.values import timestamps
+
+if TYPE_CHECKING:
+    from gleanery.api.reference import ReferencePage
 
 Query = TypeVar("Query")
 Body = TypeVar("Body")
@@ -61,7 +64,7 @@ class Services:
     telemetry: Telemetry
     readiness: Readiness
     openapi_json: Callable[[], bytes]
-    reference_page: Callable[[], bytes]
+    reference_page: Callable[[], ReferencePage]
 
     def insert_local_links(
         self, text: bytes | memoryview, organization_id: int

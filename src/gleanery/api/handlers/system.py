@@ -6,8 +6,6 @@ from urllib.parse import urlsplit
 
 from gleanery.api.context import AnyContext, Response
 
-_PAGE_POLICY = b"default-src 'none'; style-src 'unsafe-inline'"
-
 
 async def root(context: AnyContext) -> Response:
     path = urlsplit(context.services.address).path  # a proxy may serve us below a path
@@ -36,8 +34,9 @@ async def openapi(context: AnyContext) -> Response:
 
 
 async def docs(context: AnyContext) -> Response:
+    page = context.services.reference_page()
     return Response(
-        context.services.reference_page(),
+        page.html,
         content_type=b"text/html; charset=utf-8",
-        headers=((b"content-security-policy", _PAGE_POLICY),),
+        headers=((b"content-security-policy", page.policy), (b"referrer-policy", b"no-referrer")),
     )

@@ -1,0 +1,61 @@
+"""The reference as Markdown, for docs/reference.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gleanery.api.openapi import Document
+from gleanery.api.reference.schemas import Row, description, members
+from gleanery.api.reference.sections import Content, Group, Section, groups
+
+_INTRODUCTION = """\
+# Reference
+
+`make reference` generates this page from the operation table. A running service shows the same at
+`/docs`, with examples and a form to send requests, and as an OpenAPI document at `/openapi.json`.
+
+Every `/v1` route except `/v1/blobs` requires `Authorization: Bearer <token>`. Every route with GET
+also supports HEAD. Dates are `YYYY-MM-DDTHH:MM:SSZ`. The body of every error is an `ErrorBody`. `/`
+redirects to `/docs`.
+"""
+
+
+def markdown(document: Document) -> str:
+    """Return the content of docs/reference.md."""
+    lines = [_INTRODUCTION]
+    for group in groups(document):
+        lines += _group(group)
+    lines += ["## Types", ""]
+    for name, schema in document["components"]["schemas"].items():
+        lines += [f"### {name}", "", description(schema), ""]
+        lines += _rows("member", members(schema))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _group(group: Group) -> Iterator[str]:
+    yield from (f"## {group.title}", "")
+    if group.description:
+        yield from (group.description, "")
+    for section in group.sections:
+        yield from _section(section)
+
+
+def _section(s: Section) -> Iterator[str]:
+    yield from (f"### {s.method} {s.path}", "", f"**{s.title}.** {s.description}", "")
+    yield from _rows("parameter", [parameter.row for parameter in s.parameters])
+    if s.bodies:
+        yield from (f"Body: {_titles(s.bodies)}.", "")
+    statuses = ", ".join(code for code, _ in s.statuses)
+    yield from (f"Response: {_titles(s.responses)}. Statuses: {statuses}.", "")
+
+
+def _titles(contents: list[Content]) -> str:
+    return " or ".join(f"`{content.title}`" for content in contents)
+
+
+def _rows(what: str, rows: list[Row]) -> list[str]:
+    if not rows:
+        return []
+    table = [f"| {what} | type | | meaning |", "|---|---|---|---|"]
+    table += [f"| `{row.name}` | {row.type} | {row.note} | {row.description} |" for row in rows]
+    return [*table, ""]
