@@ -245,6 +245,15 @@ class UnsupportedMedia(GleaneryError):
         super().__init__(ErrorDetail(("header", header), msg, "unsupported_media_type"))
 
 
+class UnsupportedCoding(UnsupportedMedia):
+    """The operation does not accept the Content-Encoding of the body."""
+
+    def __init__(self, msg: str, accepted: str) -> None:
+        super().__init__("content-encoding", msg)
+        self.accepted = accepted
+        """Codings that the operation accepts, as in Accept-Encoding."""
+
+
 DISK_FULL = "the disk is full: free some space"
 
 

@@ -19,6 +19,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.CursorExpired: 410,
     errors.PreconditionFailed: 412,
     errors.BodyTooLarge: 413,
+    errors.UnsupportedCoding: 415,
     errors.UnsupportedMedia: 415,
     errors.RangeNotSatisfiable: 416,
     errors.UnsupportedExpectation: 417,
@@ -107,6 +108,8 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"www-authenticate", _challenge(error)),)
         case errors.MethodNotAllowed(allowed=allowed):
             return ((b"allow", allowed.encode()),)
+        case errors.UnsupportedCoding(accepted=accepted):
+            return ((b"accept-encoding", accepted.encode()),)
         case errors.RangeNotSatisfiable(size=size):
             return ((b"content-range", b"bytes */%d" % size),)
         case (
