@@ -161,6 +161,17 @@ class BodyTooLarge(GleaneryError):
         super().__init__(ErrorDetail(("body",), msg, "too_large"))
 
 
+class CompressionTooStrong(GleaneryError):
+    """The body is many times larger than what was sent."""
+
+    def __init__(self, any_ratio_bytes: int, max_ratio: int) -> None:
+        msg = (
+            f"A body that decompresses to more than {any_ratio_bytes} bytes may have at most "
+            f"{max_ratio} times its compressed size: send it without Content-Encoding"
+        )
+        super().__init__(ErrorDetail(("body",), msg, "too_large"))
+
+
 class BadRequest(GleaneryError):
     """The request is not valid HTTP."""
 

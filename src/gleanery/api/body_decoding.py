@@ -6,14 +6,19 @@ import asyncio
 from collections.abc import Mapping
 
 from gleanery.api.error_responses import as_service_error
-from gleanery.errors import BodyTooLarge, ErrorDetail, InvalidRequest, UnsupportedCoding
+from gleanery.errors import (
+    CompressionTooStrong,
+    ErrorDetail,
+    InvalidRequest,
+    UnsupportedCoding,
+)
 from gleanery.http import ClientDisconnected, HttpError, Request
 from gleanery.values.compression import GZIP, ZSTD, Codec, Decompressor, InvalidData
 
 _CODECS = {"gzip": GZIP, "x-gzip": GZIP, "zstd": ZSTD}
 _PIECE_BYTES = 64 * 1024  # decompressed in 0.3 ms at most
-_MAX_RATIO = 250  # of a stream; items compress to a fifth, at best to a fiftieth
-_RATIO_ADVICE = f"; a longer one may have at most {_MAX_RATIO} times its compressed size"
+_MAX_RATIO = 250  # outputs compress to a fifth, very similar ones to a fiftieth
+_ANY_RATIO_BYTES = 1024 * 1024
 _ACCEPTED = "gzip, zstd"
 _NOT_ACCEPTED = "Send the body with Content-Encoding: gzip or zstd, or without Content-Encoding"
 _FILE_NOT_ACCEPTED = "A file is stored as it is sent: send it without Content-Encoding"
@@ -46,10 +51,9 @@ class DecodedBody(Body):
     The reader limits the size. So a small body that decompresses to a huge one needs little memory.
     """
 
-    def __init__(self, request: Request, codec: Codec, max_plain_bytes: int) -> None:
+    def __init__(self, request: Request, codec: Codec) -> None:
         super().__init__(request)
         self._decompressor = Decompressor(codec)
-        self._max_plain_bytes = max_plain_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -79,23 +83,20 @@ class DecodedBody(Body):
 
     def _check_ratio(self) -> None:
         """Limits the work that a client causes with few bytes."""
-        size, received = self._decompressor.produced, self._decompressor.received
-        if size > self._max_plain_bytes and size > _MAX_RATIO * received:
-            self.request.keep_alive = False
-            raise BodyTooLarge(self._max_plain_bytes, "The decompressed body", _RATIO_ADVICE)
+        size, consumed = self._decompressor.produced, self._decompressor.consumed
+        if size > _ANY_RATIO_BYTES and size > _MAX_RATIO * consumed:
+            self.request.keep_alive = False  # otherwise the server would read the rest of the body
+            raise CompressionTooStrong(_ANY_RATIO_BYTES, _MAX_RATIO)
 
 
-def open_body(request: Request, max_plain_bytes: int) -> Body:
-    """Returns the body without its content coding. Raises UnsupportedCoding.
-
-    Above ``max_plain_bytes`` the ratio of compression is limited.
-    """
+def open_body(request: Request) -> Body:
+    """Returns the body without its content coding. Raises UnsupportedCoding."""
     coding = _coding(request.headers)
     if not coding:
         return Body(request)
     if coding not in _CODECS:
         raise UnsupportedCoding(_NOT_ACCEPTED, _ACCEPTED)
-    return DecodedBody(request, _CODECS[coding], max_plain_bytes)
+    return DecodedBody(request, _CODECS[coding])
 
 
 def open_file(request: Request) -> Body:

@@ -19,6 +19,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.CursorExpired: 410,
     errors.PreconditionFailed: 412,
     errors.BodyTooLarge: 413,
+    errors.CompressionTooStrong: 413,
     errors.UnsupportedCoding: 415,
     errors.UnsupportedMedia: 415,
     errors.RangeNotSatisfiable: 416,

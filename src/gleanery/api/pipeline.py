@@ -283,7 +283,7 @@ class RequestPipeline:
             file = body_decoding.open_file(request)
             context.body = binding.read_chunks(file, settings.max_file_bytes)
             return operation.handler
-        body = body_decoding.open_body(request, settings.max_body_bytes)
+        body = body_decoding.open_body(request)
         body_bytes = ByteReservation(self._services.body_limit, context.organization_id)
         request.state.body_bytes = body_bytes
         known = [binding.Media.JSON] + [binding.Media.NDJSON] * (

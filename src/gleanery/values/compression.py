@@ -31,7 +31,7 @@ _GZIP_FORMAT = 31  # of zlib: gzip, with the largest window
 _MAX_WINDOW_LOG = 23
 MAX_WINDOW_BYTES = 1 << _MAX_WINDOW_LOG
 """Largest window of a zstd frame: 8 MiB, which RFC 9659 allows in HTTP."""
-_MAX_INPUT_BYTES = 16 * 1024  # of one step; what follows the end of a part is copied
+_MAX_INPUT_BYTES = 4096  # of one step, so that a part with a huge output is noticed early
 _MAX_FIRST_PARTS = 100
 _MIN_PART_BYTES = 64  # on average, because each part costs a new decompressor
 
@@ -164,7 +164,7 @@ class Decompressor:
         self._part: _Part | None = None
         self._parts = 0
         self._input = b""
-        self.received = 0
+        self.consumed = 0
         """Bytes before decompression."""
         self.produced = 0
         """Bytes after decompression."""
@@ -181,26 +181,31 @@ class Decompressor:
     def add(self, data: bytes) -> None:
         """Adds input, when it is needed."""
         self._input += data
-        self.received += len(data)
 
     def read(self, max_bytes: int) -> bytes:
         """Does one step. Returns its output, which can be empty. Raises ``InvalidData``."""
         if self.needs_input:
             return b""
-        data, self._input = self._input[:_MAX_INPUT_BYTES], self._input[_MAX_INPUT_BYTES:]
         part = self._part = self._part or self._next_part()
         try:
-            piece = part.decompress(data, max_bytes)
+            piece = part.decompress(self._take() if part.needs_input else b"", max_bytes)
         except (zlib.error, zstd.ZstdError):
             raise InvalidData(self._codec.malformed) from None
         if part.eof:
+            self.consumed -= len(part.unused_data)
             self._input, self._part = part.unused_data + self._input, None
         self.produced += len(piece)
         return piece
 
+    def _take(self) -> bytes:
+        """Returns the input for one step."""
+        data, self._input = self._input[:_MAX_INPUT_BYTES], self._input[_MAX_INPUT_BYTES:]
+        self.consumed += len(data)
+        return data
+
     def _next_part(self) -> _Part:
         self._parts += 1
-        if self._parts > _MAX_FIRST_PARTS + self.received // _MIN_PART_BYTES:
+        if self._parts > _MAX_FIRST_PARTS + self.consumed // _MIN_PART_BYTES:
             raise InvalidData(f"The body has too many small {self._codec.name} parts: join them")
         return self._codec.new_part()
 
