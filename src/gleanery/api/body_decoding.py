@@ -17,7 +17,7 @@ from gleanery.values.compression import GZIP, ZSTD, Codec, Decompressor, Invalid
 
 _CODECS = {"gzip": GZIP, "x-gzip": GZIP, "zstd": ZSTD}
 _PIECE_BYTES = 64 * 1024  # decompressed in 0.3 ms at most
-_MAX_RATIO = 250  # outputs compress to a fifth, very similar ones to a fiftieth
+_MAX_RATIO = 500  # most outputs compress to a fifth, very similar ones to a two-hundredth
 _ANY_RATIO_BYTES = 1024 * 1024
 _ACCEPTED = "gzip, zstd"
 _NOT_ACCEPTED = "Send the body with Content-Encoding: gzip or zstd, or without Content-Encoding"

@@ -42,7 +42,8 @@ DESCRIPTIONS = {
     410: "The cursor is from before the oldest tombstone or the last restore.",
     412: "The file does not have the ETag of If-Match.",
     413: "The body is too large.",
-    415: "The operation does not accept the Content-Type or Content-Encoding of the body.",
+    415: "The operation does not accept the Content-Type or Content-Encoding of the body. JSON and "
+    "NDJSON may have Content-Encoding gzip or zstd, a file may have none.",
     416: "The requested range starts after the end of the file.",
     422: "The request fails validation; the first 100 problems are listed.",
     429: "The token has reached its rate limit; Retry-After says when to try again.",
