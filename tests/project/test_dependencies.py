@@ -29,6 +29,8 @@ PIN_FILES = (
     *("constraints-bench.txt", "constraints-generators.txt"),
 )
 OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks"}
+BY_VERSION = {"backports"} if sys.version_info >= (3, 14) else {"compression"}
+"""Modules that the source imports only on another version of Python."""
 BY_NAME = {"uvloop": 'loop="uvloop"'}  # loaded without an import; the text that names it
 
 
@@ -55,7 +57,7 @@ def imported(*folders: str) -> set[str]:
     """Third-party distributions that the modules in these folders import."""
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     modules = {name for file in files for name in imports_of(file)}
-    modules -= OURS | sys.stdlib_module_names
+    modules -= OURS | sys.stdlib_module_names | BY_VERSION
     known = metadata.packages_distributions()
     assert modules <= known.keys()
     return {canonical(known[module][0]) for module in modules}
