@@ -181,6 +181,17 @@ class UnsupportedVersion(UnsupportedHttp):
         super().__init__(ErrorDetail(("request",), msg, "unsupported_version"))
 
 
+class ChunksRequired(UnsupportedHttp):
+    """The response has no known length, and a client of HTTP/1.0 would not notice a truncation."""
+
+    def __init__(self) -> None:
+        msg = (
+            "An export needs HTTP/1.1, in which a truncation is noticed: send the request in "
+            "HTTP/1.1; in nginx, set proxy_http_version 1.1"
+        )
+        super().__init__(ErrorDetail(("request",), msg, "unsupported_version"))
+
+
 class UnsupportedExpectation(UnsupportedHttp):
     """The Expect header asks for something other than 100-continue."""
 

@@ -46,6 +46,7 @@ http {{
         ssl_certificate_key {folder}/key.pem;
         location /data/ {{
             proxy_pass http://127.0.0.1:{service}/;
+            proxy_http_version 1.1;
         }}
     }}
 }}

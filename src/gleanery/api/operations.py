@@ -15,6 +15,7 @@ from gleanery.api.handlers import (
     audit,
     changes,
     cookies,
+    exports,
     files,
     groups,
     local_storage,
@@ -263,6 +264,22 @@ OPERATIONS = (
         query=requests.ChangeQuery,
         response=responses.ChangePage,
         extra_errors=(410,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/exports/{group_id}",
+        handler=exports.export_outputs,
+        title="Export a group",
+        description="All outputs of the group in one response, as NDJSON: one output per line, as "
+        "on a page, and in no particular order. Every output that exists from the beginning to the "
+        "end of the export is there exactly once, also while others write. To continue, pass the "
+        "header `Gleanery-Cursor` of the response as `cursor` to `GET /v1/changes/{group_id}`. The "
+        "response is sent in chunks: if the last chunk is missing, the export is incomplete.",
+        scope="outputs:read",
+        query=requests.OutputFilters,
+        response=str,
+        media_type="application/x-ndjson",
+        extra_errors=(505,),
     ),
     Operation(
         method="GET",

@@ -277,8 +277,8 @@ class AuditQuery(Query):
 # --- pages of outputs ---------------------------------------------------------------------------
 
 
-class OutputQuery(Query):
-    """Filters and paging of outputs."""
+class OutputFilters(Query):
+    """Filters of outputs."""
 
     job_id: Text | None = Field(default=None, description="Only the outputs of this root job.")
     created_after: DateTime | None = Field(
@@ -288,10 +288,6 @@ class OutputQuery(Query):
         "batch is dated shortly before it becomes visible. Outputs of that second come again.",
     )
     url: Text | None = Field(default=None, description="Only outputs with exactly this source_url.")
-    limit: WholeNumber = Field(default=10, ge=1, le=1000, description="Page size.")
-    cursor: WholeNumber = Field(
-        default=0, ge=0, le=MAX_INT64, description="Only what comes after this position."
-    )
     country: Text | None = Field(
         default=None,
         max_length=countries.MAX_COUNTRY_LENGTH,
@@ -299,4 +295,13 @@ class OutputQuery(Query):
     )
     region: Region | None = Field(
         default=None, description="Only outputs of this ISO 3166-2 region."
+    )
+
+
+class OutputQuery(OutputFilters):
+    """Filters and paging of outputs."""
+
+    limit: WholeNumber = Field(default=10, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=MAX_INT64, description="Only what comes after this position."
     )
