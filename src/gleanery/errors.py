@@ -218,14 +218,9 @@ class RequestTimeout(GleaneryError):
 class InvalidSignature(GleaneryError):
     """The signed link was changed or has expired. The message does not say which."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            ErrorDetail(
-                ("query", "signature"),
-                "This link is not valid or has expired: read the output again for a new one",
-                "forbidden",
-            )
-        )
+    def __init__(self, advice: str = "read the output again for a new one") -> None:
+        msg = f"This link is not valid or has expired: {advice}"
+        super().__init__(ErrorDetail(("query", "signature"), msg, "forbidden"))
 
 
 class PreconditionFailed(GleaneryError):

@@ -1,4 +1,4 @@
-"""A client that reads an export slowly."""
+"""Links to exports, and a client that reads an export slowly."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from tests.support.service import Client
 from tests.support.waiting import TIMEOUT_SECONDS
 
 _RECEIVE_BUFFER = 4096
+
+
+def export_link(client: Client, group: str = "group", **query: str) -> str:
+    """Creates a signed link to an export."""
+    response = client.post(f"/v1/exports/{group}/links", params=query)
+    assert response.status_code == 200, response.text
+    return str(response.json()["url"])
 
 
 class SlowExport:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
+from gleanery.api import export_links
 from gleanery.api.context import Response
 from gleanery.api.handlers import (
     audit,
@@ -198,8 +199,9 @@ OPERATIONS = (
         handler=audit.get_audit,
         title="Get the audit log",
         description="The audit log: who read, stored or deleted cookies and local storage, added "
-        "reviews, created or revoked tokens, or rotated the secret key. Entries are in commit "
-        "order, oldest first, and never change. To continue, pass the `cursor` of the response.",
+        "reviews, created links to exports, created or revoked tokens, or rotated the secret key. "
+        "Entries are in commit order, oldest first, and never change. To continue, pass the "
+        "`cursor` of the response.",
         scope="audit:read",
         query=requests.AuditQuery,
         response=responses.AuditPage,
@@ -280,6 +282,30 @@ OPERATIONS = (
         response=str,
         media_type="application/x-ndjson",
         extra_errors=(505,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/exports/{group_id}/links",
+        handler=exports.create_export_link,
+        title="Create a link to an export",
+        description="A signed URL of the export with these filters. It works without a token, so "
+        "tools without own headers can read it. It is valid for the given time, but not longer "
+        "than the token that creates it: a revoked or expired token ends its links. Whoever has "
+        "the URL can read the outputs.",
+        scope="outputs:read",
+        query=requests.ExportLinkQuery,
+        response=responses.ExportLink,
+    ),
+    Operation(
+        method="GET",
+        path=f"/v1/exports/{{group_id}}/{export_links.FILE_NAME}",
+        handler=exports.get_signed_export,
+        title="Export a group by a signed link",
+        description="The export of a signed link, without a token.",
+        query=requests.SignedExportQuery,
+        response=str,
+        media_type="application/x-ndjson",
+        extra_errors=(403, 505),
     ),
     Operation(
         method="GET",

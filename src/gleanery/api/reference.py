@@ -134,7 +134,7 @@ def html_page(document: Document) -> bytes:
 <p>{escape(document["info"]["description"])} The OpenAPI document is
 <a href="openapi.json">openapi.json</a>. Paths are below
 <code>{escape(document["servers"][0]["url"])}</code>.</p>
-<p>Every <code>/v1</code> route except <code>/v1/blobs</code> requires
+<p>Every <code>/v1</code> route except those of signed links requires
 <code>Authorization: Bearer &lt;token&gt;</code>. Every route with GET also supports HEAD.
 Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>.</p>
 <nav>{links}</nav>
@@ -204,9 +204,9 @@ def markdown(document: Document) -> str:
         "`make reference` generates this page from the operation table. A running service shows",
         "the same at `/docs`, and as an OpenAPI document at `/openapi.json`.",
         "",
-        "Every `/v1` route except `/v1/blobs` requires `Authorization: Bearer <token>`. Every",
-        "route with GET also supports HEAD. Dates are `YYYY-MM-DDTHH:MM:SSZ`. The body of every",
-        "error is an `ErrorBody`.",
+        "Every `/v1` route except those of signed links requires",
+        "`Authorization: Bearer <token>`. Every route with GET also supports HEAD. Dates are",
+        "`YYYY-MM-DDTHH:MM:SSZ`. The body of every error is an `ErrorBody`.",
         "",
     ]
     for s in sections(document):

@@ -305,3 +305,23 @@ class OutputQuery(OutputFilters):
     cursor: WholeNumber = Field(
         default=0, ge=0, le=MAX_INT64, description="Only what comes after this position."
     )
+
+
+class ExportLinkQuery(OutputFilters):
+    """Filters of the export, and the validity of the link."""
+
+    valid_seconds: WholeNumber = Field(
+        default=3600,
+        ge=60,
+        le=604_800,
+        description="Time for which the link is valid: a minute to a week.",
+    )
+
+
+class SignedExportQuery(OutputFilters):
+    """Signed parts of a link to an export."""
+
+    organization: Text = Field(description="Value from the link.")
+    token: Text = Field(description="Value from the link: the number of the token.")
+    expires: Text = Field(description="Value from the link.")
+    signature: Text = Field(description="Value from the link.")

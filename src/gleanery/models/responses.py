@@ -145,6 +145,13 @@ class FileOut(TypedDict):
     file_metadata: dict[str, Any]
 
 
+class ExportLink(TypedDict):
+    """Signed link to an export."""
+
+    url: Annotated[str, Field(description="It works without a token, and only for reading.")]
+    expires: Annotated[int, Field(description="End of its validity, in seconds since 1970.")]
+
+
 class StoredFile(TypedDict):
     """Uploaded file."""
 
@@ -219,6 +226,7 @@ AuditAction = Literal[
     "set_local_storage",
     "delete_local_storage",
     "add_review",
+    "create_export_link",
     "create_token",
     "revoke_token",
     "rename_organization",
