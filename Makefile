@@ -11,11 +11,12 @@ WHEELS   := install --only-binary :all:
 export PIP_CONSTRAINT       = constraints.txt constraints-build.txt
 export PIP_BUILD_CONSTRAINT = constraints-build.txt
 $(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
+$(VENV)-duckdb/.made: export PIP_CONSTRAINT = constraints-duckdb.txt
 
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long proxies guides check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test long proxies guides tools check bench faults fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -24,6 +25,7 @@ help:
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
+	@echo "make tools      read a link to an export with DuckDB, Polars and pandas; installs another DuckDB"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
@@ -72,6 +74,15 @@ guides: $(VENV)/.dev
 			{ echo "Install the programs first: sudo apt-get install $(GUIDE_PACKAGES)"; exit 1; }; \
 		apt-get update -q && apt-get install -q -y --no-install-recommends $(GUIDE_PACKAGES); fi
 	GLEANERY_ALL_GUIDES=1 $(PYTEST) tests/project/test_guides.py tests/project/test_alerts.py $(ARGS)
+
+# The newest DuckDB for which the extension httpfs is a package, in an environment of its own.
+tools: $(VENV)/.dev $(VENV)-duckdb/.made
+	$(PYTEST) tests/integrations/test_export_tools.py $(ARGS)
+
+$(VENV)-duckdb/.made: constraints-duckdb.txt
+	$(PYTHON) -m venv $(VENV)-duckdb
+	@$(VENV)-duckdb/bin/$(PIP) $(WHEELS) duckdb duckdb-extension-httpfs
+	@touch $@
 
 faults: $(VENV)/.dev
 	$(BIN)/python -m faults $(ARGS)
@@ -131,4 +142,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-duckdb .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

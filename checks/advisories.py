@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 
 ROOT = Path(__file__).parent.parent
 PIN_FILES = ("constraints.txt", "constraints-build.txt", "constraints-bench.txt")
+PIN_FILES += ("constraints-duckdb.txt",)
 OSV_URL = os.environ.get("PIP_AUDIT_OSV_URL", "https://api.osv.dev/v1/query")
 
 _TIMEOUT = 5

@@ -53,12 +53,18 @@ def test_a_link_ends_with_a_file_name_and_names_the_file(client: Client, nobody:
     assert response.headers["content-disposition"] == expected
 
 
-def test_a_range_is_ignored(client: Client, nobody: Client) -> None:
-    """The next export would have other bytes, so a client cannot join parts of two exports."""
+@pytest.mark.parametrize(
+    ("range_", "status"),
+    [("bytes=0-", 200), ("bytes=0-99", 200), ("bytes=5-", 422), ("bytes=-5", 422)],
+)
+def test_a_client_cannot_join_parts_of_two_exports(
+    client: Client, nobody: Client, range_: str, status: int
+) -> None:
     client.store("group", output(1))
-    response = nobody.get(export_link(client), headers={"Range": "bytes=5-"})
-    assert response.status_code == 200
-    assert response.headers["accept-ranges"] == "none"
+    for path in (export_link(client), "/v1/exports/group"):
+        response = client.get(path, headers={"Range": range_})
+        assert response.status_code == status
+    assert nobody.head(export_link(client)).headers["accept-ranges"] == "none"
 
 
 @pytest.mark.parametrize(

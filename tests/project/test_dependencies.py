@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME, EXTRAS = PROJECT["project"]["dependencies"], PROJECT["project"]["optional-dependencies"]
 PIN_FILES = ("constraints.txt", "constraints-build.txt", "constraints-bench.txt")
+PIN_FILES += ("constraints-duckdb.txt",)
 OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks"}
 BY_NAME = {"uvloop": 'loop="uvloop"'}  # loaded without an import; the text that names it
 

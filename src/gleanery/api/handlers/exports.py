@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from gleanery.api import export_links
 from gleanery.api.context import RequestContext, Response
-from gleanery.errors import ChunksRequired, InvalidSignature
-from gleanery.http import Header
+from gleanery.errors import ChunksRequired, ErrorDetail, InvalidRequest, InvalidSignature
+from gleanery.http import Header, Request
 from gleanery.models.requests import ExportLinkQuery, OutputFilters, SignedExportQuery
 from gleanery.models.responses import AuditAbout, ExportLink
 from gleanery.storage import audit, group_lock, organizations
@@ -18,7 +18,8 @@ from gleanery.values.json_text import encode
 
 _NDJSON = b"application/x-ndjson"
 _SCOPE = "outputs:read"
-_HEADERS = ((b"accept-ranges", b"none"),)  # the next export would have other bytes
+_HEADERS = ((b"accept-ranges", b"none"),)
+_FROM_START = b"bytes=0-"
 _NEW_LINK = "create a new one with POST /v1/exports/{group_id}/links"
 
 _ExportContext = RequestContext[OutputFilters, None] | RequestContext[SignedExportQuery, None]
@@ -29,8 +30,7 @@ async def export_outputs(context: RequestContext[OutputFilters, None]) -> Respon
 
 
 async def _export(context: _ExportContext, headers: tuple[Header, ...]) -> Response:
-    if not context.request.accepts_chunks:
-        raise ChunksRequired
+    _check_request(context.request)
     context.slot.transfer(context.services.transfer_limit)
     export = await exports.begin(context.database, context.path["group_id"], context.query)
     pieces = _with_links(context, export)
@@ -38,6 +38,19 @@ async def _export(context: _ExportContext, headers: tuple[Header, ...]) -> Respo
     first = b"" if context.request.method == "HEAD" else await anext(pieces, b"")
     headers = (*headers, (b"gleanery-cursor", b"%d" % export.cursor))
     return Response(b"", content_type=_NDJSON, headers=headers, rest=_joined(first, pieces))
+
+
+def _check_request(request: Request) -> None:
+    """Reject a client that would not notice a truncation.
+
+    wget asks for the rest of a truncated body. If the response is a new export, wget skips the
+    bytes that it has, and joins parts of two exports. So only a range from the start is ignored.
+    """
+    if not request.accepts_chunks:
+        raise ChunksRequired
+    if not request.headers.get(b"range", _FROM_START).startswith(_FROM_START):
+        msg = "A part of an export cannot be requested, because the next export has other bytes"
+        raise InvalidRequest(ErrorDetail(("header", "range"), f"{msg}: start again", "range"))
 
 
 async def _with_links(context: _ExportContext, export: exports.Export) -> AsyncGenerator[bytes]:

@@ -161,25 +161,30 @@ class OutputIds:
         return is_new
 
     def add_all(self, ids: Sequence[int]) -> None:
-        """Adds ids. Those of a batch of new outputs are consecutive, which is 50 times as fast."""
-        lowest, highest = min(ids), max(ids)
-        if highest - lowest == len(ids) - 1:
-            self._add_range(lowest, highest + 1)
-        else:
+        """Adds ids that the set does not have. Consecutive ids are added 50 times as fast."""
+        lowest, stop = min(ids), max(ids) + 1
+        if stop - lowest > len(ids):
             for id_ in ids:
                 self.add(id_)
+            return
+        while lowest < stop:
+            low = lowest & (_BLOCK_IDS - 1)
+            count = min(stop - lowest, _BLOCK_IDS - low)
+            self._add_range(lowest >> _BLOCK_BITS, low, count)
+            lowest += count
 
-    def _add_range(self, start: int, stop: int) -> None:
-        first, last = (start + 7) & ~7, stop & ~7  # the ids that are whole bytes of a bitmap
-        if last - first < _MAX_LISTED:
-            first = last = start
-        for id_ in chain(range(start, first), range(last, stop)):
-            self.add(id_)
-        while first < last:
-            number, low = first >> _BLOCK_BITS, first & (_BLOCK_IDS - 1)
-            count = min(last - first, _BLOCK_IDS - low) >> 3
-            self._to_bitmap(number)[low >> 3 : (low >> 3) + count] = b"\xff" * count
-            first += count << 3
+    def _add_range(self, number: int, low: int, count: int) -> None:
+        """Adds consecutive ids to one block."""
+        block = self._blocks.setdefault(number, array("H"))
+        if isinstance(block, array) and len(block) + count <= _MAX_LISTED:
+            block.extend(range(low, low + count))
+            return
+        bitmap, stop = self._to_bitmap(number), low + count
+        first, last = (low + 7) >> 3, stop >> 3  # the bytes of which all bits are set
+        if first < last:
+            bitmap[first:last] = b"\xff" * (last - first)
+        for bit in chain(range(low, min(first << 3, stop)), range(max(last << 3, low), stop)):
+            bitmap[bit >> 3] |= 1 << (bit & 7)
 
     def _to_bitmap(self, number: int) -> bytearray:
         """Returns the bitmap of a block, which may have been a list or missing."""

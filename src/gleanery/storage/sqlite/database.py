@@ -216,7 +216,8 @@ class SqliteDatabase:
         [(last_seq, ids, text)] = rows
         if ids is None:
             return Lines((), 0, b"")
-        return Lines(orjson.loads(f"[{ids}]"), last_seq, text)
+        # SQLite would take six times as long to end the last line.
+        return Lines(orjson.loads(f"[{ids}]"), last_seq, text + b"\n")
 
     async def write_for(
         self,

@@ -62,6 +62,6 @@ def join_lines(search: str, limit_parameter: int) -> str:
     ``limit_parameter`` is the number of the limit's parameter.
     """
     return f"""
-SELECT max(seq), group_concat(id), CAST(group_concat(item, char(10)) || char(10) AS BLOB)
+SELECT max(seq), group_concat(id), CAST(group_concat(item, char(10)) AS BLOB)
 FROM ({search} LIMIT ${limit_parameter})
 """
