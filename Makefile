@@ -28,7 +28,7 @@ help:
 	@echo "make browser    run tests of the reference page in Chromium; installs it with apt-get"
 	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
 	@echo "make generators run generators of clients and linters on the OpenAPI document; needs npm"
-	@echo "make integrations  run the connectors in Airbyte and Singer; installs both (370 MB)"
+	@echo "make integrations  run the connectors in Airbyte and Singer, and DuckDB on an export; installs them (370 MB)"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
@@ -104,13 +104,14 @@ $(VENV)-generators/.made: constraints-generators.txt
 	@touch $@
 
 integrations: $(VENV)/.dev $(VENV)-integrations/.made
-	$(BIN)/pytest --durations=5 tests/integrations/test_connectors.py $(ARGS)
+	$(BIN)/pytest --durations=5 tests/integrations/test_connectors.py tests/integrations/test_export_tools.py $(ARGS)
 
-# Airbyte and Singer, in an environment of their own: Airbyte needs other versions than we do.
+# Airbyte, Singer and the newest DuckDB for which the extension httpfs is a package, in an environment of their own: Airbyte
+# needs other versions than we do.
 $(VENV)-integrations/.made: constraints-integrations.txt integrations/singer/pyproject.toml
 	$(PYTHON) -m venv $(VENV)-integrations
 	@echo "Installing Airbyte's and Singer's tools into $(VENV)-integrations …"
-	@$(VENV)-integrations/bin/$(PIP) $(WHEELS) airbyte-cdk singer-sdk
+	@$(VENV)-integrations/bin/$(PIP) $(WHEELS) airbyte-cdk singer-sdk duckdb duckdb-extension-httpfs
 	@$(VENV)-integrations/bin/$(PIP) install --no-deps --editable integrations/singer
 	@touch $@
 

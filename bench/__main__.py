@@ -13,6 +13,7 @@ from bench import (
     commits,
     compression,
     depth,
+    exports,
     files,
     filters,
     ingest,
@@ -34,6 +35,7 @@ PARTS: dict[str, Callable[[Environment], None]] = {
     "depth": depth.measure,
     "filters": filters.measure,
     "compression": compression.measure,
+    "exports": exports.measure,
     "memory": process.measure_memory,
 }
 

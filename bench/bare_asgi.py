@@ -13,6 +13,10 @@ _HEADERS = [
 ]
 
 
+# Number of bytes to send in pieces, each of which is the prepared body; 0: the body once.
+_STREAM_BYTES = int(os.environ.get("BENCH_STREAM_BYTES", "0"))
+
+
 async def app(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "lifespan":
         await receive()
@@ -20,5 +24,16 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "lifespan.shutdown.complete"})
         return
+    if _STREAM_BYTES:
+        await _stream(send)
+        return
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
     await send({"type": "http.response.body", "body": _BODY})
+
+
+async def _stream(send: Any) -> None:
+    """Send a body of unknown length, so that the server sends it in chunks."""
+    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS[:1]})
+    for _ in range(_STREAM_BYTES // len(_BODY)):
+        await send({"type": "http.response.body", "body": _BODY, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
+from typing import NamedTuple
 
 SERVER_CORE, LOAD_CORE = 0, 1
 SECONDS = int(os.environ.get("GLEANERY_BENCH_SECONDS", "2"))
@@ -30,6 +31,13 @@ for line in io.lines("{paths}") do count = count + 1; paths[count] = line end
 math.randomseed({count})
 request = function() return wrk.format("GET", paths[math.random(count)]) end
 """
+# The same with pauses between the requests of a connection, for a light load.
+_PACED_SCRIPT = (
+    _GET_SCRIPT
+    + """
+delay = function() return math.random(5, 15) end
+"""
+)
 # Each request has a different number in its body.
 _POST_SCRIPT = """
 local count = 0
@@ -71,6 +79,45 @@ def measure_gets(
         path_list.write_text("\n".join(paths) + "\n")
         script = _GET_SCRIPT.format(paths=path_list, count=len(paths))
         return _measure(url, script, token, connections)
+
+
+def measure_p99(url: str, paths: Sequence[str], token: str, connections: int = 16) -> float:
+    """Return the 99th percentile of the response times in seconds, under a light load.
+
+    The best round counts.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path_list = Path(folder, "paths")
+        path_list.write_text("\n".join(paths) + "\n")
+        script = _PACED_SCRIPT.format(paths=path_list, count=len(paths))
+        return min(_p99(_wrk(url, script, token, connections, SECONDS)) for _ in range(ROUNDS))
+
+
+def _p99(report: str) -> float:
+    found = re.search(r"99%\s+([0-9.]+)(us|ms|s)\b", report)
+    assert found is not None, report
+    return float(found[1]) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[found[2]]
+
+
+class Download(NamedTuple):
+    """A complete download."""
+
+    size: int
+    seconds: float
+
+
+def download(url: str, token: str | None, file: Path = Path(os.devnull)) -> Download:
+    """Download with curl. Raises NotMeasured if the response is truncated or an error."""
+    command = [require_program("curl", "curl"), "--silent", "--fail", "--output", str(file)]
+    command += ["--header", f"Authorization: Bearer {token}"] if token else []
+    command += ["--write-out", "%{size_download} %{time_total}", url]
+    run = subprocess.run(
+        pin_to_core(LOAD_CORE, *command), capture_output=True, text=True, check=False
+    )
+    if run.returncode:
+        raise NotMeasured(f"curl ends with status {run.returncode}")
+    size, seconds = run.stdout.split()
+    return Download(int(size), float(seconds))
 
 
 def measure_posts(url: str, path: str, body: str, token: str, connections: int) -> float:
@@ -116,15 +163,22 @@ def _core_times() -> tuple[int, int]:
 
 
 def _run_wrk(url: str, script: str, token: str | None, connections: int, seconds: int) -> float:
-    wrk = [require_program("wrk", "wrk"), "-t1", f"-c{connections}", f"-d{seconds}"]
+    report = _wrk(url, script, token, connections, seconds)
+    rate = re.search(r"Requests/sec:\s+([0-9.]+)", report)
+    assert rate is not None, report
+    return float(rate[1])
+
+
+def _wrk(url: str, script: str, token: str | None, connections: int, seconds: int) -> str:
+    """Run wrk and return its report. Every response must have status 2xx."""
+    wrk = [require_program("wrk", "wrk"), "-t1", f"-c{connections}", f"-d{seconds}", "--latency"]
     wrk += ["--timeout", "60", *(["-H", f"Authorization: Bearer {token}"] if token else [])]
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
         file.write(script)
         file.flush()
         command = pin_to_core(LOAD_CORE, *wrk, "-s", file.name, url)
         run = subprocess.run(command, capture_output=True, text=True, check=False)
-    rate = re.search(r"Requests/sec:\s+([0-9.]+)", run.stdout)
-    if rate is None or "Non-2xx" in run.stdout:
+    if "Requests/sec:" not in run.stdout or "Non-2xx" in run.stdout:
         message = " ".join((run.stdout + run.stderr).split())
         raise NotMeasured(f"wrk reports: {message[-200:]}")
-    return float(rate[1])
+    return run.stdout

@@ -132,6 +132,14 @@ def bare_asgi(body: Path) -> Iterator[str]:
 
 
 @contextmanager
+def bare_asgi_stream(piece: Path, size: int) -> Iterator[str]:
+    """Send the piece again and again, until about this many bytes are sent."""
+    variables = {"BENCH_BODY": str(piece), "BENCH_STREAM_BYTES": str(size)}
+    with uvicorn("bench.bare_asgi:app", Path(sys.executable), path="/", **variables) as url:
+        yield url
+
+
+@contextmanager
 def nginx(folder: Path) -> Iterator[str]:
     """Serve the files of the folder."""
     port = free_port()

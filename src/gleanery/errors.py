@@ -193,6 +193,17 @@ class UnsupportedVersion(UnsupportedHttp):
         super().__init__(ErrorDetail(("request",), msg, "unsupported_version"))
 
 
+class ChunksRequired(UnsupportedHttp):
+    """The response has no known length, and a client of HTTP/1.0 would not notice a truncation."""
+
+    def __init__(self) -> None:
+        msg = (
+            "An export needs HTTP/1.1, in which a truncation is noticed: send the request in "
+            "HTTP/1.1; in nginx, set proxy_http_version 1.1"
+        )
+        super().__init__(ErrorDetail(("request",), msg, "unsupported_version"))
+
+
 class UnsupportedExpectation(UnsupportedHttp):
     """The Expect header asks for something other than 100-continue."""
 
@@ -219,14 +230,9 @@ class RequestTimeout(GleaneryError):
 class InvalidSignature(GleaneryError):
     """The signed link was changed or has expired. The message does not say which."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            ErrorDetail(
-                ("query", "signature"),
-                "This link is not valid or has expired: read the output again for a new one",
-                "forbidden",
-            )
-        )
+    def __init__(self, advice: str = "read the output again for a new one") -> None:
+        msg = f"This link is not valid or has expired: {advice}"
+        super().__init__(ErrorDetail(("query", "signature"), msg, "forbidden"))
 
 
 class PreconditionFailed(GleaneryError):

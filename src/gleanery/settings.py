@@ -184,7 +184,7 @@ class Settings:
         256, "Maximum number of requests in progress per worker; more get 503.", _POSITIVE
     )
     max_transfers: int = setting(
-        64, "Maximum number of file transfers per worker; more get 503.", _POSITIVE
+        64, "Maximum number of transfers of files and exports per worker; more get 503.", _POSITIVE
     )
     idle_seconds: int = setting(
         75,

@@ -20,6 +20,7 @@ from gleanery.security import key_files
 from gleanery.settings import Settings
 from gleanery.storage.maintenance import key_rotation
 from tests.support.databases import execute_sql
+from tests.support.exports import export_link
 from tests.support.outputs import output
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import (
@@ -120,6 +121,11 @@ def linked(client: Client) -> str:
     return str(item["files"][0]["blob_url"])
 
 
+def links(client: Client) -> tuple[str, str]:
+    """Signed links to a file and to an export."""
+    return linked(client), export_link(client, "linked")
+
+
 def fill(client: Client, count: int) -> None:
     for path, records in zip(KINDS, (numbered_cookies, numbered_entries), strict=True):
         assert client.post(path, json=records(range(count))).status_code == 200
@@ -144,7 +150,7 @@ def test_the_key_file_is_rotated_under_load_without_an_error(tmp_path: Path) -> 
         token = new_token(where)
         with Client(url, token) as client:
             fill(client, 1000)
-            with Load(url, token=token, links=(linked(client),)) as load:
+            with Load(url, token=token, links=links(client)) as load:
                 for _ in range(2):  # the second time from a key that no process was started with
                     before = file.read_text()
                     told = run_successfully("keys", "rotate", *where)
@@ -186,7 +192,7 @@ def test_nodes_with_both_keys_rotate_under_load_without_an_error(
         serving_process(where, **both) as (second, running),
     ):
         with Client(first, token) as client:
-            with Load(first, second, token=token, links=(linked(client),)):
+            with Load(first, second, token=token, links=links(client)):
                 told = run_successfully("keys", "rotate", *where, **both)
                 assert "Keep the old key until" in told
             everything_opens(client, 1000)

@@ -38,6 +38,7 @@ def statements() -> dict[str, str]:
     found = {f"page of {'+'.join(names) or 'all'}": s for names, s in page_statements().items()}
     for names in page_statements():
         found[f"sizes of {'+'.join(names) or 'all'}"] = pages.statements(names).sizes
+        found[f"export of {'+'.join(names) or 'all'}"] = pages.statements(names).lines
     for module_name, module in storage_modules():
         if module_name in _NO_QUERIES:
             continue

@@ -7,6 +7,7 @@ import secrets
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.exports import export_link
 from tests.support.service import Client
 
 Names = dict[str, Any]
@@ -34,6 +35,8 @@ def unused_names() -> Names:
         "etag": f"etag-{tag}",
         "organization": 10**9,
         "signature": secrets.token_hex(16),
+        "token number": 10**9,
+        "export signature": secrets.token_hex(32),
         "key": f"key-{tag}",
         "request": f"request-{tag}",
         "content": f"content {tag}".encode(),
@@ -61,6 +64,10 @@ def create_one_of_everything(client: Client) -> Names:
     link = parse_qs(urlsplit(page["items"][0]["files"][0]["blob_url"]).query)
     for part in ("organization", "expires", "signature"):
         names[part] = link[part][0]
+    filters = {"job_id": job, "url": names["url"]}
+    link = parse_qs(urlsplit(export_link(client, group, **filters)).query)
+    names["token number"] = link["token"][0]
+    names |= {f"export {part}": link[part][0] for part in ("expires", "signature")}
     for status in ("pending", "approved"):
         client.post(f"/v1/reviews/{group}", json={"job_id": job, "status": status})
     asked = {"history": "true", "limit": 1}

@@ -34,6 +34,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.Unavailable: 503,
     errors.ValidationSuspended: 503,
     errors.UnsupportedVersion: 505,
+    errors.ChunksRequired: 505,
 }
 DESCRIPTIONS = {
     401: "No valid token.",
@@ -53,6 +54,7 @@ DESCRIPTIONS = {
     500: "Internal error; the log has details under the request id.",
     503: "The service is overloaded, or the database, the blob store or a secret key is not "
     "available; Retry-After says when to try again.",
+    505: "The client or a proxy uses HTTP/1.0, in which a truncated response is not noticed.",
 }
 HEADERS = {
     401: ("WWW-Authenticate",),
@@ -78,6 +80,7 @@ _EXAMPLES = {
     429: errors.RateLimited(1),
     431: errors.HeadTooLarge(64 * 1024),
     503: errors.Overloaded(),
+    505: errors.ChunksRequired(),
 }
 _ONLY_CHUNKED = "Send the body with Content-Length or with Transfer-Encoding: chunked"
 

@@ -165,6 +165,18 @@ _GROUP = _NEW_GROUP | {
     "jobs": [{"job_id": _JOB_ID, "outputs": 2, "approved": 2, "latest_review": _REVIEW}],
 }
 
+# --- exports ------------------------------------------------------------------------------------
+
+_APPROVED = {"is_approved": True, "update_date": _REVIEW_DATE}
+_EXPORT = "".join(json.dumps(output | _APPROVED) + "\n" for output in (_COFFEE_OUT, _TEA_OUT))
+_EXPORT_PARAMETERS = {
+    "job_id": _JOB_ID,
+    "organization": "1",
+    "token": "5",
+    "expires": "1772452800",
+    "signature": "5f2b8c0d9e1a7f364b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2",
+}
+
 # --- cookies and local storage ------------------------------------------------------------------
 
 _COOKIE = {
@@ -249,6 +261,19 @@ EXAMPLES: dict[str, Example] = {
     "get_latest_reviews": Example(path=_IN_GROUP, response=[_REVIEW]),
     "get_groups": Example(query={"limit": 100}, response=[_GROUP]),
     "get_group": Example(path=_IN_GROUP, response=_GROUP),
+    "export_outputs": Example(
+        path=_IN_GROUP, query={"job_id": _JOB_ID, "approved": "true"}, response=_EXPORT
+    ),
+    "create_export_link": Example(
+        path=_IN_GROUP,
+        query={"job_id": _JOB_ID, "valid_seconds": 3600},
+        response={
+            "url": f"{SERVICE_URL}/v1/exports/{_GROUP_ID}/outputs.ndjson?"
+            + "&".join(f"{name}={value}" for name, value in _EXPORT_PARAMETERS.items()),
+            "expires": "2026-03-02T12:00:00Z",
+        },
+    ),
+    "get_signed_export": Example(path=_IN_GROUP, query=_EXPORT_PARAMETERS, response=_EXPORT),
     "set_cookies": Example(body=[_COOKIE], response={"created": 1, "updated": 0, "unchanged": 0}),
     "get_cookies": Example(
         query={"domain": "shop.example.com"},

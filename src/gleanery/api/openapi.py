@@ -269,6 +269,11 @@ def _without_null(schema: Document) -> Document:
 def _success(operation: Operation, schemas: _Schemas, example: Example) -> Document:
     content = {"schema": schemas.response(operation), "example": example.response}
     success: Document = {"description": "Success.", "content": {operation.media_type: content}}
+    if operation.response_headers:
+        success["headers"] = {
+            name: {"description": text, "schema": {"type": "string"}, "required": True}
+            for name, text in operation.response_headers.items()
+        }
     if operation.response is bytes:  # the media type is that of the file
         success["content"]["*/*"] = content
     return success

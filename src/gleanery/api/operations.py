@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
+from gleanery.api import export_links
 from gleanery.api.context import Response
 from gleanery.api.handlers import (
     audit,
     changes,
     cookies,
+    exports,
     files,
     groups,
     local_storage,
@@ -60,6 +62,8 @@ class Operation:
     status: int = 200
     """Status of success; 307 for a redirect, which has no body."""
     media_type: str = "application/json"
+    response_headers: Mapping[str, str] = field(default_factory=dict)
+    """Descriptions of the headers that a successful response has."""
     extra_errors: tuple[int, ...] = ()
     """Error statuses that do not follow from the other fields."""
     always_admit: bool = False
@@ -103,6 +107,8 @@ class Operation:
             possible |= {409}
         return sorted(possible)
 
+
+_EXPORT_HEADERS = {"Gleanery-Cursor": "Position at which the change feed continues."}
 
 OPERATIONS = (
     Operation(
@@ -206,8 +212,9 @@ OPERATIONS = (
         handler=audit.get_audit,
         title="Get the audit log",
         description="The audit log: who read, stored or deleted cookies and local storage, added "
-        "reviews, created or revoked tokens, or rotated the secret key. Entries are in commit "
-        "order, oldest first, and never change. To continue, pass the `cursor` of the response.",
+        "reviews, created links to exports, created or revoked tokens, or rotated the secret key. "
+        "Entries are in commit order, oldest first, and never change. To continue, pass the "
+        "`cursor` of the response.",
         scope="audit:read",
         query=requests.AuditQuery,
         response=responses.AuditPage,
@@ -297,6 +304,48 @@ OPERATIONS = (
         query=requests.ChangeQuery,
         response=responses.ChangePage,
         extra_errors=(410,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/exports/{group_id}",
+        handler=exports.export_outputs,
+        title="Export a group",
+        description="All outputs of the group in one response, as NDJSON: one output per line, as "
+        "on a page, and in no particular order. Every output that exists from the beginning to the "
+        "end of the export is there exactly once, also while others write. To continue, pass the "
+        "header `Gleanery-Cursor` of the response as `cursor` to `GET /v1/changes/{group_id}`. The "
+        "response is sent in chunks: if the last chunk is missing, the export is incomplete.",
+        scope="outputs:read",
+        query=requests.OutputFilters,
+        response=str,
+        media_type="application/x-ndjson",
+        response_headers=_EXPORT_HEADERS,
+        extra_errors=(505,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/exports/{group_id}/links",
+        handler=exports.create_export_link,
+        title="Create a link to an export",
+        description="A signed URL of the export with these filters. It works without a token, so "
+        "tools without own headers can read it. It is valid for the given time, but not longer "
+        "than the token that creates it: a revoked or expired token ends its links. Whoever has "
+        "the URL can read the outputs.",
+        scope="outputs:read",
+        query=requests.ExportLinkQuery,
+        response=responses.ExportLink,
+    ),
+    Operation(
+        method="GET",
+        path=f"/v1/exports/{{group_id}}/{export_links.FILE_NAME}",
+        handler=exports.get_signed_export,
+        title="Export a group by a signed link",
+        description="The export of a signed link, without a token.",
+        query=requests.SignedExportQuery,
+        response=str,
+        media_type="application/x-ndjson",
+        response_headers=_EXPORT_HEADERS,
+        extra_errors=(403, 505),
     ),
     Operation(
         method="GET",

@@ -323,8 +323,8 @@ class AuditQuery(Query):
 # --- pages of outputs ---------------------------------------------------------------------------
 
 
-class OutputQuery(Query):
-    """Filters and paging of outputs."""
+class OutputFilters(Query):
+    """Filters of outputs."""
 
     job_id: Text | None = Field(default=None, description="Only the outputs of this root job.")
     created_after: DateTime | None = Field(
@@ -334,10 +334,6 @@ class OutputQuery(Query):
         "batch is dated shortly before it becomes visible. Outputs of that second come again.",
     )
     url: Text | None = Field(default=None, description="Only outputs with exactly this source_url.")
-    limit: WholeNumber = Field(default=10, ge=1, le=1000, description="Page size.")
-    cursor: WholeNumber = Field(
-        default=0, ge=0, le=MAX_INT64, description="Only what comes after this position."
-    )
     country: Text | None = Field(
         default=None,
         max_length=countries.MAX_COUNTRY_LENGTH,
@@ -350,3 +346,32 @@ class OutputQuery(Query):
         default=None,
         description="true: only outputs that are approved now. false: only the others.",
     )
+
+
+class OutputQuery(OutputFilters):
+    """Filters and paging of outputs."""
+
+    limit: WholeNumber = Field(default=10, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=0, ge=0, le=MAX_INT64, description="Only what comes after this position."
+    )
+
+
+class ExportLinkQuery(OutputFilters):
+    """Filters of the export, and the validity of the link."""
+
+    valid_seconds: WholeNumber = Field(
+        default=3600,
+        ge=60,
+        le=604_800,
+        description="Time for which the link is valid: a minute to a week.",
+    )
+
+
+class SignedExportQuery(OutputFilters):
+    """Signed parts of a link to an export."""
+
+    organization: Text = Field(description="Value from the link.")
+    token: Text = Field(description="Value from the link: the number of the token.")
+    expires: Text = Field(description="Value from the link.")
+    signature: Text = Field(description="Value from the link.")

@@ -178,6 +178,13 @@ class FileOut(TypedDict):
     file_metadata: dict[str, Any]
 
 
+class ExportLink(TypedDict):
+    """Signed link to an export."""
+
+    url: Annotated[str, Field(description="It works without a token, and only for reading.")]
+    expires: Annotated[DateTime, Field(description="End of its validity.")]
+
+
 class StoredFile(TypedDict):
     """Uploaded file."""
 
@@ -266,6 +273,7 @@ AuditAction = Literal[
     "set_local_storage",
     "delete_local_storage",
     "add_review",
+    "create_export_link",
     "create_token",
     "revoke_token",
     "rename_organization",

@@ -35,6 +35,10 @@ class Grant:
     scopes: frozenset[str]
     expires: int | None
 
+    def allows(self, scope: str, now: int) -> bool:
+        """Return True if the token has the scope and has not expired."""
+        return scope in self.scopes and (self.expires is None or now < self.expires)
+
 
 def mint() -> str:
     """Create a token: prefix, 256 random bits, and a checksum against typing errors."""

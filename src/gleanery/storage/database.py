@@ -47,6 +47,23 @@ class PageRead(NamedTuple):
     """Like ``search``, with the size of each item instead of the item, and without its limit."""
 
 
+class LineRead(NamedTuple):
+    """Outputs to read for an export, as lines."""
+
+    search: str
+    """A SELECT of seq, id and item, in order, without LIMIT."""
+    values: Sequence[Any]
+    limit: int
+
+
+class Lines(NamedTuple):
+    """Outputs of an export: the id of each, and their texts, each of which ends a line."""
+
+    ids: Sequence[int]
+    last_seq: int
+    text: bytes
+
+
 class PageTooLarge(Exception):
     """A page has too many bytes to be read at once; it must be read in parts."""
 
@@ -122,6 +139,12 @@ class Database(Protocol):
         """Returns the first items that the search finds, or raises ``PageTooLarge``.
 
         The method reads one item more than it returns, which shows if there is a next page.
+        """
+
+    async def read_lines(self, read: LineRead) -> Lines:
+        """Returns the first lines that the search finds, or raises ``PageTooLarge``.
+
+        Other requests run meanwhile, on SQLite too.
         """
 
     async def write(

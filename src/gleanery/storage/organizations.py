@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from gleanery.errors import NotFound, SettingsError
 from gleanery.models.responses import AuditAbout
 from gleanery.security import tokens
 from gleanery.storage import audit
-from gleanery.storage.database import Database, Engine, Transaction
+from gleanery.storage.database import Database, Engine, Row, Transaction
 
 _CREATE = """
 INSERT INTO organizations (name, created_at) VALUES ($1, $2)
@@ -32,6 +32,9 @@ _ALL_IDS = "SELECT id FROM organizations ORDER BY id"
 _FIND_GRANT = """
 SELECT id, organization_id, scopes, expires_at FROM tokens
 WHERE digest = $1 AND revoked_at IS NULL
+"""
+_FIND_GRANT_BY_ID = """
+SELECT id, organization_id, scopes, expires_at FROM tokens WHERE id = $1 AND revoked_at IS NULL
 """
 _LIST_TOKENS = """
 SELECT tokens.id, organizations.name, tokens.name, scopes, tokens.created_at, expires_at,
@@ -239,7 +242,15 @@ async def _find_or_create(name: str, now: int, transaction: Transaction) -> tupl
 
 async def find_grant(database: Database, digest: bytes) -> tokens.Grant | None:
     """Returns the grant of the token with this digest; None if it is unknown or revoked."""
-    rows = await database.read(_FIND_GRANT, digest)
+    return _grant(await database.read(_FIND_GRANT, digest))
+
+
+async def find_grant_by_id(database: Database, token_id: int) -> tokens.Grant | None:
+    """Returns the grant of the token with this id; None if it is unknown or revoked."""
+    return _grant(await database.read(_FIND_GRANT_BY_ID, token_id))
+
+
+def _grant(rows: Sequence[Row]) -> tokens.Grant | None:
     if not rows:
         return None
     token_id, organization_id, scopes, expires_at = rows[0]

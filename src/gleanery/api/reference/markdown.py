@@ -14,9 +14,9 @@ _INTRODUCTION = """\
 `make reference` generates this page from the operation table. A running service shows the same at
 `/docs`, with examples and a form to send requests, and as an OpenAPI document at `/openapi.json`.
 
-Every `/v1` route except `/v1/blobs` requires `Authorization: Bearer <token>`. Every route with GET
-also supports HEAD. Dates are `YYYY-MM-DDTHH:MM:SSZ`. The body of every error is an `ErrorBody`. `/`
-redirects to `/docs`.
+Every `/v1` route except those of signed links requires `Authorization: Bearer <token>`. Every route
+with GET also supports HEAD. Dates are `YYYY-MM-DDTHH:MM:SSZ`. The body of every error is an
+`ErrorBody`. `/` redirects to `/docs`.
 """
 
 

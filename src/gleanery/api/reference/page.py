@@ -109,7 +109,7 @@ def _introduction(document: Document, base_url: str) -> str:
 <p class="lead">{markup.inline(document["info"]["description"])}</p>
 <p>Paths are below <code>{escape(base_url, quote=False)}</code>. Generators and other tools read
 the same as an OpenAPI document, <a href="openapi.json">openapi.json</a>.</p>
-<p>Every <code>/v1</code> route except <code>/v1/blobs</code> requires the header
+<p>Every <code>/v1</code> route except those of signed links requires the header
 <code>Authorization: Bearer &lt;token&gt;</code>. <code>gleanery token create</code> creates a
 token. Its scopes limit what it allows:</p>
 <div class="pairs">{markup.rows(scopes)}</div>

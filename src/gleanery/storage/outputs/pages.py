@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from gleanery.models.requests import OutputQuery
+from gleanery.models.requests import OutputFilters, OutputQuery
 from gleanery.storage import group_lock, page_sizes
 from gleanery.storage.database import ITEM_SEPARATOR, Database, Page, PageRead, PageTooLarge, Row
 from gleanery.storage.outputs.hashes import url_hash
@@ -33,6 +33,11 @@ _FILTER_VALUES = {
 # The text of an item. If it is longer than a parameter, PostgreSQL returns null, and SQLite raises
 # TooBigError at once, because no value can have that many bytes.
 _ITEM = "CASE WHEN octet_length(item) <= {} THEN item /* ELSE zeroblob(1000000000000) */ END"
+# The id and the text of an output for an export: 0 and empty if it was created after the export
+# began, -1 and empty where a search with several filters stopped.
+_LINE_ID = "CASE WHEN created_seq <= {} THEN id ELSE 0 END"
+_LINE = "CASE WHEN created_seq > {} THEN CAST('' AS BYTEA) ELSE {} END"
+_EMPTY = "CAST('' AS BYTEA)"
 _MAX_EXTRA_STEPS = 1000  # of a search with several filters, beside one step for each item
 
 
@@ -58,13 +63,11 @@ def page_read(
     organization_id: int, group: str, query: OutputQuery, cursor: int, max_bytes: int
 ) -> PageRead:
     """Describes the read of the outputs after the cursor. The group may not exist."""
-    search, values = _search(query.job_id, query.url, query.country, query.region, query.approved)
-    after = cursor
-    if query.created_after is not None:  # a sequence number is a timestamp in microseconds
-        after = max(after, query.created_after - 1)
+    search, values = search_for(query)
+    after = max(cursor, position_before(query))
     limit, max_bytes = query.limit, max_bytes // page_sizes.LINK_GROWTH
     if search.has_steps:
-        values = (*values, limit + _MAX_EXTRA_STEPS)
+        values = (*values, max_steps(limit))
     max_item_bytes = page_sizes.max_item_bytes(max_bytes, limit)
     return PageRead(
         organization_id,
@@ -117,15 +120,40 @@ async def _read_items(
 # --- the search ---------------------------------------------------------------------------------
 
 
-class _Search(NamedTuple):
-    """The statements that find a page, for one set of filters."""
+class Search(NamedTuple):
+    """The statements that find outputs in the change order, for one set of filters.
+
+    Their parameters are the organization, the group, the position after which they search, the
+    values of the filters, and the maximum number of steps if there are several filters.
+    """
 
     items: str
     """Finds seq and item. Its last parameter is the maximum length of an item."""
     sizes: str
     """Finds seq and the size of the item."""
+    lines: str
+    """Finds seq, id and item for an export.
+
+    Its last parameters are the position where the export began, and the maximum length of an item.
+    """
     has_steps: bool
     """True if the parameter after the filters is the maximum number of steps."""
+
+
+def search_for(filters: OutputFilters) -> tuple[Search, tuple[str | bytes | int, ...]]:
+    """Returns the search for these filters, and the values of its filter parameters."""
+    return _search(filters.job_id, filters.url, filters.country, filters.region, filters.approved)
+
+
+def position_before(filters: OutputFilters) -> int:
+    """Returns the position after which the outputs of ``created_after`` are."""
+    # A sequence number is a timestamp in microseconds.
+    return 0 if filters.created_after is None else filters.created_after - 1
+
+
+def max_steps(limit: int) -> int:
+    """Returns the maximum number of steps of a search with several filters."""
+    return limit + _MAX_EXTRA_STEPS
 
 
 @lru_cache(maxsize=64)  # small, because the values can be long
@@ -135,8 +163,7 @@ def _search(
     country: str | None,
     region: str | None,
     approved: str | None,
-) -> tuple[_Search, tuple[str | bytes | int, ...]]:
-    """Returns the search for these filters, and the values of its filter parameters."""
+) -> tuple[Search, tuple[str | bytes | int, ...]]:
     filters = {
         "job_id": job_id,
         "url_hash": None if url is None else url_hash(url),
@@ -148,29 +175,44 @@ def _search(
     return statements(tuple(given)), tuple(given.values())
 
 
+class _Column(NamedTuple):
+    """A value that a search finds beside seq."""
+
+    value: str
+    name: str
+    stop_value: str
+    """Value of the row where a search with several filters stopped."""
+
+
 @lru_cache(maxsize=64)
-def statements(columns: tuple[str, ...]) -> _Search:
+def statements(columns: tuple[str, ...]) -> Search:
     """Returns the search with filters of these columns. Each filter uses the column's index."""
     has_steps = len(columns) > 1
-    max_item_bytes = f"${4 + len(columns) + has_steps}"
-    item = _ITEM.format(max_item_bytes)
-    return _Search(
-        _statement(columns, item, "item", "CAST('' AS BYTEA)"),
-        _statement(columns, page_sizes.ITEM_SIZE, "size", "0"),
+    first, second = (f"${number + len(columns) + has_steps}" for number in (4, 5))
+    line = _LINE.format(first, _ITEM.format(second))
+    return Search(
+        _statement(columns, _Column(_ITEM.format(first), "item", _EMPTY)),
+        _statement(columns, _Column(page_sizes.ITEM_SIZE, "size", "0")),
+        _statement(
+            columns,
+            _Column(_LINE_ID.format(first), "id", "-1"),
+            _Column(line, "item", _EMPTY),
+        ),
         has_steps,
     )
 
 
-def _statement(columns: tuple[str, ...], value: str, name: str, stop_value: str) -> str:
-    """Returns the statement that finds seq and a value of each output."""
+def _statement(columns: tuple[str, ...], *selected: _Column) -> str:
+    """Returns the statement that finds seq and the selected values of each output."""
     rows = [
         f"{_indexed(_INDEXES[column])} AND {column} = {_FILTER_VALUES[column].format(number)}"
         for number, column in enumerate(columns, 4)
     ]
     if len(rows) > 1:
-        return intersect_indexes(rows, value, name, stop_value, f"${4 + len(rows)}")
+        return intersect_indexes(rows, selected, f"${4 + len(rows)}")
     [found] = rows or [_indexed("outputs_in_order")]
-    return f"SELECT seq, {value} AS {name} FROM {found} AND seq > $3 ORDER BY seq"
+    values = ", ".join(f"{value} AS {name}" for value, name, _ in selected)
+    return f"SELECT seq, {values} FROM {found} AND seq > $3 ORDER BY seq"
 
 
 def _indexed(index: str) -> str:
@@ -178,33 +220,35 @@ def _indexed(index: str) -> str:
     return f"outputs /* INDEXED BY {index} */ WHERE {_IN_GROUP}"
 
 
-def intersect_indexes(
-    rows: Sequence[str], value: str, name: str, stop_value: str, max_steps: str
-) -> str:
+def intersect_indexes(rows: Sequence[str], selected: Sequence[_Column], max_steps: str) -> str:
     """Returns a skip-scan join: it finds the rows that meet several conditions, each by its index.
 
     A step takes the next sequence number of the first index (``low``). From there it seeks the next
     number of the second index, and so on (``high``). If both are equal, the row meets every
     condition. If not, the next step skips to ``high``. There are at most as many steps as the
-    rarest condition has rows. The value is a subquery, because a planner could reverse a join.
+    rarest condition has rows. A value is a subquery, because a planner could reverse a join.
 
     If the number of steps reaches the maximum, the last row is the place where the search stopped.
-    It has the stop value instead of a value, and its row may meet every condition or not.
+    It has stop values instead of values, and its row may meet every condition or not.
     """
     low = _seek(rows[0], ">", "{}")
     high = low
     for more in rows[1:]:
         high = _seek(more, ">=", high)
     after = "CASE WHEN low = high THEN low ELSE high - 1 END"
+    values = ", ".join(
+        f"""CASE WHEN steps < {max_steps}
+    THEN (SELECT {value} FROM {_indexed("outputs_in_order")} AND seq = high)
+    ELSE {stop_value} END AS {name}"""
+        for value, name, stop_value in selected
+    )
     return f"""
 WITH RECURSIVE skip_scan (low, high, steps) AS (
     SELECT {low.format("$3")}, {high.format("$3")}, 1
     UNION ALL
     SELECT {low.format(after)}, {high.format(after)}, steps + 1 FROM skip_scan
     WHERE high IS NOT NULL AND steps < {max_steps})
-SELECT high AS seq, CASE WHEN steps < {max_steps}
-    THEN (SELECT {value} FROM {_indexed("outputs_in_order")} AND seq = high)
-    ELSE {stop_value} END AS {name}
+SELECT high AS seq, {values}
 FROM skip_scan WHERE low = high OR high IS NOT NULL AND steps >= {max_steps}
 """
 

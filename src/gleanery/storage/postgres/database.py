@@ -16,6 +16,8 @@ from gleanery.storage import migrations
 from gleanery.storage.database import (
     ITEM_SEPARATOR,
     Database,
+    LineRead,
+    Lines,
     Page,
     PageRead,
     PageTooLarge,
@@ -187,6 +189,9 @@ class PostgresDatabase:
     async def read_page(self, read: PageRead) -> Page:
         return await self.for_tenant(NO_TENANT).read_page(read)
 
+    async def read_lines(self, read: LineRead) -> Lines:
+        return await self.for_tenant(NO_TENANT).read_lines(read)
+
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
     ) -> T:
@@ -303,6 +308,17 @@ class _PostgresHandle(NamedTuple):
         if len(joined) > read.max_bytes:
             raise PageTooLarge
         return Page((joined,) if joined else (), next_cursor)
+
+    async def read_lines(self, read: LineRead) -> Lines:
+        sql = f"{read.search} LIMIT ${len(read.values) + 1}"
+        rows = await self.database.read_for(self.organization_id, sql, (*read.values, read.limit))
+        if not rows:
+            return Lines((), 0, b"")
+        items = [row[2] for row in rows]
+        if None in items:  # an item is longer than the search allows
+            raise PageTooLarge
+        items.append(b"")  # ends the last line
+        return Lines([row[1] for row in rows], rows[-1][0], b"\n".join(items))
 
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import apsw
+import orjson
 
 from gleanery.errors import DISK_FULL, SettingsError
 from gleanery.folders import create_private
@@ -22,6 +23,8 @@ from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import (
     ITEM_SEPARATOR,
     Database,
+    LineRead,
+    Lines,
     Page,
     PageRead,
     PageReader,
@@ -46,7 +49,7 @@ from gleanery.storage.sqlite.errors import (
     unavailable,
 )
 from gleanery.storage.sqlite.large_reads import LargeReads
-from gleanery.storage.sqlite.statements import join_items, to_sqlite
+from gleanery.storage.sqlite.statements import join_items, join_lines, to_sqlite
 from gleanery.storage.sqlite.writer import Writer, WriteRequest
 
 T = TypeVar("T")
@@ -180,6 +183,9 @@ class SqliteDatabase:
     async def read_page(self, read: PageRead) -> Page:
         return self.read_page_for(tenancy.NO_TENANT, read)
 
+    async def read_lines(self, read: LineRead) -> Lines:
+        return await self.read_lines_for(tenancy.NO_TENANT, read)
+
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None
     ) -> T:
@@ -199,6 +205,19 @@ class SqliteDatabase:
             return await self._large_reads.read(to_sqlite(sql, organization_id), values)
         except TEMPORARY_ERRORS as error:
             raise unavailable(error) from error
+
+    async def read_lines_for(self, organization_id: int, read: LineRead) -> Lines:
+        """Lets SQLite join the lines: it then needs no lock of the interpreter for each row."""
+        sql = join_lines(read.search, len(read.values) + 1)
+        try:
+            rows = await self.read_large_for(organization_id, sql, (*read.values, read.limit))
+        except apsw.TooBigError:  # an item is longer than the search allows
+            raise PageTooLarge from None
+        [(last_seq, ids, text)] = rows
+        if ids is None:
+            return Lines((), 0, b"")
+        # SQLite would take six times as long to end the last line.
+        return Lines(orjson.loads(f"[{ids}]"), last_seq, text + b"\n")
 
     async def write_for(
         self,
@@ -247,6 +266,9 @@ class _SqliteHandle(NamedTuple):
 
     async def read_page(self, read: PageRead) -> Page:
         return self.database.read_page_for(self.organization_id, read)
+
+    async def read_lines(self, read: LineRead) -> Lines:
+        return await self.database.read_lines_for(self.organization_id, read)
 
     async def write(
         self, work: Callable[[Transaction], Awaitable[T]], queue_key: Hashable = None

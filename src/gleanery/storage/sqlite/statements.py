@@ -55,3 +55,15 @@ def join_items(search: str, limit_parameter: int) -> str:
 SELECT count(*), max(seq), CAST(group_concat(item, ${limit_parameter + 1}) AS BLOB)
 FROM ({search} LIMIT ${limit_parameter})
 """
+
+
+@lru_cache(maxsize=128)
+def join_lines(search: str, limit_parameter: int) -> str:
+    """Wraps the search of an export in a statement that joins the ids and the lines.
+
+    ``limit_parameter`` is the number of the limit's parameter.
+    """
+    return f"""
+SELECT max(seq), group_concat(id), CAST(group_concat(item, char(10)) AS BLOB)
+FROM ({search} LIMIT ${limit_parameter})
+"""
