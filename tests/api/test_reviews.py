@@ -172,6 +172,7 @@ def test_reviews_and_outputs_have_keys_of_their_own(client: Client) -> None:
     assert send(client, APPROVED, "k").status_code == 200
 
 
+@pytest.mark.thorough
 def test_concurrent_repetitions_add_one_review(client: Client) -> None:
     client.store("group", *(output(number) for number in range(50)))
     with ThreadPoolExecutor(8) as threads:

@@ -179,6 +179,7 @@ def test_skipping_recognises_the_bytes_of_another_request(client: Client) -> Non
     assert stored(send(client, "lines", *outputs, {}))["unchanged"] == 40
 
 
+@pytest.mark.thorough
 def test_a_response_lists_a_hundred_errors_and_counts_all(client: Client) -> None:
     lines = ["nothing" if number % 2 else output(number) for number in range(3000)]
     answer = send(client, "lines", *lines)
