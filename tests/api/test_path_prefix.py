@@ -174,6 +174,8 @@ def test_the_next_page_of_a_group_with_any_name_can_be_followed(prefixed: Prefix
     name = quote("a b?c%2Fd#é+;&=..", safe="")
     prefixed.client.store(name, *map(output, range(3)))
     assert len(prefixed.client.items(name, limit=1)) == 3
+    page = prefixed.client.get(f"/v1/changes/{name}", params={"limit": 2}).json()
+    assert len(prefixed.client.get(page["metadata"]["next_url"]).json()["changes"]) == 1
 
 
 def test_the_document_names_the_address_below_the_path(prefixed: Prefixed) -> None:

@@ -242,4 +242,5 @@ def test_airbyte_reads_all_groups_and_a_whole_group_again(
     assert {record["group_id"] for record in airbyte.read()} == names
     airbyte.catalog("outputs_", "full_refresh")
     for _ in range(2):
+        airbyte.state = None  # Airbyte starts a full refresh without a state
         assert copy_of(airbyte.read(), airbyte) == stored(client, "group 1")
