@@ -118,7 +118,8 @@ def test_the_contract_holds_under_schemathesis(
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env=os.environ | {"SCHEMATHESIS_HOOKS": "tests.support.ndjson_bodies", "PYTHONPATH": path},
+        env=os.environ
+        | {"SCHEMATHESIS_HOOKS": "tests.support.schemathesis_hooks", "PYTHONPATH": path},
         check=False,
     )
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]

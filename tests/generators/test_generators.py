@@ -19,6 +19,7 @@ from tests.support.service import Client, Service
 
 HERE = Path(__file__).parent
 NDJSON = "application/x-ndjson"
+QUIET = {"CI": "1", "REDOCLY_TELEMETRY": "off", "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true"}
 CALLS = """
 import datetime
 import json
@@ -92,7 +93,7 @@ def run(folder: Path, *command: str, **variables: str) -> str:
     done = subprocess.run(
         command,
         cwd=folder,
-        env=os.environ | {"PATH": os.pathsep.join(programs), "CI": "1"} | variables,
+        env=os.environ | QUIET | {"PATH": os.pathsep.join(programs)} | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
