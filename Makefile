@@ -11,12 +11,13 @@ WHEELS   := install --only-binary :all:
 export PIP_CONSTRAINT       = constraints.txt constraints-build.txt
 export PIP_BUILD_CONSTRAINT = constraints-build.txt
 $(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
+$(VENV)-generators/.made: export PIP_CONSTRAINT = constraints-generators.txt
 $(VENV)-integrations/.made: export PIP_CONSTRAINT = constraints-integrations.txt constraints-build.txt
 
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long proxies browser guides integrations check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test long proxies browser guides generators integrations check bench faults fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -26,6 +27,7 @@ help:
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make browser    run tests of the reference page in Chromium; installs it with apt-get"
 	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
+	@echo "make generators run generators of clients and linters on the OpenAPI document; needs npm"
 	@echo "make integrations  run the connectors in Airbyte and Singer; installs both (370 MB)"
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
@@ -83,6 +85,23 @@ guides: $(VENV)/.dev
 			{ echo "Install the programs first: sudo apt-get install $(GUIDE_PACKAGES)"; exit 1; }; \
 		apt-get update -q && apt-get install -q -y --no-install-recommends $(GUIDE_PACKAGES); fi
 	GLEANERY_ALL_GUIDES=1 $(PYTEST) tests/project/test_guides.py tests/project/test_alerts.py $(ARGS)
+
+# Each tool is pinned: those from npm in tests/generators/package-lock.json.
+generators: $(VENV)/.dev $(VENV)-generators/.made .generators/.made
+	$(PYTEST) tests/generators tests/project/test_examples.py -k 'generators or generate' $(ARGS)
+
+$(VENV)-generators/.made: constraints-generators.txt
+	$(PYTHON) -m venv $(VENV)-generators
+	@echo "Installing the generators into $(VENV)-generators …"
+	@$(VENV)-generators/bin/$(PIP) $(WHEELS) openapi-python-client
+	@touch $@
+
+.generators/.made: tests/generators/package.json tests/generators/package-lock.json tests/generators/.npmrc
+	@command -v npm >/dev/null || { echo "Install Node.js 20 or newer with npm first"; exit 1; }
+	@mkdir -p .generators && cp $^ .generators/
+	@echo "Installing the npm tools into .generators …"
+	@cd .generators && npm ci --no-progress
+	@touch $@
 
 integrations: $(VENV)/.dev $(VENV)-integrations/.made
 	$(BIN)/pytest --durations=5 tests/integrations/test_connectors.py $(ARGS)
@@ -153,4 +172,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-integrations .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations .generators .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

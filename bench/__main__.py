@@ -8,7 +8,18 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from bench import asgi_adapter, commits, depth, files, filters, ingest, pages, process, results
+from bench import (
+    asgi_adapter,
+    commits,
+    compression,
+    depth,
+    files,
+    filters,
+    ingest,
+    pages,
+    process,
+    results,
+)
 from bench.environment import ROOT, Environment, open_environment
 from bench.load_generator import LOAD_CORE
 
@@ -22,6 +33,7 @@ PARTS: dict[str, Callable[[Environment], None]] = {
     "asgi": asgi_adapter.measure,
     "depth": depth.measure,
     "filters": filters.measure,
+    "compression": compression.measure,
     "memory": process.measure_memory,
 }
 

@@ -14,7 +14,10 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 ROOT = Path(__file__).parent.parent
-PIN_FILES = ("constraints.txt", "constraints-build.txt", "constraints-bench.txt")
+PIN_FILES = (
+    *("constraints.txt", "constraints-build.txt"),
+    *("constraints-bench.txt", "constraints-generators.txt"),
+)
 OSV_URL = os.environ.get("PIP_AUDIT_OSV_URL", "https://api.osv.dev/v1/query")
 
 _TIMEOUT = 5

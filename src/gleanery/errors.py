@@ -162,6 +162,17 @@ class BodyTooLarge(GleaneryError):
         super().__init__(ErrorDetail(("body",), msg, "too_large"))
 
 
+class CompressionTooStrong(GleaneryError):
+    """The body is many times larger than what was sent."""
+
+    def __init__(self, any_ratio_bytes: int, max_ratio: int) -> None:
+        msg = (
+            f"A body that decompresses to more than {any_ratio_bytes} bytes may have at most "
+            f"{max_ratio} times its compressed size: send it without Content-Encoding"
+        )
+        super().__init__(ErrorDetail(("body",), msg, "too_large"))
+
+
 class BadRequest(GleaneryError):
     """The request is not valid HTTP."""
 
@@ -244,6 +255,15 @@ class UnsupportedMedia(GleaneryError):
 
     def __init__(self, header: str, msg: str) -> None:
         super().__init__(ErrorDetail(("header", header), msg, "unsupported_media_type"))
+
+
+class UnsupportedCoding(UnsupportedMedia):
+    """The operation does not accept the Content-Encoding of the body."""
+
+    def __init__(self, msg: str, accepted: str) -> None:
+        super().__init__("content-encoding", msg)
+        self.accepted = accepted
+        """Codings that the operation accepts, as in Accept-Encoding."""
 
 
 DISK_FULL = "the disk is full: free some space"

@@ -205,7 +205,10 @@ class Settings:
     # Requests
     max_records: int = setting(10_000, "Maximum number of records in one array.", _POSITIVE)
     max_body_bytes: int = setting(
-        32 * _MIB, "Maximum size of a request body.", _POSITIVE, default_text="`33554432` (32 MiB)"
+        32 * _MIB,
+        "Maximum size of a request body, decompressed.",
+        _POSITIVE,
+        default_text="`33554432` (32 MiB)",
     )
     max_buffered_bytes: int = setting(
         128 * _MIB,

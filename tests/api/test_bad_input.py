@@ -264,7 +264,7 @@ def test_a_review_must_have_one_of_five_states(client: Client, status: Any) -> N
         {"Content-Type": "text/plain"},
         {"Content-Type": "application/x-www-form-urlencoded"},
         {"Content-Type": "application/json; charset=utf-16"},
-        {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+        {"Content-Type": "application/json", "Content-Encoding": "br"},
         {},
     ],
 )

@@ -92,8 +92,16 @@ def test_lines_that_are_not_json_are_skipped(client: Client) -> None:
     assert (answer["created"], answer["skipped"], answer["lines"]) == (2, 3, 6)
 
 
+def test_elements_that_are_almost_json_are_skipped(client: Client) -> None:
+    """What other programs write for a missing number, and for half of an emoji."""
+    almost = ['{"a": NaN}', '{"a": [-Infinity, 1]}', '{"a": "\\ud83d"}', " [ ] "]
+    answer = stored(send(client, "array", output(0), *almost, output(5)))
+    assert changes(answer) == ["created", *[None] * 4, "created"]
+    assert [error["type"] for error in answer["errors"]] == ["json"] * 3 + ["model_type"]
+
+
 def test_an_array_that_is_not_json_is_an_error(client: Client) -> None:
-    for text in ("[1,", "{}", '[{"a": NaN}]', '{"a":1}\n{"b":2}'):
+    for text in ("", "[1,", "[1 2]", "[1]]", "[,]", "[", "{}", '{"a":1}\n{"b":2}', "[" * 5000):
         headers = {"Content-Type": "application/json"}
         answer = client.post("/v1/outputs/group?on_error=skip", content=text, headers=headers)
         assert answer.status_code == 422

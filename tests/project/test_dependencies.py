@@ -24,8 +24,13 @@ from tests.support.process import environment, free_port
 ROOT = Path(__file__).parent.parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME, EXTRAS = PROJECT["project"]["dependencies"], PROJECT["project"]["optional-dependencies"]
-PIN_FILES = ("constraints.txt", "constraints-build.txt", "constraints-bench.txt")
+PIN_FILES = (
+    *("constraints.txt", "constraints-build.txt"),
+    *("constraints-bench.txt", "constraints-generators.txt"),
+)
 OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks"}
+BY_VERSION = {"backports"} if sys.version_info >= (3, 14) else {"compression"}
+"""Modules that the source imports only on another version of Python."""
 BY_NAME = {"uvloop": 'loop="uvloop"'}  # loaded without an import; the text that names it
 
 
@@ -52,7 +57,7 @@ def imported(*folders: str) -> set[str]:
     """Third-party distributions that the modules in these folders import."""
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     modules = {name for file in files for name in imports_of(file)}
-    modules -= OURS | sys.stdlib_module_names
+    modules -= OURS | sys.stdlib_module_names | BY_VERSION
     known = metadata.packages_distributions()
     assert modules <= known.keys()
     return {canonical(known[module][0]) for module in modules}
@@ -144,6 +149,17 @@ def test_the_peers_are_pinned() -> None:
     peers = recipe.split("$(WHEELS) \\\n")[1].split("\n")[0].replace("'", "").split()
     assert "fastapi" in peers
     assert named(peers) <= pins("constraints-bench.txt").keys()
+
+
+def test_the_generators_are_pinned_without_a_registry() -> None:
+    assert "openapi-python-client" in pins("constraints-generators.txt")
+    folder = ROOT / "tests" / "generators"
+    lock = json.loads((folder / "package-lock.json").read_text())["packages"]
+    wanted = json.loads((folder / "package.json").read_text())["devDependencies"]
+    for name, version in wanted.items():
+        assert lock[f"node_modules/{name}"]["version"] == version
+    assert not any("resolved" in package for package in lock.values())
+    assert all("integrity" in package for name, package in lock.items() if name)
 
 
 def test_the_tools_of_the_connectors_are_pinned() -> None:

@@ -12,12 +12,18 @@ import pytest
 
 from gleanery.security.tokens import SCOPES
 from tests.support.examples import examples, is_shown
+from tests.support.generators import GENERATORS, NODE_MODULES, PYTHON_PROGRAMS
 from tests.support.process import Running, environment, free_port, gleanery
 
 ROOT = Path(__file__).parent.parent.parent
 # Installation, and services that the test starts itself or cannot start.
-_NOT_RUN = re.compile(r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |make |gleanery serve)")
-_SCRIPTS = {"docs/tutorial.md": "sync.py", "docs/how-to/hand-cookies-to-a-scraper.md": "cookies.py"}
+_NOT_RUN = re.compile(r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |npm |make |gleanery serve)")
+_CLIENT_GUIDE = "docs/how-to/generate-a-client.md"
+_SCRIPTS = {
+    "docs/tutorial.md": "sync.py",
+    "docs/how-to/hand-cookies-to-a-scraper.md": "cookies.py",
+    _CLIENT_GUIDE: "cookies.py",
+}
 
 pytestmark = [
     pytest.mark.thorough,
@@ -34,7 +40,7 @@ def run(commands: list[str], folder: Path, **variables: str) -> list[str]:
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, (done.stdout, done.stderr)
@@ -55,13 +61,22 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def install_generators(folder: Path) -> dict[str, str]:
+    """Does what the installation commands of the page do; returns the variables."""
+    (folder / "node_modules").symlink_to(NODE_MODULES)
+    path = f"{PYTHON_PROGRAMS}:{environment()['PATH']}"
+    return {"PATH": path, "PYTHONPATH": str(folder / "gleanery-client")}
+
+
 @pytest.mark.parametrize(
     "page",
     [
         "README.md",
         "docs/tutorial.md",
         "docs/how-to/store-files.md",
+        "docs/how-to/store-the-items-of-a-scraper.md",
         "docs/how-to/hand-cookies-to-a-scraper.md",
+        pytest.param(_CLIENT_GUIDE, marks=GENERATORS),
     ],
 )
 def test_examples_work_as_written(page: str, folder: Path) -> None:
@@ -79,9 +94,11 @@ def test_examples_work_as_written(page: str, folder: Path) -> None:
         made = gleanery(
             "token", "create", "--organization", "a", "--scopes", scopes, "--data", data
         )
-        path = f"{folder / 'bin'}:{environment()['PATH']}"
+        variables = {"PATH": f"{folder / 'bin'}:{environment()['PATH']}"}
+        if page == _CLIENT_GUIDE:
+            variables = install_generators(folder)
         commands = [example.command for example in chosen]
-        outputs = run(commands, folder, PATH=path, TOKEN=made.stdout.strip())
+        outputs = run(commands, folder, TOKEN=made.stdout.strip(), **variables)
     assert len(outputs) == len(chosen) > 3
     for example, printed in zip(chosen, outputs, strict=True):
         if example.output:

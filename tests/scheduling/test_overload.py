@@ -21,6 +21,7 @@ import pytest
 
 from gleanery.api import rate_limits
 from tests.support import raw_http as raw
+from tests.support.compression import COMPRESS
 from tests.support.metrics import fresh_metrics
 from tests.support.process import free_port, gleanery
 from tests.support.raw_http import (
@@ -173,6 +174,27 @@ def test_bodies_in_progress_are_limited_per_organization(
     with large_body_under_way(service, client):
         assert_turned_away(post(client))
     wait_until(lambda: post(client).status_code == 200)  # the client has disconnected
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson"])
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_compressed_body_counts_with_its_decompressed_size(
+    serving: Serving, media_type: str, coding: str
+) -> None:
+    service = serving(max_buffered_bytes=_LIMIT_BYTES)
+    client = known(service)
+
+    def post(size: int) -> httpx2.Response:
+        output = {"job_id": "j", "source_url": "u", "data": {"text": "x" * size}}
+        text = json.dumps([output] if media_type == "application/json" else output).encode()
+        headers = {"Content-Type": media_type, "Content-Encoding": coding}
+        return client.post("/v1/outputs/group", content=COMPRESS[coding](text), headers=headers)
+
+    with large_body_under_way(service, client):
+        assert_turned_away(post(_REJECTED_BYTES))
+        assert post(1000).status_code == 200
+    wait_until(lambda: post(_REJECTED_BYTES).status_code == 200)
 
 
 def test_a_rejected_request_need_not_send_its_body(serving: Serving) -> None:

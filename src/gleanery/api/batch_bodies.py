@@ -79,7 +79,9 @@ def parse_outputs(text: bytes, max_records: int) -> list[Output]:
 
 def _split(text: bytes, max_records: int) -> list[bytes]:
     """Split an array into its elements. Raises InvalidRequest if it is no array, or too long."""
-    texts = batches.split_array(text)
+    texts: Sequence[batches.Text] | None = batches.split_array(text)
+    if texts is None:
+        texts = json_text.split_array(text)
     if texts is None or len(texts) > max_records:
         records: list[Any] = validate_with_model(BARE_ITEMS, text, max_records)
         return [json_text.encode(record) for record in records]

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from gleanery.api.error_responses import as_service_error
+from gleanery.api.body_decoding import Body
 from gleanery.errors import (
     MAX_DETAILS,
     BodyTooLarge,
@@ -22,7 +22,7 @@ from gleanery.errors import (
     UnsupportedMedia,
     no_record,
 )
-from gleanery.http import ClientDisconnected, HttpError, Request
+from gleanery.http import Request
 from gleanery.models.fields import Name
 from gleanery.models.inputs import UNKNOWN_NAME
 from gleanery.models.requests import OutputIn
@@ -139,16 +139,10 @@ class Media(Enum):
 Headers = Mapping[bytes, bytes]
 
 
-def reject_content_encoding(headers: Headers) -> None:
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise UnsupportedMedia("content-encoding", "Send the body without Content-Encoding")
-
-
 def parse_media_type(headers: Headers, *known: Media) -> Media:
-    """Return the media type of the body, which must be in UTF-8 and not compressed."""
+    """Return the media type of the body, which must be in UTF-8."""
     media, _, parameters = headers.get(b"content-type", b"").decode("latin-1").partition(";")
     charset = parameters.strip().lower().replace('"', "")
-    reject_content_encoding(headers)
     for candidate in known:
         if media.strip().lower() == candidate.value and charset in ("", "charset=utf-8"):
             return candidate
@@ -174,18 +168,8 @@ def idempotency_key(headers: Headers) -> str | None:
     return key.decode("ascii")
 
 
-async def _receive(request: Request) -> bytes:
-    """Return the next part of the body. Converts errors of the HTTP connection."""
-    try:
-        return await request.receive()
-    except ClientDisconnected:
-        raise
-    except HttpError as error:
-        raise as_service_error(error) from error
-
-
 async def read_lines(
-    request: Request, max_line_bytes: int, body_bytes: ByteReservation
+    body: Body, max_line_bytes: int, body_bytes: ByteReservation
 ) -> AsyncIterator[bytes]:
     """Yield the lines of a body of any length. Only one line is in memory.
 
@@ -193,7 +177,7 @@ async def read_lines(
     """
     pending: list[bytes] = []
     size = 0
-    while chunk := await _receive(request):
+    while chunk := await body.receive():
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             yield b"".join((*pending, end))
@@ -201,19 +185,20 @@ async def read_lines(
         pending.append(rest)
         size += len(rest)
         if size > max_line_bytes:
-            raise _too_large(request, max_line_bytes, "A line")
-        body_bytes.resize(size)
+            raise _too_large(body.request, max_line_bytes, "A line")
+        body_bytes.resize(size + body.held_bytes)
     if size:
         yield b"".join(pending)
 
 
-async def read_chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
+async def read_chunks(body: Body, limit: int) -> AsyncIterator[bytes]:
     """Yield the body as it arrives, and raise as soon as it is larger than the limit."""
+    request = body.request
     declared_length = request.headers.get(b"content-length", b"")
     if declared_length.isdigit() and int(declared_length) > limit:
         raise _too_large(request, limit)
     size = 0
-    while chunk := await _receive(request):
+    while chunk := await body.receive():
         size += len(chunk)
         if size > limit:
             raise _too_large(request, limit)
@@ -225,18 +210,18 @@ def _too_large(request: Request, limit: int, subject: str = "The body") -> BodyT
     return BodyTooLarge(limit, subject)
 
 
-async def read_body(request: Request, limit: int, body_bytes: ByteReservation) -> bytes:
+async def read_body(body: Body, limit: int, body_bytes: ByteReservation) -> bytes:
     """Read the complete body. A declared length is reserved before the first byte is read."""
-    declared_length = request.headers.get(b"content-length", b"")
+    declared_length = body.request.headers.get(b"content-length", b"")
     reserved = int(declared_length) if declared_length.isdigit() else 0
     if reserved <= limit:  # otherwise the first chunk raises
         body_bytes.resize(reserved)
     pieces, size = [], 0
-    async for chunk in read_chunks(request, limit):
+    async for chunk in read_chunks(body, limit):
         pieces.append(chunk)
         size += len(chunk)
         if size > reserved:
-            body_bytes.resize(size)
+            body_bytes.resize(size + body.held_bytes)
     return b"".join(pieces)
 
 

@@ -23,6 +23,7 @@ from gleanery.storage.audit import Actor, ReadAuditor
 from gleanery.storage.database import Database, Engine
 from gleanery.storage.outputs.large_batches import LargeBatches
 from gleanery.values import timestamps
+from gleanery.values.compression import Codec
 
 if TYPE_CHECKING:
     from gleanery.api.reference import ReferencePage
@@ -31,6 +32,7 @@ Query = TypeVar("Query")
 Body = TypeVar("Body")
 _NONE: Any = None
 _LARGE_TEXT_BYTES = 256 * 1024
+_JSON = b"application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Services:
     schema_validator: SchemaValidator
     computations: FairThread
     """Parses and prepares what would delay other requests in the event loop."""
+    compressions: FairThread
+    """Compresses large responses."""
     large_batches: LargeBatches
     """Prepares large batches in another process."""
     blobs: Blobs
@@ -136,15 +140,23 @@ class Response(NamedTuple):
     rest: AsyncGenerator[bytes] | None = None
     """The rest of a long body. Without a length it is the whole body, and is sent in chunks."""
 
+    codec: Codec | None = None
+    """Codec with which the body is compressed."""
+
     @property
     def is_chunked(self) -> bool:
         return self.rest is not None and self.length is None
 
     @property
-    def total_length(self) -> int:
-        if self.length is not None:
-            return self.length
-        return len(self.body) + sum(map(len, self.more))
+    def pieces(self) -> tuple[bytes | memoryview, ...]:
+        """Body, without its rest. A JSON text of the service ends with a newline for terminals.
+
+        A stored file may have the same media type. It has a length and is sent as it is.
+        """
+        is_text = self.content_type == _JSON and self.length is None and self.codec is None
+        if is_text and self.body:
+            return (self.body, *self.more, b"\n")
+        return (self.body, *self.more)
 
 
 AnyContext = RequestContext[Any, Any]

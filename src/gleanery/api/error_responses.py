@@ -21,6 +21,8 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.CursorExpired: 410,
     errors.PreconditionFailed: 412,
     errors.BodyTooLarge: 413,
+    errors.CompressionTooStrong: 413,
+    errors.UnsupportedCoding: 415,
     errors.UnsupportedMedia: 415,
     errors.RangeNotSatisfiable: 416,
     errors.UnsupportedExpectation: 417,
@@ -42,7 +44,8 @@ DESCRIPTIONS = {
     410: "The cursor is from before the oldest tombstone or the last restore.",
     412: "The file does not have the ETag of If-Match.",
     413: "The body is too large.",
-    415: "The operation does not accept the Content-Type or Content-Encoding of the body.",
+    415: "The operation does not accept the Content-Type or Content-Encoding of the body. JSON and "
+    "NDJSON may have Content-Encoding gzip or zstd, a file may have none.",
     416: "The requested range starts after the end of the file.",
     422: "The request fails validation; the first 100 problems are listed.",
     429: "The token has reached its rate limit; Retry-After says when to try again.",
@@ -135,6 +138,8 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
             return ((b"www-authenticate", _challenge(error)),)
         case errors.MethodNotAllowed(allowed=allowed):
             return ((b"allow", allowed.encode()),)
+        case errors.UnsupportedCoding(accepted=accepted):
+            return ((b"accept-encoding", accepted.encode()),)
         case errors.RangeNotSatisfiable(size=size):
             return ((b"content-range", b"bytes */%d" % size),)
         case (

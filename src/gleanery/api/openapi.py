@@ -27,7 +27,7 @@ _NDJSON = binding.Media.NDJSON.value
 _NDJSON_BODY: Document = {
     "type": "string",
     "contentMediaType": _NDJSON,
-    "description": "One output per line. Each line is an `OutputIn`.",
+    "description": "One output per line. Each line is an `OutputIn`, or with `url_field` its data.",
 }
 _FORM = "multipart/form-data"
 _BINARY: Document = {"type": "string", "format": "binary"}

@@ -64,6 +64,8 @@ class Operation:
     """Error statuses that do not follow from the other fields."""
     always_admit: bool = False
     """True if the request is admitted even when the service is overloaded."""
+    is_static: bool = False
+    """True if the response is always the same, so that it is compressed once."""
     allows_read_batching: bool = False
     """True if repeated requests for small pages are read in batches; see ``page_batches``."""
 
@@ -450,6 +452,7 @@ OPERATIONS = (
         title="OpenAPI document",
         description="This API as an OpenAPI 3.1 document.",
         response=dict[str, Any],
+        is_static=True,
     ),
     Operation(
         method="GET",
@@ -459,5 +462,6 @@ OPERATIONS = (
         description="This API as an HTML page without external resources.",
         response=str,
         media_type="text/html",
+        is_static=True,
     ),
 )

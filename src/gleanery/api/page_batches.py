@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gleanery.api import content_coding
 from gleanery.api.authentication import Authenticator
 from gleanery.api.context import Services
 from gleanery.api.handlers import outputs
@@ -120,13 +121,16 @@ class PageBatches:
         return group_lock.has_group(self._reader, grant.organization_id, name)
 
     def _respond(self, request: Request, grant: Grant, page: Page, started: float) -> None:
-        """Sends the page, unless the store must sign its links or the rate limit is reached."""
+        """Sends the page, unless the store must sign its links or the rate limit is reached.
+
+        A page that must be compressed in a thread is not sent either.
+        """
         services, state = self._services, request.state
+        operation, path, query = state.bound
         [part] = page.parts or (b"",)  # a batch reads no large page
         items = services.insert_local_links(part, grant.organization_id)
-        if items is None or (rate_limit_headers := self._count(grant)) is None:
+        if items is None:
             return
-        operation, path, query = state.bound
         response = outputs.page_response(
             services.address,
             path["group_id"],
@@ -134,6 +138,13 @@ class PageBatches:
             (items,),
             page.next_cursor,
         )
+        codec = content_coding.requested_codec(request.header_block, operation)
+        if codec is not None:
+            if content_coding.is_large(response):
+                return
+            response = content_coding.compress_small(response, codec)
+        if (rate_limit_headers := self._count(grant)) is None:
+            return
         request_id = request_id_of(request.headers)
         try:
             respond(request, response, request_id, rate_limit_headers)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gleanery.api import batch_bodies, binding, error_responses
+from gleanery.api import batch_bodies, binding, body_decoding, content_coding, error_responses
 from gleanery.api.authentication import Authenticator
 from gleanery.api.context import AnyContext, RequestContext, Response, Services
 from gleanery.api.operations import OPERATIONS, Handler, Operation
@@ -177,6 +177,7 @@ class RequestPipeline:
             operation, path = self._route(request, state)
             name = operation.name
             response = await self._call(operation, path, request, request_id)
+            response = await self._compress(operation, request, response)
         except ClientDisconnected:
             raise
         except HttpError as error:
@@ -186,6 +187,16 @@ class RequestPipeline:
         except Exception:
             response = await self._response_to_unexpected(request_id)
         await self._send(request, response, name, request_id, started)
+
+    async def _compress(
+        self, operation: Operation, request: Request, response: Response
+    ) -> Response:
+        codec = content_coding.requested_codec(request.header_block, operation)
+        if codec is None:
+            return response
+        organization_id = request.state.organization_id or _NO_TENANT
+        thread = self._services.compressions
+        return await content_coding.compress(response, operation, codec, organization_id, thread)
 
     async def _response_to_unexpected(self, request_id: bytes) -> Response:
         """Return 503 if a statement failed because the schema is not this program's; else 500."""
@@ -272,9 +283,10 @@ class RequestPipeline:
         settings, request = self._services.settings, context.request
         headers = request.headers
         if operation.body is bytes:
-            binding.reject_content_encoding(headers)
-            context.body = binding.read_chunks(request, settings.max_file_bytes)
+            file = body_decoding.open_file(request)
+            context.body = binding.read_chunks(file, settings.max_file_bytes)
             return operation.handler
+        body = body_decoding.open_body(request)
         body_bytes = ByteReservation(self._services.body_limit, context.organization_id)
         request.state.body_bytes = body_bytes
         known = [binding.Media.JSON] + [binding.Media.NDJSON] * (
@@ -284,9 +296,9 @@ class RequestPipeline:
         if operation.accepts_idempotency_key:
             context.idempotency_key = binding.idempotency_key(headers)
         if media is binding.Media.NDJSON and operation.ndjson_handler is not None:
-            context.body = binding.read_lines(request, settings.max_body_bytes, body_bytes)
+            context.body = binding.read_lines(body, settings.max_body_bytes, body_bytes)
             return operation.ndjson_handler
-        text = await binding.read_body(request, settings.max_body_bytes, body_bytes)
+        text = await binding.read_body(body, settings.max_body_bytes, body_bytes)
         limits = (settings.max_records, settings.max_json_values)
         if operation.body == list[OutputIn]:
             options = BatchOptions.from_query(context.query)

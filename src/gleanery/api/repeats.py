@@ -13,6 +13,7 @@ from typing import NamedTuple
 from gleanery.api.binding import BoundQuery
 from gleanery.api.operations import Operation
 from gleanery.http import HeaderBlock
+from gleanery.values.compression import Codec
 
 # 18 digits are always below the maximum, so such a cursor is valid.
 _CURSOR = re.compile(rb"(?:.*&)?cursor=([1-9][0-9]{0,17})(?:&.*)?")
@@ -30,13 +31,24 @@ class BoundRequest(NamedTuple):
 class RequestMemo:
     """Cached results for requests with the same headers."""
 
-    __slots__ = ("_around_cursor", "_path", "_query", "bound", "caller")
+    __slots__ = (
+        "_around_cursor",
+        "_path",
+        "_query",
+        "bound",
+        "caller",
+        "codec",
+        "is_codec_known",
+    )
 
     def __init__(self) -> None:
         self.caller = b""
         """Digest of the Authorization header; empty until the authenticator computes it."""
         self.bound: BoundRequest | None = None
         """The last request that was bound."""
+        self.codec: Codec | None = None
+        """Codec that the client accepts; valid if ``is_codec_known``."""
+        self.is_codec_known = False
         self._path = self._query = b""
         self._around_cursor: tuple[bytes, bytes] | None = None
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from gleanery.api.context import Response
 from gleanery.http import Header, Request
 
-_NOT_MODIFIED = 304
-_JSON = b"application/json"
+_OK, _NOT_MODIFIED = 200, 304
 _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+_VARY = (b"vary", b"accept-encoding")
 
 
 def respond(
@@ -19,23 +19,18 @@ def respond(
     headers = ((b"x-request-id", request_id), *_ALWAYS, *rate_limit_headers, *response.headers)
     if response.status != _NOT_MODIFIED:  # 304 describes the body that the client has
         headers = (*headers, (b"content-type", response.content_type))
+    if response.length is None and response.status == _OK:  # not a stored file, not an error
+        headers = (*headers, _VARY)
+    if response.codec is not None:
+        headers = (*headers, (b"content-encoding", response.codec.name.encode()))
     if response.is_chunked:
         request.begin_chunks(response.status, headers)
         return
-    pieces, length = (response.body, *response.more), response.total_length
-    if _is_json_text(response):
-        pieces, length = (*pieces, b"\n"), length + 1
+    pieces = response.pieces
     if response.status != _NOT_MODIFIED:
+        length = sum(map(len, pieces)) if response.length is None else response.length
         headers = (*headers, (b"content-length", b"%d" % length))
     request.respond(response.status, headers, pieces)
-
-
-def _is_json_text(response: Response) -> bool:
-    """Returns True for a JSON text of the service, which ends with a newline for terminals.
-
-    A stored file may have the same media type. It has a length and is sent as it is.
-    """
-    return response.content_type == _JSON and response.length is None and response.body != b""
 
 
 async def send_rest(request: Request, response: Response) -> None:

@@ -55,6 +55,14 @@ def known_names(model: type[BaseModel]) -> frozenset[str]:
     return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
+def condition(schema: dict[str, Any]) -> dict[str, Any]:
+    """JSON Schema: this holds for an object.
+
+    Generators ignore ``then``. Otherwise they would make a type of every choice.
+    """
+    return {"if": {}, "then": schema}
+
+
 def custom_error(type_: str, msg: str, loc: Iterable[str | int]) -> InitErrorDetails:
     """Describes an error for ``ValidationError.from_exception_data``, without the value."""
     error = PydanticCustomError(type_, "{reason}", {"reason": msg})

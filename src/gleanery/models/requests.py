@@ -26,7 +26,7 @@ from gleanery.models.fields import (
     WholeNumber,
     as_validation_error,
 )
-from gleanery.models.inputs import Input, Query, custom_error
+from gleanery.models.inputs import Input, Query, condition, custom_error
 from gleanery.models.responses import ReviewStatus
 from gleanery.values import countries
 
@@ -173,16 +173,14 @@ class FileIn(Input):
     """File of an output: an uploaded file by its `id`, or a file that is stored elsewhere."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "allOf": [  # generators would make one class of each choice of a bare anyOf
-                {
-                    "anyOf": [
-                        {"required": [name], "properties": {name: {"type": "string"}}}
-                        for name in ("id", "source_url", "file_url")
-                    ]
-                }
-            ]
-        }
+        json_schema_extra=condition(
+            {
+                "anyOf": [
+                    {"required": [name], "properties": {name: {"type": "string"}}}
+                    for name in ("id", "source_url", "file_url")
+                ]
+            }
+        )
     )
 
     field: Text = Field(description="Path inside `data`, such as `attachments[0].url`.")

@@ -233,7 +233,7 @@ class ChangeOut(TypedDict):
             "nothing. The cursors of one client never decrease."
         ),
     ]
-    change_date: str
+    change_date: DateTime
     group_id: str
     output_id: str
     output: OutputOut | DeletedOutput

@@ -20,7 +20,7 @@ from gleanery.models.fields import (
     SameSite,
     Text,
 )
-from gleanery.models.inputs import Input, custom_error
+from gleanery.models.inputs import Input, condition, custom_error
 
 _DOT = "."
 _NULL = {"type": "null"}
@@ -84,19 +84,21 @@ class CookieIn(Input):
     """
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "allOf": [
-                _at_most_one("http_only", "httpOnly"),
-                _at_most_one("same_site", "sameSite"),
-                _at_most_one("expires", "expiry", "expirationDate"),
-                {
-                    "anyOf": [
-                        {"properties": {"hostOnly": {"enum": [False, None]}}},
-                        {"properties": {"domain": {"pattern": r"^[^.]"}}},
-                    ]
-                },
-            ]
-        }
+        json_schema_extra=condition(
+            {
+                "allOf": [
+                    _at_most_one("http_only", "httpOnly"),
+                    _at_most_one("same_site", "sameSite"),
+                    _at_most_one("expires", "expiry", "expirationDate"),
+                    {
+                        "anyOf": [
+                            {"properties": {"hostOnly": {"enum": [False, None]}}},
+                            {"properties": {"domain": {"pattern": r"^[^.]"}}},
+                        ]
+                    },
+                ]
+            }
+        )
     )
 
     domain: Domain = Field(description="Host. A leading dot includes its subdomains.")
@@ -179,7 +181,9 @@ class LocalStorageIn(Input):
     """Local-storage entry to store: a domain or origin, a key or name, and a value."""
 
     model_config = ConfigDict(
-        json_schema_extra={"allOf": [_exactly_one("domain", "origin"), _exactly_one("key", "name")]}
+        json_schema_extra=condition(
+            {"allOf": [_exactly_one("domain", "origin"), _exactly_one("key", "name")]}
+        )
     )
 
     domain: Domain | None = Field(

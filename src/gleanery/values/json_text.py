@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -30,6 +30,8 @@ _DIGITS_TO_ZEROS = bytes.maketrans(b"123456789.", b"0" * 10)
 _LONG_NUMBER = b"0" * 16
 _COUNTED_BYTES = 64 * 1024  # per step; a thread lets other threads run between two steps
 _WHITE_SPACE = b" \t\r\n"
+_space = re.compile(r"[ \t\r\n]*")
+_decoder = json.JSONDecoder()
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ALL_BUT_BRACKETS_AND_NUL = _ALL_BUT_BRACKETS.replace(b"\0", b"")
 
@@ -142,6 +144,44 @@ def _is_deeper(level: list[Any], max_depth: int) -> bool:
         if not level:
             return False
     return True
+
+
+# --- splitting ----------------------------------------------------------------------------------
+
+
+def split_array(text: bytes) -> list[bytes] | None:
+    """Splits an array into the texts of its elements; None if the text is no array.
+
+    An element can be a text that ``decode`` rejects, with NaN or a lone surrogate. The other
+    elements are readable nevertheless.
+    """
+    try:
+        return [*_elements(text.decode("utf-8"))]
+    except (ValueError, IndexError, RecursionError):  # IndexError: the text ends too early
+        return None
+
+
+def _elements(text: str) -> Iterator[bytes]:
+    """Yields the texts of the elements. Raises ValueError or IndexError if the text is no array."""
+    at = _after_separator(text, 0, "[")
+    if text[at] != "]":
+        while True:
+            _, end = _decoder.raw_decode(text, at)
+            yield text[at:end].encode("utf-8")
+            at = _after_separator(text, end, "")
+            if text[at] == "]":
+                break
+            at = _after_separator(text, at, ",")
+    if _after_separator(text, at, "]") != len(text):
+        raise ValueError
+
+
+def _after_separator(text: str, at: int, separator: str) -> int:
+    """Returns the next position after white space, the separator and white space."""
+    at = _space.match(text, at).end()  # type: ignore[union-attr]  # it also matches nothing
+    if not text.startswith(separator, at):
+        raise ValueError
+    return _space.match(text, at + len(separator)).end()  # type: ignore[union-attr]
 
 
 # --- counting -----------------------------------------------------------------------------------
