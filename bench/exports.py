@@ -22,7 +22,7 @@ from bench.results import at_least, at_most
 _RATIO_TARGETS = {"SQLite": at_least(0.35), "PostgreSQL": at_least(0.15)}
 _PATH = f"/v1/exports/{dataset.LARGE_GROUP}"
 _PIECE_BYTES = 512 * 1024
-_SAMPLE_SECONDS = 0.05
+_SAMPLE_SECONDS, _SAMPLES = 0.05, 100
 _READER_OUTPUTS = min(dataset.LARGE_SIZE, 100_000)
 _READER_GROUP = "readers"
 
@@ -30,8 +30,8 @@ _READER_GROUP = "readers"
 def measure(environment: Environment) -> None:
     for engine, deployment in environment.filled_deployments().items():
         with deployment.serve() as service:
-            _measure_throughput(environment, engine, service)
             _measure_memory(environment.report, engine, service)
+            _measure_throughput(environment, engine, service)
             _measure_latency(environment.report, engine, deployment, service)
     _measure_readers(environment)
 
@@ -66,10 +66,10 @@ def _megabytes_per_second(url: str, token: str | None) -> float:
 
 
 def _measure_memory(report: Report, engine: str, service: Service) -> None:
-    """Compare the memory during an export with the memory after the exports before it."""
+    """Compare the memory during exports with the memory before the first one."""
     before, used = _memory(service), []
-    with _exports(service) as are_running:
-        while are_running.wait(_SAMPLE_SECONDS) is False and len(used) < 100:
+    with _exports(service) as failed:
+        while not failed.wait(_SAMPLE_SECONDS) and len(used) < _SAMPLES:
             used.append(_memory(service))
     label = f"memory during an export of {dataset.LARGE_SIZE:,} outputs, {engine}: ratio to before"
     details = f"before {before:.0f} MiB, at most {max(used):.0f} MiB"
@@ -132,16 +132,17 @@ def _measure_readers(environment: Environment) -> None:
         seconds = download(link, None, file).seconds
         for name in READERS:
             source = str(file) if name == "DuckDB" else link
-            _measure_reader(environment.report, name, source, seconds if name == "DuckDB" else 0)
+            _measure_reader(environment.report, name, source, seconds)
 
 
 def _measure_reader(report: Report, name: str, source: str, download_seconds: float) -> None:
+    """Compare the time with that of a download. The time of DuckDB includes its download."""
     command = pin_to_core(LOAD_CORE, sys.executable, "-m", "bench.export_readers", name, source)
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     count, seconds, mebibytes = map(float, run.stdout.split())
     if count != _READER_OUTPUTS:
         raise NotMeasured(f"{name} has read {count:.0f} outputs")
-    seconds += download_seconds
-    label = f"{name} reads an export of {_READER_OUTPUTS:,} outputs, SQLite: outputs per second"
-    details = f"{seconds:.2f} s, {mebibytes:.0f} MiB of memory"
-    report.add(label, None, count / seconds, details)
+    seconds += download_seconds if name == "DuckDB" else 0
+    label = f"{name} reads an export of {_READER_OUTPUTS:,} outputs, SQLite: ratio to a download"
+    details = f"{seconds:.2f} s, {mebibytes:.0f} MiB of memory, download {download_seconds:.2f} s"
+    report.add(label, None, seconds / download_seconds, details)

@@ -64,7 +64,7 @@ class Services:
     long_poll_limit: ConcurrencyLimit
     """Limits the long polls."""
     transfer_limit: ConcurrencyLimit
-    """Limits the file transfers."""
+    """Limits the transfers of files and exports."""
     telemetry: Telemetry
     readiness: Readiness
     openapi_json: Callable[[], bytes]

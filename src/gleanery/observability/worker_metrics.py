@@ -25,7 +25,10 @@ GAUGES = tuple(
         ("gleanery_connections_open", "Open client connections."),
         ("gleanery_requests_in_progress", "Requests that hold a slot of --max-requests."),
         ("gleanery_long_polls_in_progress", "Long polls that wait for a change."),
-        ("gleanery_transfers_in_progress", "File transfers that hold a slot of --max-transfers."),
+        (
+            "gleanery_transfers_in_progress",
+            "Transfers of files and exports that hold a slot of --max-transfers.",
+        ),
         ("gleanery_postgres_pool_connections_max", "Size of the PostgreSQL pool."),
         ("gleanery_postgres_pool_connections_in_use", "PostgreSQL connections in use."),
         ("gleanery_postgres_pool_requests_waiting", "Requests that wait for a connection."),
