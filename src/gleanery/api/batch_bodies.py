@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -90,32 +89,31 @@ def _split(text: bytes, max_records: int) -> list[bytes]:
 
 def _parse_texts(texts: dict[int, bytes], max_depth: int, options: BatchOptions) -> Batch:
     """Parse each text on its own. An invalid one is skipped or is an error, as the options say."""
-    parse = partial(_parse_text, options=options, max_depth=options.max_depth(max_depth))
+    mapping, max_depth = options.mapping, options.max_depth(max_depth)
+    to_output = elements.to_output if mapping is None else mapping.to_output
     outputs: dict[int, Output] = {}
     details: list[ErrorDetail] = []
     for position, text in texts.items():
         try:
-            outputs[position] = parse(position, text)
-        except InvalidRequest as error:
-            details += error.details[: MAX_DETAILS - len(details)]
-            if len(details) == MAX_DETAILS and not options.skips_invalid:
+            outputs[position] = to_output(json_text.decode(text, max_depth))
+        except (json_text.InvalidJson, ValidationError) as error:
+            if len(details) < MAX_DETAILS:  # a description takes as long as the validation
+                details += _describe(position, text, error)
+            elif not options.skips_invalid:
                 break
     if options.skips_invalid:
-        return batches.without_invalid(texts, outputs, details, options.mapping)
+        return batches.without_invalid(texts, outputs, details, mapping)
     if details:
-        raise InvalidRequest(*details)
+        raise InvalidRequest(*details[:MAX_DETAILS])
     return batches.from_outputs([*outputs.values()], [*texts])
 
 
-def _parse_text(position: int, text: bytes, options: BatchOptions, max_depth: int) -> Output:
-    """Parse one element. Raises InvalidRequest with its errors."""
+def _describe(
+    position: int, text: bytes, error: json_text.InvalidJson | ValidationError
+) -> Iterable[ErrorDetail]:
+    """Return the errors of one element."""
     loc = ("body", str(position))
-    mapping = options.mapping
-    try:
-        record = json_text.decode(text, max_depth)
-        return elements.to_output(record) if mapping is None else mapping.to_output(record)
-    except json_text.InvalidJson as error:
-        msg = f"{error}{advice_on_several_objects(OutputIn, text)}"
-        raise InvalidRequest(ErrorDetail(loc, msg, "json")) from None
-    except ValidationError as error:
-        raise InvalidRequest(*error_details(loc, error)) from None
+    if isinstance(error, ValidationError):
+        return error_details(loc, error)
+    msg = f"{error}{advice_on_several_objects(OutputIn, text)}"
+    return [ErrorDetail(loc, msg, "json")]
