@@ -21,7 +21,7 @@ from gleanery.storage.database import Database, LineRead, Lines, PageTooLarge
 from gleanery.storage.outputs import pages
 
 _LAST_SEQ = "SELECT last_seq FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
-_STEP_BYTES = 512 * 1024
+_STEP_BYTES = 1024 * 1024
 _FIRST_LIMIT, _MAX_LIMIT = 100, 2000  # outputs per step
 _STOPPED = -1  # the id in the row where a search with several filters stopped
 _LINE_END = b"\n"
@@ -50,7 +50,7 @@ class Export:
         self._position = pages.position_before(filters)
         self._sent = OutputIds()
 
-    async def pieces(self) -> AsyncGenerator[bytes]:
+    async def lines(self) -> AsyncGenerator[bytes]:
         """Yields lines, several at a time. Holds nothing in the database while it is suspended."""
         limit = _FIRST_LIMIT
         while True:
