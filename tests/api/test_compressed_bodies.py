@@ -82,6 +82,7 @@ def test_a_file_is_not_decompressed(client: Client) -> None:
     assert "A file is stored as it is sent" in answer.text
 
 
+@pytest.mark.thorough
 @both_codings
 def test_compressed_lines_are_stored(client: Client, coding: str) -> None:
     """Several members or frames, which any pieces cut, are one body."""

@@ -88,6 +88,7 @@ def test_several_headers_are_read_as_one(client: Client) -> None:
     assert answer.json()["openapi"] == "3.1.0"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("coding", ["zstd", "gzip"])
 def test_pages_of_any_size_are_compressed(client: Client, coding: str) -> None:
     client.store("group", *(output(n, data={"text": f"{n} {TEXT}"}) for n in range(300)))

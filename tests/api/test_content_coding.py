@@ -12,6 +12,7 @@ import pytest
 from gleanery.api import content_coding
 from gleanery.api.context import Response
 from gleanery.api.operations import OPERATIONS
+from gleanery.errors import Overloaded
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.values.compression import GZIP, ZSTD, Codec
 from tests.support.compression import DECOMPRESS, zstd
@@ -25,10 +26,20 @@ DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 both_codecs = pytest.mark.parametrize("codec", [ZSTD, GZIP], ids=lambda codec: codec.name)
 
 
-async def compressed(rest: AsyncGenerator[bytes], codec: Codec) -> AsyncGenerator[bytes]:
+class OverloadedThread(FairThread):
+    """A thread in which no turn comes."""
+
+    async def run(self, *_: Any, **__: Any) -> Any:
+        raise Overloaded
+
+
+async def compressed(
+    rest: AsyncGenerator[bytes], codec: Codec, thread: FairThread | None = None
+) -> AsyncGenerator[bytes]:
     """Returns the pieces of a response that is sent as a stream."""
     response = Response(b"", rest=rest)
-    sent = await content_coding.compress(response, OPERATIONS[0], codec, 1, FairThread())
+    thread = thread or FairThread()
+    sent = await content_coding.compress(response, OPERATIONS[0], codec, 1, thread)
     assert sent.codec is codec
     assert sent.is_chunked
     assert sent.rest is not None
@@ -107,3 +118,15 @@ def test_a_client_that_leaves_ends_the_producer(codec: Codec) -> None:
 
     asyncio.run(leave())
     assert ended == [True]
+
+
+@both_codecs
+def test_an_overloaded_thread_fails_no_response(codec: Codec) -> None:
+    async def collect() -> bytes:
+        stream = await compressed(produce(*PIECES), codec, OverloadedThread())
+        return b"".join([piece async for piece in stream])
+
+    assert DECOMPRESS[codec.name](asyncio.run(collect())) == b"".join(PIECES)
+    large = Response(LINE * 20_000)
+    sent = content_coding.compress(large, OPERATIONS[0], codec, 1, OverloadedThread())
+    assert asyncio.run(sent) == large

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gleanery")
 _NO_KEYS = "The secret keys cannot be read: the log of the service says why"
-_TOO_MANY_COMPRESSIONS = "Too many responses are being compressed; try again, or ask for none"
 _SWEEP_DELAY = 300  # seconds by which a sweep can be late
 
 
@@ -71,7 +70,7 @@ def build_app(
         database=database,
         schema_validator=SchemaValidator(),
         computations=FairThread(),
-        compressions=FairThread(_TOO_MANY_COMPRESSIONS),
+        compressions=FairThread(),
         large_batches=LargeBatches(),
         blobs=blobs,
         vault=vault,

@@ -14,6 +14,7 @@ from functools import lru_cache
 from gleanery.api.context import Response
 from gleanery.api.operations import Operation
 from gleanery.api.repeats import memo_of
+from gleanery.errors import Overloaded
 from gleanery.http import HeaderBlock
 from gleanery.http.head import TOKEN
 from gleanery.scheduling.fair_thread import FairThread
@@ -98,7 +99,10 @@ async def compress(
     organization_id: int,
     thread: FairThread,
 ) -> Response:
-    """Compresses a response of any size; a large one in the thread. Raises Overloaded."""
+    """Compresses a response of any size; a large one in the thread.
+
+    If the thread is overloaded, a large response stays as it is: what it reports may be stored.
+    """
     if not _is_compressible(response):
         return response
     if response.rest is not None:
@@ -109,7 +113,10 @@ async def compress(
     if not is_large(response):
         return compress_small(response, codec)
     text = b"".join(response.pieces)
-    return _with_body(response, codec, await thread.run(organization_id, codec.compress, text))
+    try:
+        return _with_body(response, codec, await thread.run(organization_id, codec.compress, text))
+    except Overloaded:
+        return response
 
 
 def _is_compressible(response: Response) -> bool:
@@ -159,4 +166,7 @@ class _Stream:
     async def _compress(self, piece: bytes) -> bytes:
         if len(piece) < _LARGE_BYTES:
             return self._compressor.compress(piece)
-        return await self._thread.run(self._organization_id, self._compressor.compress, piece)
+        try:
+            return await self._thread.run(self._organization_id, self._compressor.compress, piece)
+        except Overloaded:  # a stream that has begun cannot change its coding
+            return self._compressor.compress(piece)

@@ -28,6 +28,7 @@ from gleanery.observability.telemetry import request_id_of
 from gleanery.scheduling.byte_limits import ByteReservation
 from gleanery.scheduling.limits import Slot
 from gleanery.security.tokens import Grant
+from gleanery.values.compression import Codec
 
 if TYPE_CHECKING:
     from gleanery.api.rate_limits import RateLimiter
@@ -177,7 +178,9 @@ class RequestPipeline:
             operation, path = self._route(request, state)
             name = operation.name
             response = await self._call(operation, path, request, request_id)
-            response = await self._compress(operation, request, response)
+            codec = content_coding.requested_codec(request.header_block, operation)
+            if codec is not None:
+                response = await self._compress(operation, request, response, codec)
         except ClientDisconnected:
             raise
         except HttpError as error:
@@ -189,11 +192,8 @@ class RequestPipeline:
         await self._send(request, response, name, request_id, started)
 
     async def _compress(
-        self, operation: Operation, request: Request, response: Response
+        self, operation: Operation, request: Request, response: Response, codec: Codec
     ) -> Response:
-        codec = content_coding.requested_codec(request.header_block, operation)
-        if codec is None:
-            return response
         organization_id = request.state.organization_id or _NO_TENANT
         thread = self._services.compressions
         return await content_coding.compress(response, operation, codec, organization_id, thread)

@@ -9,18 +9,18 @@ from gleanery.http import Header, Request
 
 _OK, _NOT_MODIFIED = 200, 304
 _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
-_VARY = (b"vary", b"accept-encoding")
+_ALWAYS_OF_TEXTS = (*_ALWAYS, (b"vary", b"accept-encoding"))
 
 
 def respond(
     request: Request, response: Response, request_id: bytes, rate_limit_headers: Iterable[Header]
 ) -> None:
     """Sends the response, except for the rest of a long body."""
-    headers = ((b"x-request-id", request_id), *_ALWAYS, *rate_limit_headers, *response.headers)
+    is_text = response.length is None and response.status == _OK  # no stored file, no error
+    always = _ALWAYS_OF_TEXTS if is_text else _ALWAYS
+    headers = ((b"x-request-id", request_id), *always, *rate_limit_headers, *response.headers)
     if response.status != _NOT_MODIFIED:  # 304 describes the body that the client has
         headers = (*headers, (b"content-type", response.content_type))
-    if response.length is None and response.status == _OK:  # not a stored file, not an error
-        headers = (*headers, _VARY)
     if response.codec is not None:
         headers = (*headers, (b"content-encoding", response.codec.name.encode()))
     if response.is_chunked:

@@ -25,8 +25,8 @@ class FairThread:
     5 ms for each, so several of them would only delay all other requests.
     """
 
-    def __init__(self, overload_message: str = _TOO_MANY_COMPUTATIONS) -> None:
-        self._turns = FairSemaphore(1, _WAIT_SECONDS, overload_message)
+    def __init__(self) -> None:
+        self._turns = FairSemaphore(1, _WAIT_SECONDS, _TOO_MANY_COMPUTATIONS)
         self._large_writes = FairSemaphore(_LARGE_WRITES, _WAIT_SECONDS, _TOO_MANY_LARGE_WRITES)
 
     def large_write(self, organization_id: int) -> AbstractAsyncContextManager[None]:
