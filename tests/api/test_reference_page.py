@@ -140,7 +140,7 @@ def run(command: list[str], folder: Path, token: str) -> str:
     done = subprocess.run(
         command,
         cwd=folder,
-        env=environment(GLEANERY_TOKEN=token, NO_PROXY="*"),
+        env=environment(TOKEN=token, NO_PROXY="*"),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,

@@ -1,6 +1,6 @@
 """Programs that send the example request of an operation: a curl command and a Python script.
 
-Both run as they are with the token in the variable GLEANERY_TOKEN. The Python script needs only
+Both run as they are with the token in the variable TOKEN. The Python script needs only
 the standard library.
 """
 
@@ -38,7 +38,7 @@ def python(s: Section, base_url: str) -> str:
         [
             *modules,
             "",
-            *(['token = os.environ["GLEANERY_TOKEN"]'] if s.needs_token else []),
+            *(['token = os.environ["TOKEN"]'] if s.needs_token else []),
             *([f"body = {body}"] if body else []),
             "request = Request(",
             *(f"{_INDENT}{argument}," for argument in _python_arguments(s, base_url)),
@@ -59,7 +59,7 @@ def json_text(value: Any) -> str:
 def _curl_parts(s: Section, base_url: str) -> Iterator[str]:
     yield f"curl {_curl_options(s)}{_shell_quoted(_url(s, base_url))}"
     if s.needs_token:
-        yield '-H "Authorization: Bearer $GLEANERY_TOKEN"'
+        yield '-H "Authorization: Bearer $TOKEN"'
     for name, value in _headers(s).items():
         yield f"-H {_shell_quoted(f'{name}: {value}')}"
     if s.bodies:
@@ -67,9 +67,14 @@ def _curl_parts(s: Section, base_url: str) -> Iterator[str]:
 
 
 def _curl_options(s: Section) -> str:
-    if s.method in ("PUT", "DELETE"):
+    if not _is_chosen_by_the_body(s):
         return f"-X {s.method} "
     return "-o file " if _is_bytes(s.responses[0]) else ""
+
+
+def _is_chosen_by_the_body(s: Section) -> bool:
+    """Tell whether curl and urllib choose the method themselves: POST with a body, GET without."""
+    return s.method == ("POST" if s.bodies else "GET")
 
 
 def _curl_body(s: Section) -> str:
@@ -84,7 +89,7 @@ def _shell_quoted(text: str) -> str:
 
 def _python_arguments(s: Section, base_url: str) -> Iterator[str]:
     yield f'"{_url(s, base_url)}"'
-    if s.method not in ("GET", "POST"):
+    if not _is_chosen_by_the_body(s):
         yield f'method="{s.method}"'
     if s.bodies:
         yield "data=body"
