@@ -33,12 +33,11 @@ class OutputsStream(RESTStream[Any]):
     """Changes of the outputs of each group. The bookmark of a group is its last cursor."""
 
     name = "outputs"
-    path = "/v1/changes/{group_path}"
+    path = "/v1/changes/{group_id}"
     records_jsonpath = "$.changes[*]"
     primary_keys = ("group_id", "output_id")
     replication_key = "cursor"
     is_sorted = True
-    state_partitioning_keys = ("group_id",)
     schema = th.PropertiesList(
         th.Property("group_id", th.StringType, required=True),
         th.Property("output_id", th.StringType, required=True),
@@ -71,10 +70,12 @@ class OutputsStream(RESTStream[Any]):
     @property
     def partitions(self) -> list[dict[str, str]]:
         """One partition for each group, with its own state."""
-        return [
-            {"group_id": group, "group_path": quote(group, safe="")}
-            for group in self.config["group_ids"]
-        ]
+        return [{"group_id": group} for group in self.config["group_ids"]]
+
+    def get_url(self, context: Context | None) -> str:
+        """Encodes the whole ``group_id``. The SDK encodes only its slashes."""
+        group = quote((context or {})["group_id"], safe="")
+        return f"{self.url_base}{self.path}".replace("{group_id}", group)
 
     def get_new_paginator(self) -> NextUrlPaginator:
         return NextUrlPaginator()
