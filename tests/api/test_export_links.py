@@ -161,3 +161,9 @@ def test_a_link_needs_http_1_1_too(client: Client) -> None:
     parts = urlsplit(export_link(client))
     request = f"GET {parts.path}?{parts.query} HTTP/1.0\r\nHost: x\r\n\r\n"
     assert exchange(str(client.base_url), request.encode()).status == 505
+
+
+def test_a_body_does_not_create_a_link_without_its_filters(client: Client) -> None:
+    response = client.post("/v1/exports/group/links", json={"approved": "true"})
+    assert response.status_code == 422
+    assert response.json()["detail"][0]["loc"] == ["body"]

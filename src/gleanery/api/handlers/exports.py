@@ -75,6 +75,7 @@ async def _joined(first: bytes | memoryview, rest: _Pieces) -> _Pieces:
 
 
 async def create_export_link(context: RequestContext[ExportLinkQuery, None]) -> Response:
+    await _reject_a_body(context.request)
     s, group = context.services, context.path["group_id"]
     await group_lock.require_group(context.database, group)
     now = s.clock()
@@ -94,6 +95,13 @@ async def create_export_link(context: RequestContext[ExportLinkQuery, None]) -> 
     entry = audit.Entry(context.actor, now, "create_export_link", AuditAbout(group_id=group))
     await s.read_auditor.record(context.database, entry)
     return Response(encode(ExportLink(url=url, expires=timestamps.render(expires))))
+
+
+async def _reject_a_body(request: Request) -> None:
+    """Reject filters in the body: without them, the link would show more than was asked for."""
+    if await request.receive():
+        msg = "This route has no body: send valid_seconds and the filters in the URL"
+        raise InvalidRequest(ErrorDetail(("body",), msg, "unexpected_body"))
 
 
 async def get_signed_export(context: RequestContext[SignedExportQuery, None]) -> Response:
