@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -117,6 +118,21 @@ def test_the_parameters_of_items_belong_together(
     answer = send(client, "array", query, item(1))
     assert [loc for loc, _ in problems(answer)] == [["query", name] for name in missing]
     assert "bare items need job_id and url_field" in answer.json()["detail"][0]["msg"]
+
+
+@BOTH
+def test_an_item_without_the_parameters_gets_advice(client: Client, form: str) -> None:
+    answer = send(client, form, "", item(1))
+    assert problems(answer)[0] == (["body", "0"], "bare_item")
+    assert "add the parameters job_id and url_field" in answer.json()["detail"][0]["msg"]
+
+
+@BOTH
+def test_a_compressed_body_without_its_header_gets_advice(client: Client, form: str) -> None:
+    kind = {"Content-Type": MEDIA_TYPES[form]}
+    body = gzip.compress(json.dumps(item(1)).encode())
+    answer = client.post(f"/v1/outputs/group?{ITEMS}", content=body, headers=kind)
+    assert "Content-Encoding: gzip" in answer.json()["detail"][0]["msg"]
 
 
 @pytest.mark.parametrize(

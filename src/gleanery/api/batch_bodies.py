@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from gleanery.api.binding import (
     BARE_ITEMS,
-    advice_on_several_objects,
+    advice_on_invalid_json,
     check_value_count,
     error_details,
     validate_with_model,
@@ -115,5 +115,5 @@ def _describe(
     loc = ("body", str(position))
     if isinstance(error, ValidationError):
         return error_details(loc, error)
-    msg = f"{error}{advice_on_several_objects(OutputIn, text)}"
+    msg = f"{error}{advice_on_invalid_json(OutputIn, text)}"
     return [ErrorDetail(loc, msg, "json")]

@@ -35,6 +35,7 @@ BARE_ITEMS: Any = list[Any]
 """Type of an array whose elements are validated one by one."""
 _BATCHES = (list[OutputIn], BARE_ITEMS)
 _SEVERAL_OBJECTS = re.compile(rb"\}\s*\{")
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # how gzip and zstd begin
 _VALUES_PER_RECORD = 20  # of a cookie or an entry, which are parsed at once
 _MIN_VALUES = 100_000
 _IDEMPOTENCY_KEY = re.compile(IDEMPOTENCY_KEY.encode())
@@ -252,7 +253,7 @@ def validate_with_model(type_: Any, text: bytes, max_records: int) -> Any:
     try:
         value = json_text.decode(text)
     except json_text.InvalidJson as error:
-        msg = f"{error}{advice_on_several_objects(type_, text)}"
+        msg = f"{error}{advice_on_invalid_json(type_, text)}"
         raise InvalidRequest(ErrorDetail(("body",), msg, "json")) from None
     if isinstance(value, list) and len(value) > max_records:
         raise _too_many_records(max_records, NDJSON_ADVICE if type_ in _BATCHES else "")
@@ -282,8 +283,10 @@ def _validate_array(type_: Any, records: list[Any]) -> list[Any]:
     return validated
 
 
-def advice_on_several_objects(type_: Any, text: bytes) -> str:
-    """Return advice about NDJSON with another type, or whose line ends were removed."""
+def advice_on_invalid_json(type_: Any, text: bytes) -> str:
+    """Return advice about undeclared compression, and NDJSON with another type or without lines."""
+    if text.startswith(_COMPRESSED):
+        return "; send a compressed body with Content-Encoding: gzip or zstd"
     if not text.lstrip().startswith(b"{") or not _SEVERAL_OBJECTS.search(text):
         return ""
     if type_ in _BATCHES:

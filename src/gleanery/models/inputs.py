@@ -35,8 +35,18 @@ class Input(BaseModel):
     def _reject_unknown_names(cls, value: Any) -> Any:
         """Rejects unknown names here, because pydantic's own error cannot suggest a name."""
         if isinstance(value, dict) and not value.keys() <= known_names(cls):
-            raise ValidationError.from_exception_data(cls.__name__, _problems(cls, value))
+            raise ValidationError.from_exception_data(cls.__name__, cls._problems(value))
         return value
+
+    @classmethod
+    def _problems(cls, value: dict[str, Any]) -> list[InitErrorDetails]:
+        """Lists the unknown names, and then the errors of the known members."""
+        problems = [*_unknown_names(cls, value)]
+        try:
+            cls.model_validate({name: value[name] for name in value.keys() & known_names(cls)})
+        except ValidationError as error:
+            problems += map(_without_value, error.errors(include_url=False, include_input=False))
+        return problems
 
 
 class Query(Input):
@@ -67,16 +77,6 @@ def custom_error(type_: str, msg: str, loc: Iterable[str | int]) -> InitErrorDet
     """Describes an error for ``ValidationError.from_exception_data``, without the value."""
     error = PydanticCustomError(type_, "{reason}", {"reason": msg})
     return InitErrorDetails(type=error, loc=tuple(loc), input=None)
-
-
-def _problems(model: type[Input], value: dict[str, Any]) -> list[InitErrorDetails]:
-    """Lists the unknown names, and then the errors of the known members."""
-    problems = [*_unknown_names(model, value)]
-    try:
-        model.model_validate({name: value[name] for name in value.keys() & known_names(model)})
-    except ValidationError as error:
-        problems += map(_without_value, error.errors(include_url=False, include_input=False))
-    return problems
 
 
 def _without_value(error: ErrorDetails) -> InitErrorDetails:

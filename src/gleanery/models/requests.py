@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
 
 from gleanery.models.fields import (
     MAX_INT64,
@@ -161,6 +162,10 @@ _BARE_ITEM = (
     "is missing: bare items need job_id and url_field. Without both, and without key_field, each "
     "element is an output with job_id, source_url and data"
 )
+_NOT_AN_OUTPUT = (
+    "is not an output, which has job_id, source_url and data. For bare items, as scrapers write "
+    "them, add the parameters job_id and url_field to the URL"
+)
 
 
 def _check_file(file: FileIn) -> FileIn:
@@ -214,6 +219,12 @@ class OutputIn(Input):
     files: Annotated[list[CheckedFile], Field(max_length=200)] | None = Field(
         default=None, description="Files of the output."
     )
+
+    @classmethod
+    def _problems(cls, value: dict[str, Any]) -> list[InitErrorDetails]:
+        if value.keys().isdisjoint(("job_id", "source_url", "data")):
+            return [custom_error("bare_item", _NOT_AN_OUTPUT, ())]
+        return super()._problems(value)
 
     def checked(self) -> Output:
         return Output(self.job_id, self.source_url, self.data, self.key, self.tags, self.files)

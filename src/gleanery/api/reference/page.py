@@ -99,8 +99,7 @@ def _links(group: Group) -> str:
 def _introduction(document: Document, base_url: str) -> str:
     scopes = [Row(name, "", "", text) for name, text in tokens.SCOPES.items()]
     first = markup.code(
-        f"export TOKEN=…\ncurl '{base_url}/v1/groups' \\\n"
-        '  -H "Authorization: Bearer $TOKEN"'
+        f"export TOKEN=…\ncurl '{base_url}/v1/groups' \\\n  -H \"Authorization: Bearer $TOKEN\""
     )
     invalid = document["components"]["responses"]["Error422"]["content"]["application/json"]
     error = markup.code(snippets.json_text(invalid["example"]), "json")
