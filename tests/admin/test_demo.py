@@ -35,11 +35,12 @@ def test_every_printed_line_works_when_pasted(tmp_path: Path) -> None:
             lambda: any('/v1/cookies"' in line and "-d" in line for line in running.out)
         )
         text = "".join(running.out).replace("\\\n", "")
-        [token] = [line[6:] for line in text.splitlines() if line.startswith("TOKEN=")]
+        [line] = [line for line in text.splitlines() if line.startswith("export TOKEN=")]
+        token = line.partition("=")[2]
         address = text.split(" at ", 1)[1].split()[0]
         running.wait_ready(address)
         curls = [line for line in text.splitlines() if line.startswith("curl")]
-        assert len(curls) == 8
+        assert len(curls) == 10
         for line in curls:
             answer = pasted(line, token)
             assert answer.status_code == 200, line
@@ -61,7 +62,7 @@ def test_a_demo_that_is_stopped_at_its_start_leaves_no_data(tmp_path: Path, numb
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_demo_leaves_no_data(tmp_path: Path, number: int) -> None:
     with Running("demo", "--port", "0", TMPDIR=str(tmp_path)) as running:
-        running.wait_for(lambda: any(line.startswith("TOKEN=") for line in running.out))
+        running.wait_for(lambda: any(line.startswith("export TOKEN=") for line in running.out))
         assert list(tmp_path.iterdir())
         running.stop(number)
     assert list(tmp_path.iterdir()) == []
@@ -80,7 +81,7 @@ def test_sample_data_in_a_folder_is_created_once(tmp_path: Path) -> None:
     counts = []
     for _ in range(2):
         with Running("demo", "--port", "0", "--data", str(tmp_path / "kept")) as running:
-            running.wait_for(lambda: any(line.startswith("TOKEN=") for line in running.out))
+            running.wait_for(lambda: any(line.startswith("export TOKEN=") for line in running.out))
             text = "".join(running.out)
             token = text.split("TOKEN=")[1].split()[0]
             address = text.split(" at ", 1)[1].split()[0]

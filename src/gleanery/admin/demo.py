@@ -198,11 +198,15 @@ def introduction(address: str, token: str) -> str:
 Gleanery serves the sample organization “{ORGANIZATION}” at {address}
 (reference: {address}/docs; Ctrl-C stops the service). Paste these lines into another terminal:
 
-TOKEN={token}
+export TOKEN={token}
 
-# the first page of a group's outputs, then only the changes of the last two days
+# the first page of a group's outputs, then only what changed in the last two days
 curl {header} "{address}/v1/outputs/shop-prices?limit=2"
 curl {header} "{address}/v1/outputs/shop-prices?limit=2&created_after={since}"
+
+# only approved outputs, and the feed of all changes with deletions
+curl {header} "{address}/v1/outputs/shop-prices?limit=2&approved=true"
+curl {header} "{address}/v1/changes/shop-prices?limit=2"
 
 # outputs of one country, and of one region
 curl {header} "{address}/v1/outputs/property-listings?limit=2&country=UK"
