@@ -50,7 +50,7 @@ def _field(s: Section, parameter: Parameter) -> str:
 
 def _options(parameter: Parameter) -> str:
     choices = "".join(f"<option>{escape(choice)}</option>" for choice in parameter.choices)
-    return f'<option value="">default</option>{choices}</select>'
+    return f'<option value="">not sent</option>{choices}</select>'
 
 
 def _labelled(field_id: str, label: str, note: str, start: str, rest: str = "") -> str:
