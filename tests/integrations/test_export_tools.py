@@ -71,23 +71,23 @@ def run(python: str | Path, program: str, folder: Path, **variables: str) -> str
 
 
 @pytest.fixture
-def products(client: Client) -> list[dict[str, Any]]:
+def prices(client: Client) -> list[dict[str, Any]]:
     """A group of 5000 outputs, whose prices are their numbers."""
     data = [{"price": n, **UNUSUAL[n % len(UNUSUAL)]} for n in range(COUNT)]
     for start in range(0, COUNT, 1000):
         numbers = range(start, start + 1000)
-        client.store("products", *(output(n, data=data[n]) for n in numbers))
+        client.store("prices", *(output(n, data=data[n]) for n in numbers))
     return data
 
 
 @pytest.fixture
-def link(client: Client, products: list[dict[str, Any]]) -> str:
-    return export_link(client, "products")
+def link(client: Client, prices: list[dict[str, Any]]) -> str:
+    return export_link(client, "prices")
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_commands_of_the_guide_download_the_group(
-    client: Client, products: list[dict[str, Any]], tmp_path: Path
+    client: Client, prices: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     text = GUIDE.replace("http://127.0.0.1:8000", str(client.base_url).rstrip("/"))
     commands = "\n".join(example.command for example in examples(text))
@@ -101,45 +101,45 @@ def test_the_commands_of_the_guide_download_the_group(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    lines = (tmp_path / "products.ndjson").read_bytes().splitlines()
-    assert [json.loads(line)["data"] for line in lines] == products
+    lines = (tmp_path / "prices.ndjson").read_bytes().splitlines()
+    assert [json.loads(line)["data"] for line in lines] == prices
     # DuckDB reads the file as it would read the link.
     program = script("DuckDB")
-    assert run(sys.executable, program, tmp_path, URL="products.ndjson") == _EXPECTED
-    _check_duckdb(sys.executable, tmp_path, products)
+    assert run(sys.executable, program, tmp_path, URL="prices.ndjson") == _EXPECTED
+    _check_duckdb(sys.executable, tmp_path, prices)
 
 
 @pytest.mark.skipif(
     not DUCKDB_PYTHON.exists(), reason="make integrations installs DuckDB with httpfs"
 )
-def test_duckdb_reads_a_link(link: str, products: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_duckdb_reads_a_link(link: str, prices: list[dict[str, Any]], tmp_path: Path) -> None:
     run(DUCKDB_PYTHON, _INSTALL, tmp_path)
     assert run(DUCKDB_PYTHON, script("DuckDB"), tmp_path, URL=link) == _EXPECTED
-    _check_duckdb(DUCKDB_PYTHON, tmp_path, products)
+    _check_duckdb(DUCKDB_PYTHON, tmp_path, prices)
 
 
-def _check_duckdb(python: str | Path, folder: Path, products: list[dict[str, Any]]) -> None:
+def _check_duckdb(python: str | Path, folder: Path, prices: list[dict[str, Any]]) -> None:
     program = """
 import duckdb
-connection = duckdb.connect("products.duckdb")
-print(*(text for text, in connection.sql("SELECT data FROM products").fetchall()), sep="\\n")
+connection = duckdb.connect("prices.duckdb")
+print(*(text for text, in connection.sql("SELECT data FROM prices").fetchall()), sep="\\n")
 """
     texts = run(python, program, folder).splitlines()
-    assert _in_order(map(json.loads, texts)) == products
+    assert _in_order(map(json.loads, texts)) == prices
 
 
-def test_polars_reads_a_link(link: str, products: list[dict[str, Any]], tmp_path: Path) -> None:
-    program = script("Polars") + "\nprint(*products['data'], sep='\\n')\n"
+def test_polars_reads_a_link(link: str, prices: list[dict[str, Any]], tmp_path: Path) -> None:
+    program = script("Polars") + "\nprint(*prices['data'], sep='\\n')\n"
     total, *texts = run(sys.executable, program, tmp_path, URL=link).splitlines()
     assert total == _EXPECTED
-    assert _in_order(map(json.loads, texts)) == products
+    assert _in_order(map(json.loads, texts)) == prices
 
 
-def test_pandas_reads_a_link(link: str, products: list[dict[str, Any]], tmp_path: Path) -> None:
-    program = script("pandas") + "\nprint(*map(json.dumps, products['data']), sep='\\n')\n"
+def test_pandas_reads_a_link(link: str, prices: list[dict[str, Any]], tmp_path: Path) -> None:
+    program = script("pandas") + "\nprint(*map(json.dumps, prices['data']), sep='\\n')\n"
     total, *texts = run(sys.executable, program, tmp_path, URL=link).splitlines()
     assert total == _EXPECTED.removesuffix(".00")
-    assert _in_order(map(json.loads, texts)) == products
+    assert _in_order(map(json.loads, texts)) == prices
 
 
 def _in_order(rows: Any) -> list[dict[str, Any]]:
