@@ -3,7 +3,8 @@
 Tombstones are purged after some time. A cursor from before the last purge could hide a deletion, so
 it is rejected. So is a cursor from before a restore, because its client may have seen data that was
 lost. A client that starts at 0 also passes such sequence numbers while it catches up with the old
-outputs. Its cursors say that it is catching up, and on which day it started.
+outputs. Its cursors say that it is catching up, and on which day it started. It gets no tombstones
+from before that day, because it has never received those outputs.
 
 Each change has a cursor, too. A client that continues from it misses nothing. It gets no change
 twice, unless it is catching up and stopped inside a millisecond.
@@ -30,21 +31,22 @@ WHERE organization_id = $1 AND name = $2
 """
 # Both parts are in order. SQLite merges them. PostgreSQL sorts them, so they need limits.
 _IN_RANGE = "WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4"
+_TOMBSTONES = f"FROM tombstones {_IN_RANGE} AND seq >= $6"
 _START = "/* POSTGRES */ ( /* END */"
 _END = "/* POSTGRES */ ORDER BY seq LIMIT $5) /* END */"
 _CHANGES = f"""
-{_START} SELECT seq, created_seq, CASE WHEN octet_length(item) <= $6 THEN item END AS item,
+{_START} SELECT seq, created_seq, CASE WHEN octet_length(item) <= $7 THEN item END AS item,
     id, identity, NULL AS job_name
 FROM outputs {_IN_RANGE} {_END}
 UNION ALL
 {_START} SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
-FROM tombstones {_IN_RANGE} {_END}
+{_TOMBSTONES} {_END}
 ORDER BY seq LIMIT $5
 """
 _SIZES = f"""
 {_START} SELECT seq, {page_sizes.ITEM_SIZE} AS size FROM outputs {_IN_RANGE} {_END}
 UNION ALL
-{_START} SELECT seq, octet_length(job_name) AS size FROM tombstones {_IN_RANGE} {_END}
+{_START} SELECT seq, octet_length(job_name) AS size {_TOMBSTONES} {_END}
 ORDER BY seq LIMIT $5
 """
 _GROUPS_WITH_EXPIRED_TOMBSTONES = """
@@ -160,7 +162,8 @@ async def read_feed(
     start = _not_before(known, query.changed_after)
     parameter = "cursor" if start == known else "changed_after"
     position = _check(start, purged, restored, now, parameter)
-    part = _Part(database, group_id, position.seq, _MAX_SEQ, query.limit)
+    tombstones_from = position.started or 0
+    part = _Part(database, group_id, position.seq, _MAX_SEQ, query.limit, tombstones_from)
     found = await _read_changes(part, max_bytes, _frame_bytes(group))
     found = await _with_whole_millisecond(part, position, found)
     # A purge may have run since the first check, so the position is checked again after the read.
@@ -190,6 +193,8 @@ class _Part(NamedTuple):
     after: int
     until: int
     limit: int
+    tombstones_from: int
+    """Earlier tombstones are left out."""
 
     async def read(self, sql: str, *values: int) -> Sequence[Row]:
         database = self.database
