@@ -414,7 +414,7 @@ def test_the_changes_of_an_output_have_different_cursors(
     delete(timed, stored["output_id"])
     timed.store("group", output(1), output(2))
     clock.jump(seconds=3600)
-    clock.move(seconds=DAY)
+    clock.move(seconds=2 * DAY)
     latest: dict[str, Any] = {}
     for change in reversed(read_changes(timed)["changes"]):
         if change["cursor"] >= latest.get(change["output_id"], change)["cursor"]:
@@ -454,6 +454,25 @@ def test_a_purge_does_not_stop_a_client_that_catches_up(
     assert cursor < FIRST_SEQ  # it has passed the first tombstone, and still catches up
     clock.move(seconds=2 * DAY)
     timed_service.sweep(clock)  # purges the second one
+    follow_changes(timed, copy, cursor)
+    assert copy == stored_outputs(timed)
+
+
+@pytest.mark.thorough
+def test_clocks_of_nodes_may_differ_around_midnight(
+    timed_service: Service, timed: Client, clock: Clock
+) -> None:
+    """A client that catches up starts on one node and continues on another, where it is earlier."""
+    timed.store("group", output(1))
+    clock.move(seconds=1)
+    timed.store("group", output(2))
+    purge_a_tombstone(timed_service, timed, clock)
+    clock.move(seconds=DAY - clock() / timestamps.SECOND % DAY + 1)
+    copy: dict[str, Any] = {}
+    cursor = follow_changes(timed, copy, limit=1, pages=1)
+    clock.jump(seconds=-60)
+    [received] = copy
+    delete(timed, received)
     follow_changes(timed, copy, cursor)
     assert copy == stored_outputs(timed)
 

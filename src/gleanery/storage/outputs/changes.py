@@ -78,6 +78,7 @@ _MILLISECOND = 1000
 _DAY = 86_400 * timestamps.SECOND
 _MILLISECONDS = 2**41  # since 2020, until 2089
 _START_DAYS = 716  # the start day is stored modulo this number
+_CLOCK_DIFFERENCE = 3600 * timestamps.SECOND  # between nodes, at most
 _CATCHING_UP = _MILLISECONDS
 assert _CATCHING_UP + _START_DAYS * _MILLISECONDS <= FIRST_SEQ
 
@@ -94,12 +95,12 @@ class Position:
 
     @classmethod
     def from_cursor(cls, cursor: int, now: int) -> Position:
-        """Decodes a cursor. The day is wrong if the client paused for 716 days in its catch-up."""
+        """Decodes a cursor. The day is wrong if the client paused for 715 days in its catch-up."""
         if not _CATCHING_UP <= cursor < FIRST_SEQ:
             return cls(cursor)
         day, milliseconds = divmod(cursor - _CATCHING_UP, _MILLISECONDS)
-        today = (now - FIRST_SEQ) // _DAY
-        started = FIRST_SEQ + (today - (today - day) % _START_DAYS) * _DAY
+        last_day = (now + _CLOCK_DIFFERENCE - FIRST_SEQ) // _DAY
+        started = FIRST_SEQ + (last_day - (last_day - day) % _START_DAYS) * _DAY
         return cls(FIRST_SEQ + milliseconds * _MILLISECOND - 1 if milliseconds else 0, started)
 
     @property
@@ -113,6 +114,11 @@ class Position:
         day = (self.started - FIRST_SEQ) // _DAY % _START_DAYS
         milliseconds = (self.seq + 1 - FIRST_SEQ) // _MILLISECOND if self.seq else 0
         return _CATCHING_UP + day * _MILLISECONDS + milliseconds
+
+    @property
+    def first_tombstone(self) -> int:
+        """The smallest sequence number of a deletion that the client must receive."""
+        return 0 if self.started is None else self.started - _CLOCK_DIFFERENCE
 
     def at(self, seq: int) -> Position:
         """Returns the position of the same client directly after this change.
@@ -162,8 +168,7 @@ async def read_feed(
     start = _not_before(known, query.changed_after)
     parameter = "cursor" if start == known else "changed_after"
     position = _check(start, purged, restored, now, parameter)
-    tombstones_from = position.started or 0
-    part = _Part(database, group_id, position.seq, _MAX_SEQ, query.limit, tombstones_from)
+    part = _Part(database, group_id, position.seq, _MAX_SEQ, query.limit, position.first_tombstone)
     found = await _read_changes(part, max_bytes, _frame_bytes(group))
     found = await _with_whole_millisecond(part, position, found)
     # A purge may have run since the first check, so the position is checked again after the read.
@@ -193,8 +198,7 @@ class _Part(NamedTuple):
     after: int
     until: int
     limit: int
-    tombstones_from: int
-    """Earlier tombstones are left out."""
+    first_tombstone: int
 
     async def read(self, sql: str, *values: int) -> Sequence[Row]:
         database = self.database
