@@ -129,6 +129,23 @@ def test_malformed_data_is_rejected(client: Client, coding: str, how: str) -> No
     assert len(client.items("group")) == 1
 
 
+@pytest.mark.parametrize(
+    ("coding", "beginning"),
+    [
+        ("zstd", b"\x50\x2a\x4d\x18" + (2 * MIB).to_bytes(4, "little") + bytes(2 * MIB)),
+        ("gzip", b"\x1f\x8b\x08\x08" + bytes(6) + b"n" * (2 * MIB) + b"\0"),  # a file name
+    ],
+)
+def test_a_body_has_few_bytes_without_content(
+    client: Client, coding: str, beginning: bytes
+) -> None:
+    """Otherwise a body without content could have any length."""
+    rest = COMPRESS[coding](lines(1))
+    status, body = post(client, beginning + rest[10 * (coding == "gzip") :], coding)
+    assert (status, locs(body)[0]) == (422, ["body"])
+    assert "without content" in body["detail"][0]["msg"]
+
+
 def test_an_empty_body_is_empty_in_any_coding(client: Client) -> None:
     status, body = post(client, b"", "gzip", JSON)
     assert (status, body["detail"][0]["msg"]) == (422, "The body is empty")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -52,6 +53,18 @@ def test_a_reader_that_stalls_is_given_up(impatient: Server) -> None:
         wait_until(lambda: not impatient.registry.connections)
 
 
+@pytest.mark.thorough
+def test_a_slow_reader_is_not_given_up() -> None:
+    """The system's buffer takes megabytes, and the server may write again only much later."""
+    with serving(Limits(stall_seconds=1, check_seconds=0.1)) as server, Client(server) as client:
+        client.send(head("GET", "/stream?1000"))
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            assert client.socket.recv(25_000)
+            time.sleep(0.05)
+        assert not server.saw("disconnected /stream")
+
+
 def test_an_idle_connection_is_closed(impatient: Server) -> None:
     with Client(impatient) as client:
         assert client.exchange(head("GET", "/echo")).status == 200
@@ -86,7 +99,7 @@ def checks_until_overdue(awaited: Awaited, received: int = 0, written: int = 0) 
     """Counts the checks before one fails, with this many bytes transferred between them."""
     timeouts = Timeouts(LIMITS)
     for count in range(100):
-        if timeouts.is_overdue(awaited, 1, unsent=1000):
+        if timeouts.is_overdue(awaited, 1, unread=1000):
             return count
         timeouts.received += received
         timeouts.written += written
@@ -122,16 +135,16 @@ def test_a_head_has_its_time_however_fast_it_grows() -> None:
 def test_a_new_request_begins_a_new_wait() -> None:
     timeouts = Timeouts(LIMITS)
     for number in range(100):
-        assert not timeouts.is_overdue(Awaited.HEAD, number // 3, unsent=0)
+        assert not timeouts.is_overdue(Awaited.HEAD, number // 3, unread=0)
 
 
 def test_a_connection_is_idle_once_a_check_has_found_nothing() -> None:
     timeouts = Timeouts(LIMITS)
-    timeouts.is_overdue(Awaited.REQUEST, 1, unsent=0)
+    timeouts.is_overdue(Awaited.REQUEST, 1, unread=0)
     assert not timeouts.is_idle(1)
-    timeouts.is_overdue(Awaited.REQUEST, 1, unsent=0)
+    timeouts.is_overdue(Awaited.REQUEST, 1, unread=0)
     assert timeouts.is_idle(1)
     assert not timeouts.is_idle(2)
-    timeouts.is_overdue(Awaited.NOTHING, 1, unsent=0)
-    timeouts.is_overdue(Awaited.NOTHING, 1, unsent=0)
+    timeouts.is_overdue(Awaited.NOTHING, 1, unread=0)
+    timeouts.is_overdue(Awaited.NOTHING, 1, unread=0)
     assert not timeouts.is_idle(1)

@@ -421,6 +421,21 @@ def test_while_another_process_holds_the_lock_a_write_is_unavailable_and_reads_g
     with_database(settings, work)
 
 
+def test_tenants_take_turns_with_large_reads(tmp_path: Path) -> None:
+    """On SQLite one thread does them. Many exports of one tenant must not delay the others."""
+    order: list[int] = []
+
+    async def read(database: Engine, tenant: int) -> None:
+        await database.for_tenant(tenant).read_large("SELECT 1")
+        order.append(tenant)
+
+    async def work(database: Engine) -> None:
+        await asyncio.gather(*(read(database, tenant) for tenant in [1] * 20 + [2]))
+
+    with_database(Settings(data=tmp_path), work)
+    assert order.index(2) < 5
+
+
 def test_a_writer_waits_for_a_limited_time(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

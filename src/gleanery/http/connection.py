@@ -9,7 +9,7 @@ from typing import cast
 
 from gleanery.http.client_address import address_in
 from gleanery.http.errors import ClientDisconnected, HttpError, RequestTimeout
-from gleanery.http.flow_control import FlowControl
+from gleanery.http.flow_control import FlowControl, unconfirmed_bytes
 from gleanery.http.head import HeaderBlock
 from gleanery.http.parser import RequestParser
 from gleanery.http.registry import ConnectionRegistry
@@ -284,7 +284,8 @@ class Connection(asyncio.Protocol):
 
     def check_timeouts(self) -> None:
         awaited = self._awaited()
-        if not self._timeouts.is_overdue(awaited, self._parser.request_count, self.unsent_bytes):
+        unread = self._unread_bytes() if awaited is Awaited.READER else 0
+        if not self._timeouts.is_overdue(awaited, self._parser.request_count, unread):
             return
         match awaited:
             case Awaited.REQUEST:
@@ -293,6 +294,14 @@ class Connection(asyncio.Protocol):
                 self.reject(RequestTimeout())
             case _:
                 self._transport.abort()
+
+    def _unread_bytes(self) -> int:
+        """Returns the bytes that the client has not received.
+
+        The system buffers megabytes, and accepts more only when a third of them is sent. So the
+        write buffer alone does not show that a slow client reads.
+        """
+        return self.unsent_bytes + unconfirmed_bytes(self._transport)
 
     def _awaited(self) -> Awaited:
         if self._flow.is_write_paused:

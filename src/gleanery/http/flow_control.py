@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
+
+_NUMBER = struct.Struct("i")  # answer of the system to TIOCOUTQ
+
+
+def unconfirmed_bytes(transport: asyncio.Transport) -> int:
+    """Returns the bytes that the system has not sent, or whose receipt is not confirmed."""
+    connected = transport.get_extra_info("socket")
+    try:
+        answer = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_NUMBER.size))
+    except OSError:  # only Linux knows this of a socket
+        return 0
+    return int(_NUMBER.unpack(answer)[0])
 
 
 class FlowControl:

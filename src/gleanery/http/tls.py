@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import socket
 import ssl
-import struct
-import termios
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from gleanery.http.connection import Connection, State
 from gleanery.http.errors import HttpError
+from gleanery.http.flow_control import unconfirmed_bytes
 from gleanery.http.registry import ConnectionRegistry
 
 TlsContext = Callable[[], ssl.SSLContext]
@@ -24,7 +22,6 @@ _NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RETRY_SECONDS = 1.0  # after which the system may have a file descriptor again
 _PIECE_BYTES = 256 * 1024
 _CLOSE_SECONDS = 1.0  # for the client's answer to the end of TLS
-_NUMBER = struct.Struct("i")  # answer of the system to TIOCOUTQ
 
 
 class TlsListener:
@@ -225,16 +222,7 @@ class TlsConnection(Connection):
         """
         if self._state is State.CLOSED:
             return
-        if _unsent_bytes_of(self._transport.get_extra_info("socket")):
+        if unconfirmed_bytes(self._transport):
             self._loop.call_later(_CLOSE_SECONDS, self._abort_when_received)
         else:
             self._transport.abort()
-
-
-def _unsent_bytes_of(connected: socket.socket) -> int:
-    """Returns the bytes that the system has not sent, or whose receipt is not confirmed."""
-    try:
-        answer = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_NUMBER.size))
-    except OSError:  # only Linux knows this of a socket
-        return 0
-    return int(_NUMBER.unpack(answer)[0])

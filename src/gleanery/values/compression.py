@@ -34,6 +34,7 @@ MAX_WINDOW_BYTES = 1 << _MAX_WINDOW_LOG
 _MAX_INPUT_BYTES = 4096  # of one step, so that a part with a huge output is noticed early
 _MAX_FIRST_PARTS = 100
 _MIN_PART_BYTES = 64  # on average, because each part costs a new decompressor
+_MAX_EMPTY_BYTES = 1024 * 1024  # of a body beyond its content, such as names in headers
 
 
 class InvalidData(Exception):
@@ -195,6 +196,8 @@ class Decompressor:
             self.consumed -= len(part.unused_data)
             self._input, self._part = part.unused_data + self._input, None
         self.produced += len(piece)
+        if self.consumed > self.produced + _MAX_EMPTY_BYTES:
+            raise InvalidData(f"The {self._codec.name} data has too many bytes without content")
         return piece
 
     def _take(self) -> bytes:

@@ -97,7 +97,7 @@ class Export:
         """
         values = self._values(limit)
         sql = f"{self._search.sizes} LIMIT ${len(values) + 1}"
-        rows = await self._database.read(sql, *values, limit)
+        rows = await self._database.read_large(sql, *values, limit)
         sizes = [size for _, size in rows if size]  # 0: the search stopped there
         count = page_sizes.count_fitting(sizes, _STEP_BYTES)
         if not count:  # the large outputs have moved

@@ -202,7 +202,8 @@ class SqliteDatabase:
     ) -> Sequence[Row]:
         assert self._large_reads is not None, "open() comes first"
         try:
-            return await self._large_reads.read(to_sqlite(sql, organization_id), values)
+            checked = to_sqlite(sql, organization_id)
+            return await self._large_reads.read(organization_id, checked, values)
         except TEMPORARY_ERRORS as error:
             raise unavailable(error) from error
 

@@ -10,21 +10,32 @@ from typing import Any
 
 import apsw
 
+from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.storage.database import Row
 from gleanery.storage.sqlite.connections import connect_reader
 
+_SLOTS = 3  # a tenant alone holds two, so that the thread always has the next read
+_WAIT_SECONDS = 30.0
+_TOO_MANY = "Too many large pages and exports are being read; try again"
+
 
 class LargeReads:
-    """One thread with its own connection, which it opens at the first read."""
+    """One thread with its own connection, which it opens at the first read.
+
+    The tenants take turns. An export is many reads, and one tenant may have many exports.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: apsw.Connection | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large reads")
+        self._turns = FairSemaphore(_SLOTS, _WAIT_SECONDS, _TOO_MANY)
 
-    async def read(self, sql: str, values: Sequence[Any]) -> Sequence[Row]:
+    async def read(self, organization_id: int, sql: str, values: Sequence[Any]) -> Sequence[Row]:
+        """Reads in the thread, when it is the tenant's turn. Raises Overloaded."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._read, sql, values)
+        async with self._turns.held_for(organization_id):
+            return await loop.run_in_executor(self._thread, self._read, sql, values)
 
     def _read(self, sql: str, values: Sequence[Any]) -> Sequence[Row]:
         if self._connection is None:
