@@ -284,7 +284,7 @@ OPERATIONS = (
         path="/v1/outputs/{group_id}/{output_id}",
         handler=outputs.delete_output,
         title="Delete an output",
-        description="Deletes one output. The change order keeps a tombstone of it.",
+        description="Deletes one output. The change feed reports the deletion.",
         scope="outputs:write",
         response=responses.Deleted,
     ),
@@ -298,8 +298,9 @@ OPERATIONS = (
         "null if there are no further changes yet, and only then. To continue later, pass the "
         "`cursor` of the response, or of the last change that you have processed. A page is "
         "limited in bytes, so it can have fewer changes than `limit`. With `wait`, the response "
-        "comes as soon as there is a change. A cursor from before the oldest tombstone or the last "
-        "restore gets 410: start again with cursor 0.",
+        "comes as soon as there is a change. The feed keeps deletions for 30 days, if the operator "
+        "has not changed that. An older cursor, or one from before a restore, gets 410: start "
+        "again with cursor 0.",
         scope="outputs:read",
         query=requests.ChangeQuery,
         response=responses.ChangePage,
@@ -390,7 +391,8 @@ OPERATIONS = (
         handler=groups.delete_group,
         title="Delete a group",
         description="Deletes the group with all its jobs, outputs, reviews, settings "
-        "and local-storage entries. The change feed remains, with a tombstone of every output.",
+        "and local-storage entries. The change feed remains, and reports the deletion of every "
+        "output.",
         scope="outputs:write",
         response=responses.Deleted,
     ),
@@ -399,8 +401,8 @@ OPERATIONS = (
         path="/v1/groups/{group_id}/jobs/{job_id}",
         handler=groups.delete_job,
         title="Delete a job",
-        description="Deletes the job with its outputs and reviews. The change order keeps "
-        "tombstones.",
+        description="Deletes the job with its outputs and reviews. The change feed reports the "
+        "deletion of every output.",
         scope="outputs:write",
         response=responses.Deleted,
     ),

@@ -106,8 +106,8 @@ def _introduction(document: Document, base_url: str) -> str:
     return f"""<section id="introduction" aria-label="Introduction">
 <div class="text">
 <p class="lead">{markup.inline(document["info"]["description"])}</p>
-<p>Paths are below <code>{escape(base_url, quote=False)}</code>. <a href="openapi.json">openapi.json</a>
-is the same as an OpenAPI document, for generators and other tools.</p>
+<p>Paths are below <code>{escape(base_url, quote=False)}</code>.
+<a href="openapi.json">openapi.json</a> is the same as an OpenAPI document, for generators and other tools.</p>
 <p>Every <code>/v1</code> route except those of signed links requires the header
 <code>Authorization: Bearer &lt;token&gt;</code>. <code>gleanery token create</code> creates a
 token. Its scopes limit what it allows:</p>
