@@ -17,6 +17,9 @@ _INTRODUCTION = """\
 Every `/v1` route except those of signed links requires `Authorization: Bearer <token>`. Every route
 with GET also supports HEAD. Dates are `YYYY-MM-DDTHH:MM:SSZ`. The body of every error is an
 `ErrorBody`. `/` redirects to `/docs`.
+
+Responses are compressed with zstd or gzip if `Accept-Encoding` allows it. Every body except a file
+can be compressed, too, with `Content-Encoding: gzip` or `zstd`.
 """
 
 

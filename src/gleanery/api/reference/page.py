@@ -107,13 +107,17 @@ def _introduction(document: Document, base_url: str) -> str:
 <div class="text">
 <p class="lead">{markup.inline(document["info"]["description"])}</p>
 <p>Paths are below <code>{escape(base_url, quote=False)}</code>.
-<a href="openapi.json">openapi.json</a> is the same as an OpenAPI document, for generators and other tools.</p>
+<a href="openapi.json">openapi.json</a> is the same as an OpenAPI document, for generators and
+other tools.</p>
 <p>Every <code>/v1</code> route except those of signed links requires the header
 <code>Authorization: Bearer &lt;token&gt;</code>. <code>gleanery token create</code> creates a
 token. Its scopes limit what it allows:</p>
 <div class="pairs">{markup.rows(scopes)}</div>
 <p>Every route with GET also supports HEAD. Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>. The body
 of every error is an <a href="#ErrorBody">ErrorBody</a>.</p>
+<p>Responses are compressed with zstd or gzip if <code>Accept-Encoding</code> allows it, in curl
+with <code>--compressed</code>. Every body except a file can be compressed, too, with
+<code>Content-Encoding: gzip</code> or <code>zstd</code>.</p>
 </div>
 <div class="examples"><div class="code"><div class="bar"><span>First request</span></div>{first}
 </div>
