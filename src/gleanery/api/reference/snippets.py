@@ -67,9 +67,14 @@ def _curl_parts(s: Section, base_url: str) -> Iterator[str]:
 
 
 def _curl_options(s: Section) -> str:
-    if s.method in ("PUT", "DELETE"):
+    if _names_method(s):
         return f"-X {s.method} "
     return "-o file " if _is_bytes(s.responses[0]) else ""
+
+
+def _names_method(s: Section) -> bool:
+    """Return False if curl and Python choose the method themselves: POST with a body, else GET."""
+    return s.method != ("POST" if s.bodies else "GET")
 
 
 def _curl_body(s: Section) -> str:
@@ -84,7 +89,7 @@ def _shell_quoted(text: str) -> str:
 
 def _python_arguments(s: Section, base_url: str) -> Iterator[str]:
     yield f'"{_url(s, base_url)}"'
-    if s.method not in ("GET", "POST"):
+    if _names_method(s):
         yield f'method="{s.method}"'
     if s.bodies:
         yield "data=body"
