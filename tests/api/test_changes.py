@@ -404,6 +404,25 @@ def test_the_cursors_of_a_client_never_decrease(
 
 
 @pytest.mark.thorough
+def test_the_changes_of_an_output_have_different_cursors(
+    timed_service: Service, timed: Client, clock: Clock
+) -> None:
+    """Of several changes of an output, warehouses keep the one with the greatest cursor."""
+    purge_a_tombstone(timed_service, timed, clock)
+    [stored] = timed.store("group", output(1))["results"]
+    clock.jump(seconds=-3600)  # so that the next changes share a millisecond
+    delete(timed, stored["output_id"])
+    timed.store("group", output(1), output(2))
+    clock.jump(seconds=3600)
+    clock.move(seconds=2 * DAY)
+    latest: dict[str, Any] = {}
+    for change in reversed(read_changes(timed)["changes"]):
+        if change["cursor"] >= latest.get(change["output_id"], change)["cursor"]:
+            latest[change["output_id"]] = change
+    assert [change["change"] for change in latest.values()] == ["create", "create"]
+
+
+@pytest.mark.thorough
 def test_the_last_cursor_of_a_client_that_caught_up_lasts(
     timed_service: Service, timed: Client, clock: Clock
 ) -> None:
@@ -424,8 +443,9 @@ def test_a_purge_does_not_stop_a_client_that_catches_up(
     first, second, *_ = timed.store("group", *(output(n) for n in range(6)))["results"]
     delete(timed, first["output_id"])
     clock.move(seconds=DAY)
-    timed.store("group", output(10), output(11))
+    timed.store("group", output(10))
     clock.move(seconds=DAY)
+    timed.store("group", output(11))
     delete(timed, second["output_id"])
     clock.move(seconds=29 * DAY)
     timed_service.sweep(clock)  # purges the first tombstone
@@ -434,6 +454,25 @@ def test_a_purge_does_not_stop_a_client_that_catches_up(
     assert cursor < FIRST_SEQ  # it has passed the first tombstone, and still catches up
     clock.move(seconds=2 * DAY)
     timed_service.sweep(clock)  # purges the second one
+    follow_changes(timed, copy, cursor)
+    assert copy == stored_outputs(timed)
+
+
+@pytest.mark.thorough
+def test_clocks_of_nodes_may_differ_around_midnight(
+    timed_service: Service, timed: Client, clock: Clock
+) -> None:
+    """A client that catches up starts on one node and continues on another, where it is earlier."""
+    timed.store("group", output(1))
+    clock.move(seconds=1)
+    timed.store("group", output(2))
+    purge_a_tombstone(timed_service, timed, clock)
+    clock.move(seconds=DAY - clock() / timestamps.SECOND % DAY + 1)
+    copy: dict[str, Any] = {}
+    cursor = follow_changes(timed, copy, limit=1, pages=1)
+    clock.jump(seconds=-60)
+    [received] = copy
+    delete(timed, received)
     follow_changes(timed, copy, cursor)
     assert copy == stored_outputs(timed)
 

@@ -9,9 +9,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from gleanery.storage.group_lock import LockedGroup
 from gleanery.values import timestamps
+from tests.support.calls import note_calls
 from tests.support.outputs import output
 from tests.support.service import Client, Clock
+from tests.support.waiting import wait_until
 
 
 def review(client: Client, status: str, job: str = "job", comment: str = "") -> dict[str, Any]:
@@ -180,3 +183,19 @@ def test_concurrent_repetitions_add_one_review(client: Client) -> None:
     assert {answer.status_code for answer in answers} == {200}
     assert len({answer.content for answer in answers}) == 1
     assert len(history(client)) == 1
+
+
+@pytest.mark.thorough
+def test_a_repeated_review_waits_until_the_outputs_are_approved(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of a large job may repeat its review because the first response takes too long."""
+    client.store("group", *(output(number) for number in range(10_000)))
+    steps = note_calls(monkeypatch, LockedGroup, "pending_bulk_job")
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(send, client, APPROVED, "k")
+        wait_until(lambda: len(steps) > 2)  # the review is stored, and its bulk job has begun
+        again = send(client, APPROVED, "k")
+        unapproved = client.get("/v1/outputs/group?approved=false").json()["items"]
+        assert first.result().content == again.content
+    assert unapproved == []

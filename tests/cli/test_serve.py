@@ -520,7 +520,8 @@ def test_head_works_wherever_get_does(service: Service) -> None:
         id_ = client.post("/v1/files", params=query, content=b"bytes").json()["id"]
         files = [{"field": "f", "id": id_}]
         client.store("group", {"job_id": "j", "source_url": "u", "data": {}, "files": files})
-        link = client.items("group")[0]["files"][0]["blob_url"]
+        [item] = client.items("group")
+        link = item["files"][0]["blob_url"]
         special = {
             "/v1/files": "/v1/files?source_url=u",
             "/v1/blobs/{id}": link,
@@ -530,6 +531,7 @@ def test_head_works_wherever_get_does(service: Service) -> None:
             if operation.method == "GET":
                 path = special.get(operation.path, operation.path)
                 path = path.replace("{group_id}", "group").replace("{id}", id_)
+                path = path.replace("{output_id}", item["output_id"])
                 got, head = client.get(path), client.head(path)
                 assert (head.status_code, head.content) == (got.status_code, b"")
                 assert got.status_code == (307 if operation.path == "/" else 200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,18 @@ def as_row(change: dict[str, Any]) -> dict[str, Any]:
     return {**change["output"], "cursor": change["cursor"], "deleted": is_deleted}
 
 
-def pull(dlt: Any, folder: Path, service: Service, token: str, **options: Any) -> int:
-    """Runs the pipeline once, and returns the number of loaded changes."""
+def pull(
+    dlt: Any,
+    folder: Path,
+    service: Service,
+    token: str,
+    to_row: Callable[[dict[str, Any]], dict[str, Any]] = as_row,
+    **options: Any,
+) -> int:
+    """Runs the pipeline once, and returns the number of loaded changes.
+
+    ``to_row`` makes the rows, if it is not ``as_row``.
+    """
     from dlt.sources.rest_api import rest_api_source
 
     source = rest_api_source(
@@ -46,9 +57,12 @@ def pull(dlt: Any, folder: Path, service: Service, token: str, **options: Any) -
                     "name": "outputs",
                     "primary_key": "output_id",
                     "write_disposition": "merge",
-                    "columns": {"deleted": {"data_type": "bool", "hard_delete": True}},
+                    "columns": {
+                        "cursor": {"data_type": "bigint", "dedup_sort": "desc"},
+                        "deleted": {"data_type": "bool", "hard_delete": True},
+                    },
                     "max_table_nesting": 0,
-                    "processing_steps": [{"map": as_row}],
+                    "processing_steps": [{"map": to_row}],
                     "endpoint": {
                         "path": "changes/group",
                         "data_selector": "changes",
@@ -68,16 +82,17 @@ def pull(dlt: Any, folder: Path, service: Service, token: str, **options: Any) -
     return int(pipeline.last_trace.last_normalize_info.row_counts.get("outputs", 0))
 
 
-def copied(folder: Path) -> dict[int, bool]:
+def copied(folder: Path) -> dict[int, tuple[int, bool]]:
     import duckdb
 
     with duckdb.connect(str(folder / "warehouse.duckdb")) as connection:
-        rows = connection.execute("SELECT id, is_approved FROM copy.outputs").fetchall()
-    return dict(rows)
+        rows = connection.execute("SELECT id, data->>'number', is_approved FROM copy.outputs")
+        return {id_: (int(number), approved) for id_, number, approved in rows.fetchall()}
 
 
-def stored(client: Client) -> dict[int, bool]:
-    return {item["id"]: item["is_approved"] for item in client.items("group", limit=1000)}
+def stored(client: Client) -> dict[int, tuple[int, bool]]:
+    items = client.items("group", limit=1000)
+    return {item["id"]: (item["data"]["number"], item["is_approved"]) for item in items}
 
 
 def test_dlt_pulls_a_group_and_then_only_what_changed(
@@ -94,6 +109,28 @@ def test_dlt_pulls_a_group_and_then_only_what_changed(
     assert pull(quiet_dlt, tmp_path, timed_service, token) == 7
     assert copied(tmp_path) == stored(client)
     assert len(copied(tmp_path)) == 350
+    assert pull(quiet_dlt, tmp_path, timed_service, token) == 0
+
+
+def test_dlt_keeps_the_last_change_of_an_output_that_changes_during_a_run(
+    quiet_dlt: Any, tmp_path: Path, timed_service: Service
+) -> None:
+    """Such outputs are on two pages of one run."""
+    token = timed_service.token()
+    client = timed_service.client(token)
+    results = client.store("group", *(output(number) for number in range(350)))["results"]
+    changed = False
+
+    def change_outputs(change: dict[str, Any]) -> dict[str, Any]:
+        nonlocal changed
+        if not changed:
+            changed = True
+            client.store("group", *(output(n, data={"number": -n}) for n in range(1, 50)))
+            client.delete(f"/v1/outputs/group/{results[0]['output_id']}")
+        return as_row(change)
+
+    assert pull(quiet_dlt, tmp_path, timed_service, token, change_outputs) == 400
+    assert copied(tmp_path) == stored(client)
     assert pull(quiet_dlt, tmp_path, timed_service, token) == 0
 
 

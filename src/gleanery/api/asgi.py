@@ -107,8 +107,9 @@ class AsgiRequest:
         is_long = len(length) > 5 or int(length) > _MAX_UNREAD_BYTES
         return is_long or b"transfer-encoding" in self.headers
 
-    def send(self, piece: bytes) -> None:
-        self._messages.append({"type": "http.response.body", "body": piece, "more_body": True})
+    def send(self, piece: bytes | memoryview) -> None:
+        body = bytes(piece)
+        self._messages.append({"type": "http.response.body", "body": body, "more_body": True})
         self._queued_bytes += len(piece)
 
     @property

@@ -143,7 +143,9 @@ class _Stream:
         self._organization_id = organization_id
         self._thread = thread
 
-    async def compressed(self, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async def compressed(
+        self, pieces: AsyncGenerator[bytes | memoryview]
+    ) -> AsyncGenerator[bytes | memoryview]:
         """Yields the compressed stream. After an error its end is missing.
 
         Flushes when the producer was slow, so that no client waits for a full block.
@@ -163,7 +165,7 @@ class _Stream:
             await pieces.aclose()
         yield self._compressor.finish()
 
-    async def _compress(self, piece: bytes) -> bytes:
+    async def _compress(self, piece: bytes | memoryview) -> bytes:
         if len(piece) < _LARGE_BYTES:
             return self._compressor.compress(piece)
         try:

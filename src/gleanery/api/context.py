@@ -137,7 +137,7 @@ class Response(NamedTuple):
     """Further bytes, kept separate because joining would copy them."""
     length: int | None = None
     """Content-Length, if it differs from the length of body and more."""
-    rest: AsyncGenerator[bytes] | None = None
+    rest: AsyncGenerator[bytes | memoryview] | None = None
     """The rest of a long body. Without a length it is the whole body, and is sent in chunks."""
 
     codec: Codec | None = None

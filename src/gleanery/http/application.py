@@ -78,7 +78,7 @@ class Request(Protocol):
         Raises ``ClientDisconnected``.
         """
 
-    def send(self, piece: bytes) -> None:
+    def send(self, piece: bytes | memoryview) -> None:
         """Sends more of the body. Raises ``ClientDisconnected``."""
 
     def end_chunks(self) -> None:

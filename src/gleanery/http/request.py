@@ -150,7 +150,7 @@ class HttpRequest:
         self._is_chunked = self.method != "HEAD"
         self.has_response = not self._is_chunked
 
-    def send(self, piece: bytes) -> None:
+    def send(self, piece: bytes | memoryview) -> None:
         if not self._is_chunked:
             self._transport.write((piece,))
         elif piece:  # an empty chunk would be the end

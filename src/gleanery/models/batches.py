@@ -19,6 +19,7 @@ from gleanery.models.elements import IdentityFields, ItemMapping
 from gleanery.models.fields import MAX_INT64
 from gleanery.models.requests import IngestQuery, Output
 from gleanery.values import json_text
+from gleanery.values.hashing import hash_parts
 
 _RAW_HASH_BYTES = 16
 _LARGE_BYTES = 4 * 1024 * 1024
@@ -56,7 +57,10 @@ class SkippedElements(NamedTuple):
     details: Sequence[ErrorDetail] = ()
     """The first errors. Not every skipped element has one."""
     raw_hash: bytes = b""
-    """Hash of the texts that were skipped before the batch was compared with the database."""
+    """Hash of the texts that were skipped before the batch was compared with the database.
+
+    It includes their positions, because the response has them, too.
+    """
 
     def add(self, positions: Collection[int], details: Sequence[ErrorDetail]) -> SkippedElements:
         """Returns these elements and some more."""
@@ -205,7 +209,7 @@ def without_invalid(
 ) -> Batch:
     """Makes a batch of the valid outputs among some texts, by position; it skips the others."""
     invalid = [position for position in texts if position not in outputs]
-    raw_hash = sha256(b"\0".join(texts[position] for position in invalid)).digest()
+    raw_hash = hash_parts(*(part for position in invalid for part in (position, texts[position])))
     return Batch(
         [*outputs.values()],
         raw_hashes([texts[position] for position in outputs], mapping),

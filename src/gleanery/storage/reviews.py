@@ -94,13 +94,15 @@ async def add_review(
 ) -> ReviewOut:
     """Appends the review and applies its status to the outputs that the job has at that time.
 
-    A repeated request with the same idempotency key gets the response of the first one.
+    A repeated request with the same idempotency key gets the response of the first one, and also
+    not before the status is applied.
     """
     request = None
     if idempotency_key is not None:
         request = _idempotent_request(group, idempotency_key, review)
         stored: ReviewOut | None = await request.read_response(database)
         if stored is not None:
+            await bulk_jobs.finish_bulk_job(database, group, clock)
             return stored
     action = partial(_append_once, review=review, actor=actor, request=request)
     return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, action)

@@ -44,7 +44,7 @@ class InvalidData(Exception):
 class StreamCompressor(Protocol):
     """Compresses one stream."""
 
-    def compress(self, piece: bytes) -> bytes:
+    def compress(self, piece: bytes | memoryview) -> bytes:
         """Adds a piece. Returns what is compressed so far; it can be empty."""
 
     def flush(self) -> bytes:

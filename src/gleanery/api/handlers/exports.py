@@ -24,6 +24,7 @@ _FROM_START = b"bytes=0-"
 _PIECE_BYTES = 256 * 1024  # sent at once, which delays other requests
 _NEW_LINK = "create a new one with POST /v1/exports/{group_id}/links"
 
+_Pieces = AsyncGenerator[bytes | memoryview]
 _ExportContext = RequestContext[OutputFilters, None] | RequestContext[SignedExportQuery, None]
 
 
@@ -55,16 +56,16 @@ def _check_request(request: Request) -> None:
         raise InvalidRequest(ErrorDetail(("header", "range"), f"{msg}: start again", "range"))
 
 
-async def _with_links(context: _ExportContext, export: exports.Export) -> AsyncGenerator[bytes]:
+async def _with_links(context: _ExportContext, export: exports.Export) -> _Pieces:
     """Inserts links to files, and cuts the lines into pieces."""
     async for lines in export.lines():
         text = memoryview(await context.with_links(lines))
         for start in range(0, len(text), _PIECE_BYTES):
-            yield bytes(text[start : start + _PIECE_BYTES])
+            yield text[start : start + _PIECE_BYTES]  # no copy
             await asyncio.sleep(0)  # other requests run between two pieces
 
 
-async def _joined(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def _joined(first: bytes | memoryview, rest: _Pieces) -> _Pieces:
     yield first
     async for piece in rest:
         yield piece

@@ -67,14 +67,14 @@ def _curl_parts(s: Section, base_url: str) -> Iterator[str]:
 
 
 def _curl_options(s: Section) -> str:
-    if _names_method(s):
+    if s.method != _default_method(s):
         return f"-X {s.method} "
     return "-o file " if _is_bytes(s.responses[0]) else ""
 
 
-def _names_method(s: Section) -> bool:
-    """Return False if curl and Python choose the method themselves: POST with a body, else GET."""
-    return s.method != ("POST" if s.bodies else "GET")
+def _default_method(s: Section) -> str:
+    """Return the method that curl and urllib use if none is named."""
+    return "POST" if s.bodies else "GET"
 
 
 def _curl_body(s: Section) -> str:
@@ -89,7 +89,7 @@ def _shell_quoted(text: str) -> str:
 
 def _python_arguments(s: Section, base_url: str) -> Iterator[str]:
     yield f'"{_url(s, base_url)}"'
-    if _names_method(s):
+    if s.method != _default_method(s):
         yield f'method="{s.method}"'
     if s.bodies:
         yield "data=body"

@@ -35,6 +35,11 @@ SELECT bulk_jobs.organization_id, groups.name, bulk_jobs.id FROM bulk_jobs
 JOIN groups ON groups.organization_id = bulk_jobs.organization_id AND groups.id = bulk_jobs.group_id
 ORDER BY bulk_jobs.id
 """
+_UNFINISHED_OF_GROUP = """
+SELECT bulk_jobs.id FROM bulk_jobs
+JOIN groups ON groups.organization_id = bulk_jobs.organization_id AND groups.id = bulk_jobs.group_id
+WHERE bulk_jobs.organization_id = $1 AND groups.name = $2
+"""
 _BATCH_SIZE = 1000
 
 
@@ -77,6 +82,13 @@ async def run_and_finish_bulk_job(
             _log.exception("a bulk job failed; the sweep will continue it")
         if result is not None:
             return result
+
+
+async def finish_bulk_job(database: Database, group: str, clock: group_lock.Clock) -> None:
+    """Runs the unfinished bulk job of the group, if there is one, also if another request does."""
+    rows = await database.read(_UNFINISHED_OF_GROUP, database.organization_id, group)
+    for [bulk_job_id] in rows:
+        await _run(database, group, clock, bulk_job_id)
 
 
 async def unfinished(

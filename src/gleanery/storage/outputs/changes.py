@@ -3,7 +3,8 @@
 Tombstones are purged after some time. A cursor from before the last purge could hide a deletion, so
 it is rejected. So is a cursor from before a restore, because its client may have seen data that was
 lost. A client that starts at 0 also passes such sequence numbers while it catches up with the old
-outputs. Its cursors say that it is catching up, and on which day it started.
+outputs. Its cursors say that it is catching up, and on which day it started. It gets no tombstones
+from before that day, because it has never received those outputs.
 
 Each change has a cursor, too. A client that continues from it misses nothing. It gets no change
 twice, unless it is catching up and stopped inside a millisecond.
@@ -30,21 +31,22 @@ WHERE organization_id = $1 AND name = $2
 """
 # Both parts are in order. SQLite merges them. PostgreSQL sorts them, so they need limits.
 _IN_RANGE = "WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4"
+_TOMBSTONES = f"FROM tombstones {_IN_RANGE} AND seq >= $6"
 _START = "/* POSTGRES */ ( /* END */"
 _END = "/* POSTGRES */ ORDER BY seq LIMIT $5) /* END */"
 _CHANGES = f"""
-{_START} SELECT seq, created_seq, CASE WHEN octet_length(item) <= $6 THEN item END AS item,
+{_START} SELECT seq, created_seq, CASE WHEN octet_length(item) <= $7 THEN item END AS item,
     id, identity, NULL AS job_name
 FROM outputs {_IN_RANGE} {_END}
 UNION ALL
 {_START} SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
-FROM tombstones {_IN_RANGE} {_END}
+{_TOMBSTONES} {_END}
 ORDER BY seq LIMIT $5
 """
 _SIZES = f"""
 {_START} SELECT seq, {page_sizes.ITEM_SIZE} AS size FROM outputs {_IN_RANGE} {_END}
 UNION ALL
-{_START} SELECT seq, octet_length(job_name) AS size FROM tombstones {_IN_RANGE} {_END}
+{_START} SELECT seq, octet_length(job_name) AS size {_TOMBSTONES} {_END}
 ORDER BY seq LIMIT $5
 """
 _GROUPS_WITH_EXPIRED_TOMBSTONES = """
@@ -76,6 +78,7 @@ _MILLISECOND = 1000
 _DAY = 86_400 * timestamps.SECOND
 _MILLISECONDS = 2**41  # since 2020, until 2089
 _START_DAYS = 716  # the start day is stored modulo this number
+_CLOCK_DIFFERENCE = 3600 * timestamps.SECOND  # between nodes, at most
 _CATCHING_UP = _MILLISECONDS
 assert _CATCHING_UP + _START_DAYS * _MILLISECONDS <= FIRST_SEQ
 
@@ -92,12 +95,12 @@ class Position:
 
     @classmethod
     def from_cursor(cls, cursor: int, now: int) -> Position:
-        """Decodes a cursor. The day is wrong if the client paused for 716 days in its catch-up."""
+        """Decodes a cursor. The day is wrong if the client paused for 715 days in its catch-up."""
         if not _CATCHING_UP <= cursor < FIRST_SEQ:
             return cls(cursor)
         day, milliseconds = divmod(cursor - _CATCHING_UP, _MILLISECONDS)
-        today = (now - FIRST_SEQ) // _DAY
-        started = FIRST_SEQ + (today - (today - day) % _START_DAYS) * _DAY
+        last_day = (now + _CLOCK_DIFFERENCE - FIRST_SEQ) // _DAY
+        started = FIRST_SEQ + (last_day - (last_day - day) % _START_DAYS) * _DAY
         return cls(FIRST_SEQ + milliseconds * _MILLISECOND - 1 if milliseconds else 0, started)
 
     @property
@@ -111,6 +114,11 @@ class Position:
         day = (self.started - FIRST_SEQ) // _DAY % _START_DAYS
         milliseconds = (self.seq + 1 - FIRST_SEQ) // _MILLISECOND if self.seq else 0
         return _CATCHING_UP + day * _MILLISECONDS + milliseconds
+
+    @property
+    def first_tombstone(self) -> int:
+        """The smallest sequence number of a deletion that the client must receive."""
+        return 0 if self.started is None else self.started - _CLOCK_DIFFERENCE
 
     def at(self, seq: int) -> Position:
         """Returns the position of the same client directly after this change.
@@ -160,7 +168,7 @@ async def read_feed(
     start = _not_before(known, query.changed_after)
     parameter = "cursor" if start == known else "changed_after"
     position = _check(start, purged, restored, now, parameter)
-    part = _Part(database, group_id, position.seq, _MAX_SEQ, query.limit)
+    part = _Part(database, group_id, position.seq, _MAX_SEQ, query.limit, position.first_tombstone)
     found = await _read_changes(part, max_bytes, _frame_bytes(group))
     found = await _with_whole_millisecond(part, position, found)
     # A purge may have run since the first check, so the position is checked again after the read.
@@ -190,6 +198,7 @@ class _Part(NamedTuple):
     after: int
     until: int
     limit: int
+    first_tombstone: int
 
     async def read(self, sql: str, *values: int) -> Sequence[Row]:
         database = self.database
