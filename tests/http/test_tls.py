@@ -172,6 +172,15 @@ def test_a_client_that_leaves_during_its_request_is_not_logged(
     assert not caplog.records
 
 
+def test_the_address_of_a_client_that_has_left_is_known(limited: Server) -> None:
+    """A truncated transfer is logged only then."""
+    with connect_tls(limited.port) as client:
+        client.sendall(head("GET", "/hold"))
+        wait_until(lambda: limited.application.held)
+    wait_until(lambda: not limited.registry.open_connections)
+    assert limited.application.held[0].client_address == b"127.0.0.1"
+
+
 @pytest.mark.thorough
 def test_the_last_response_is_sent_whole(tls: TlsContext) -> None:
     """A TLS transport that is closed drops its data after ``linger_seconds``."""
