@@ -179,6 +179,7 @@ def test_a_backup_command_for_another_engine_names_the_right_one(tmp_path: Path)
     assert "There is no database" in refused.stderr
 
 
+@pytest.mark.thorough
 def test_a_backup_on_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     where, archive = ["--data", str(tmp_path / "data")], tmp_path / "backup.tar"
     run_successfully("migrate", *where)
@@ -503,6 +504,7 @@ def test_a_database_whose_restore_was_interrupted_is_not_served(
         assert len(client.items("group")) == 50
 
 
+@pytest.mark.thorough
 def test_restored_is_not_run_by_mistake(place: Place) -> None:
     """Its name is one letter longer than restore, and it makes every client sync again."""
     in_use = "give --yes to make every client sync again"

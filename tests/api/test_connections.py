@@ -296,6 +296,7 @@ def test_digits_after_a_request_are_no_request(node: Service, method: str) -> No
         assert statuses == [200, 400]
 
 
+@pytest.mark.thorough
 def test_pages_larger_than_the_socket_buffers_arrive_complete(node: Service) -> None:
     text = "x" * 900_000
     with node.client() as client:
@@ -469,6 +470,7 @@ def trickle(connection: socket.socket, text: bytes) -> bytes:
     raise AssertionError("all of it was taken")
 
 
+@pytest.mark.thorough
 def test_a_slow_head_is_rejected(strict: Service, slow_caller: Client) -> None:
     with connect(strict.url) as connection:
         received = trickle(connection, request_head(slow_caller, "GET", "/v1/cookies"))
@@ -484,6 +486,7 @@ def test_a_slow_body_is_rejected(strict: Service, slow_caller: Client, path: str
     assert (statuses(received), detail_type(received)) == ([b"408"], "too_slow")
 
 
+@pytest.mark.thorough
 def test_an_idle_connection_is_closed(strict: Service, slow_caller: Client) -> None:
     with connect(strict.url) as connection:
         started = time.monotonic()

@@ -16,7 +16,7 @@ import uvloop
 
 from gleanery.json_schema.validator import SchemaValidator
 from tests.support.outputs import output
-from tests.support.process import PROC
+from tests.support.process import PROC, children
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.waiting import wait_until
 
@@ -251,12 +251,7 @@ def test_a_schema_that_costs_too_much_delays_nobody(client: Client, service: Ser
 
 def schema_processes() -> list[int]:
     """Process ids of the schema processes of all services in this process."""
-    children = [
-        int(pid)
-        for task in Path("/proc/self/task").iterdir()
-        for pid in (task / "children").read_text().split()
-    ]
-    return [p for p in children if b"json_schema" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    return children(os.getpid(), b"json_schema")
 
 
 def test_a_schema_process_with_a_closed_pipe_is_replaced() -> None:

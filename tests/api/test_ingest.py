@@ -39,6 +39,7 @@ def test_the_last_line_needs_no_end(client: Client) -> None:
     assert send(client).json() == {"created": 0, "updated": 0, "unchanged": 0, "lines": 0}
 
 
+@pytest.mark.thorough
 def test_an_error_response_says_how_many_lines_were_stored(client: Client) -> None:
     lines: list[Any] = [output(number) for number in range(2500)]
     lines[2200], lines[2300] = {"job_id": "j"}, "not json\n"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.outputs import output
-from tests.support.process import PROC
+from tests.support.process import PROC, children
 from tests.support.service import Client, Service
 
 LARGE_TEXT = "x" * (4 * 1024 * 1024)
@@ -44,12 +44,7 @@ def content(item: dict[str, Any]) -> dict[str, Any]:
 
 def processes() -> list[int]:
     """Processes for large batches that the services of this process have started."""
-    children = [
-        int(pid)
-        for task in Path("/proc/self/task").iterdir()
-        for pid in (task / "children").read_text().split()
-    ]
-    return [p for p in children if b"batch_process" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    return children(os.getpid(), b"batch_process")
 
 
 @pytest.mark.thorough
@@ -110,6 +105,7 @@ def test_a_large_batch_meets_the_rules_of_its_group(client: Client) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_a_large_batch_is_idempotent(client: Client) -> None:
     headers = {"Idempotency-Key": "one"}
     first = client.post("/v1/outputs/group", json=[LARGE], headers=headers)
@@ -120,6 +116,7 @@ def test_a_large_batch_is_idempotent(client: Client) -> None:
     assert other.status_code == 409
 
 
+@pytest.mark.thorough
 @PROC
 def test_a_large_batch_delays_no_other_request(client: Client, service: Service) -> None:
     client.store("group", LARGE)
@@ -141,6 +138,7 @@ def test_a_large_batch_delays_no_other_request(client: Client, service: Service)
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.thorough
 @PROC
 def test_a_killed_process_is_replaced(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLEANERY_SECRET_KEY", "a-credential")

@@ -363,6 +363,7 @@ def test_the_list_of_groups_has_the_first_jobs(client: Client) -> None:
     assert rest["metadata"] == {"next_url": None, "next_cursor": None}
 
 
+@pytest.mark.thorough
 def test_the_list_of_groups_is_the_same_with_many_jobs(client: Client) -> None:
     for group in ("one", "two"):
         client.store(group, *(output(n, job_id=f"job {n}") for n in range(600)))
@@ -423,6 +424,7 @@ def store_disjoint(client: Client, count: int) -> None:
     client.store("group", *batch)
 
 
+@pytest.mark.thorough
 def test_filters_that_never_match_together_take_several_requests(client: Client) -> None:
     store_disjoint(client, 5000)
     first, _ = page(client, job_id="a", country="France")

@@ -212,6 +212,7 @@ def test_a_worker_that_finds_another_schema_waits_until_it_fits(prepared: Settin
 # --- a database that goes away while the service runs ---------------------------------------------
 
 
+@pytest.mark.thorough
 def test_an_outage_is_logged_once_and_each_request_in_one_line(
     request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -90,6 +90,7 @@ def fresh(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Settin
 # --- list and rename ----------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_organizations_are_listed_with_their_counts(fresh: Settings) -> None:
     where = database_options(fresh)
     service = Service(fresh)
@@ -104,6 +105,7 @@ def test_organizations_are_listed_with_their_counts(fresh: Settings) -> None:
     assert found["first"][2].endswith("Z")
 
 
+@pytest.mark.thorough
 def test_a_renamed_organization_keeps_its_tokens_and_data(fresh: Settings) -> None:
     where = database_options(fresh)
     service = Service(fresh)
@@ -230,6 +232,7 @@ def test_a_killed_deletion_continues_on_the_next_call(fresh: Settings) -> None:
     assert listed(where, "--deleted")["a"][2:4] == ["1202", "2"]
 
 
+@pytest.mark.thorough
 def test_the_sweep_removes_what_late_requests_store(fresh: Settings) -> None:
     where = database_options(fresh)
     service = Service(replace(fresh, token_cache_seconds=3600.0))
@@ -248,6 +251,7 @@ def test_the_sweep_removes_what_late_requests_store(fresh: Settings) -> None:
     service.stop()
 
 
+@pytest.mark.thorough
 def test_an_upload_that_ends_after_the_deletion_leaves_no_blob(fresh: Settings) -> None:
     where = database_options(fresh)
     service = Service(fresh)
@@ -264,6 +268,7 @@ def test_an_upload_that_ends_after_the_deletion_leaves_no_blob(fresh: Settings) 
     service.stop()
 
 
+@pytest.mark.thorough
 def test_a_deletion_needs_the_location_of_the_files(fresh: Settings, tmp_path: Path) -> None:
     where = database_options(fresh)
     service = Service(fresh)

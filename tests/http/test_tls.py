@@ -71,6 +71,7 @@ def test_sockets_without_a_handshake_count_as_connections(limited: Server) -> No
         wait_until(lambda: get_when_possible(limited))  # it replaces one that sends nothing
 
 
+@pytest.mark.thorough
 def test_idle_connections_after_a_handshake_are_replaced(limited: Server) -> None:
     with ExitStack() as stack:
         for _ in range(6 * LIMIT):
@@ -116,6 +117,7 @@ def test_a_client_that_keeps_its_connection_does_not_delay_a_stop(tls: TlsContex
         server.join(SHORT_SECONDS)
 
 
+@pytest.mark.thorough
 def test_handshakes_that_end_during_a_stop_do_not_delay_it(tls: TlsContext) -> None:
     with serving(tls_context=tls) as server, ExitStack() as stack:
 
@@ -168,6 +170,15 @@ def test_a_client_that_leaves_during_its_request_is_not_logged(
         client.unwrap()
     wait_until(lambda: limited.saw("noticed"))
     assert not caplog.records
+
+
+def test_the_address_of_a_client_that_has_left_is_known(limited: Server) -> None:
+    """A truncated transfer is logged only then."""
+    with connect_tls(limited.port) as client:
+        client.sendall(head("GET", "/hold"))
+        wait_until(lambda: limited.application.held)
+    wait_until(lambda: not limited.registry.open_connections)
+    assert limited.application.held[0].client_address == b"127.0.0.1"
 
 
 @pytest.mark.thorough

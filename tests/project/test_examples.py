@@ -13,12 +13,15 @@ import pytest
 from gleanery.security.tokens import SCOPES
 from tests.support.examples import examples, is_shown
 from tests.support.generators import GENERATORS, NODE_MODULES, PYTHON_PROGRAMS
+from tests.support.outputs import output
 from tests.support.process import Running, environment, free_port, gleanery
+from tests.support.service import Client
 
 ROOT = Path(__file__).parent.parent.parent
 # Installation, and services that the test starts itself or cannot start.
 _NOT_RUN = re.compile(r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |npm |make |gleanery serve)")
 _CLIENT_GUIDE = "docs/how-to/generate-a-client.md"
+_EXPORT_GUIDE = "docs/how-to/export-a-group.md"
 _SCRIPTS = {
     "docs/tutorial.md": "sync.py",
     "docs/how-to/hand-cookies-to-a-scraper.md": "cookies.py",
@@ -76,6 +79,7 @@ def install_generators(folder: Path) -> dict[str, str]:
         "docs/how-to/store-files.md",
         "docs/how-to/store-the-items-of-a-scraper.md",
         "docs/how-to/hand-cookies-to-a-scraper.md",
+        _EXPORT_GUIDE,
         pytest.param(_CLIENT_GUIDE, marks=GENERATORS),
     ],
 )
@@ -95,6 +99,8 @@ def test_examples_work_as_written(page: str, folder: Path) -> None:
             "token", "create", "--organization", "a", "--scopes", scopes, "--data", data
         )
         variables = {"PATH": f"{folder / 'bin'}:{environment()['PATH']}"}
+        if page == _EXPORT_GUIDE:
+            Client(f"http://127.0.0.1:{port}", made.stdout.strip()).store("prices", output(1))
         if page == _CLIENT_GUIDE:
             variables = install_generators(folder)
         commands = [example.command for example in chosen]

@@ -97,6 +97,7 @@ def assert_turned_away(answer: httpx2.Response) -> None:
 # --- concurrent requests -------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_an_organization_at_its_limit_does_not_block_another(serving: Serving) -> None:
     service = serving(max_requests=4)
     crowd, other = known(service), known(service)
@@ -109,6 +110,7 @@ def test_an_organization_at_its_limit_does_not_block_another(serving: Serving) -
         assert crowd.get("/v1/outputs/group").status_code == 200
 
 
+@pytest.mark.thorough
 def test_a_full_service_rejects_requests_and_recovers(serving: Serving) -> None:
     service = serving(max_requests=4)
     first, second, third, late = (known(service) for _ in range(4))
@@ -197,6 +199,7 @@ def test_a_compressed_body_counts_with_its_decompressed_size(
     wait_until(lambda: post(_REJECTED_BYTES).status_code == 200)
 
 
+@pytest.mark.thorough
 def test_a_rejected_request_need_not_send_its_body(serving: Serving) -> None:
     service = serving(max_requests=2)
     client = known(service)
@@ -219,6 +222,7 @@ def test_a_rejected_request_need_not_send_its_body(serving: Serving) -> None:
 WAITING_POLLS = 'gleanery_long_polls_in_progress{{worker="1"}} {:.1f}\n'
 
 
+@pytest.mark.thorough
 def test_a_waiting_long_poll_uses_no_request_slot(serving: Serving) -> None:
     # An organization gets two request slots. One may still be in use by the request before.
     service = serving(max_requests=4, max_connections=4, max_wait_seconds=20)
@@ -270,6 +274,7 @@ def test_concurrent_uploads_have_a_limit(serving: Serving) -> None:
     assert client.post("/v1/files", content=b"bytes").status_code == 200
 
 
+@pytest.mark.thorough
 def test_concurrent_downloads_have_a_limit(serving: Serving) -> None:
     service = serving(max_requests=2, max_transfers=2)
     client = known(service)
@@ -288,6 +293,7 @@ def test_concurrent_downloads_have_a_limit(serving: Serving) -> None:
 # --- connections ---------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_new_connection_replaces_an_idle_one(serving: Serving) -> None:
     service = serving(max_connections=2)
     with connect(service.url) as older, connect(service.url) as newer:
@@ -450,6 +456,7 @@ def redis(
     server.stop()
 
 
+@pytest.mark.thorough
 def test_nodes_share_the_rate_limit_in_redis(serving: Serving, redis: Redis) -> None:
     limited = {"rate_limit": "4/hour", "rate_limit_storage": redis.url}
     one, two = serving(**limited), serving(**limited)
@@ -541,6 +548,7 @@ class SilentRedis:
             one.close()
 
 
+@pytest.mark.thorough
 def test_only_one_request_at_a_time_tries_a_redis_that_does_not_answer(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import PROC, Running, environment, free_port, is_ready, new_token
+from tests.support.process import (
+    PROC,
+    Running,
+    children,
+    environment,
+    free_port,
+    is_ready,
+    new_token,
+)
 from tests.support.raw_http import connect
 from tests.support.service import Client
 from tests.support.waiting import TIMEOUT_SECONDS, wait_until
@@ -103,11 +111,6 @@ def test_the_processes_of_a_worker_inherit_none_of_its_sockets(tmp_path: Path) -
             inherited = {os.readlink(f"/proc/{worker}/fd/{number}") for number in arguments}
             assert len(inherited) == 3
             assert not inherited & set(map(os.readlink, Path(f"/proc/{child}/fd").iterdir()))
-
-
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 @PROC

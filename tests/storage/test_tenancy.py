@@ -99,6 +99,7 @@ def test_a_statement_is_translated_once_for_all_organizations() -> None:
     assert for_key_array(sql, 2, organization_id=1) is for_key_array(sql, 2, organization_id=2)
 
 
+@pytest.mark.thorough
 def test_a_statement_without_one_of_its_tenant_filters_is_rejected() -> None:
     """Tests the checker itself: removes each tenant filter, one after the other."""
     places = 0
@@ -420,6 +421,7 @@ def test_row_security_is_active_after_a_dump_is_loaded(
 # --- users without superuser rights-------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_row_security_holds_for_an_owner_without_createrole(
     kept_apart: Any,
     postgres: PostgresServer,
@@ -470,6 +472,7 @@ def test_row_security_holds_for_an_owner_without_createrole(
     assert [tuple(row) for row in rows] == [("moved",)]
 
 
+@pytest.mark.thorough
 def test_a_user_without_tables_can_serve_those_of_an_owner(
     kept_apart: Any, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -181,13 +181,7 @@ class Running:
 
     def workers(self) -> list[int]:
         """Process ids of the workers."""
-        me = self.process.pid
-        children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
-        return [
-            int(child)
-            for child in children
-            if b"worker_program" in Path(f"/proc/{child}/cmdline").read_bytes()
-        ]
+        return children(self.process.pid, b"worker_program")
 
     def stop(self, with_signal: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
@@ -323,3 +317,22 @@ def free_port() -> int:
             except OSError:
                 continue
         return port
+
+
+def children(pid: int, program: bytes = b"") -> list[int]:
+    """Process ids of the children whose command contains the program.
+
+    A thread or a child may end meanwhile.
+    """
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return [child for child in found if program in _command(child)]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -118,6 +118,7 @@ def test_numbers_keep_their_value(text: str, value: float) -> None:
     assert json_text.decode(text.encode()) == value
 
 
+@pytest.mark.thorough
 @given(JSON_TEXTS)
 @example('{"a":[1e15,25e10]}')
 @example("123456789012345671e200")
@@ -173,6 +174,7 @@ def count_values(value: Any) -> int:
     return 1
 
 
+@pytest.mark.thorough
 @given(JSON_VALUES, st.sampled_from([None, 1]), st.integers(1, 40))
 def test_values_are_counted_exactly(value: Any, indent: int | None, step: int) -> None:
     text, count = json.dumps(value, indent=indent).encode(), count_values(value)

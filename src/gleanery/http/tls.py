@@ -9,6 +9,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from gleanery.http.client_address import address_in
 from gleanery.http.connection import Connection, State
 from gleanery.http.errors import HttpError
 from gleanery.http.flow_control import unconfirmed_bytes
@@ -149,6 +150,7 @@ class TlsConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._handshake.end()
         super().connection_made(transport)
+        self._client_address = address_in(transport.get_extra_info("peername"))  # unknown later
         self._transport.set_write_buffer_limits(_PIECE_BYTES)
 
     def eof_received(self) -> bool:

@@ -52,7 +52,8 @@ document.addEventListener('change', ({ target }) => {
 
 // --- Colours of code, without changing its text ---------------------------------------------------
 
-const STRING = /("(?:[^"\\\n]|\\.)*"|'[^'\n]*')(\s*:)?/;
+// The end of a string may be missing. Otherwise each quote in it would search for the end again.
+const STRING = /("(?:[^"\\\n]|\\.)*"?|'[^'\n]*')(\s*:)?/;
 const NUMBER = /(?<=[\s[(,])(?:-?\d[\d.eE+-]*|[Tt]rue|[Ff]alse|null|None)(?=[\s\]),}]|$)/;
 const TOKEN = new RegExp(`${STRING.source}|${NUMBER.source}`, 'g');
 const highlights = {};
@@ -269,7 +270,7 @@ async function readStart(response, controller) {
 function indented(text) {
   let depth = 0;
   const line = () => `\n${'  '.repeat(Math.max(depth, 0))}`;
-  return text.replace(/"(?:[^"\\]|\\.)*"|[{[]\s*[}\]]|[{}[\],:]|\s+/g, (found) => {
+  return text.replace(/"(?:[^"\\]|\\.)*"?|[{[]\s*[}\]]|[{}[\],:]|\s+/g, (found) => {
     if (/^\s/.test(found)) return '';
     if (found === '{' || found === '[') { depth += 1; return found + line(); }
     if (found === '}' || found === ']') { depth -= 1; return line() + found; }

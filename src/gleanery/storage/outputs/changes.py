@@ -3,8 +3,7 @@
 Tombstones are purged after some time. A cursor from before the last purge could hide a deletion, so
 it is rejected. So is a cursor from before a restore, because its client may have seen data that was
 lost. A client that starts at 0 also passes such sequence numbers while it catches up with the old
-outputs. Its cursors say that it is catching up, and on which day it started. It gets no tombstones
-from before that day, because it has never received those outputs.
+outputs. Its cursors say that it is catching up, and on which day it started.
 
 Each change has a cursor, too. A client that continues from it misses nothing. It gets no change
 twice, unless it is catching up and stopped inside a millisecond.
@@ -31,22 +30,21 @@ WHERE organization_id = $1 AND name = $2
 """
 # Both parts are in order. SQLite merges them. PostgreSQL sorts them, so they need limits.
 _IN_RANGE = "WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4"
-_TOMBSTONES = f"FROM tombstones {_IN_RANGE} AND seq >= $6"
 _START = "/* POSTGRES */ ( /* END */"
 _END = "/* POSTGRES */ ORDER BY seq LIMIT $5) /* END */"
 _CHANGES = f"""
-{_START} SELECT seq, created_seq, CASE WHEN octet_length(item) <= $7 THEN item END AS item,
+{_START} SELECT seq, created_seq, CASE WHEN octet_length(item) <= $6 THEN item END AS item,
     id, identity, NULL AS job_name
 FROM outputs {_IN_RANGE} {_END}
 UNION ALL
 {_START} SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
-{_TOMBSTONES} {_END}
+FROM tombstones {_IN_RANGE} {_END}
 ORDER BY seq LIMIT $5
 """
 _SIZES = f"""
 {_START} SELECT seq, {page_sizes.ITEM_SIZE} AS size FROM outputs {_IN_RANGE} {_END}
 UNION ALL
-{_START} SELECT seq, octet_length(job_name) AS size {_TOMBSTONES} {_END}
+{_START} SELECT seq, octet_length(job_name) AS size FROM tombstones {_IN_RANGE} {_END}
 ORDER BY seq LIMIT $5
 """
 _GROUPS_WITH_EXPIRED_TOMBSTONES = """
@@ -115,11 +113,6 @@ class Position:
         milliseconds = (self.seq + 1 - FIRST_SEQ) // _MILLISECOND if self.seq else 0
         return _CATCHING_UP + day * _MILLISECONDS + milliseconds
 
-    @property
-    def first_tombstone(self) -> int:
-        """The smallest sequence number of a deletion that the client must receive."""
-        return 0 if self.started is None else self.started - _CLOCK_DIFFERENCE
-
     def at(self, seq: int) -> Position:
         """Returns the position of the same client directly after this change.
 
@@ -168,9 +161,11 @@ async def read_feed(
     start = _not_before(known, query.changed_after)
     parameter = "cursor" if start == known else "changed_after"
     position = _check(start, purged, restored, now, parameter)
-    part = _Part(database, group_id, position.seq, _MAX_SEQ, query.limit, position.first_tombstone)
+    part = _Part(database, group_id, position.seq, _MAX_SEQ, query.limit)
     found = await _read_changes(part, max_bytes, _frame_bytes(group))
     found = await _with_whole_millisecond(part, position, found)
+    if position.started is not None:
+        found = _without_returned(found)
     # A purge may have run since the first check, so the position is checked again after the read.
     _, purged, _, restored = await _read_group(database, group)
     _check(position, purged, restored, now, parameter)
@@ -198,7 +193,6 @@ class _Part(NamedTuple):
     after: int
     until: int
     limit: int
-    first_tombstone: int
 
     async def read(self, sql: str, *values: int) -> Sequence[Row]:
         database = self.database
@@ -265,6 +259,19 @@ async def _with_whole_millisecond(part: _Part, position: Position, found: _Found
     next_change = part._replace(after=end.seq, limit=1)
     has_more = more.has_more or bool(await next_change.read(_SIZES))
     return _Found(found.chunks + more.chunks, more.last_seq, has_more)
+
+
+def _without_returned(found: _Found) -> _Found:
+    """Leaves out the deletion of each output that came back later in the same feed.
+
+    If a client catches up, both changes could have the same cursor, which is the position of their
+    millisecond. Warehouses keep the record with the greatest cursor of each output.
+    """
+    present = {row[4] for rows in found.chunks for row in rows if row[5] is None}
+    chunks = [
+        [row for row in rows if row[5] is None or row[4] not in present] for rows in found.chunks
+    ]
+    return found._replace(chunks=[chunk for chunk in chunks if chunk])
 
 
 async def _read_group(database: Database, group: str) -> Row:
