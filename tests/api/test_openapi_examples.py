@@ -104,6 +104,9 @@ class Story:
                 return {"headers": headers}
             case (media, {"file": text}) if media == FORM:
                 return {"headers": headers, "files": {"file": ("a.txt", text, "text/plain")}}
+            case (media, str(text)) if media == NDJSON:
+                lines = (json.dumps(self.translate(line)) for line in parse_lines(text))
+                return {"headers": headers | {"Content-Type": media}, "content": "\n".join(lines)}
             case (media, str(text)):
                 media = "text/plain" if media == "application/octet-stream" else media
                 return {"headers": headers | {"Content-Type": media}, "content": text}

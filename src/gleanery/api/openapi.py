@@ -77,7 +77,7 @@ def document(operations: Sequence[Operation], settings: Settings) -> Document:
         "info": {
             "title": "Gleanery",
             "version": __version__,
-            "description": "Cookies, local storage, reviews and outputs of web scraping.",
+            "description": "Outputs, reviews, files, cookies and local storage of web scraping.",
             "contact": {"name": "The operator of this service"},
             "license": {"name": "MIT License", "identifier": "MIT"},
         },

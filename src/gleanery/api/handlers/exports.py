@@ -19,7 +19,6 @@ from gleanery.values.json_text import encode
 
 _NDJSON = b"application/x-ndjson"
 _SCOPE = "outputs:read"
-_HEADERS = ((b"accept-ranges", b"none"),)
 _FROM_START = b"bytes=0-"
 _PIECE_BYTES = 256 * 1024  # sent at once, which delays other requests
 _NEW_LINK = "create a new one with POST /v1/exports/{group_id}/links"
@@ -29,17 +28,21 @@ _ExportContext = RequestContext[OutputFilters, None] | RequestContext[SignedExpo
 
 
 async def export_outputs(context: RequestContext[OutputFilters, None]) -> Response:
-    return await _export(context, _HEADERS)
+    return await _export(context)
 
 
-async def _export(context: _ExportContext, headers: tuple[Header, ...]) -> Response:
+async def _export(context: _ExportContext) -> Response:
     _check_request(context.request)
     context.slot.transfer(context.services.transfer_limit)
     export = await exports.begin(context.database, context.path["group_id"], context.query)
     pieces = _with_links(context, export)
     # The first lines are read here, so that an error is found before the response starts.
     first = b"" if context.request.method == "HEAD" else await anext(pieces, b"")
-    headers = (*headers, (b"gleanery-cursor", b"%d" % export.cursor))
+    headers = (
+        (b"accept-ranges", b"none"),
+        _attachment(context.path["group_id"]),
+        (b"gleanery-cursor", b"%d" % export.cursor),
+    )
     return Response(b"", content_type=_NDJSON, headers=headers, rest=_joined(first, pieces))
 
 
@@ -115,7 +118,7 @@ async def get_signed_export(context: RequestContext[SignedExportQuery, None]) ->
     is_expired = int(query.expires) <= now // timestamps.SECOND
     if is_expired or grant is None or not grant.allows(_SCOPE, now):
         raise InvalidSignature(_NEW_LINK)
-    return await _export(context, (*_HEADERS, _attachment(group)))
+    return await _export(context)
 
 
 def _attachment(group: str) -> Header:
