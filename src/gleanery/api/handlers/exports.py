@@ -20,7 +20,7 @@ from gleanery.values.json_text import encode
 _NDJSON = b"application/x-ndjson"
 _SCOPE = "outputs:read"
 _FROM_START = b"bytes=0-"
-_PIECE_BYTES = 256 * 1024  # sent at once, which delays other requests
+_PIECE_BYTES = 128 * 1024  # sent at once, which delays other requests
 _NEW_LINK = "create a new one with POST /v1/exports/{group_id}/links"
 
 _Pieces = AsyncGenerator[bytes | memoryview]
