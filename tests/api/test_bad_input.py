@@ -321,7 +321,8 @@ def test_a_chunked_body_above_the_limit_is_rejected_while_it_streams(client: Cli
             yield b" " * 1024 * 1024
 
     assert client.post("/v1/cookies", content=endless(), headers=JSON).status_code == 413
-    assert sent < 4 * LARGEST  # after the response the service discards up to 64 MiB
+    # After the response the service discards up to 64 MiB. The socket's buffers can hold 32 MiB.
+    assert sent < 8 * LARGEST
 
 
 def test_a_body_of_exactly_the_limit_is_accepted(client: Client) -> None:
