@@ -66,7 +66,7 @@ class Export:
     def _choose_lines(self, lines: Lines) -> bytes:
         """Returns the lines of the outputs that existed at the beginning and are not yet sent."""
         if lines.last_seq <= self.cursor and lines.ids[-1] != _STOPPED:
-            # No output was created or moved behind this position since the beginning.
+            # All these outputs existed at the beginning, and none of them was sent before.
             self._sent.add_all(lines.ids)
             return lines.text
         chosen = [
