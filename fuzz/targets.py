@@ -22,6 +22,7 @@ from gleanery.api.operations import OPERATIONS
 from gleanery.api.repeats import BoundRequest, RequestMemo
 from gleanery.api.routing import Router
 from gleanery.blobs import open_blobs
+from gleanery.client.sessions import hostnames
 from gleanery.errors import (
     ErrorDetail,
     InvalidRequest,
@@ -40,7 +41,7 @@ from gleanery.models.elements import ItemMapping
 from gleanery.models.requests import Output, OutputQuery
 from gleanery.security import tokens
 from gleanery.security.vault import Vault
-from gleanery.values import countries, hostnames, json_text, media_types, timestamps
+from gleanery.values import countries, json_text, media_types, timestamps
 
 
 class Target(NamedTuple):

@@ -45,11 +45,16 @@ def run_script(settings: Settings, sql: str) -> None:
 def undo_newest_migration(settings: Settings) -> None:
     """Gives the database the schema before the newest migration."""
     newest = migrations.known("sqlite")[-1]
-    assert newest.name == "outputs_by_approval", "name here what undoes the newest migration"
+    assert newest.name == "sessions", "name here what undoes the newest migration"
     run_script(settings, f"DELETE FROM migrations WHERE number = {newest.number}")
-    run_script(settings, "DROP INDEX outputs_by_approval")
-    if settings.database is not None:
-        run_script(settings, "ALTER TABLE outputs ALTER COLUMN approved RESET (n_distinct)")
+    for table, index, columns in (
+        ("cookies", "partitioned", "host_only same_site partition_site cross_site_ancestor"),
+        ("local_storage", "with_origin", "origin"),
+    ):
+        for name in ("by_host", "by_expiry", index):
+            run_script(settings, f"DROP INDEX {table}_{name}")
+        for column in ("profile", "revision", *columns.split()):
+            run_script(settings, f"ALTER TABLE {table} DROP COLUMN {column}")
 
 
 def pretend_newer_schema(settings: Settings) -> None:

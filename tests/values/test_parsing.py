@@ -12,7 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gleanery.values import countries, hashing, hostnames, json_text, timestamps
+from gleanery.client.sessions import hostnames
+from gleanery.values import countries, hashing, json_text, timestamps
 
 JSON_VALUES = st.recursive(
     st.none()

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gleanery.client.sessions import hostnames
 from gleanery.storage.group_lock import FIRST_SEQ
 from gleanery.storage.outputs.changes import Position
-from gleanery.values import hostnames, json_text, timestamps
+from gleanery.values import json_text, timestamps
 from tests.support.service import Client, Service
 
 EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "10"))

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from gleanery.values import countries, hostnames, timestamps
+from gleanery.client.sessions import hostnames
+from gleanery.values import countries, timestamps
 
 MAX_INT64 = 2**63 - 1
 MAX_NAME_LENGTH = 200

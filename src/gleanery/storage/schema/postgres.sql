@@ -51,9 +51,21 @@ CREATE TABLE cookies (
     http_only       BOOLEAN NOT NULL,
     expires         BIGINT,
     updated_at      BIGINT  NOT NULL,
+    profile         TEXT    NOT NULL DEFAULT 'default',
+    host_only       BOOLEAN NOT NULL DEFAULT TRUE,
+    same_site       TEXT,
+    partition_site  TEXT,                         -- top-level site of a partitioned cookie (CHIPS)
+    cross_site_ancestor BOOLEAN,
+    revision        BIGINT  NOT NULL DEFAULT 0,   -- session_revision of the last change
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, identity)
 );
+
+CREATE INDEX cookies_by_host
+    ON cookies (organization_id, profile, host, expires, updated_at, revision);
+CREATE INDEX cookies_partitioned ON cookies (organization_id, profile, host, name)
+    WHERE partition_site IS NOT NULL;
+CREATE INDEX cookies_by_expiry ON cookies (expires) WHERE expires IS NOT NULL;
 
 CREATE TABLE local_storage (
     id              BIGINT  GENERATED ALWAYS AS IDENTITY,
@@ -68,9 +80,18 @@ CREATE TABLE local_storage (
     expires         BIGINT,
     created_at      BIGINT  NOT NULL,
     updated_at      BIGINT  NOT NULL,
+    profile         TEXT    NOT NULL DEFAULT 'default',
+    origin          TEXT,                         -- null: every origin of the host
+    revision        BIGINT  NOT NULL DEFAULT 0,
     PRIMARY KEY (organization_id, id),
     UNIQUE (organization_id, identity)
 );
+
+CREATE INDEX local_storage_by_host
+    ON local_storage (organization_id, profile, host, expires, updated_at, revision);
+CREATE INDEX local_storage_with_origin ON local_storage (organization_id, profile, host, key)
+    WHERE origin IS NOT NULL;
+CREATE INDEX local_storage_by_expiry ON local_storage (expires) WHERE expires IS NOT NULL;
 
 -- Outputs. last_seq is the sequence number of the group's last change: the time of the change, or
 -- the previous number plus one, whichever is larger. It changes only under the lock on the group's

@@ -51,10 +51,21 @@ CREATE TABLE cookies (
     http_only       INTEGER NOT NULL,
     expires         INTEGER,
     updated_at      INTEGER NOT NULL,
+    profile         TEXT    NOT NULL DEFAULT 'default',
+    host_only       INTEGER NOT NULL DEFAULT 1,
+    same_site       TEXT,
+    partition_site  TEXT,                         -- top-level site of a partitioned cookie (CHIPS)
+    cross_site_ancestor INTEGER,
+    revision        INTEGER NOT NULL DEFAULT 0,   -- session_revision of the last change
     UNIQUE (organization_id, identity)
 ) STRICT;
 
 CREATE INDEX cookies_listed ON cookies (organization_id, id);
+CREATE INDEX cookies_by_host
+    ON cookies (organization_id, profile, host, expires, updated_at, revision);
+CREATE INDEX cookies_partitioned ON cookies (organization_id, profile, host, name)
+    WHERE partition_site IS NOT NULL;
+CREATE INDEX cookies_by_expiry ON cookies (expires) WHERE expires IS NOT NULL;
 
 CREATE TABLE local_storage (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -69,10 +80,18 @@ CREATE TABLE local_storage (
     expires         INTEGER,
     created_at      INTEGER NOT NULL,
     updated_at      INTEGER NOT NULL,
+    profile         TEXT    NOT NULL DEFAULT 'default',
+    origin          TEXT,                         -- null: every origin of the host
+    revision        INTEGER NOT NULL DEFAULT 0,
     UNIQUE (organization_id, identity)
 ) STRICT;
 
 CREATE INDEX local_storage_listed ON local_storage (organization_id, id);
+CREATE INDEX local_storage_by_host
+    ON local_storage (organization_id, profile, host, expires, updated_at, revision);
+CREATE INDEX local_storage_with_origin ON local_storage (organization_id, profile, host, key)
+    WHERE origin IS NOT NULL;
+CREATE INDEX local_storage_by_expiry ON local_storage (expires) WHERE expires IS NOT NULL;
 
 -- Outputs. last_seq is the sequence number of the group's last change: the time of the change, or
 -- the previous number plus one, whichever is larger. It changes only under the lock on the group's

@@ -10,6 +10,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from gleanery.client.sessions.hostnames import is_address
 from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout, WriteCounts
 from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault, encrypted_length
@@ -18,7 +19,6 @@ from gleanery.storage.database import Database, Row, Transaction
 from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
 from gleanery.storage.sessions.kinds import In, Out, PreparedRecord, RecordKind
 from gleanery.values import json_text
-from gleanery.values.hostnames import is_address
 
 _log = logging.getLogger("gleanery")
 

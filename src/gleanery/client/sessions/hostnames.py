@@ -19,6 +19,9 @@ ORIGIN_PATTERN = (
 MAX_LENGTH = 254
 
 _DOMAIN = re.compile(DOMAIN_PATTERN.removesuffix("$") + r"\Z")
+_PORT = re.compile(r":[0-9]{1,5}\Z")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_MAX_PORT = 65535
 _ORIGIN = re.compile(r"https?://([^/?#@\s]+?)(:[0-9]{1,5})?/?\Z", re.IGNORECASE)
 
 
@@ -44,6 +47,20 @@ def host_of_origin(origin: str) -> str:
     if match is None or match[1].startswith("."):
         raise ValueError("expected an origin such as https://shop.example, without path")
     return normalize(match[1])
+
+
+def normalize_origin(origin: str) -> str:
+    """Returns an origin in lower case, with an ASCII host and without a default port.
+
+    Raises ValueError with a message for the client.
+    """
+    host = host_of_origin(origin)
+    scheme, _, rest = origin.rstrip("/").partition("://")
+    port = rest.rpartition(":")[2] if _PORT.search(rest) else ""
+    is_default = not port or int(port) == _DEFAULT_PORTS[scheme.lower()]
+    if port and int(port) > _MAX_PORT:
+        raise ValueError("expected a port up to 65535")
+    return f"{scheme.lower()}://{host}" + ("" if is_default else f":{int(port)}")
 
 
 def _to_ascii(host: str) -> str:

@@ -1,0 +1,1 @@
+"""The Python client library. It imports nothing from the rest of Gleanery."""

@@ -1,0 +1,37 @@
+"""Session state: converts cookies and local storage between the formats of browsers and tools.
+
+    from gleanery.client import sessions
+
+    found = sessions.read(Path("cookies.txt").read_bytes())
+    written = sessions.write(found.state, "playwright")
+    browser.new_context(storage_state=written.content)
+
+Each result lists in ``losses`` what the format cannot carry.
+"""
+
+from gleanery.client.sessions.conversion import ReadResult, WriteResult, read, write
+from gleanery.client.sessions.errors import InvalidSession
+from gleanery.client.sessions.losses import Loss
+from gleanery.client.sessions.model import (
+    Cookie,
+    PartitionKey,
+    SameSite,
+    SessionState,
+    StorageEntry,
+)
+from gleanery.client.sessions.registry import FORMATS
+
+__all__ = [
+    "FORMATS",
+    "Cookie",
+    "InvalidSession",
+    "Loss",
+    "PartitionKey",
+    "ReadResult",
+    "SameSite",
+    "SessionState",
+    "StorageEntry",
+    "WriteResult",
+    "read",
+    "write",
+]

@@ -1,0 +1,124 @@
+"""Reads and writes session state in any of the formats, and reports what is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from gleanery.client.sessions import document, prefixes
+from gleanery.client.sessions.document import Document
+from gleanery.client.sessions.errors import InvalidSession
+from gleanery.client.sessions.format import OPTIONAL_FIELDS, Format
+from gleanery.client.sessions.losses import Loss, Losses
+from gleanery.client.sessions.model import Cookie, SessionState, StorageEntry
+from gleanery.client.sessions.registry import FORMATS
+
+AUTO = "auto"
+_FIELD_NAMES = {
+    "host_only": "Whether a cookie is for one host only",
+    "path": "The path",
+    "expires": "The expiry",
+    "secure": "Secure",
+    "http_only": "HttpOnly",
+    "same_site": "SameSite",
+    "partition_key": "The partition (CHIPS)",
+}
+_DEFAULTS: dict[str, Any] = {
+    name: Cookie.__dataclass_fields__[name].default for name in OPTIONAL_FIELDS
+}
+
+Record = TypeVar("Record", Cookie, StorageEntry)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """What was read, in which format, and what could not be kept."""
+
+    state: SessionState
+    format: str
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What was written, and what the format cannot carry."""
+
+    content: Any = field(repr=False)
+    """A text, or the JSON value that the tool takes."""
+    losses: tuple[Loss, ...]
+
+    @property
+    def text(self) -> str:
+        """The content as text, for a file."""
+        if isinstance(self.content, str):
+            return self.content
+        return json.dumps(self.content, ensure_ascii=False, indent=2) + "\n"
+
+
+def read(content: Any, format: str = AUTO, url: str | None = None) -> ReadResult:  # noqa: A002
+    """Reads a text, its bytes, or a JSON value that is parsed already.
+
+    ``url`` is the page that the cookies belong to, for formats that do not say it. Raises
+    InvalidSession, whose message never contains a value.
+    """
+    source = document.parse(content)
+    chosen = _detect(source) if format == AUTO else _by_name(format)
+    losses = Losses()
+    found = chosen.read(source, losses, url)
+    cookies = prefixes.without_violations(_last_of_each(found.cookies), losses)
+    state = SessionState(tuple(cookies), tuple(_last_of_each(found.local_storage)))
+    return ReadResult(state, chosen.name, losses.found())
+
+
+def write(state: SessionState, format: str, url: str | None = None) -> WriteResult:  # noqa: A002
+    """Writes the state. ``url`` is the page for which a format has cookies, if it has one."""
+    chosen = _by_name(format)
+    if chosen.needs_url and url is None:
+        raise InvalidSession(f"{chosen.title} is for one page: give its URL")
+    losses = Losses()
+    content = chosen.write(_reduce(state, chosen, losses), losses, url)
+    return WriteResult(content, losses.found())
+
+
+def _detect(source: Document) -> Format:
+    for candidate in FORMATS.values():
+        if candidate.detect(source):
+            return candidate
+    raise InvalidSession(
+        f"The format is not known: expected one of {', '.join(FORMATS)}. Name it, if you know it"
+    )
+
+
+def _by_name(name: str) -> Format:
+    if name not in FORMATS:
+        raise InvalidSession(f"There is no such format: expected one of {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def _last_of_each(records: Iterable[Record]) -> list[Record]:
+    """Returns the records without those that a later one replaces."""
+    return list({record.identity: record for record in records}.values())
+
+
+def _reduce(state: SessionState, chosen: Format, losses: Losses) -> SessionState:
+    """Returns what the format carries; counts the rest as losses."""
+    missing = [name for name in OPTIONAL_FIELDS if name not in chosen.carries]
+    cookies = _last_of_each(
+        _without_fields(cookie, missing, chosen, losses) for cookie in state.cookies
+    )
+    if "local_storage" in chosen.carries:
+        return SessionState(tuple(cookies), state.local_storage)
+    reason = f"Local storage is left out: {chosen.title} has only cookies"
+    losses.add("local_storage", reason, "entry", len(state.local_storage))
+    return SessionState(tuple(cookies))
+
+
+def _without_fields(
+    cookie: Cookie, missing: Iterable[str], chosen: Format, losses: Losses
+) -> Cookie:
+    changes = {n: _DEFAULTS[n] for n in missing if getattr(cookie, n) != _DEFAULTS[n]}
+    for name in changes:
+        losses.add(name, f"{_FIELD_NAMES[name]} is lost: {chosen.title} cannot say it")
+    return replace(cookie, **changes) if changes else cookie

@@ -1,0 +1,70 @@
+"""The document that a format reads: a text, a JSON value, or both."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gleanery.client.sessions.errors import InvalidSession
+
+_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+
+
+class _NoJson:
+    def __repr__(self) -> str:
+        return "NO_JSON"
+
+
+NO_JSON: Final = _NoJson()
+"""The value of a document that is not JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Content to read. Its representation does not contain it."""
+
+    text: str
+    """The text; empty if the caller gave a JSON value."""
+    value: Any
+    """The JSON value, or ``NO_JSON``."""
+
+    def __repr__(self) -> str:
+        return "Document()"
+
+    @property
+    def is_json(self) -> bool:
+        return self.value is not NO_JSON
+
+
+def parse(content: Any) -> Document:
+    """Returns the document of a text, of its bytes, or of a value that is parsed already."""
+    if not isinstance(content, str | bytes | bytearray):
+        return Document("", content)
+    text = content if isinstance(content, str) else _decode(bytes(content))
+    if not text.strip():
+        raise InvalidSession("The document is empty")
+    return Document(text, _parse_json(text))
+
+
+def _decode(content: bytes) -> str:
+    encoding = next(
+        (name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), "utf-8"
+    )
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError:
+        raise InvalidSession("The document is not text in UTF-8") from None
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_reject_constant)
+    except RecursionError:
+        raise InvalidSession("The document is nested too deeply") from None
+    except ValueError:
+        return NO_JSON
+
+
+def _reject_constant(_: str) -> None:
+    raise ValueError

@@ -1,0 +1,7 @@
+"""The error of a session that cannot be read or written."""
+
+from __future__ import annotations
+
+
+class InvalidSession(ValueError):
+    """A document, a record or a URL is invalid. The message never contains a value."""

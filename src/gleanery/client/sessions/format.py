@@ -1,0 +1,46 @@
+"""The description of a format: how it is recognised, read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gleanery.client.sessions.document import Document
+from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.model import SessionState
+
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+OPTIONAL_FIELDS = (
+    "host_only",
+    "path",
+    "expires",
+    "secure",
+    "http_only",
+    "same_site",
+    "partition_key",
+)
+"""Fields of a cookie that some formats do not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One format: how it is recognised, read and written."""
+
+    name: str
+    """The name in ``read``, ``write`` and the API."""
+    title: str
+    """The name in sentences for people, such as ``cookies.txt``."""
+    media_type: str
+    file_name: str
+    carries: frozenset[str]
+    """The ``OPTIONAL_FIELDS`` that the format has, and ``local_storage``."""
+    detect: Callable[[Document], bool]
+    """Returns True if a document has the format. Two formats never detect the same document."""
+    read: Callable[[Document, Losses, str | None], SessionState]
+    """Reads a document; the third argument is the URL that the document belongs to."""
+    write: Callable[[SessionState, Losses, str | None], Any]
+    """Returns a text or a JSON value. The state has only what the format carries."""
+    needs_url: bool = False
+    """True if a document does not say which URL its cookies belong to."""

@@ -1,0 +1,1 @@
+"""The formats: one module each, with a ``FORMAT``."""

@@ -1,0 +1,43 @@
+"""Losses: what a conversion cannot keep, counted and described in one sentence each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+
+class Loss(NamedTuple):
+    """One kind of loss. The sentence contains no name and no value."""
+
+    subject: str
+    """What is lost: a field of ``Cookie``, ``local_storage``, ``cookie`` or ``indexed_db``."""
+    records: int
+    """Number of records that are affected."""
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+class Losses:
+    """Collects the losses of one conversion."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[tuple[str, str, str]]()
+
+    def add(self, subject: str, reason: str, noun: str = "cookie", count: int = 1) -> None:
+        """Adds a loss, if the count is not 0. Equal reasons become one sentence with the sum."""
+        if count:
+            self._counts[subject, reason, noun] += count
+
+    def found(self) -> tuple[Loss, ...]:
+        return tuple(
+            Loss(subject, count, f"{reason} ({count} {_plural(noun, count)}).")
+            for (subject, reason, noun), count in self._counts.items()
+        )
+
+
+def _plural(noun: str, count: int) -> str:
+    if count == 1:
+        return noun
+    return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"

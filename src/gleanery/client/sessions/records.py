@@ -1,0 +1,84 @@
+"""Checked access to the members of JSON records; errors name the place, never the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from gleanery.client.sessions.errors import InvalidSession
+from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.model import MAX_EXPIRES, SameSite
+
+_SAME_SITE: dict[str, SameSite | None] = {
+    "strict": "Strict",
+    "lax": "Lax",
+    "none": "None",
+    "no_restriction": "None",
+    "unspecified": None,
+    "": None,
+}
+_UNKNOWN_SAME_SITE = "SameSite is omitted, because its value is unknown"
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Adds the place of a record, such as ``cookies[3]``, to the errors of the block."""
+    try:
+        yield
+    except InvalidSession as error:
+        raise InvalidSession(f"{place}: {error}") from None
+
+
+def array(value: Any, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidSession(f"{place}: expected an array")
+    return value
+
+
+def members(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidSession("expected an object")
+    return value
+
+
+def text(record: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """Returns a string; null is the same as absent. Without a default it is required."""
+    value = record.get(name)
+    if value is None:
+        value = default
+    if value is None:
+        raise InvalidSession(f'"{name}" is missing')
+    if not isinstance(value, str):
+        raise InvalidSession(f'"{name}" must be a string')
+    return value
+
+
+def flag(record: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    value = record.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise InvalidSession(f'"{name}" must be true or false')
+    return value
+
+
+def expires(record: Mapping[str, Any], name: str) -> int | None:
+    """Returns whole seconds since 1970; None for absent, null and negative numbers."""
+    value = record.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidSession(f'"{name}" must be a number of seconds since 1970')
+    # Tools write -1 for a session cookie. A date after the year 9999 is as good as the last day.
+    return None if value < 0 else int(min(value, MAX_EXPIRES))
+
+
+def same_site(value: Any, losses: Losses) -> SameSite | None:
+    """Returns a known value in any case; an unknown value is omitted and counted as a loss."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value.lower() in _SAME_SITE:
+        return _SAME_SITE[value.lower()]
+    losses.add("same_site", _UNKNOWN_SAME_SITE)
+    return None

@@ -1,0 +1,8 @@
+"""The formats by name, in the order in which ``auto`` tries them."""
+
+from __future__ import annotations
+
+from gleanery.client.sessions.format import Format
+from gleanery.client.sessions.formats import playwright
+
+FORMATS: dict[str, Format] = {one.name: one for one in (playwright.FORMAT,)}

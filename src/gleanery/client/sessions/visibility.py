@@ -1,0 +1,109 @@
+"""The part of a session that a page sees: the rules of browsers for hosts, paths and schemes."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from gleanery.client.sessions import hostnames
+from gleanery.client.sessions.errors import InvalidSession
+from gleanery.client.sessions.model import Cookie, SessionState, normalize_origin, split_domain
+
+_SCHEMES = ("http", "https")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The address of a page, in the parts that decide what it sees."""
+
+    origin: str
+    host: str
+    path: str
+
+    @property
+    def is_secure(self) -> bool:
+        """True for https and for this computer, where browsers send Secure cookies, too."""
+        return self.origin.startswith("https:") or _is_loopback(self.host)
+
+
+def parse_url(url: str) -> Page:
+    """Returns the page at a URL with http or https. Raises InvalidSession."""
+    try:
+        parts = urlsplit(url)
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:
+        raise InvalidSession("The URL is invalid") from None
+    host = parts.hostname or ""
+    if parts.scheme not in _SCHEMES or not host:
+        raise InvalidSession("Expected a URL such as https://shop.example/account")
+    bracketed = f"[{host}]" if ":" in host else host
+    origin = normalize_origin(f"{parts.scheme}://{bracketed}{port}")
+    return Page(origin, hostnames.host_of_origin(origin), parts.path or "/")
+
+
+def without_expired(state: SessionState, now: float) -> SessionState:
+    """Leaves out the cookies that have expired at this time, in seconds since 1970."""
+    kept = (one for one in state.cookies if one.expires is None or one.expires > now)
+    return replace(state, cookies=tuple(kept))
+
+
+def of_page(state: SessionState, page: Page) -> SessionState:
+    """Returns what a page sees: its origin's local storage, and the cookies that it gets."""
+    return SessionState(
+        tuple(cookie for cookie in state.cookies if gets_cookie(page, cookie)),
+        tuple(entry for entry in state.local_storage if entry.origin == page.origin),
+    )
+
+
+def of_domain(state: SessionState, domain: str) -> SessionState:
+    """Returns what the pages on a host see, with any scheme, port and path."""
+    host, _ = split_domain(domain)
+    return SessionState(
+        tuple(cookie for cookie in state.cookies if matches_host(cookie, host)),
+        tuple(
+            entry for entry in state.local_storage if hostnames.host_of_origin(entry.origin) == host
+        ),
+    )
+
+
+def gets_cookie(page: Page, cookie: Cookie) -> bool:
+    """Returns True if a browser sends the cookie to the page, opened in a tab of its own."""
+    return (
+        matches_host(cookie, page.host)
+        and _matches_path(cookie.path, page.path)
+        and (page.is_secure or not cookie.secure)
+        and _matches_partition(cookie, page.host)
+    )
+
+
+def matches_host(cookie: Cookie, host: str) -> bool:
+    """Returns True if the cookie is for this host (RFC 6265, domain-match)."""
+    if cookie.host == host:
+        return True
+    return (
+        not cookie.host_only and host.endswith(f".{cookie.host}") and not hostnames.is_address(host)
+    )
+
+
+def _matches_path(cookie_path: str, path: str) -> bool:
+    if not path.startswith(cookie_path):
+        return False
+    return cookie_path.endswith("/") or path[len(cookie_path) :][:1] in ("", "/")
+
+
+def _matches_partition(cookie: Cookie, host: str) -> bool:
+    """Returns True unless the cookie belongs to the partition of another site."""
+    if cookie.partition_key is None:
+        return True
+    site = cookie.partition_key.top_level_site.partition("://")[2].partition(":")[0]
+    return host == site or host.endswith(f".{site}")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

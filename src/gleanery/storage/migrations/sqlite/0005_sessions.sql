@@ -1,0 +1,29 @@
+-- What browsers know of a cookie and of an entry beyond the fixed members of the API.
+
+ALTER TABLE cookies ADD COLUMN profile TEXT NOT NULL DEFAULT 'default';
+ALTER TABLE cookies ADD COLUMN host_only INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE cookies ADD COLUMN same_site TEXT;
+ALTER TABLE cookies ADD COLUMN partition_site TEXT;
+ALTER TABLE cookies ADD COLUMN cross_site_ancestor INTEGER;
+ALTER TABLE cookies ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;
+UPDATE cookies SET host_only = 0 WHERE domain <> host;
+
+ALTER TABLE local_storage ADD COLUMN profile TEXT NOT NULL DEFAULT 'default';
+ALTER TABLE local_storage ADD COLUMN origin TEXT;
+ALTER TABLE local_storage ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;
+
+-- Counts the records of each domain, and finds those of a domain, without reading the values.
+CREATE INDEX cookies_by_host
+    ON cookies (organization_id, profile, host, expires, updated_at, revision);
+CREATE INDEX local_storage_by_host
+    ON local_storage (organization_id, profile, host, expires, updated_at, revision);
+
+-- Finds the record that a client means who does not name its partition or origin.
+CREATE INDEX cookies_partitioned ON cookies (organization_id, profile, host, name)
+    WHERE partition_site IS NOT NULL;
+CREATE INDEX local_storage_with_origin ON local_storage (organization_id, profile, host, key)
+    WHERE origin IS NOT NULL;
+
+-- Counts the records that have expired or will soon, for the metric.
+CREATE INDEX cookies_by_expiry ON cookies (expires) WHERE expires IS NOT NULL;
+CREATE INDEX local_storage_by_expiry ON local_storage (expires) WHERE expires IS NOT NULL;
