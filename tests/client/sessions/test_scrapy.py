@@ -49,6 +49,7 @@ def test_a_host_without_a_dot_gets_the_domain_that_scrapy_expects(host_only: boo
         {"host": "[::1]"},
         {"name": ""},
         {"name": "a;b"},
+        {"name": "a=b"},
         {"value": " a"},
         {"value": "a\xa0"},
         {"value": "a;b"},

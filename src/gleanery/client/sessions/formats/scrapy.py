@@ -36,15 +36,17 @@ def _accepted(state: SessionState, losses: Losses) -> Iterator[Cookie]:
     for cookie in state.cookies:
         if cookie.host.startswith("["):
             losses.add("cookie", _IPV6)
-        elif not cookie.name or not all(map(_is_kept, (cookie.name, cookie.value, cookie.path))):
+        elif not _is_kept(cookie):
             losses.add("cookie", _INVALID)
         else:
             yield cookie
 
 
-def _is_kept(text: str) -> bool:
-    """Returns True if the parser of the header returns the text as it is."""
-    return text == text.strip() and ";" not in text
+def _is_kept(cookie: Cookie) -> bool:
+    """Returns True if the parser of the header returns the cookie as it is."""
+    texts = (cookie.name, cookie.value, cookie.path)
+    has_valid_name = cookie.name != "" and "=" not in cookie.name
+    return has_valid_name and all(one == one.strip() and ";" not in one for one in texts)
 
 
 def _write_cookie(cookie: Cookie, losses: Losses) -> dict[str, Any]:
