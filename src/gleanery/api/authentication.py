@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from gleanery.background.token_use import TokenUse
 from gleanery.errors import (
@@ -60,22 +60,23 @@ class Authenticator:
         grant = self._fresh_grant(caller)
         return None if grant is None else grant.token_id
 
-    def cached_grant(self, caller: bytes, scope: str | None) -> tokens.Grant | None:
-        """Return a grant that is cached, fresh, valid and has the scope."""
+    def cached_grant(self, caller: bytes, scopes: Sequence[str]) -> tokens.Grant | None:
+        """Return a grant that is cached, fresh, valid and has the scopes."""
         grant = self._fresh_grant(caller)
-        if grant is None or self._has_expired(grant) or scope not in grant.scopes:
+        if grant is None or self._has_expired(grant) or not grant.scopes.issuperset(scopes):
             return None
         return grant
 
     async def authenticate(
-        self, caller: bytes, headers: Mapping[bytes, bytes], scope: str
+        self, caller: bytes, headers: Mapping[bytes, bytes], scopes: Sequence[str]
     ) -> tokens.Grant:
         """Return the grant of the token. Raises ``Unauthenticated`` or ``Forbidden``."""
         grant = self._fresh_grant(caller) or await self._find(caller, headers)
         if self._has_expired(grant):
             raise expired_token()
-        if scope not in grant.scopes:
-            raise Forbidden(scope)
+        for scope in scopes:
+            if scope not in grant.scopes:
+                raise Forbidden(scope)
         return grant
 
     def _fresh_grant(self, caller: bytes) -> tokens.Grant | None:

@@ -67,7 +67,7 @@ def _parse(header: bytes) -> dict[bytes, float]:
 
 def requested_codec(block: HeaderBlock, operation: Operation) -> Codec | None:
     """Returns the codec for a response of the operation. Equal header blocks are parsed once."""
-    if b"accept-encoding" not in block.headers or operation.scope == _SESSION_VALUES:
+    if b"accept-encoding" not in block.headers or _SESSION_VALUES in operation.scopes:
         return None
     memo = memo_of(block)
     if not memo.is_codec_known:

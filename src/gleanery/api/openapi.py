@@ -172,10 +172,9 @@ def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> D
     row: Document = {
         "operationId": operation.name,
         "summary": operation.title,
-        "description": operation.description
-        + (f"\n\nRequires the scope `{operation.scope}`." if operation.scope else ""),
+        "description": operation.description + _required_scopes(operation),
         "tags": [_tag(operation)],
-        "security": [{"token": []}] if operation.scope else [],
+        "security": [{"token": []}] if operation.scopes else [],
         "responses": _responses(operation, schemas, example),
     }
     if parameters := _parameters(operation, schemas, example):
@@ -186,6 +185,14 @@ def _operation(operation: Operation, schemas: _Schemas, settings: Settings) -> D
             "content": _body_content(operation, schemas, settings, example),
         }
     return row
+
+
+def _required_scopes(operation: Operation) -> str:
+    if not operation.scopes:
+        return ""
+    noun = "scope" if len(operation.scopes) == 1 else "scopes"
+    names = " and ".join(f"`{scope}`" for scope in operation.scopes)
+    return f"\n\nRequires the {noun} {names}."
 
 
 def _tag(operation: Operation) -> str:

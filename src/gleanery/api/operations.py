@@ -39,14 +39,15 @@ class Status(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One row: route, handler, required scope, input, response and description."""
+    """One row: route, handler, required scopes, input, response and description."""
 
     method: str
     path: str
     handler: Handler
     title: str
     description: str
-    scope: str | None = None
+    scopes: tuple[str, ...] = ()
+    """Scopes that the token must have, all of them; empty if the operation needs no token."""
     creates_resource: bool = False
     """True if the path may name a new record. Otherwise an invalid name gets 404."""
     query: type[BaseModel] | None = None
@@ -91,7 +92,7 @@ class Operation:
     def error_statuses(self) -> list[int]:
         """List every error status that this operation can return."""
         possible = {431, 500, *self.extra_errors}
-        if self.scope is not None:
+        if self.scopes:
             possible |= {401, 403, 429}
         if not self.always_admit:
             possible |= {503}
@@ -118,7 +119,7 @@ OPERATIONS = (
         title="Set cookies",
         description="Stores an array of cookies for the organization's scrapers, completely or not "
         "at all. A cookie with the domain, path and name of a stored one replaces it.",
-        scope="session:write",
+        scopes=("session:write",),
         body=list[CheckedCookie],
         response=responses.WriteCounts,
     ),
@@ -130,7 +131,7 @@ OPERATIONS = (
         description="Lists the organization's cookies in the order of their creation, including "
         "expired ones. A list is limited in bytes: if it is not complete, the `Link` header has "
         "the URL of the next page.",
-        scope="session:read",
+        scopes=("session:read",),
         query=requests.DomainQuery,
         response=list[responses.CookieOut],
     ),
@@ -140,7 +141,7 @@ OPERATIONS = (
         handler=cookies.delete_cookies,
         title="Delete cookies",
         description="Deletes all cookies of a domain, or only those with a given name.",
-        scope="session:write",
+        scopes=("session:write",),
         query=requests.CookieDeletion,
         response=responses.Deleted,
     ),
@@ -152,7 +153,7 @@ OPERATIONS = (
         description="Stores an array of local-storage entries for the organization's scrapers, "
         "completely or not at all. An entry with the domain, path and key of a stored one replaces "
         "it.",
-        scope="session:write",
+        scopes=("session:write",),
         body=list[CheckedEntry],
         response=responses.WriteCounts,
         extra_errors=(404,),  # an entry may name an unknown group
@@ -165,7 +166,7 @@ OPERATIONS = (
         description="Lists the organization's local-storage entries in the order of their "
         "creation, including expired ones. A list is limited in bytes: if it is not complete, the "
         "`Link` header has the URL of the next page.",
-        scope="session:read",
+        scopes=("session:read",),
         query=requests.LocalStorageQuery,
         response=list[responses.LocalStorageOut],
     ),
@@ -175,7 +176,7 @@ OPERATIONS = (
         handler=local_storage.delete_local_storage,
         title="Delete local storage",
         description="Deletes all entries of a domain, or only those with a given key.",
-        scope="session:write",
+        scopes=("session:write",),
         query=requests.LocalStorageDeletion,
         response=responses.Deleted,
     ),
@@ -187,7 +188,7 @@ OPERATIONS = (
         description="The latest review of each reviewed job of the group, newest first. With "
         "`history=true`, all reviews of the group. A list is limited in bytes: if it is not "
         "complete, the `Link` header has the URL of the next page.",
-        scope="reviews:read",
+        scopes=("reviews:read",),
         query=requests.ReviewQuery,
         response=list[responses.ReviewOut],
     ),
@@ -201,7 +202,7 @@ OPERATIONS = (
         "not change it. An output gets a new position in the change order if its approval changes. "
         "With an `Idempotency-Key`, a repeated request gets the first response again for one day, "
         "and the review is added once.",
-        scope="reviews:write",
+        scopes=("reviews:write",),
         body=requests.ReviewIn,
         accepts_idempotency_key=True,
         response=responses.ReviewOut,
@@ -215,7 +216,7 @@ OPERATIONS = (
         "reviews, created links to exports, created or revoked tokens, or rotated the secret key. "
         "Entries are in commit order, oldest first, and never change. To continue, pass the "
         "`cursor` of the response.",
-        scope="audit:read",
+        scopes=("audit:read",),
         query=requests.AuditQuery,
         response=responses.AuditPage,
     ),
@@ -229,7 +230,7 @@ OPERATIONS = (
         "there. A page is limited in bytes, so it can have fewer items than `limit`. With several "
         "filters it can even be empty before the last page. An output that changes during paging "
         "appears again on a later page.",
-        scope="outputs:read",
+        scopes=("outputs:read",),
         query=requests.OutputQuery,
         response=responses.OutputPage,
         allows_read_batching=True,
@@ -260,7 +261,7 @@ OPERATIONS = (
         "`errors` lists the first 100 errors. `results` still has one entry per element: null for "
         "a skipped one. An element is skipped if it is invalid, violates the group's schema or "
         "references an unknown file; a line also if it is not JSON.",
-        scope="outputs:write",
+        scopes=("outputs:write",),
         creates_resource=True,
         query=requests.IngestQuery,
         body=list[requests.OutputIn],
@@ -276,7 +277,7 @@ OPERATIONS = (
         handler=outputs.get_output,
         title="Get an output",
         description="One output, as on a page of the group.",
-        scope="outputs:read",
+        scopes=("outputs:read",),
         response=responses.OutputOut,
     ),
     Operation(
@@ -285,7 +286,7 @@ OPERATIONS = (
         handler=outputs.delete_output,
         title="Delete an output",
         description="Deletes one output. The change feed reports the deletion.",
-        scope="outputs:write",
+        scopes=("outputs:write",),
         response=responses.Deleted,
     ),
     Operation(
@@ -301,7 +302,7 @@ OPERATIONS = (
         "comes as soon as there is a change. The feed keeps deletions for 30 days, if the operator "
         "has not changed that. An older cursor, or one from before a restore, gets 410: start "
         "again with cursor 0.",
-        scope="outputs:read",
+        scopes=("outputs:read",),
         query=requests.ChangeQuery,
         response=responses.ChangePage,
         extra_errors=(410,),
@@ -316,7 +317,7 @@ OPERATIONS = (
         "end of the export is there exactly once, also while others write. To continue, pass the "
         "header `Gleanery-Cursor` of the response as `cursor` to `GET /v1/changes/{group_id}`. The "
         "response is sent in chunks: if the last chunk is missing, the export is incomplete.",
-        scope="outputs:read",
+        scopes=("outputs:read",),
         query=requests.OutputFilters,
         response=str,
         media_type="application/x-ndjson",
@@ -332,7 +333,7 @@ OPERATIONS = (
         "tools without own headers can read it. It is valid for the given time, but not longer "
         "than the token that creates it: a revoked or expired token ends its links. Whoever has "
         "the URL can read the outputs.",
-        scope="outputs:read",
+        scopes=("outputs:read",),
         query=requests.ExportLinkQuery,
         response=responses.ExportLink,
     ),
@@ -357,7 +358,7 @@ OPERATIONS = (
         "their creation, each with its first 100 jobs. The `Link` header has the URL of the next "
         "page, which can follow after fewer groups than `limit`. The `metadata` of a group has "
         "the URL of its next jobs.",
-        scope="outputs:read",
+        scopes=("outputs:read",),
         query=requests.GroupsQuery,
         response=list[responses.GroupOut],
     ),
@@ -369,7 +370,7 @@ OPERATIONS = (
         description="One group with its counts, its settings and a page of its jobs with their "
         "latest reviews, in the order of their creation. For the next jobs, pass `next_cursor` as "
         "`cursor`, or follow `next_url`. Both are null on the last page, and only there.",
-        scope="outputs:read",
+        scopes=("outputs:read",),
         query=requests.GroupQuery,
         response=responses.GroupOut,
     ),
@@ -380,7 +381,7 @@ OPERATIONS = (
         title="Set up a group",
         description="Replaces the settings of a group; an omitted setting gets its default. A new "
         "group is created. A new key or schema applies to outputs that are stored afterwards.",
-        scope="outputs:write",
+        scopes=("outputs:write",),
         creates_resource=True,
         body=requests.GroupSettings,
         response=responses.GroupOut,
@@ -393,7 +394,7 @@ OPERATIONS = (
         description="Deletes the group with all its jobs, outputs, reviews, settings "
         "and local-storage entries. The change feed remains, and reports the deletion of every "
         "output.",
-        scope="outputs:write",
+        scopes=("outputs:write",),
         response=responses.Deleted,
     ),
     Operation(
@@ -403,7 +404,7 @@ OPERATIONS = (
         title="Delete a job",
         description="Deletes the job with its outputs and reviews. The change feed reports the "
         "deletion of every output.",
-        scope="outputs:write",
+        scopes=("outputs:write",),
         response=responses.Deleted,
     ),
     Operation(
@@ -418,7 +419,7 @@ OPERATIONS = (
         "from the same source are the same file. `file_type` is detected from the bytes if their "
         "format is known. An output references the file by its `id`. A file without a reference is "
         "deleted after some days.",
-        scope="outputs:write",
+        scopes=("outputs:write",),
         query=requests.FileUpload,
         body=bytes,
         response=responses.StoredFile,
@@ -431,7 +432,7 @@ OPERATIONS = (
         description="The newest file from this URL and ETag, so that a scraper does not have to "
         "download it again. A file that was found is not deleted for some days, so that an output "
         "can reference it.",
-        scope="outputs:read",
+        scopes=("outputs:read",),
         query=requests.FileQuery,
         response=responses.StoredFile,
         extra_errors=(404,),
@@ -443,7 +444,7 @@ OPERATIONS = (
         title="Get a file",
         description="The bytes of a file; this is its `file_url`. The headers `Range`, "
         "`If-Range`, `If-Match` and `If-None-Match` are supported.",
-        scope="outputs:read",
+        scopes=("outputs:read",),
         response=bytes,
         media_type="application/octet-stream",
     ),

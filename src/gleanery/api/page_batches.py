@@ -89,8 +89,8 @@ class PageBatches:
     def _grant(self, state: RequestState) -> Grant | None:
         """Returns the grant of the request's token if it is cached."""
         assert state.bound is not None
-        scope = state.bound.operation.scope
-        grant = self._authenticator.cached_grant(state.caller, scope)
+        scopes = state.bound.operation.scopes
+        grant = self._authenticator.cached_grant(state.caller, scopes)
         if grant is None or grant.organization_id != state.organization_id:
             return None
         return grant

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -222,10 +222,10 @@ class RequestPipeline:
         """Authenticates, binds and calls the handler."""
         state: RequestState = request.state
         organization_id, token_id = _NO_TENANT, None
-        if operation.scope is not None:
-            grant = self._authenticator.cached_grant(state.caller, operation.scope)
+        if operation.scopes:
+            grant = self._authenticator.cached_grant(state.caller, operation.scopes)
             if grant is None:
-                grant = await self._authenticate(request, operation.scope)
+                grant = await self._authenticate(request, operation.scopes)
             organization_id, token_id = grant.organization_id, grant.token_id
             if state.slot is not None:
                 state.slot.assign_tenant(organization_id)
@@ -253,9 +253,9 @@ class RequestPipeline:
                 raise BodyTooLarge(error.limit, advice=binding.NDJSON_ADVICE) from None
         return await handler(context)
 
-    async def _authenticate(self, request: Request, scope: str) -> Grant:
+    async def _authenticate(self, request: Request, scopes: Sequence[str]) -> Grant:
         caller: bytes = request.state.caller
-        return await self._authenticator.authenticate(caller, request.headers, scope)
+        return await self._authenticator.authenticate(caller, request.headers, scopes)
 
     async def _count(self, rate_limiter: RateLimiter, token_id: int, state: RequestState) -> None:
         counted = await rate_limiter.count(token_id)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from gleanery.client.sessions import hostnames
+from gleanery.client.sessions import FORMATS, hostnames, visibility
 from gleanery.values import countries, timestamps
 
 MAX_INT64 = 2**63 - 1
@@ -127,6 +127,26 @@ def _check_date_time(text: str) -> str:
     return text
 
 
+def _check_url(url: str) -> str:
+    visibility.parse_url(url)
+    return url
+
+
+def _session_format(*names: str) -> Any:
+    """Return the type of a format's name. The message lists the formats."""
+
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"expected one of {', '.join(names)}")
+        return name
+
+    return Annotated[
+        str,
+        AfterValidator(as_validation_error("session_format", check)),
+        WithJsonSchema({"type": "string", "enum": list(names)}),
+    ]
+
+
 def _with_json_schema(**extra: Any) -> Any:
     return Field(json_schema_extra=extra)
 
@@ -222,6 +242,13 @@ Origin = Annotated[
     AfterValidator(as_validation_error("origin", hostnames.host_of_origin)),
     _with_json_schema(pattern=hostnames.ORIGIN_PATTERN),
 ]
+PageUrl = Annotated[
+    str,
+    AfterValidator(as_validation_error("url", _check_url)),
+    _with_json_schema(pattern="^[Hh][Tt][Tt][Pp][Ss]?://"),
+]
+WrittenFormat = _session_format(*FORMATS)
+ReadFormat = _session_format("auto", *FORMATS)
 DateTime = Annotated[
     int,
     BeforeValidator(as_validation_error("date_time", timestamps.parse)),

@@ -21,10 +21,13 @@ from gleanery.models.fields import (
     HeaderText,
     ListLimit,
     Name,
+    PageUrl,
     QueryNumericGroupId,
+    ReadFormat,
     Region,
     Text,
     WholeNumber,
+    WrittenFormat,
     as_validation_error,
 )
 from gleanery.models.inputs import Input, Query, condition, custom_error
@@ -71,6 +74,57 @@ class LocalStorageDeletion(Query):
 
     domain: Domain = Field(description="Exact domain, including a leading dot.")
     key: Text | None = Field(default=None, description="Only the entries with this key.")
+
+
+DEFAULT_PROFILE = "default"
+"""The profile of the routes that have no parameter for it."""
+_PROFILE = "Account at the site, if there are several."
+
+
+class SessionExport(Query):
+    """Format and filters of an export of session state."""
+
+    format: WrittenFormat = Field(default="playwright", description="Format of the response.")
+    domain: Domain | None = Field(
+        default=None, description="Only what pages on this host see (RFC 6265 domain-match)."
+    )
+    url: PageUrl | None = Field(
+        default=None,
+        description="Only what a page at this URL sees. The formats `cookie`, `set-cookie` and "
+        "`curl` need it.",
+    )
+    group_id: Name | None = Field(
+        default=None,
+        description="Only the local-storage entries that this group uses: its own, and those for "
+        "every group. Its own win. Name of the group, or its `id`.",
+    )
+    profile: Name = Field(default=DEFAULT_PROFILE, description=_PROFILE)
+
+
+class SessionImport(Query):
+    """Format and destination of an import of session state."""
+
+    format: ReadFormat = Field(
+        default="auto", description="Format of the body. `auto` recognises it."
+    )
+    url: PageUrl | None = Field(
+        default=None,
+        description="Page that the cookies belong to, for formats that do not say it.",
+    )
+    group_id: Name | None = Field(
+        default=None,
+        description="Group that uses the local-storage entries: its name or its `id`. Without it, "
+        "every group.",
+    )
+    profile: Name = Field(default=DEFAULT_PROFILE, description=_PROFILE)
+    replace: Literal["true", "false"] = Field(
+        default="false",
+        description="true: of the hosts in the body, delete the records that the body does not "
+        "have. A format without local storage deletes only cookies.",
+    )
+    dry_run: Literal["true", "false"] = Field(
+        default="false", description="true: store nothing, and list what would be stored."
+    )
 
 
 # --- reviews ------------------------------------------------------------------------------------

@@ -51,6 +51,42 @@ class WriteCounts(TypedDict):
     unchanged: int
 
 
+class ImportCounts(WriteCounts):
+    """Result of an import for one kind of record."""
+
+    deleted: Annotated[int, Field(description="Only with `replace=true`.")]
+
+
+class ImportedRecord(TypedDict):
+    """Record of an import, without its value."""
+
+    kind: Literal["cookie", "local_storage"]
+    change: Literal["created", "updated", "unchanged", "deleted"]
+    domain: Annotated[str, Field(description="A leading dot includes its subdomains.")]
+    origin: Annotated[str | None, Field(description="Only of a local-storage entry.")]
+    path: str
+    name: Annotated[str, Field(description="Name of the cookie, or key of the entry.")]
+    expires: Annotated[DateTime | None, Field(description="null if it has no date of expiry.")]
+
+
+class ImportResult(TypedDict):
+    """Result of an import. It contains no values."""
+
+    format: Annotated[str, Field(description="Format of the body.")]
+    profile: str
+    dry_run: bool
+    cookies: ImportCounts
+    local_storage: ImportCounts
+    losses: Annotated[
+        list[str], Field(description="What could not be kept, one sentence for each reason.")
+    ]
+    records: NotRequired[
+        Annotated[
+            list[ImportedRecord], Field(description="With `dry_run=true`: what would be stored.")
+        ]
+    ]
+
+
 # --- reviews and groups ---------------------------------------------------------------------------
 
 ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
@@ -272,6 +308,8 @@ AuditAction = Literal[
     "get_local_storage",
     "set_local_storage",
     "delete_local_storage",
+    "export_session",
+    "import_session",
     "add_review",
     "create_export_link",
     "create_token",
@@ -297,6 +335,9 @@ class AuditAbout(TypedDict, total=False):
     for_group: Annotated[
         int, Field(description="`id` of the group in the filter, or of the deleted group.")
     ]
+    profile: Annotated[str, Field(description="Account at the site.")]
+    format: Annotated[str, Field(description="Format of an import or export.")]
+    dry_run: Annotated[bool, Field(description="True if an import stored nothing.")]
     group_id: str
     job_id: str
     review_id: str

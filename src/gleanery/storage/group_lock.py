@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from typing import Literal, NamedTuple
 
-from gleanery.errors import no_group
+from gleanery.errors import NotFound, no_group
 from gleanery.storage.database import Database, PageReader, Row, Transaction
 from gleanery.values import timestamps
 
@@ -50,6 +51,8 @@ SELECT id, job_id, kind, until_seq, done_seq FROM bulk_jobs
 WHERE organization_id = $1 AND group_id = $2 ORDER BY id LIMIT 1
 """
 _FIND_GROUP = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
+_FIND_NUMBER = "SELECT id FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted"
+_GROUP_NUMBER = re.compile("[1-9][0-9]{0,17}")
 _GROUP_ACCEPTS_RECORDS = """
 SELECT id FROM groups WHERE organization_id = $1 AND id = $2 AND NOT deleted AND NOT EXISTS (
     SELECT 1 FROM bulk_jobs WHERE bulk_jobs.organization_id = $1 AND group_id = $2
@@ -210,6 +213,19 @@ async def require_group(database: Database, name: str) -> int:
     rows = await database.read(_FIND_GROUP, database.organization_id, name)
     if not rows:
         raise no_group()
+    return int(rows[0][0])
+
+
+async def find_number(database: Database, name: str) -> int:
+    """Returns the id of the group with this name or, if there is none, with this id.
+
+    Raises NotFound for the query parameter ``group_id``.
+    """
+    rows = await database.read(_FIND_GROUP, database.organization_id, name)
+    if not rows and _GROUP_NUMBER.fullmatch(name):
+        rows = await database.read(_FIND_NUMBER, database.organization_id, int(name))
+    if not rows:
+        raise NotFound(("query", "group_id"), "There is no group with this name or number")
     return int(rows[0][0])
 
 

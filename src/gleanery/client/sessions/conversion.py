@@ -105,14 +105,34 @@ def _last_of_each(records: Iterable[Record]) -> list[Record]:
 def _reduce(state: SessionState, chosen: Format, losses: Losses) -> SessionState:
     """Returns what the format carries; counts the rest as losses."""
     missing = [name for name in OPTIONAL_FIELDS if name not in chosen.carries]
-    cookies = _last_of_each(
-        _without_fields(cookie, missing, chosen, losses) for cookie in state.cookies
-    )
+    accepted = prefixes.without_violations(_last_of_each(state.cookies), losses)
+    pairs = [(one, _without_fields(one, missing, chosen, losses)) for one in accepted]
+    cookies = tuple(_without_collisions(pairs, chosen, losses))
+    entries = tuple(_last_of_each(state.local_storage))
     if "local_storage" in chosen.carries:
-        return SessionState(tuple(cookies), state.local_storage)
+        return SessionState(cookies, entries)
     reason = f"Local storage is left out: {chosen.title} has only cookies"
-    losses.add("local_storage", reason, "entry", len(state.local_storage))
-    return SessionState(tuple(cookies))
+    losses.add("local_storage", reason, "entry", len(entries))
+    return SessionState(cookies)
+
+
+def _without_collisions(
+    pairs: Iterable[tuple[Cookie, Cookie]], chosen: Format, losses: Losses
+) -> Iterable[Cookie]:
+    """Returns one of the reduced cookies that have become equal in identity; counts the others.
+
+    Prefers the cookie whose identity has not changed, then the last one.
+    """
+    kept: dict[tuple[object, ...], tuple[Cookie, Cookie]] = {}
+    for pair in pairs:
+        identity = pair[1].identity
+        other = kept.setdefault(identity, pair)
+        if other is not pair:
+            reason = f"A cookie is left out: {chosen.title} cannot tell it from another one"
+            losses.add("cookie", reason)
+            if other[0].identity != identity:
+                kept[identity] = pair
+    return [reduced for _, reduced in kept.values()]
 
 
 def _without_fields(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gleanery.client.sessions.errors import InvalidSession
 
-_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+_BYTE_ORDER_MARK = "\ufeff"
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class _NoJson:
@@ -42,19 +44,17 @@ def parse(content: Any) -> Document:
     if not isinstance(content, str | bytes | bytearray):
         return Document("", content)
     text = content if isinstance(content, str) else _decode(bytes(content))
+    text = text.removeprefix(_BYTE_ORDER_MARK)
     if not text.strip():
         raise InvalidSession("The document is empty")
     return Document(text, _parse_json(text))
 
 
 def _decode(content: bytes) -> str:
-    encoding = next(
-        (name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), "utf-8"
-    )
     try:
-        return content.decode(encoding)
+        return content.decode("utf-16" if content.startswith(_UTF_16) else "utf-8")
     except UnicodeDecodeError:
-        raise InvalidSession("The document is not text in UTF-8") from None
+        raise InvalidSession("The document is not text in UTF-8 or UTF-16") from None
 
 
 def _parse_json(text: str) -> Any:

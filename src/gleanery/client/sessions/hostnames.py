@@ -22,7 +22,9 @@ _DOMAIN = re.compile(DOMAIN_PATTERN.removesuffix("$") + r"\Z")
 _PORT = re.compile(r":[0-9]{1,5}\Z")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _MAX_PORT = 65535
-_ORIGIN = re.compile(r"https?://([^/?#@\s]+?)(:[0-9]{1,5})?/?\Z", re.IGNORECASE)
+# Without re.ASCII, "s" also matches the long s of old prints.
+_ORIGIN = re.compile(r"https?://([^/?#@\s]+?)(:[0-9]{1,5})?/?\Z", re.IGNORECASE | re.ASCII)
+_INVALID_ORIGIN = "expected an origin such as https://shop.example, without path"
 
 
 def normalize(domain: str) -> str:
@@ -44,9 +46,12 @@ def host_of_origin(origin: str) -> str:
     Raises ValueError with a message for the client.
     """
     match = _ORIGIN.match(origin)
-    if match is None or match[1].startswith("."):
-        raise ValueError("expected an origin such as https://shop.example, without path")
-    return normalize(match[1])
+    if match is None:
+        raise ValueError(_INVALID_ORIGIN)
+    host = normalize(match[1])
+    if host.startswith("."):
+        raise ValueError(_INVALID_ORIGIN)
+    return host
 
 
 def normalize_origin(origin: str) -> str:

@@ -21,6 +21,9 @@ class PartitionKey:
     """Scheme and registrable domain, such as ``https://shop.example``."""
     has_cross_site_ancestor: bool
 
+    def __post_init__(self) -> None:
+        _reject_characters("\0\r\n", "NUL, CR or LF", self.top_level_site)
+
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
@@ -33,6 +36,7 @@ class Cookie:
     host_only: bool = True
     """True if browsers send the cookie to its host only, not to subdomains."""
     path: str = "/"
+    """An empty path is stored as ``/``, which means the same."""
     expires: int | None = None
     """Seconds since 1970; None for a session cookie."""
     secure: bool = False
@@ -43,6 +47,10 @@ class Cookie:
 
     def __post_init__(self) -> None:
         _reject_characters("\0\r\n", "NUL, CR or LF", self.name, self.value, self.path)
+        if split_domain(self.host) != (self.host, True):
+            raise InvalidSession("The host of a cookie must be normalized, without a leading dot")
+        if not self.path:
+            object.__setattr__(self, "path", "/")
         if not self.name and not self.value:
             raise InvalidSession("A cookie needs a name or a value")
         if self.expires is not None and not 0 <= self.expires <= MAX_EXPIRES:
@@ -70,6 +78,8 @@ class StorageEntry:
 
     def __post_init__(self) -> None:
         _reject_characters("\0", "NUL", self.key, self.value)
+        if normalize_origin(self.origin) != self.origin:
+            raise InvalidSession("The origin of an entry must be normalized")
 
     @property
     def identity(self) -> tuple[str, str]:

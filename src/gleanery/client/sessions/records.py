@@ -68,7 +68,8 @@ def expires(record: Mapping[str, Any], name: str) -> int | None:
     value = record.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or value != value:  # NaN differs from itself
         raise InvalidSession(f'"{name}" must be a number of seconds since 1970')
     # Tools write -1 for a session cookie. A date after the year 9999 is as good as the last day.
     return None if value < 0 else int(min(value, MAX_EXPIRES))

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from gleanery.client.sessions.format import Format
-from gleanery.client.sessions.formats import playwright
+from gleanery.client.sessions.formats import netscape, playwright
 
-FORMATS: dict[str, Format] = {one.name: one for one in (playwright.FORMAT,)}
+FORMATS: dict[str, Format] = {
+    one.name: one
+    for one in (
+        playwright.FORMAT,
+        netscape.FORMAT,
+    )
+}

@@ -73,7 +73,7 @@ def gets_cookie(page: Page, cookie: Cookie) -> bool:
         matches_host(cookie, page.host)
         and _matches_path(cookie.path, page.path)
         and (page.is_secure or not cookie.secure)
-        and _matches_partition(cookie, page.host)
+        and _matches_partition(cookie, page)
     )
 
 
@@ -92,12 +92,17 @@ def _matches_path(cookie_path: str, path: str) -> bool:
     return cookie_path.endswith("/") or path[len(cookie_path) :][:1] in ("", "/")
 
 
-def _matches_partition(cookie: Cookie, host: str) -> bool:
-    """Returns True unless the cookie belongs to the partition of another site."""
+def _matches_partition(cookie: Cookie, page: Page) -> bool:
+    """Returns True if the cookie has no partition, or that of the page's own site."""
     if cookie.partition_key is None:
         return True
-    site = cookie.partition_key.top_level_site.partition("://")[2].partition(":")[0]
-    return host == site or host.endswith(f".{site}")
+    scheme, _, site = cookie.partition_key.top_level_site.partition("://")
+    is_same_site = page.host == site or page.host.endswith(f".{site}")
+    return (
+        is_same_site
+        and page.origin.startswith(f"{scheme}://")
+        and not cookie.partition_key.has_cross_site_ancestor  # the page is not in a frame
+    )
 
 
 def _is_loopback(host: str) -> bool:

@@ -58,7 +58,8 @@ def _read_origins(origins: list[Any], losses: Losses) -> Iterator[StorageEntry]:
         with records.at(f"origins[{index}]"):
             record = records.members(value)
             origin = normalize_origin(records.text(record, "origin"))
-            losses.add("indexed_db", _INDEXED_DB, "database", len(record.get("indexedDB") or []))
+            databases = records.array(record.get("indexedDB") or [], "indexedDB")
+            losses.add("indexed_db", _INDEXED_DB, "database", len(databases))
             entries = records.array(record.get("localStorage", []), "localStorage")
             for position, entry in enumerate(entries):
                 with records.at(f"localStorage[{position}]"):

@@ -1,0 +1,136 @@
+"""Reading and writing in general: detection, duplicates, prefixes, encodings, losses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gleanery.client import sessions
+from gleanery.client.sessions import Cookie, InvalidSession, PartitionKey, SessionState
+from gleanery.client.sessions.conversion import _reduce
+from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.registry import FORMATS
+
+COOKIE = Cookie("n", "v", "shop.example")
+PARTITION = PartitionKey("https://shop.example", has_cross_site_ancestor=False)
+DOCUMENT = {"cookies": [{"name": "n", "value": "é", "domain": "shop.example"}], "origins": []}
+
+
+def subjects(losses: tuple[sessions.Loss, ...]) -> dict[str, int]:
+    return {loss.subject: loss.records for loss in losses}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_a_text_is_read_in_each_encoding_with_a_byte_order_mark(encoding: str) -> None:
+    mark = "\ufeff" if encoding.startswith("utf-16-") else ""
+    content = (mark + json.dumps(DOCUMENT, ensure_ascii=False)).encode(encoding)
+    assert sessions.read(content).state == sessions.read(DOCUMENT).state
+    assert sessions.read(bytearray(content)).state == sessions.read(DOCUMENT).state
+
+
+def test_a_byte_order_mark_in_a_text_is_ignored() -> None:
+    assert sessions.read("\ufeff" + json.dumps(DOCUMENT)).state == sessions.read(DOCUMENT).state
+
+
+@pytest.mark.parametrize("content", ["", " \n", "\ufeff", b"", b"\xef\xbb\xbf", b"\xff\xfe"])
+def test_an_empty_document_is_rejected(content: str | bytes) -> None:
+    with pytest.raises(InvalidSession, match="empty"):
+        sessions.read(content)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xff", b"\xc3", b"\xff\xfea"])
+def test_bytes_that_are_no_text_are_rejected(content: bytes) -> None:
+    with pytest.raises(InvalidSession, match="not text"):
+        sessions.read(content)
+
+
+def test_an_unknown_format_is_rejected() -> None:
+    for call in (sessions.read, sessions.write):
+        with pytest.raises(InvalidSession, match="expected one of playwright"):
+            call(SessionState() if call is sessions.write else DOCUMENT, "s3cr3t")  # type: ignore[operator]
+
+
+def test_the_last_of_equal_cookies_and_entries_is_read() -> None:
+    cookies = [{"name": "n", "value": str(n), "domain": "a.example"} for n in range(3)]
+    entries = [{"name": "k", "value": str(n)} for n in range(3)]
+    origins = [{"origin": "https://a.example", "localStorage": entries}]
+    found = sessions.read({"cookies": cookies, "origins": origins})
+    assert [cookie.value for cookie in found.state.cookies] == ["2"]
+    assert [entry.value for entry in found.state.local_storage] == ["2"]
+    assert found.losses == ()
+
+
+def test_the_last_of_equal_cookies_is_written() -> None:
+    state = SessionState((COOKIE, replace(COOKIE, value="new")))
+    written = sessions.write(state, "playwright")
+    assert [cookie["value"] for cookie in written.content["cookies"]] == ["new"]
+    assert written.losses == ()
+
+
+PREFIXED: list[tuple[dict[str, Any], bool]] = [
+    ({"name": "__Secure-a"}, False),
+    ({"name": "__SECURE-a"}, False),
+    ({"name": "__Secure-a", "secure": True}, True),
+    ({"name": "__Host-a", "secure": True}, True),
+    ({"name": "__Host-a"}, False),
+    ({"name": "__host-a", "secure": True, "path": "/a"}, False),
+    ({"name": "__Host-a", "secure": True, "host_only": False}, False),
+    ({"name": "", "value": "__Host-a", "secure": True}, False),
+    ({"name": "", "value": "__Secure-a=b", "secure": True}, False),
+]
+
+
+@pytest.mark.parametrize(("changes", "is_accepted"), PREFIXED)
+def test_a_cookie_that_browsers_reject_is_neither_read_nor_written(
+    changes: dict[str, Any], is_accepted: bool
+) -> None:
+    cookie = replace(COOKIE, **changes)
+    written = sessions.write(SessionState((COOKIE, cookie)), "playwright")
+    assert len(written.content["cookies"]) == 1 + is_accepted
+    assert subjects(written.losses) == ({} if is_accepted else {"cookie": 1})
+    [record] = sessions.write(SessionState((COOKIE,)), "playwright").content["cookies"]
+    record |= {"name": cookie.name, "value": cookie.value, "domain": cookie.domain}
+    record |= {"path": cookie.path, "secure": cookie.secure}
+    found = sessions.read({"cookies": [record], "origins": []})
+    assert found.state.cookies == ((cookie,) if is_accepted else ())
+    assert subjects(found.losses) == ({} if is_accepted else {"cookie": 1})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_cookies_that_a_format_cannot_tell_apart_are_counted(order: int) -> None:
+    """The cookie that the format can represent stays, in any order."""
+    cookies = (COOKIE, replace(COOKIE, value="partitioned", partition_key=PARTITION))
+    chosen = replace(FORMATS["playwright"], carries=frozenset({"host_only"}))
+    losses = Losses()
+    assert _reduce(SessionState(cookies[::order]), chosen, losses).cookies == (COOKIE,)
+    assert subjects(losses.found()) == {"partition_key": 1, "cookie": 1}
+
+
+@pytest.mark.parametrize("expires", [float("nan"), "s3cr3t", True, [1]])
+def test_an_invalid_expiry_is_rejected(expires: object) -> None:
+    record = DOCUMENT["cookies"][0] | {"expires": expires}  # type: ignore[operator]
+    with pytest.raises(InvalidSession, match=r'^cookies\[0\]: "expires" must be') as caught:
+        sessions.read({"cookies": [record], "origins": []})
+    assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize("databases", [5, "abc", {"a": 1}])
+def test_indexed_db_that_is_no_list_is_rejected(databases: object) -> None:
+    origin = {"origin": "https://a.example", "indexedDB": databases}
+    with pytest.raises(InvalidSession, match=r"^origins\[0\]: indexedDB: expected an array"):
+        sessions.read({"cookies": [], "origins": [origin]})
+
+
+def test_losses_are_counted_sentences() -> None:
+    losses = Losses()
+    losses.add("same_site", "SameSite is lost")
+    losses.add("same_site", "SameSite is lost")
+    losses.add("local_storage", "Local storage is left out", "entry", 2)
+    losses.add("cookie", "Nothing", count=0)
+    assert [str(loss) for loss in losses.found()] == [
+        "SameSite is lost (2 cookies).",
+        "Local storage is left out (2 entries).",
+    ]
