@@ -102,6 +102,13 @@ class Workplace:
             "HOME": str(folder),
         }
 
+    def store(self, content: str | bytes) -> dict[str, Any]:
+        """Imports what a tool has saved."""
+        done = self.client.post("/v1/sessions/import", params={"url": ACCOUNT}, content=content)
+        assert done.status_code == 200, done.text
+        counts: dict[str, Any] = done.json()
+        return counts
+
     def visit(
         self, tool: str, url: str, python: str | Path = sys.executable, also: str = "pass"
     ) -> str:
@@ -111,10 +118,10 @@ class Workplace:
         """
         section = self._translate(GUIDE.split(f"## {tool}\n")[1].split("\n## ")[0], url)
         for example in examples(section):
-            printed = self._run(["bash", "-c", example.command])
+            printed = self.run(["bash", "-c", example.command])
         for program in re.findall(r"^```python\n(.*?)^```", section, re.M | re.S):
             extended = re.sub(r"^( *)(?=print\()", rf"\1{also}\n\1", program, flags=re.M)
-            printed = self._run([python, "-c", extended])
+            printed = self.run([python, "-c", extended])
         [status] = re.findall('<p id="status">(.*?)</p>', printed)
         return str(status)
 
@@ -135,7 +142,7 @@ class Workplace:
             "driver = webdriver.Chrome(options)"
         )
 
-    def _run(self, command: list[str | Path]) -> str:
+    def run(self, command: list[str | Path]) -> str:
         done = subprocess.run(
             command,
             cwd=self.folder,
@@ -148,9 +155,9 @@ class Workplace:
         assert "<p" in done.stdout or done.returncode == 0, done.stderr
         return done.stdout
 
-    def read(self, name: str) -> Any:
-        """Returns the JSON of a file that a program has written."""
-        return json.loads((self.folder / name).read_text())
+    def saved(self) -> bytes:
+        """Returns the file ``saved``, which a program has written."""
+        return (self.folder / "saved").read_bytes()
 
 
 @pytest.fixture
@@ -161,12 +168,11 @@ def workplace(service: Service, site: LoginSite, state: State, tmp_path: Path) -
 def prepare(service: Service, site: LoginSite, state: State, folder: Path) -> Workplace:
     """Imports the session of the browser into the service."""
     client = service.client()
-    done = client.post("/v1/sessions/import", content=json.dumps(state))
-    assert done.status_code == 200, done.text
-    assert done.json()["format"] == "playwright"
-    assert done.json()["losses"] == []
-    assert done.json()["cookies"]["created"] == len(site.cookies)
-    return Workplace(folder, site, client)
+    workplace = Workplace(folder, site, client)
+    done = workplace.store(json.dumps(state))
+    assert (done["format"], done["losses"]) == ("playwright", [])
+    assert done["cookies"]["created"] == len(site.cookies)
+    return workplace
 
 
 def require(*programs: str) -> None:
@@ -209,9 +215,9 @@ def partitions(cookies: list[dict[str, Any]]) -> dict[str, tuple[str, bool]]:
 
 # --- browsers -------------------------------------------------------------------------------------
 
-_SAVE_STATE = "context.storage_state(path='after.json')"
-_SAVE_CDP = "Path('after.json').write_text(json.dumps(cdp.send('Network.getAllCookies')))"
-_SAVE_SELENIUM = "Path('after.json').write_text(json.dumps(driver.get_cookies()))"
+_SAVE_STATE = "context.storage_state(path='saved')"
+_SAVE_CDP = "Path('saved').write_text(json.dumps(cdp.send('Network.getAllCookies')))"
+_SAVE_SELENIUM = "Path('saved').write_text(json.dumps(driver.get_cookies()))"
 
 
 def test_playwright(workplace: Workplace, state: State) -> None:
@@ -230,19 +236,21 @@ def test_playwright_from_postgresql(
 
 def check_playwright(workplace: Workplace, state: State) -> None:
     assert workplace.visit("Playwright", ACCOUNT, also=_SAVE_STATE) == LOGGED_IN
-    after = workplace.read("after.json")
+    after = json.loads(workplace.saved())
     assert comparable(after["cookies"]) == comparable(state["cookies"])
     assert partitions(after["cookies"]) == partitions(state["cookies"]) != {}
     assert after["origins"] == state["origins"]
+    assert workplace.store(workplace.saved())["cookies"]["unchanged"] == len(after["cookies"])
     for url in (OTHER_PATH, OTHER_PORT, OTHER_HOST):
         assert workplace.visit("Playwright", url) == LOGGED_IN
 
 
 def test_cdp(workplace: Workplace, state: State) -> None:
     assert workplace.visit("CDP", ACCOUNT, also=_SAVE_CDP) == NO_LOCAL_STORAGE
-    after = workplace.read("after.json")["cookies"]
+    after = json.loads(workplace.saved())["cookies"]
     assert comparable(after) == comparable(state["cookies"])
     assert partitions(after) == partitions(state["cookies"])
+    assert workplace.store(workplace.saved())["cookies"]["unchanged"] == len(after)
     assert workplace.visit("CDP", OTHER_HOST) == LOGGED_IN
 
 
@@ -251,7 +259,7 @@ def test_selenium(workplace: Workplace, state: State) -> None:
     require_python_tools()
     assert workplace.visit("Selenium", ACCOUNT, TOOLS_PYTHON, _SAVE_SELENIUM) == LOGGED_IN
     expected = [cookie | {"secure": True} for cookie in state["cookies"]]  # as chromedriver does
-    assert comparable(workplace.read("after.json")) == comparable(expected)
+    assert comparable(json.loads(workplace.saved())) == comparable(expected)
     assert workplace.visit("Selenium", OTHER_HOST, TOOLS_PYTHON) == LOGGED_IN
 
 
@@ -279,3 +287,30 @@ def test_scrapy(workplace: Workplace) -> None:
     require_python_tools()
     for url in (ACCOUNT, OTHER_PATH):
         assert workplace.visit("Scrapy", url, TOOLS_PYTHON) == LOGGED_IN
+
+
+# --- logins of other tools ------------------------------------------------------------------------
+
+_FORM = "user=J%C3%BCrgen&password=pass+%26+word"
+
+
+@pytest.mark.parametrize(
+    ("command", "format_"),
+    [
+        ("curl -sS -o page.html -c saved -d", "netscape"),
+        ("curl -sS -o page.html -D saved -d", "set-cookie"),
+        (
+            "wget -q -O page.html --save-cookies saved --keep-session-cookies --post-data",
+            "netscape",
+        ),
+    ],
+    ids=["curl -c", "curl -D", "wget"],
+)
+def test_a_login_of_curl_or_wget(
+    command: str, format_: str, service: Service, site: LoginSite, tmp_path: Path
+) -> None:
+    require(command.partition(" ")[0])
+    workplace = Workplace(tmp_path, site, service.client())
+    workplace.run(["bash", "-c", f"{command} '{_FORM}' {ORIGIN}/login"])
+    assert workplace.store(workplace.saved())["format"] == format_
+    assert workplace.visit("curl", OTHER_PATH) == LOGGED_IN
