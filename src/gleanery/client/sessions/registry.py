@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from gleanery.client.sessions.format import Format
-from gleanery.client.sessions.formats import netscape, playwright
+from gleanery.client.sessions.formats import cdp, extension, netscape, playwright, scrapy, selenium
 
 FORMATS: dict[str, Format] = {
     one.name: one
     for one in (
         playwright.FORMAT,
+        cdp.CDP,
+        cdp.PUPPETEER,
+        selenium.FORMAT,
+        extension.FORMAT,
+        scrapy.FORMAT,
         netscape.FORMAT,
     )
 }
