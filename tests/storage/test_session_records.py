@@ -170,7 +170,8 @@ def test_hosts_are_deleted_in_one_profile(service: Service, client: Client) -> N
             await records.lock_without_key(transaction, timestamps.now())
             prepared = await records.prepare(COOKIES, database.organization_id, [given[3]])
             kept = prepared.by_identity
-            return await records.delete_hosts(COOKIES, transaction, "second", ["a.com"], kept)
+            deleted = await records.delete_hosts(COOKIES, transaction, "second", ["a.com"], kept)
+            return len(deleted)
 
         return await database.write(delete, queue_key=records.QUEUE_KEY)
 

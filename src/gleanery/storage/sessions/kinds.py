@@ -68,7 +68,7 @@ class Statements(NamedTuple):
     Returns their ids.
     """
     list_host: str
-    """Identities of the records of profile $2 and host $3.
+    """Identity and columns of the records of profile $2 and host $3.
 
     If the kind has groups, $4 is null or the group of the records.
     """
@@ -132,7 +132,7 @@ WHERE organization_id = $1 AND profile = $2 AND host = $3 AND domain = $4
 RETURNING id
 """,
             list_host=f"""
-SELECT identity {source} AND profile = $2 AND host = $3
+SELECT identity, {", ".join(self.columns)} {source} AND profile = $2 AND host = $3
 {"AND (CAST($4 AS BIGINT) IS NULL OR group_id = $4)" if self.has_groups else ""}
 """,
             delete_one=f"DELETE {source} AND identity = $2",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 from gleanery.client.sessions.hostnames import is_address
 from gleanery.errors import Unavailable
@@ -86,6 +86,14 @@ class Prepared(NamedTuple, Generic[In]):
     by_identity: dict[bytes, PreparedRecord]
 
 
+class RecordChange(NamedTuple):
+    """What a write does to a record, or would do."""
+
+    change: Literal["created", "updated", "unchanged", "deleted"]
+    columns: Sequence[Any]
+    """The values of ``RecordKind.columns``."""
+
+
 async def prepare(
     kind: RecordKind[In, Out], organization_id: int, inputs: Sequence[In]
 ) -> Prepared[In]:
@@ -112,47 +120,62 @@ async def store(
 
     async def work(transaction: Transaction) -> WriteCounts:
         locked = await lock_session_state(transaction, vault, now)
-        counts = await store_prepared(kind, locked, prepared)
+        changes = await store_prepared(kind, locked, prepared)
         records = prepared.by_identity.values()
         about = AuditAbout(records=len(records), domains=audited_domains(records))
         await audit.append(transaction, actor, now, kind.store_action, about)
-        return counts
+        return _count(changes)
 
     return await database.write(work, queue_key=QUEUE_KEY)
 
 
+def _count(changes: Iterable[RecordChange]) -> WriteCounts:
+    counts = Counter(one.change for one in changes)
+    return WriteCounts(
+        created=counts["created"], updated=counts["updated"], unchanged=counts["unchanged"]
+    )
+
+
 async def store_prepared(
-    kind: RecordKind[In, Out], locked: LockedState, prepared: Prepared[In]
-) -> WriteCounts:
-    """Stores records as a part of a transaction. The caller audits it."""
+    kind: RecordKind[In, Out],
+    locked: LockedState,
+    prepared: Prepared[In],
+    is_dry_run: bool = False,
+) -> list[RecordChange]:
+    """Stores records as a part of a transaction. The caller audits it.
+
+    A dry run writes nothing.
+    """
     if kind.check is not None:
         await kind.check(locked.transaction, prepared.inputs)
-    counts = WriteCounts(created=0, updated=0, unchanged=0)
+    changes: list[RecordChange] = []
     remaining = iter(prepared.by_identity.values())
     while step := list(islice(remaining, _RECORDS_PER_PAUSE)):
-        await _store_some(kind, locked, step, counts)
+        changes += await _store_some(kind, locked, step, is_dry_run)
         await locked.transaction.pause()
-    return counts
+    return changes
 
 
 async def _store_some(
     kind: RecordKind[In, Out],
     locked: LockedState,
     given: Sequence[PreparedRecord],
-    counts: WriteCounts,
-) -> None:
-    """Writes the records that are new or changed, and adds to the counts."""
+    is_dry_run: bool,
+) -> list[RecordChange]:
+    """Writes the records that are new or changed; returns what happens to each."""
     records, stored = await _match(kind, locked.transaction, given)
-    changed = [
-        record
-        for record in records
-        if not _is_unchanged(locked.vault, record, stored.get(record.identity))
-    ]
-    await _write(kind, locked, changed)
-    created = len(records) - len(stored)
-    counts["created"] += created
-    counts["updated"] += len(changed) - created
-    counts["unchanged"] += len(records) - len(changed)
+    changes = [_compare(locked.vault, one, stored.get(one.identity)) for one in records]
+    if not is_dry_run:
+        pairs = zip(records, changes, strict=True)
+        await _write(kind, locked, [one for one, made in pairs if made.change != "unchanged"])
+    return changes
+
+
+def _compare(vault: Vault, record: PreparedRecord, row: Row | None) -> RecordChange:
+    if row is None:
+        return RecordChange("created", record.columns)
+    is_unchanged = _is_unchanged(vault, record, row)
+    return RecordChange("unchanged" if is_unchanged else "updated", record.columns)
 
 
 async def _match(
@@ -219,8 +242,8 @@ async def _write(
     )
 
 
-def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row | None) -> bool:
-    if row is None or row[1] is None or tuple(row[2:]) != record.columns:
+def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row) -> bool:
+    if row[1] is None or tuple(row[2:]) != record.columns:
         return False
     try:
         return vault.decrypt(row[1], record.identity) == record.value
@@ -267,23 +290,25 @@ async def delete_hosts(
     hosts: Iterable[str],
     kept: Container[bytes] = (),
     group_id: int | None = None,
-) -> int:
+    is_dry_run: bool = False,
+) -> list[RecordChange]:
     """Deletes the records of these hosts, with and without a leading dot, as a part of a write.
 
     Those with an identity in ``kept`` stay. Of a kind with groups, ``group_id`` selects those of
-    one group. The caller locks the session state and audits the deletion.
+    one group. The caller locks the session state and audits the deletion. A dry run writes nothing.
     """
-    organization_id, deleted = transaction.organization_id, 0
+    organization_id, changes = transaction.organization_id, list[RecordChange]()
     group = (group_id,) if kind.has_groups else ()
     for host in dict.fromkeys(hosts):
         key = (organization_id, profile, host, *group)
         rows = await transaction.fetch(kind.statements.list_host, *key)
-        identities = [bytes(row[0]) for row in rows if bytes(row[0]) not in kept]
-        keys = [(organization_id, identity) for identity in identities]
-        await transaction.execute_many(kind.statements.delete_one, keys)
-        deleted += len(keys)
+        deleted = [row for row in rows if bytes(row[0]) not in kept]
+        if not is_dry_run:
+            keys = [(organization_id, row[0]) for row in deleted]
+            await transaction.execute_many(kind.statements.delete_one, keys)
+        changes += [RecordChange("deleted", row[1:]) for row in deleted]
         await transaction.pause()
-    return deleted
+    return changes
 
 
 # --- reading ------------------------------------------------------------------------------------
