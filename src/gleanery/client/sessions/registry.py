@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from gleanery.client.sessions.format import Format
-from gleanery.client.sessions.formats import cookie, netscape, playwright, set_cookie
+from gleanery.client.sessions.formats import cookie, curl, netscape, playwright, set_cookie
 
 FORMATS: dict[str, Format] = {
     one.name: one
     for one in (
         playwright.FORMAT,
         netscape.FORMAT,
+        curl.FORMAT,
         set_cookie.FORMAT,
         cookie.FORMAT,
     )
