@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from gleanery.client.sessions.format import Format
-from gleanery.client.sessions.formats import cookie, curl, netscape, playwright, set_cookie
+from gleanery.client.sessions.formats import (
+    cdp,
+    cookie,
+    curl,
+    extension,
+    netscape,
+    playwright,
+    scrapy,
+    selenium,
+    set_cookie,
+)
 
 FORMATS: dict[str, Format] = {
     one.name: one
     for one in (
         playwright.FORMAT,
+        cdp.CDP,
+        cdp.PUPPETEER,
+        selenium.FORMAT,
+        extension.FORMAT,
+        scrapy.FORMAT,
         netscape.FORMAT,
         curl.FORMAT,
         set_cookie.FORMAT,
