@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from gleanery.client.sessions.format import Format
-from gleanery.client.sessions.formats import cdp, extension, netscape, playwright, scrapy, selenium
+from gleanery.client.sessions.formats import (
+    cdp,
+    cookie,
+    extension,
+    netscape,
+    playwright,
+    scrapy,
+    selenium,
+    set_cookie,
+)
 
 FORMATS: dict[str, Format] = {
     one.name: one
@@ -15,5 +24,7 @@ FORMATS: dict[str, Format] = {
         extension.FORMAT,
         scrapy.FORMAT,
         netscape.FORMAT,
+        set_cookie.FORMAT,
+        cookie.FORMAT,
     )
 }
