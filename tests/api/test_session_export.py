@@ -141,6 +141,12 @@ def test_an_entry_without_origin_belongs_to_every_origin_of_its_host(client: Cli
     assert seen["origins"] == [origin("https://www.shop.example", **{"with subdomains": "2"})]
 
 
+def test_entries_of_a_parent_domain_need_a_leading_dot(client: Client) -> None:
+    client.post("/v1/local-storage", json=[{"domain": "shop.example", "key": "k", "value": "v"}])
+    assert exported(client, domain="www.shop.example") == document()
+    assert exported(client, url="https://www.shop.example/") == document()
+
+
 def test_an_entry_with_an_origin_wins_over_one_without(client: Client) -> None:
     imported(client, document(origins=(origin("https://shop.example:8443", k="of the port"),)))
     client.post("/v1/local-storage", json=[{"domain": ".shop.example", "key": "k", "value": "any"}])
@@ -189,6 +195,15 @@ def test_what_a_browser_cannot_have_is_in_losses(client: Client) -> None:
     assert losses(export(client)) == [
         "The path of an entry is left out: local storage has none (1 entry).",
         "The expiry of an entry is lost: local storage has none (1 entry).",
+    ]
+
+
+def test_a_stored_cookie_that_no_browser_can_have_is_in_losses(client: Client) -> None:
+    client.post("/v1/cookies", json=[{"domain": "a.example", "name": "", "value": ""}])
+    answer = export(client)
+    assert answer.json() == document()
+    assert losses(answer) == [
+        "A stored cookie is left out, because no browser can have it (1 cookie)."
     ]
 
 
