@@ -10,7 +10,8 @@ class Loss(NamedTuple):
     """One kind of loss. The sentence contains no name and no value."""
 
     subject: str
-    """What is lost: a field of ``Cookie``, ``local_storage``, ``cookie`` or ``indexed_db``."""
+    """What is lost: a field of ``Cookie``, ``cookie``, ``local_storage``, ``indexed_db``,
+    ``priority`` or ``member``."""
     records: int
     """Number of records that are affected."""
     sentence: str

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.losses import Losses
@@ -19,6 +19,9 @@ _SAME_SITE: dict[str, SameSite | None] = {
     "": None,
 }
 _UNKNOWN_SAME_SITE = "SameSite is omitted, because its value is unknown"
+_UNKNOWN_MEMBER = "A member of a record is ignored, because it is unknown"
+
+Read = TypeVar("Read")
 
 
 @contextmanager
@@ -40,6 +43,22 @@ def members(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise InvalidSession("expected an object")
     return value
+
+
+def read_each(
+    values: list[Any], place: str, read: Callable[[Mapping[str, Any]], Read]
+) -> Iterator[Read]:
+    """Yields what the function makes of each record; adds the place of the record to errors."""
+    for index, value in enumerate(values):
+        with at(f"{place}[{index}]"):
+            result = read(members(value))
+        yield result
+
+
+def count_unknown(record: Mapping[str, Any], known: frozenset[str], losses: Losses) -> None:
+    """Counts a loss if the record has a member that nobody reads."""
+    if not known.issuperset(record):
+        losses.add("member", _UNKNOWN_MEMBER, "record")
 
 
 def text(record: Mapping[str, Any], name: str, default: str | None = None) -> str:

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from gleanery.client.sessions.format import Format
-from gleanery.client.sessions.formats import netscape, playwright
+from gleanery.client.sessions.formats import (
+    cdp,
+    cookie,
+    extension,
+    netscape,
+    playwright,
+    scrapy,
+    selenium,
+    set_cookie,
+)
 
 FORMATS: dict[str, Format] = {
     one.name: one
     for one in (
         playwright.FORMAT,
+        cdp.CDP,
+        cdp.PUPPETEER,
+        selenium.FORMAT,
+        extension.FORMAT,
+        scrapy.FORMAT,
         netscape.FORMAT,
+        set_cookie.FORMAT,
+        cookie.FORMAT,
     )
 }

@@ -2,105 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gleanery.client.sessions import records
+from gleanery.client.sessions import browser_rules, cookie_records, records
 from gleanery.client.sessions.document import Document
-from gleanery.client.sessions.format import JSON, Format
+from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
 from gleanery.client.sessions.losses import Losses
-from gleanery.client.sessions.model import (
-    Cookie,
-    SessionState,
-    StorageEntry,
-    normalize_origin,
-    split_domain,
-)
+from gleanery.client.sessions.model import Cookie, SessionState, StorageEntry, normalize_origin
 
+_NAME = "playwright"
 _NO_EXPIRY = -1
 _INDEXED_DB = "IndexedDB is not kept: only cookies and local storage are supported"
+_ORIGIN_MEMBERS = frozenset(("origin", "localStorage", "indexedDB"))
 
 
 def _detect(document: Document) -> bool:
-    value = document.value
-    return isinstance(value, dict) and "cookies" in value and "origins" in value
+    return cookie_records.format_name(document) == _NAME
 
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
-    value = records.members(document.value)
-    cookies = records.array(value.get("cookies", []), "cookies")
-    origins = records.array(value.get("origins", []), "origins")
-    return SessionState(
-        tuple(_read_cookies(cookies, losses)), tuple(_read_origins(origins, losses))
+    value = document.value
+    cookies = tuple(cookie_records.read_cookies(document, losses, url))
+    found = value.get("origins", []) if isinstance(value, dict) else []
+    origins = records.read_each(
+        records.array(found, "origins"), "origins", lambda one: list(_read_origin(one, losses))
     )
+    return SessionState(cookies, tuple(entry for entries in origins for entry in entries))
 
 
-def _read_cookies(cookies: list[Any], losses: Losses) -> Iterator[Cookie]:
-    for index, value in enumerate(cookies):
-        with records.at(f"cookies[{index}]"):
-            record = records.members(value)
-            host, host_only = split_domain(records.text(record, "domain"))
-            yield Cookie(
-                name=records.text(record, "name"),
-                value=records.text(record, "value"),
-                host=host,
-                host_only=host_only,
-                path=records.text(record, "path", "/") or "/",
-                expires=records.expires(record, "expires"),
-                secure=records.flag(record, "secure"),
-                http_only=records.flag(record, "httpOnly"),
-                same_site=records.same_site(record.get("sameSite"), losses),
-            )
+def _read_origin(record: Mapping[str, Any], losses: Losses) -> Iterator[StorageEntry]:
+    origin = normalize_origin(records.text(record, "origin"))
+    databases = records.array(record.get("indexedDB") or [], "indexedDB")
+    losses.add("indexed_db", _INDEXED_DB, "database", len(databases))
+    records.count_unknown(record, _ORIGIN_MEMBERS, losses)
+    entries = records.array(record.get("localStorage") or [], "localStorage")
+    return records.read_each(entries, "localStorage", lambda one: _read_entry(origin, one))
 
 
-def _read_origins(origins: list[Any], losses: Losses) -> Iterator[StorageEntry]:
-    for index, value in enumerate(origins):
-        with records.at(f"origins[{index}]"):
-            record = records.members(value)
-            origin = normalize_origin(records.text(record, "origin"))
-            databases = records.array(record.get("indexedDB") or [], "indexedDB")
-            losses.add("indexed_db", _INDEXED_DB, "database", len(databases))
-            entries = records.array(record.get("localStorage", []), "localStorage")
-            for position, entry in enumerate(entries):
-                with records.at(f"localStorage[{position}]"):
-                    named = records.members(entry)
-                    key, text = records.text(named, "name"), records.text(named, "value")
-                    yield StorageEntry(origin, key, text)
+def _read_entry(origin: str, record: Mapping[str, Any]) -> StorageEntry:
+    return StorageEntry(origin, records.text(record, "name"), records.text(record, "value"))
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> dict[str, Any]:
     origins: dict[str, list[dict[str, str]]] = {}
     for entry in state.local_storage:
         origins.setdefault(entry.origin, []).append({"name": entry.key, "value": entry.value})
+    accepted = browser_rules.accepted(state.cookies, losses)
     return {
-        "cookies": [_write_cookie(cookie) for cookie in state.cookies],
+        "cookies": [_write_cookie(cookie) for cookie in accepted],
         "origins": [{"origin": origin, "localStorage": found} for origin, found in origins.items()],
     }
 
 
 def _write_cookie(cookie: Cookie) -> dict[str, Any]:
-    written: dict[str, Any] = {
-        "name": cookie.name,
-        "value": cookie.value,
-        "domain": cookie.domain,
-        "path": cookie.path,
-        "expires": _NO_EXPIRY if cookie.expires is None else cookie.expires,
-        "httpOnly": cookie.http_only,
-        "secure": cookie.secure,
-    }
-    if cookie.same_site is not None:
-        written["sameSite"] = cookie.same_site
+    written = cookie_records.write_members(cookie)
+    written["expires"] = _NO_EXPIRY if cookie.expires is None else cookie.expires
+    if cookie.partition_key is not None:
+        written["partitionKey"] = cookie.partition_key.top_level_site
+        written["_crHasCrossSiteAncestor"] = cookie.partition_key.has_cross_site_ancestor
     return written
 
 
 FORMAT = Format(
-    name="playwright",
+    name=_NAME,
     title="Playwright's storage state",
     media_type=JSON,
     file_name="storage_state.json",
-    carries=frozenset(
-        ("host_only", "path", "expires", "secure", "http_only", "same_site", "local_storage")
-    ),
+    carries=frozenset((*OPTIONAL_FIELDS, "local_storage")),
     detect=_detect,
     read=_read,
     write=_write,

@@ -1,0 +1,71 @@
+"""Cookies of the Chrome DevTools Protocol (CDP), and of Puppeteer, which uses it.
+
+CDP has an object with "cookies": the result of Network.getCookies and Storage.getCookies, and the
+parameters of setCookies. Puppeteer has the array alone, and another name in the partition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gleanery.client.sessions import browser_rules, cookie_records
+from gleanery.client.sessions.document import Document
+from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
+from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.model import Cookie, SessionState
+
+_CDP = "cdp"
+_PUPPETEER = "puppeteer"
+_NO_EXPIRY = -1
+
+
+def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
+    return SessionState(tuple(cookie_records.read_cookies(document, losses, url)))
+
+
+def _write_cdp(state: SessionState, losses: Losses, url: str | None) -> dict[str, Any]:
+    accepted = browser_rules.accepted(state.cookies, losses)
+    return {"cookies": [_write_cookie(cookie, "topLevelSite") for cookie in accepted]}
+
+
+def _write_puppeteer(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
+    return [
+        # Puppeteer's type of a cookie requires these two members.
+        _write_cookie(cookie, "sourceOrigin")
+        | {"session": cookie.expires is None, "size": len(f"{cookie.name}{cookie.value}".encode())}
+        for cookie in browser_rules.accepted(state.cookies, losses)
+    ]
+
+
+def _write_cookie(cookie: Cookie, site_member: str) -> dict[str, Any]:
+    written = cookie_records.write_members(cookie)
+    written["expires"] = _NO_EXPIRY if cookie.expires is None else cookie.expires
+    if cookie.partition_key is not None:
+        written["partitionKey"] = {
+            site_member: cookie.partition_key.top_level_site,
+            "hasCrossSiteAncestor": cookie.partition_key.has_cross_site_ancestor,
+        }
+    return written
+
+
+CDP = Format(
+    name=_CDP,
+    title="The Chrome DevTools Protocol",
+    media_type=JSON,
+    file_name="cookies.cdp.json",
+    carries=frozenset(OPTIONAL_FIELDS),
+    detect=lambda document: cookie_records.format_name(document) == _CDP,
+    read=_read,
+    write=_write_cdp,
+)
+
+PUPPETEER = Format(
+    name=_PUPPETEER,
+    title="Puppeteer",
+    media_type=JSON,
+    file_name="cookies.puppeteer.json",
+    carries=frozenset(OPTIONAL_FIELDS),
+    detect=lambda document: cookie_records.format_name(document) == _PUPPETEER,
+    read=_read,
+    write=_write_puppeteer,
+)

@@ -1,0 +1,77 @@
+"""Cookies of Scrapy: the list of ``Request(cookies=[...])``.
+
+Scrapy makes a ``Set-Cookie`` header of each record, and lets the standard library parse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gleanery.client.sessions import cookie_records
+from gleanery.client.sessions.document import Document
+from gleanery.client.sessions.format import JSON, Format
+from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.model import Cookie, SessionState
+
+_NAME = "scrapy"
+_SUBDOMAINS = "Scrapy sends a cookie for one host to its subdomains, too"
+_INVALID = "A cookie is left out, because Scrapy would change its name, value or path"
+_IPV6 = "A cookie is left out, because Scrapy has no cookies for IPv6 addresses"
+
+
+def _detect(document: Document) -> bool:
+    return cookie_records.format_name(document) == _NAME
+
+
+def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
+    return SessionState(tuple(cookie_records.read_cookies(document, losses, url)))
+
+
+def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
+    return [_write_cookie(cookie, losses) for cookie in _accepted(state, losses)]
+
+
+def _accepted(state: SessionState, losses: Losses) -> Iterator[Cookie]:
+    for cookie in state.cookies:
+        if cookie.host.startswith("["):
+            losses.add("cookie", _IPV6)
+        elif not _is_kept(cookie):
+            losses.add("cookie", _INVALID)
+        else:
+            yield cookie
+
+
+def _is_kept(cookie: Cookie) -> bool:
+    """Returns True if the parser of the header returns the cookie as it is."""
+    texts = (cookie.name, cookie.value, cookie.path)
+    has_valid_name = cookie.name != "" and "=" not in cookie.name
+    return has_valid_name and all(one == one.strip() and ";" not in one for one in texts)
+
+
+def _write_cookie(cookie: Cookie, losses: Losses) -> dict[str, Any]:
+    written = {
+        "name": cookie.name,
+        "value": cookie.value,
+        "domain": cookie.domain,
+        "path": cookie.path,
+        "secure": cookie.secure,  # without it, Scrapy takes the scheme of the request
+    }
+    if "." not in cookie.host:
+        # The parser knows localhost as localhost.local. "host" says the real host to readers.
+        written |= {"domain": f"{cookie.domain}.local", "host": cookie.host}
+    elif cookie.host_only:
+        losses.add("host_only", _SUBDOMAINS)
+    return written
+
+
+FORMAT = Format(
+    name=_NAME,
+    title="Scrapy",
+    media_type=JSON,
+    file_name="cookies.scrapy.json",
+    carries=frozenset(("host_only", "path", "secure")),
+    detect=_detect,
+    read=_read,
+    write=_write,
+)

@@ -1,0 +1,69 @@
+"""Cookies of Selenium: the list of get_cookies, whose elements add_cookie takes.
+
+Drivers make a cookie for subdomains, too, of every cookie with "domain", and reject a name with
+the prefix __Host- beside it. So a host-only cookie of the page has none. The additional member
+"host", which drivers ignore, says the host to readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gleanery.client.sessions import browser_rules, cookie_records
+from gleanery.client.sessions.document import Document
+from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
+from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.model import Cookie, SessionState
+from gleanery.client.sessions.visibility import parse_url
+
+_NAME = "selenium"
+_OTHER_HOST = (
+    "Selenium makes a cookie for subdomains, too, of a cookie for one host: export each host alone"
+)
+
+
+def _detect(document: Document) -> bool:
+    return cookie_records.format_name(document) == _NAME
+
+
+def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
+    return SessionState(tuple(cookie_records.read_cookies(document, losses, url)))
+
+
+def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
+    cookies = list(browser_rules.accepted(state.cookies, losses))
+    host = _page_host(cookies) if url is None else parse_url(url).host
+    return [_write_cookie(cookie, host, losses) for cookie in cookies]
+
+
+def _page_host(cookies: Iterable[Cookie]) -> str | None:
+    """Returns the host of the host-only cookies, if it is the same for all."""
+    hosts = {cookie.host for cookie in cookies if cookie.host_only}
+    return hosts.pop() if len(hosts) == 1 else None
+
+
+def _write_cookie(cookie: Cookie, page_host: str | None, losses: Losses) -> dict[str, Any]:
+    written = cookie_records.write_members(cookie)
+    if cookie.expires is not None:
+        written["expiry"] = cookie.expires
+    if not cookie.host_only:
+        return written
+    # Without "domain", a driver sets the cookie for any page. So only the page's own lack it.
+    if cookie.host == page_host:
+        written["host"] = written.pop("domain")
+    else:
+        losses.add("host_only", _OTHER_HOST)
+    return written
+
+
+FORMAT = Format(
+    name=_NAME,
+    title="Selenium",
+    media_type=JSON,
+    file_name="cookies.selenium.json",
+    carries=frozenset(OPTIONAL_FIELDS) - {"partition_key"},
+    detect=_detect,
+    read=_read,
+    write=_write,
+)
