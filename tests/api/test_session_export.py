@@ -217,6 +217,14 @@ def test_expired_records_are_left_out(timed: Client, clock: Clock) -> None:
     assert exported(timed) == document(cookie("session"))
 
 
+def test_the_newest_of_cookies_that_are_the_same_for_a_browser_wins(client: Client) -> None:
+    plain = {"name": "a", "path": "/"}
+    client.post("/v1/cookies", json=[plain | {"domain": ".a.example", "value": "old"}])
+    written = {"domain": "a.example", "value": "new", "hostOnly": False}
+    client.post("/v1/cookies", json=[plain | written])
+    assert exported(client) == document(cookie("a", ".a.example", value="new"))
+
+
 # --- limits and bad input -----------------------------------------------------------------------
 
 BAD = {
