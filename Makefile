@@ -13,11 +13,12 @@ export PIP_BUILD_CONSTRAINT = constraints-build.txt
 $(VENV)-bench/.made: export PIP_CONSTRAINT = constraints-bench.txt
 $(VENV)-generators/.made: export PIP_CONSTRAINT = constraints-generators.txt
 $(VENV)-integrations/.made: export PIP_CONSTRAINT = constraints-integrations.txt constraints-build.txt
+$(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.txt
 
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long proxies browser guides generators integrations check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test long proxies browser sessions guides generators integrations check bench faults fuzz format reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -26,6 +27,7 @@ help:
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make browser    run tests of the reference page in Chromium; installs it with apt-get"
+	@echo "make sessions   use a stored login in browsers and HTTP clients; installs them with apt-get and pip (170 MB)"
 	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
 	@echo "make generators run generators of clients and linters on the OpenAPI document; needs npm"
 	@echo "make integrations  run the connectors in Airbyte and Singer, and DuckDB on an export; installs them (370 MB)"
@@ -74,6 +76,24 @@ browser: $(VENV)/.dev
 			{ echo "Install Chromium first: sudo apt-get install chromium"; exit 1; }; \
 		apt-get update -q && apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; fi
 	$(BIN)/pytest -n 2 --durations=10 tests/slow/test_reference_in_browser.py $(ARGS)
+
+# Debian packages; other systems need the programs.
+SESSION_PROGRAMS := chromium chromedriver curl wget
+SESSION_PACKAGES := chromium chromium-driver curl wget fonts-dejavu-core
+sessions: $(VENV)/.dev $(VENV)-session-tools/.made
+	@for program in $(SESSION_PROGRAMS); do command -v $$program >/dev/null || missing=yes; done; \
+	if test -n "$$missing"; then \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
+			{ echo "Install the programs first: sudo apt-get install $(SESSION_PACKAGES)"; exit 1; }; \
+		apt-get update -q && apt-get install -q -y --no-install-recommends $(SESSION_PACKAGES); fi
+	$(BIN)/pytest -n 2 --durations=10 tests/slow/test_sessions_in_tools.py $(ARGS)
+
+# In an environment of their own: nothing else in the project needs them.
+$(VENV)-session-tools/.made: constraints-session-tools.txt
+	$(PYTHON) -m venv $(VENV)-session-tools
+	@echo "Installing Selenium and Scrapy into $(VENV)-session-tools …"
+	@$(VENV)-session-tools/bin/$(PIP) $(WHEELS) selenium scrapy
+	@touch $@
 
 # Debian packages; other systems need the programs.
 GUIDE_PROGRAMS := curl openssl nginx caddy redis-server redis-cli prometheus promtool systemd-analyze
@@ -173,4 +193,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations .generators .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-session-tools .generators .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 PIN_FILES = (
     *("constraints.txt", "constraints-build.txt"),
     *("constraints-bench.txt", "constraints-generators.txt"),
+    "constraints-session-tools.txt",
 )
 OSV_URL = os.environ.get("PIP_AUDIT_OSV_URL", "https://api.osv.dev/v1/query")
 

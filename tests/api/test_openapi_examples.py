@@ -78,7 +78,7 @@ def calls(document: Document) -> Iterator[Call]:
 
 def body_examples(row: Document) -> dict[str, Any]:
     content = row.get("requestBody", {}).get("content", {})
-    return {media: found["example"] for media, found in content.items()}
+    return {media: found["example"] for media, found in content.items() if "example" in found}
 
 
 class Story:

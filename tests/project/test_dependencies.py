@@ -27,6 +27,7 @@ RUNTIME, EXTRAS = PROJECT["project"]["dependencies"], PROJECT["project"]["option
 PIN_FILES = (
     *("constraints.txt", "constraints-build.txt"),
     *("constraints-bench.txt", "constraints-generators.txt"),
+    "constraints-session-tools.txt",
 )
 OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks"}
 BY_VERSION = {"backports"} if sys.version_info >= (3, 14) else {"compression"}
@@ -168,6 +169,13 @@ def test_the_tools_of_the_connectors_are_pinned() -> None:
     tools = ["airbyte-cdk", *recipe.split("\n")[0].split()]
     assert named(tap["project"]["dependencies"]) <= named(tools)
     assert named(tools) <= pins("constraints-integrations.txt").keys()
+
+
+def test_the_tools_that_use_sessions_are_pinned() -> None:
+    recipe = (ROOT / "Makefile").read_text().split("$(VENV)-session-tools/bin/$(PIP) $(WHEELS)")[1]
+    tools = recipe.split("\n")[0].split()
+    assert "scrapy" in tools
+    assert named(tools) <= pins("constraints-session-tools.txt").keys()
 
 
 # --- advisories ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from gleanery.models.requests import OutputQuery
-from gleanery.models.session_state import Cookie, LocalStorageEntry
+from gleanery.models.session_state import DEFAULT_PROFILE, Cookie, LocalStorageEntry
 from gleanery.security import tokens
 from gleanery.security.vault import encrypted_length
 from gleanery.storage import list_pages
@@ -85,7 +85,7 @@ def observe(
 def read_list(database: Any, kind: RecordKind[Any, Any], limits: PageLimits) -> Awaitable[ListPage]:
     """Reads a page of session records; a record is rendered as its name."""
     position = 2 + kind.columns.index(kind.name_column)
-    values = (None,) if kind.has_groups else ()
+    values = (DEFAULT_PROFILE, None) if kind.has_groups else (DEFAULT_PROFILE,)
     statements = kind.statements
     query = ListQuery(
         database,

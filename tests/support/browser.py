@@ -13,12 +13,18 @@ from playwright.sync_api import Browser, sync_playwright
 _COMMANDS = ("chromium", "google-chrome")
 
 
+def chromium_path() -> str:
+    """Returns the path of Chromium. Skips the test where it is not installed."""
+    path = next(filter(None, map(shutil.which, _COMMANDS)), None)
+    if path is None:
+        pytest.skip("needs chromium: make browser and make sessions install it")
+    return path
+
+
 @contextmanager
 def running_chromium() -> Iterator[Browser]:
     """Runs Chromium until the end of the block. Skips the test where it is not installed."""
-    path = next(filter(None, map(shutil.which, _COMMANDS)), None)
-    if path is None:
-        pytest.skip("needs chromium: run make browser")
+    path = chromium_path()
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # its sandbox refuses to run as root
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)

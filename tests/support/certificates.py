@@ -6,6 +6,7 @@ import datetime
 import ipaddress
 import socket
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 
 from cryptography import x509
@@ -16,13 +17,16 @@ _NO_PASSWORD = serialization.NoEncryption()
 
 
 def write_certificate(
-    folder: Path, days: float = 365, password: bytes | None = None
+    folder: Path, days: float = 365, password: bytes | None = None, names: Iterable[str] = ()
 ) -> tuple[Path, Path]:
-    """Writes a certificate for 127.0.0.1 and its key. It expires in so many days."""
+    """Writes a certificate for 127.0.0.1 and these names, and its key.
+
+    It expires in so many days.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     encryption = serialization.BestAvailableEncryption(password) if password else _NO_PASSWORD
     cert_file, key_file = folder / "cert.pem", folder / "key.pem"
-    _replace(cert_file, _sign(key, days).public_bytes(serialization.Encoding.PEM))
+    _replace(cert_file, _sign(key, days, names).public_bytes(serialization.Encoding.PEM))
     pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     _replace(key_file, key.private_bytes(pem, pkcs8, encryption))
     return cert_file, key_file
@@ -35,10 +39,11 @@ def _replace(path: Path, text: bytes) -> None:
     new.replace(path)
 
 
-def _sign(key: ec.EllipticCurvePrivateKey, days: float) -> x509.Certificate:
+def _sign(key: ec.EllipticCurvePrivateKey, days: float, names: Iterable[str]) -> x509.Certificate:
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gleanery test")])
     now = datetime.datetime.now(datetime.UTC)
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    subjects = x509.SubjectAlternativeName([address, *map(x509.DNSName, names)])
     return (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -47,7 +52,7 @@ def _sign(key: ec.EllipticCurvePrivateKey, days: float) -> x509.Certificate:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=30))
         .not_valid_after(now + datetime.timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(subjects, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

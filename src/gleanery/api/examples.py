@@ -190,6 +190,26 @@ _ENTRY = {
     "path": "/",
     "expires": "2030-01-01T00:00:00Z",
 }
+_STORAGE_STATE = {
+    "cookies": [
+        {
+            "name": "session",
+            "value": "8d21e7",
+            "domain": ".shop.example.com",
+            "path": "/",
+            "expires": 1893456000,
+            "httpOnly": True,
+            "secure": True,
+            "sameSite": "Lax",
+        }
+    ],
+    "origins": [
+        {
+            "origin": "https://shop.example.com",
+            "localStorage": [{"name": "currency", "value": "EUR"}],
+        }
+    ],
+}
 
 # --- the story ----------------------------------------------------------------------------------
 
@@ -288,6 +308,26 @@ EXAMPLES: dict[str, Example] = {
                 "secure": True,
             }
         ],
+    ),
+    "import_session": Example(
+        query={"profile": "second-account"},
+        body=_STORAGE_STATE,
+        response={
+            "format": "playwright",
+            "profile": "second-account",
+            "dry_run": False,
+            "cookies": {"created": 1, "updated": 0, "unchanged": 0, "deleted": 0},
+            "local_storage": {"created": 1, "updated": 0, "unchanged": 0, "deleted": 0},
+            "losses": [],
+        },
+    ),
+    "export_session": Example(
+        query={
+            "format": "playwright",
+            "url": "https://shop.example.com/cart",
+            "profile": "second-account",
+        },
+        response=_STORAGE_STATE,
     ),
     "delete_cookies": Example(
         query={"domain": ".shop.example.com", "name": "session"}, response=_DELETED

@@ -30,6 +30,7 @@ _NDJSON_BODY: Document = {
     "description": "One output per line. Each line is an `OutputIn`, or with `url_field` its data.",
 }
 _FORM = "multipart/form-data"
+_TEXT = "text/plain"
 _BINARY: Document = {"type": "string", "format": "binary"}
 _FORM_BODY: Document = {
     "type": "object",
@@ -44,6 +45,7 @@ _TAGS = {
     "groups": "Groups with their jobs, counts and settings.",
     "reviews": "Reviews of jobs, which approve outputs.",
     "files": "Files of outputs.",
+    "sessions": "Session state in the formats of browsers and tools.",
     "cookies": "Cookies for the organization's scrapers.",
     "local-storage": "Local-storage entries for the organization's scrapers.",
     "audit": "Audit log of the organization.",
@@ -211,6 +213,11 @@ def _body_content(
             "application/octet-stream": {"schema": _BINARY, "example": example.body},
             _FORM: {"schema": _FORM_BODY, "example": {"file": example.body}},
         }
+    if operation.body is str:
+        return {
+            "application/json": {"schema": {}, "example": example.body},
+            _TEXT: {"schema": {"type": "string"}},
+        }
     schema = schemas.body(operation, settings)
     content = {"application/json": {"schema": schema, "example": example.body}}
     if operation.ndjson_handler is not None:
@@ -282,6 +289,8 @@ def _success(operation: Operation, schemas: _Schemas, example: Example) -> Docum
             name: {"description": text, "schema": {"type": "string"}, "required": True}
             for name, text in operation.response_headers.items()
         }
+    if operation.may_be_text:
+        success["content"][_TEXT] = {"schema": {"type": "string"}}
     if operation.response is bytes:  # the media type is that of the file
         success["content"]["*/*"] = content
     return success

@@ -22,6 +22,7 @@ from gleanery.api.handlers import (
     local_storage,
     outputs,
     reviews,
+    session_exchange,
     system,
 )
 from gleanery.models import requests, responses
@@ -52,7 +53,11 @@ class Operation:
     """True if the path may name a new record. Otherwise an invalid name gets 404."""
     query: type[BaseModel] | None = None
     body: Any = None
-    """Type of a JSON body; ``bytes`` for a streamed body of any media type."""
+    """Type of a JSON body; ``bytes`` for a streamed body of any media type.
+
+    ``str`` is a document of any media type. The handler gets its bytes, because a document may
+    say its encoding itself.
+    """
     ndjson_handler: Handler | None = None
     """Handler of an NDJSON body."""
     accepts_idempotency_key: bool = False
@@ -63,6 +68,8 @@ class Operation:
     status: int = 200
     """Status of success; 307 for a redirect, which has no body."""
     media_type: str = "application/json"
+    may_be_text: bool = False
+    """True if a successful response can be ``text/plain``, too."""
     response_headers: Mapping[str, str] = field(default_factory=dict)
     """Descriptions of the headers that a successful response has."""
     extra_errors: tuple[int, ...] = ()
@@ -109,6 +116,11 @@ class Operation:
         return sorted(possible)
 
 
+_SESSION_HEADERS = {
+    "Gleanery-Losses": "JSON array of sentences: what the format cannot carry.",
+    "ETag": "Version of the records; `If-Match` and `If-None-Match` take it.",
+    "Content-Disposition": "Name of the file, as the tool calls it.",
+}
 _EXPORT_HEADERS = {"Gleanery-Cursor": "Position at which the change feed continues."}
 
 OPERATIONS = (
@@ -179,6 +191,39 @@ OPERATIONS = (
         scopes=("session:write",),
         query=requests.LocalStorageDeletion,
         response=responses.Deleted,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/sessions/export",
+        handler=session_exchange.export_session,
+        title="Export session state",
+        description="Cookies and local storage in the format of a browser or tool, for example "
+        "Playwright's storage state. Expired records are left out. With `url`, the response has "
+        "only what a page at this URL sees. What the format cannot carry is left out, and the "
+        "header `Gleanery-Losses` says so. An entry without an origin gets that of `url`, or else "
+        "`https` and its host. An export is limited in bytes: if the state is larger, the "
+        "response is 422. The export is in the audit log.",
+        scopes=("session:read",),
+        query=requests.SessionExport,
+        response=Any,
+        may_be_text=True,
+        response_headers=_SESSION_HEADERS,
+        extra_errors=(404,),  # the query may name an unknown group
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sessions/import",
+        handler=session_exchange.import_session,
+        title="Import session state",
+        description="Stores the cookies and the local storage of a document, completely or not at "
+        "all. The document can have any of the formats and any `Content-Type`. A record with the "
+        "identity of a stored one replaces it. `losses` says what could not be kept. The response "
+        "contains no values. The import is in the audit log, and so is a dry run.",
+        scopes=("session:write",),
+        query=requests.SessionImport,
+        body=str,
+        response=responses.ImportResult,
+        extra_errors=(404,),  # the query may name an unknown group
     ),
     Operation(
         method="GET",

@@ -289,6 +289,9 @@ class RequestPipeline:
         body = body_decoding.open_body(request)
         body_bytes = ByteReservation(self._services.body_limit, context.organization_id)
         request.state.body_bytes = body_bytes
+        if operation.body is str:
+            context.body = await binding.read_body(body, settings.max_body_bytes, body_bytes)
+            return operation.handler
         known = [binding.Media.JSON] + [binding.Media.NDJSON] * (
             operation.ndjson_handler is not None
         )

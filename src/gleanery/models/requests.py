@@ -32,6 +32,7 @@ from gleanery.models.fields import (
 )
 from gleanery.models.inputs import Input, Query, condition, custom_error
 from gleanery.models.responses import ReviewStatus
+from gleanery.models.session_state import DEFAULT_PROFILE
 from gleanery.values import countries
 
 # --- cookies and local storage ------------------------------------------------------------------
@@ -76,8 +77,6 @@ class LocalStorageDeletion(Query):
     key: Text | None = Field(default=None, description="Only the entries with this key.")
 
 
-DEFAULT_PROFILE = "default"
-"""The profile of the routes that have no parameter for it."""
 _PROFILE = "Account at the site, if there are several."
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic_core import InitErrorDetails
 
+from gleanery.client.sessions import model
 from gleanery.models.fields import (
     CookieId,
     Domain,
@@ -27,6 +29,19 @@ _NULL = {"type": "null"}
 _STRING = {"type": "string"}
 
 
+DEFAULT_PROFILE = "default"
+"""The profile of the routes that have no parameter for it."""
+
+
+class NotGiven(Enum):
+    """The value of a member that the client does not give, so that the stored value is kept."""
+
+    NOT_GIVEN = "not given"
+
+
+NOT_GIVEN = NotGiven.NOT_GIVEN
+
+
 class Cookie(NamedTuple):
     """Validated cookie."""
 
@@ -38,6 +53,12 @@ class Cookie(NamedTuple):
     expires: int | None = None
     """Seconds since 1970; None for a session cookie."""
     path: str = ""
+    host_only: bool | NotGiven = NOT_GIVEN
+    """Without it, and without a stored value: True if the domain has no leading dot."""
+    same_site: str | NotGiven | None = NOT_GIVEN
+    partition_key: model.PartitionKey | NotGiven | None = NOT_GIVEN
+    """Without it: the cookie without a partition or, if there is none, the only partitioned one."""
+    profile: str = DEFAULT_PROFILE
 
 
 class LocalStorageEntry(NamedTuple):
@@ -50,6 +71,12 @@ class LocalStorageEntry(NamedTuple):
     path: str = "/"
     expires: int | None = None
     """Seconds since 1970; None if it never expires."""
+    origin: str | NotGiven | None = NOT_GIVEN
+    """Normalized origin; None for any origin of the host.
+
+    Without it: the entry without an origin or, if there is none, the only one with an origin.
+    """
+    profile: str = DEFAULT_PROFILE
 
 
 # --- JSON Schema --------------------------------------------------------------------------------
@@ -143,9 +170,12 @@ class CookieIn(Input):
     )
 
 
+_FIXED_MEMBERS = {"domain", "name", "value", "secure", "http_only", "expires", "path"}
+
+
 def _to_cookie(given: CookieIn) -> Cookie:
     """Merges the spellings. Raises ValidationError if they contradict each other."""
-    if not given.model_fields_set <= Cookie.__annotations__.keys():
+    if not given.model_fields_set <= _FIXED_MEMBERS:
         _reject(given, _cookie_conflicts(given))
     expires = _first(given.expires, given.expiry, given.expiration_date)
     return Cookie(

@@ -216,6 +216,10 @@ async def require_group(database: Database, name: str) -> int:
     return int(rows[0][0])
 
 
+def no_group_in_query() -> NotFound:
+    return NotFound(("query", "group_id"), "There is no group with this name or number")
+
+
 async def find_number(database: Database, name: str) -> int:
     """Returns the id of the group with this name or, if there is none, with this id.
 
@@ -225,7 +229,7 @@ async def find_number(database: Database, name: str) -> int:
     if not rows and _GROUP_NUMBER.fullmatch(name):
         rows = await database.read(_FIND_NUMBER, database.organization_id, int(name))
     if not rows:
-        raise NotFound(("query", "group_id"), "There is no group with this name or number")
+        raise no_group_in_query()
     return int(rows[0][0])
 
 

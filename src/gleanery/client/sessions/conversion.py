@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from gleanery.client.sessions import document, prefixes
+from gleanery.client.sessions import document, prefixes, visibility
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.format import OPTIONAL_FIELDS, Format
 from gleanery.client.sessions.losses import Loss, Losses
 from gleanery.client.sessions.model import Cookie, SessionState, StorageEntry
 from gleanery.client.sessions.registry import FORMATS
+from gleanery.client.sessions.visibility import Page
 
 AUTO = "auto"
+_EXPIRED = "A cookie is left out, because it has expired"
+_SHADOWED = "A cookie is left out, because another one of its name has a longer path"
+_NOT_SENT = "A cookie is left out, because browsers do not send it to the page"
 _FIELD_NAMES = {
     "host_only": "Whether a cookie is for one host only",
     "path": "The path",
@@ -75,9 +80,11 @@ def read(content: Any, format: str = AUTO, url: str | None = None) -> ReadResult
 def write(state: SessionState, format: str, url: str | None = None) -> WriteResult:  # noqa: A002
     """Writes the state. ``url`` is the page for which a format has cookies, if it has one."""
     chosen = _by_name(format)
-    if chosen.needs_url and url is None:
-        raise InvalidSession(f"{chosen.title} is for one page: give its URL")
     losses = Losses()
+    if chosen.needs_url:
+        state = _of_page(state, visibility.page_of(url, chosen.title), losses)
+        if "path" not in chosen.carries:
+            state = _first_of_each_name(state, losses)
     content = chosen.write(_reduce(state, chosen, losses), losses, url)
     return WriteResult(content, losses.found())
 
@@ -100,6 +107,24 @@ def _by_name(name: str) -> Format:
 def _last_of_each(records: Iterable[Record]) -> list[Record]:
     """Returns the records without those that a later one replaces."""
     return list({record.identity: record for record in records}.values())
+
+
+def _of_page(state: SessionState, page: Page, losses: Losses) -> SessionState:
+    """Returns the cookies that the page gets; counts the others as losses."""
+    current = visibility.without_expired(state, time.time()).cookies
+    losses.add("cookie", _EXPIRED, count=len(state.cookies) - len(current))
+    visible = tuple(cookie for cookie in current if visibility.gets_cookie(page, cookie))
+    losses.add("cookie", _NOT_SENT, count=len(current) - len(visible))
+    return replace(state, cookies=visible)
+
+
+def _first_of_each_name(state: SessionState, losses: Losses) -> SessionState:
+    """Returns the cookie that servers read of each name: browsers send the longest path first."""
+    by_name: dict[str, Cookie] = {}
+    for cookie in sorted(state.cookies, key=lambda one: -len(one.path)):
+        by_name.setdefault(cookie.name, cookie)
+    losses.add("cookie", _SHADOWED, count=len(state.cookies) - len(by_name))
+    return replace(state, cookies=tuple(by_name.values()))
 
 
 def _reduce(state: SessionState, chosen: Format, losses: Losses) -> SessionState:

@@ -43,4 +43,4 @@ class Format:
     write: Callable[[SessionState, Losses, str | None], Any]
     """Returns a text or a JSON value. The state has only what the format carries."""
     needs_url: bool = False
-    """True if a document does not say which URL its cookies belong to."""
+    """True if a document has the cookies of one page, whose URL ``write`` needs."""

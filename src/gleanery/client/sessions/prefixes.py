@@ -1,33 +1,81 @@
-"""The rules of the name prefixes ``__Secure-`` and ``__Host-`` (RFC 6265bis)."""
+"""The rules of name prefixes such as ``__Host-`` (RFC 6265bis)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie
 
-_REASON = "A cookie is left out, because browsers reject it: {prefix} requires {rule}"
-_SECURE_RULE = "a name and Secure"
-_HOST_RULE = "a name, Secure, the path / and no domain"
+_REASON = "A cookie is left out, because browsers reject it: {rule}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    prefix: str
+    sentence: str
+    is_for_host: bool
+    is_http_only: bool
+
+    def is_met_by(self, cookie: Cookie) -> bool:
+        # Servers take a cookie without a name, which is sent as its value, for one with a name.
+        return (
+            bool(cookie.name)
+            and cookie.secure
+            and (cookie.http_only or not self.is_http_only)
+            and (not self.is_for_host or (cookie.host_only and cookie.path == "/"))
+        )
+
+
+# The first rule that matches counts, so the longest prefix is first.
+_RULES = (
+    _Rule(
+        "__host-http-",
+        "__Host-Http- requires a name, Secure, HttpOnly, the path / and no domain",
+        is_for_host=True,
+        is_http_only=True,
+    ),
+    _Rule(
+        "__host-",
+        "__Host- requires a name, Secure, the path / and no domain",
+        is_for_host=True,
+        is_http_only=False,
+    ),
+    _Rule(
+        "__http-",
+        "__Http- requires a name, Secure and HttpOnly",
+        is_for_host=False,
+        is_http_only=True,
+    ),
+    _Rule(
+        "__secure-",
+        "__Secure- requires a name and Secure",
+        is_for_host=False,
+        is_http_only=False,
+    ),
+)
+_LONGEST = max(len(rule.prefix) for rule in _RULES)
 
 
 def without_violations(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Cookie]:
     """Yields the cookies that browsers accept; counts the others as losses."""
     for cookie in cookies:
-        sent = (cookie.name or cookie.value).lower()  # browsers compare the prefixes in any case
-        if sent.startswith("__secure-") and not _meets_secure_rule(cookie):
-            losses.add("cookie", _REASON.format(prefix="__Secure-", rule=_SECURE_RULE))
-        elif sent.startswith("__host-") and not _meets_host_rule(cookie):
-            losses.add("cookie", _REASON.format(prefix="__Host-", rule=_HOST_RULE))
-        else:
+        rule = _rule_of(cookie)
+        if rule is None or rule.is_met_by(cookie):
             yield cookie
+        else:
+            losses.add("cookie", _REASON.format(rule=rule.sentence))
 
 
-def _meets_secure_rule(cookie: Cookie) -> bool:
-    """A cookie without a name is sent as its value, which servers take for a name."""
-    return bool(cookie.name) and cookie.secure
+def with_implied_fields(cookie: Cookie) -> Cookie:
+    """Adds Secure and HttpOnly if the name requires them, for formats that cannot say them."""
+    rule = _rule_of(cookie)
+    if rule is None:
+        return cookie
+    return replace(cookie, secure=True, http_only=cookie.http_only or rule.is_http_only)
 
 
-def _meets_host_rule(cookie: Cookie) -> bool:
-    return _meets_secure_rule(cookie) and cookie.host_only and cookie.path == "/"
+def _rule_of(cookie: Cookie) -> _Rule | None:
+    start = (cookie.name or cookie.value)[:_LONGEST].lower()  # browsers accept any case
+    return next((rule for rule in _RULES if start.startswith(rule.prefix)), None)

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from gleanery.client.sessions.format import Format
-from gleanery.client.sessions.formats import cdp, extension, netscape, playwright, scrapy, selenium
+from gleanery.client.sessions.formats import (
+    cdp,
+    cookie,
+    curl,
+    extension,
+    netscape,
+    playwright,
+    scrapy,
+    selenium,
+    set_cookie,
+)
 
 FORMATS: dict[str, Format] = {
     one.name: one
@@ -15,5 +25,8 @@ FORMATS: dict[str, Format] = {
         extension.FORMAT,
         scrapy.FORMAT,
         netscape.FORMAT,
+        curl.FORMAT,
+        set_cookie.FORMAT,
+        cookie.FORMAT,
     )
 }

@@ -42,6 +42,13 @@ def parse_url(url: str) -> Page:
     return Page(origin, hostnames.host_of_origin(origin), parts.path or "/")
 
 
+def page_of(url: str | None, title: str) -> Page:
+    """Returns the page of a document that does not say it. ``title`` names the document."""
+    if url is None:
+        raise InvalidSession(f"{title} does not say which page it belongs to: give the URL")
+    return parse_url(url)
+
+
 def without_expired(state: SessionState, now: float) -> SessionState:
     """Leaves out the cookies that have expired at this time, in seconds since 1970."""
     kept = (one for one in state.cookies if one.expires is None or one.expires > now)

@@ -178,8 +178,8 @@ async def _wait_for_writers(database: Database, vault: Vault, now: int) -> None:
     """Waits until no writer of the organization uses an old key; audits the rotation."""
 
     async def work(transaction: Transaction) -> None:
-        key = await lock_session_state(transaction, vault)
-        about = AuditAbout(key=key.fingerprint)
+        locked = await lock_session_state(transaction, vault, now)
+        about = AuditAbout(key=locked.key.fingerprint)
         await audit.append(transaction, audit.COMMAND_LINE, now, "rotate_keys", about)
 
     await database.write(work, queue_key=QUEUE_KEY)
@@ -202,7 +202,7 @@ async def _batches(database: Database, except_key: bytes) -> AsyncIterator[_Batc
 async def _reencrypt(vault: Vault, batch: _Batch, transaction: Transaction) -> int:
     """Reads the records again under the lock and re-encrypts them; returns how many failed."""
     organization_id, table = transaction.organization_id, batch.kind.table
-    key = await lock_session_state(transaction, vault)
+    locked = await lock_session_state(transaction, vault)
     ids = [(organization_id, row[0]) for row in batch.rows]
     updates, failed = [], 0
     for id_, identity, encrypted_value in await transaction.fetch_many(_FIND[table], ids):
@@ -211,7 +211,7 @@ async def _reencrypt(vault: Vault, batch: _Batch, transaction: Transaction) -> i
         except DecryptionFailed:
             failed += 1
         else:
-            updates.append((organization_id, id_, key.encrypt(value, identity)))
+            updates.append((organization_id, id_, locked.key.encrypt(value, identity)))
     await transaction.execute_many(_UPDATE[table], updates)
     return failed
 

@@ -1,32 +1,78 @@
-"""Cookies: one per organization, domain, path and name."""
+"""Cookies: one per organization, profile, domain, path, name and partition."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from gleanery.client.sessions import model
 from gleanery.models.responses import CookieOut
-from gleanery.models.session_state import Cookie
-from gleanery.storage.database import Row
+from gleanery.models.session_state import DEFAULT_PROFILE, NOT_GIVEN, Cookie
+from gleanery.security.vault import Vault
+from gleanery.storage.database import Database, Row
+from gleanery.storage.sessions import records
 from gleanery.storage.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
 from gleanery.values.hashing import hash_parts
 
 _NO_EXPIRY = -1
+_COLUMNS = (
+    *("domain", "host", "name", "path", "secure", "http_only", "expires", "host_only"),
+    *("same_site", "partition_site", "cross_site_ancestor", "profile"),
+)
+_POSITIONS = {column: position for position, column in enumerate(_COLUMNS)}
+_PARTITION = (_POSITIONS["partition_site"], _POSITIONS["cross_site_ancestor"])
 
 
-def _hash_identity(organization_id: int, domain: str, path: str, name: str) -> bytes:
-    return hash_parts("cookie", organization_id, domain, path or "/", name)
+def _hash_identity(
+    organization_id: int,
+    domain: str,
+    path: str,
+    name: str,
+    profile: str,
+    partition_site: str | None,
+    cross_site_ancestor: bool | None,
+) -> bytes:
+    """Hashes what identifies a cookie.
+
+    Values from before there were profiles are encrypted with this hash. So it must not change
+    for a cookie of the default profile without a partition.
+    """
+    parts: tuple[str | int, ...] = ("cookie", organization_id, domain, path or "/", name)
+    if partition_site is not None:
+        parts += (profile, partition_site, int(bool(cross_site_ancestor)))
+    elif profile != DEFAULT_PROFILE:
+        parts += (profile,)
+    return hash_parts(*parts)
 
 
 def _prepare(organization_id: int, cookie: Cookie) -> PreparedRecord:
-    domain, name, path = cookie.domain, cookie.name, cookie.path
+    domain, name, path, profile = cookie.domain, cookie.name, cookie.path, cookie.profile
+    host = domain.removeprefix(".")
     # Browsers have no date before 1970. Such a cookie has expired, and -1 means "no expiry".
     expires = None if cookie.expires is None else max(cookie.expires, 0)
-    flags = (cookie.secure, cookie.http_only)
-    columns = (domain, domain.removeprefix("."), name, path, *flags, expires)
-    identity = _hash_identity(organization_id, domain, path, name)
-    return PreparedRecord(identity, domain, columns, cookie.value)
+    kept: tuple[int, ...] = ()
+    host_only, same_site, partition = cookie.host_only, cookie.same_site, cookie.partition_key
+    if host_only is NOT_GIVEN:
+        kept, host_only = (_POSITIONS["host_only"],), domain == host
+    if same_site is NOT_GIVEN:
+        kept, same_site = (*kept, _POSITIONS["same_site"]), None
+    alternative = None
+    if partition is NOT_GIVEN:
+        kept, partition = kept + _PARTITION, None
+        alternative = (profile, host, name, domain, path or "/")
+    site, ancestor = (
+        (None, None)
+        if partition is None
+        else (partition.top_level_site, partition.has_cross_site_ancestor)
+    )
+    flags = (cookie.secure, cookie.http_only, expires, host_only)
+    columns = (domain, host, name, path, *flags, same_site, site, ancestor, profile)
+    identity = _hash_identity(organization_id, domain, path, name, profile, site, ancestor)
+    return PreparedRecord(identity, domain, columns, cookie.value, kept, alternative)
 
 
 def _to_response(organization_id: int, value: str, row: Row) -> CookieOut:
-    _, _, domain, host, name, path, secure, http_only, expires = row
+    _, _, domain, host, name, path, secure, http_only, expires, *_ = row
     return CookieOut(
         name=name,
         value=value,
@@ -41,15 +87,68 @@ def _to_response(organization_id: int, value: str, row: Row) -> CookieOut:
 
 COOKIES = RecordKind[Cookie, CookieOut](
     table="cookies",
-    columns=("domain", "host", "name", "path", "secure", "http_only", "expires"),
-    identity_columns=("domain", "path", "name"),
+    columns=_COLUMNS,
+    identity_columns=(
+        *("domain", "path", "name"),
+        *("profile", "partition_site", "cross_site_ancestor"),
+    ),
     name_column="name",
-    replaced_columns=("path", "secure", "http_only", "expires"),
-    visible_if=f"host = $4 OR {HOST_IS_PARENT}",
+    replaced_columns=("path", "secure", "http_only", "expires", "host_only", "same_site"),
+    visible_if=f"host = $5 OR {HOST_IS_PARENT}",
+    find_alternatives="""
+SELECT identity, profile, host, name, domain, CASE path WHEN '' THEN '/' ELSE path END
+FROM cookies
+WHERE organization_id = $1 AND profile = $2 AND host = $3 AND name = $4
+    AND partition_site IS NOT NULL AND domain = $5 AND (path = $6 OR path = '' AND $6 = '/')
+""",
     hash_identity=_hash_identity,
     prepare=_prepare,
     to_response=_to_response,
     read_action="get_cookies",
     store_action="set_cookies",
     delete_action="delete_cookies",
+    extra_columns=("updated_at",),
 )
+
+
+# --- whole cookies ------------------------------------------------------------------------------
+
+
+class StoredCookie(NamedTuple):
+    """A stored cookie in the model of every format."""
+
+    cookie: model.Cookie
+    updated_at: int
+    """Microseconds since 1970."""
+
+
+async def read_all(
+    database: Database, vault: Vault, filter_: records.Filter
+) -> AsyncIterator[list[StoredCookie]]:
+    """Yields all cookies in the order of first insertion, in parts of about a megabyte.
+
+    Cookies with neither a name nor a value are left out: no browser has them.
+    """
+    async for part in records.read_all(COOKIES, database, vault, filter_):
+        yield [_to_stored(value, row) for value, row in part if value or row[_NAME]]
+
+
+_NAME = 2 + _POSITIONS["name"]
+
+
+def _to_stored(value: str, row: Row) -> StoredCookie:
+    _, _, _, host, name, path, secure, http_only, expires, host_only, same_site, *rest = row
+    site, ancestor, _, updated_at = rest
+    cookie = model.Cookie(
+        name=name,
+        value=value,
+        host=host,
+        host_only=bool(host_only),
+        path=path or "/",
+        expires=expires,
+        secure=bool(secure),
+        http_only=bool(http_only),
+        same_site=same_site,
+        partition_key=None if site is None else model.PartitionKey(site, bool(ancestor)),
+    )
+    return StoredCookie(cookie, updated_at)

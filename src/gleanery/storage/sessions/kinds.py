@@ -13,10 +13,10 @@ from gleanery.storage.database import Row, Transaction
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-HOST_IS_PARENT = "$5 AND substr($4, length($4) - length(host)) = '.' || host"
-"""SQL condition (domain-match of RFC 6265): host is a parent domain of $4.
+HOST_IS_PARENT = "$6 AND substr($5, length($5) - length(host)) = '.' || host"
+"""SQL condition (domain-match of RFC 6265): host is a parent domain of $5.
 
-$5 is false if $4 is an IP address, which has no parent domain.
+$6 is false if $5 is an IP address, which has no parent domain.
 """
 
 
@@ -29,6 +29,10 @@ class PreparedRecord(NamedTuple):
     columns: tuple[Any, ...]
     """The values of ``RecordKind.columns``."""
     value: str
+    kept: tuple[int, ...] = ()
+    """Positions of the columns that keep the values of a stored record."""
+    alternative: tuple[Any, ...] | None = None
+    """Parameters of ``find_alternatives``; None if the client names the partition or origin."""
 
 
 class Statements(NamedTuple):
@@ -39,22 +43,37 @@ class Statements(NamedTuple):
 
     The value is null unless it has $3 bytes, so that no large value is read in vain.
     """
+    find_alternatives: str
+    """Identity and parameters of the records that a client can mean; see ``RecordKind``."""
     store: str
-    """Inserts or replaces a record: $2 identity, $3 encrypted value, $4 time, then the columns."""
+    """Inserts or replaces a record.
+
+    $2 is the identity, $3 the encrypted value, $4 the time, $5 the revision, then the columns.
+    """
     list_all: str
-    """Identity, encrypted value, columns, extra columns and id of all records.
+    """Identity, encrypted value, columns, extra columns and id of all records of profile $4.
 
     The records have ids above $2 and up to $3, in the order of first insertion. If the kind has
     groups, the last parameter is null or the group whose records are listed.
     """
     list_visible: str
-    """The same for records that are visible to a page on host $4; see ``HOST_IS_PARENT``."""
+    """The same for records that are visible to a page on host $5; see ``HOST_IS_PARENT``."""
     sizes_of_all: str
     """Id and size of the first $3 records with ids above $2; 0 if the record is not listed."""
     sizes_of_visible: str
-    """The same for records that are visible to a page on host $4."""
+    """The same for records that are visible to a page on host $5."""
     delete: str
-    """Deletes the records of domain $2 and, unless $3 is null, of name $3. Returns their ids."""
+    """Deletes the records of profile $2, host $3, domain $4 and, unless $5 is null, name $5.
+
+    Returns their ids.
+    """
+    list_host: str
+    """Identity and columns of the records of profile $2 and host $3.
+
+    If the kind has groups, $4 is null or the group of the records.
+    """
+    delete_one: str
+    """Deletes the record with identity $2."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +88,13 @@ class RecordKind(Generic[In, Out]):
     replaced_columns: tuple[str, ...]
     """Columns that can differ when a record with the same identity is stored again."""
     visible_if: str
-    """SQL condition: the record is visible to a page on host $4; see ``HOST_IS_PARENT``."""
+    """SQL condition: the record is visible to a page on host $5; see ``HOST_IS_PARENT``."""
+    find_alternatives: str
+    """Finds the partitioned cookies, or the entries with an origin, that a client can mean.
+
+    The client names neither. The statement returns the identity and then its own parameters after
+    $1, which are those of ``PreparedRecord.alternative``.
+    """
     hash_identity: Callable[..., bytes]
     """Hashes the organization's id and the values of ``identity_columns``."""
     prepare: Callable[[int, In], PreparedRecord]
@@ -92,19 +117,25 @@ class RecordKind(Generic[In, Out]):
         source = f"FROM {self.table} WHERE organization_id = $1"
         return Statements(
             find=f"{select} {source} AND identity = $2",
+            find_alternatives=self.find_alternatives,
             store=self._store_statement(),
-            list_all=self._list_statement(self._group_condition(4)),
-            list_visible=self._list_statement(f"({self.visible_if})", self._group_condition(6)),
-            sizes_of_all=self._sizes_statement(self._group_condition(4)),
+            list_all=self._list_statement(self._group_condition(5)),
+            list_visible=self._list_statement(f"({self.visible_if})", self._group_condition(7)),
+            sizes_of_all=self._sizes_statement(self._group_condition(5)),
             sizes_of_visible=self._sizes_statement(
-                f"({self.visible_if})", self._group_condition(6)
+                f"({self.visible_if})", self._group_condition(7)
             ),
             delete=f"""
 DELETE FROM {self.table}
-WHERE organization_id = $1 AND domain = $2
-    AND (CAST($3 AS TEXT) IS NULL OR {self.name_column} = $3)
+WHERE organization_id = $1 AND profile = $2 AND host = $3 AND domain = $4
+    AND (CAST($5 AS TEXT) IS NULL OR {self.name_column} = $5)
 RETURNING id
 """,
+            list_host=f"""
+SELECT identity, {", ".join(self.columns)} {source} AND profile = $2 AND host = $3
+{"AND (CAST($4 AS BIGINT) IS NULL OR group_id = $4)" if self.has_groups else ""}
+""",
+            delete_one=f"DELETE {source} AND identity = $2",
         )
 
     @property
@@ -121,7 +152,8 @@ RETURNING id
         columns = ("identity", "encrypted_value", *self.columns, *self.extra_columns)
         return f"""
 SELECT {", ".join(columns)}, id AS position FROM {self.table}
-WHERE organization_id = $1 AND id > $2 AND id <= $3 AND {" AND ".join(conditions)}
+WHERE organization_id = $1 AND id > $2 AND id <= $3 AND profile = $4
+    AND {" AND ".join(conditions)}
 ORDER BY id
 """
 
@@ -129,16 +161,16 @@ ORDER BY id
         long_columns = ("encrypted_value", self.name_column, "path")  # the others have a maximum
         size = " + ".join(f"octet_length({column})" for column in long_columns)
         return f"""
-SELECT id, CASE WHEN {" AND ".join(conditions)} THEN {size} ELSE 0 END
+SELECT id, CASE WHEN profile = $4 AND {" AND ".join(conditions)} THEN {size} ELSE 0 END
 FROM {self.table} WHERE organization_id = $1 AND id > $2 ORDER BY id LIMIT $3
 """
 
     def _store_statement(self) -> str:
         created_at = {"created_at": "$4"} if self.has_created_at else {}
         fixed = {"organization_id": "$1", "identity": "$2", "encrypted_value": "$3"}
-        values = fixed | created_at | {"updated_at": "$4"}
-        values |= {column: f"${number}" for number, column in enumerate(self.columns, 5)}
-        replaced = ("encrypted_value", "updated_at", *self.replaced_columns)
+        values = fixed | created_at | {"updated_at": "$4", "revision": "$5"}
+        values |= {column: f"${number}" for number, column in enumerate(self.columns, 6)}
+        replaced = ("encrypted_value", "updated_at", "revision", *self.replaced_columns)
         return f"""
 INSERT INTO {self.table} ({", ".join(values)}) VALUES ({", ".join(values.values())})
 ON CONFLICT (organization_id, identity) DO UPDATE SET

@@ -1,4 +1,4 @@
-"""Local-storage entries: one per organization, group, domain, path and key.
+"""Local-storage entries: one per organization, profile, group, domain, path, key and origin.
 
 The entries of a group are deleted with the group. The request that deletes the group locks the
 session state when it starts, and from then on the group accepts no entries. So no entry outlives
@@ -7,13 +7,16 @@ its group, and a new group with the same name and number starts without entries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
 
 from gleanery.errors import NotFound
 from gleanery.models.responses import AuditAbout, LocalStorageOut
-from gleanery.models.session_state import LocalStorageEntry
+from gleanery.models.session_state import DEFAULT_PROFILE, NOT_GIVEN, LocalStorageEntry
+from gleanery.security.vault import Vault
 from gleanery.storage import audit, group_lock
-from gleanery.storage.database import Row, Transaction
+from gleanery.storage.database import Database, Row, Transaction
+from gleanery.storage.sessions import records
 from gleanery.storage.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
 from gleanery.storage.sessions.records import ALL_GROUPS, lock_without_key
 from gleanery.values import timestamps
@@ -28,19 +31,47 @@ SELECT id FROM local_storage WHERE organization_id = $1 AND group_id = $2 ORDER 
 _DELETE = "DELETE FROM local_storage WHERE organization_id = $1 AND id = $2"
 
 
-def _hash_identity(organization_id: int, group_id: int, domain: str, path: str, key: str) -> bytes:
-    return hash_parts("local storage", organization_id, group_id, domain, path, key)
+_COLUMNS = ("group_id", "domain", "host", "key", "path", "expires", "origin", "profile")
+_ORIGIN = _COLUMNS.index("origin")
+
+
+def _hash_identity(
+    organization_id: int,
+    group_id: int,
+    domain: str,
+    path: str,
+    key: str,
+    profile: str,
+    origin: str | None,
+) -> bytes:
+    """Hashes what identifies an entry.
+
+    Values from before there were profiles are encrypted with this hash. So it must not change
+    for an entry of the default profile without an origin, or with the usual origin of its host.
+    """
+    parts: tuple[str | int, ...] = ("local storage", organization_id, group_id, domain, path, key)
+    if origin is not None and origin != f"https://{domain.removeprefix('.')}":
+        parts += (profile, origin)
+    elif profile != DEFAULT_PROFILE:
+        parts += (profile,)
+    return hash_parts(*parts)
 
 
 def _prepare(organization_id: int, entry: LocalStorageEntry) -> PreparedRecord:
-    domain, key, value, group_id, path, expires = entry
-    columns = (group_id, domain, domain.removeprefix("."), key, path, expires)
-    identity = _hash_identity(organization_id, group_id, domain, path, key)
-    return PreparedRecord(identity, domain, columns, value)
+    domain, key, value, group_id, path, expires, origin, profile = entry
+    host = domain.removeprefix(".")
+    kept: tuple[int, ...] = ()
+    alternative = None
+    if origin is NOT_GIVEN:
+        kept, origin = (_ORIGIN,), None
+        alternative = (profile, host, key, domain, path, group_id)
+    columns = (group_id, domain, host, key, path, expires, origin, profile)
+    identity = _hash_identity(organization_id, group_id, domain, path, key, profile, origin)
+    return PreparedRecord(identity, domain, columns, value, kept, alternative)
 
 
 def _to_response(organization_id: int, value: str, row: Row) -> LocalStorageOut:
-    _, _, group_id, domain, _, key, path, expires, id_, created_at, updated_at = row
+    _, _, group_id, domain, _, key, path, expires, _, _, id_, created_at, updated_at = row
     return LocalStorageOut(
         organization_id=organization_id,
         domain=domain,
@@ -70,12 +101,18 @@ async def _check_groups(transaction: Transaction, entries: Sequence[LocalStorage
 
 LOCAL_STORAGE = RecordKind[LocalStorageEntry, LocalStorageOut](
     table="local_storage",
-    columns=("group_id", "domain", "host", "key", "path", "expires"),
-    identity_columns=("group_id", "domain", "path", "key"),
+    columns=_COLUMNS,
+    identity_columns=("group_id", "domain", "path", "key", "profile", "origin"),
     name_column="key",
-    replaced_columns=("expires",),
+    replaced_columns=("expires", "origin"),
     # Local storage belongs to one host. A leading dot makes it visible to subdomains.
-    visible_if=f"host = $4 OR domain <> host AND {HOST_IS_PARENT}",
+    visible_if=f"host = $5 OR domain <> host AND {HOST_IS_PARENT}",
+    find_alternatives="""
+SELECT identity, profile, host, key, domain, path, group_id
+FROM local_storage
+WHERE organization_id = $1 AND profile = $2 AND host = $3 AND key = $4
+    AND origin IS NOT NULL AND domain = $5 AND path = $6 AND group_id = $7
+""",
     hash_identity=_hash_identity,
     prepare=_prepare,
     to_response=_to_response,
@@ -86,6 +123,37 @@ LOCAL_STORAGE = RecordKind[LocalStorageEntry, LocalStorageOut](
     has_created_at=True,
     check=_check_groups,
 )
+
+
+# --- whole entries ------------------------------------------------------------------------------
+
+
+class StoredEntry(NamedTuple):
+    """A stored entry with all that browsers know of it."""
+
+    domain: str
+    origin: str | None
+    """Normalized origin; None for any origin of the host."""
+    key: str
+    value: str
+    group_id: int
+    path: str
+    expires: int | None
+    updated_at: int
+    """Microseconds since 1970."""
+
+
+async def read_all(
+    database: Database, vault: Vault, filter_: records.Filter
+) -> AsyncIterator[list[StoredEntry]]:
+    """Yields all entries in the order of first insertion, in parts of about a megabyte."""
+    async for part in records.read_all(LOCAL_STORAGE, database, vault, filter_):
+        yield [_to_stored(value, row) for value, row in part]
+
+
+def _to_stored(value: str, row: Row) -> StoredEntry:
+    _, _, group_id, domain, _, key, path, expires, origin, _, _, _, updated_at = row
+    return StoredEntry(domain, origin, key, value, group_id, path, expires, updated_at)
 
 
 # --- deletion of a group ------------------------------------------------------------------------

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 from gleanery.client.sessions.hostnames import is_address
 from gleanery.errors import Unavailable
 from gleanery.models.responses import AuditAbout, WriteCounts
+from gleanery.models.session_state import DEFAULT_PROFILE
 from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault, encrypted_length
 from gleanery.storage import audit, list_pages, metadata
 from gleanery.storage.database import Database, Row, Transaction
@@ -26,32 +27,84 @@ QUEUE_KEY = ("session state",)
 """Key of the writers' queue; a tuple, so that it differs from every group's name."""
 ALL_GROUPS = 0
 """The ``group_id`` of a record that applies to every group."""
-_LOCK = "UPDATE organizations SET session_revision = session_revision + 1 WHERE id = $1"
+_LOCK = """
+UPDATE organizations SET session_revision =
+    CASE WHEN session_revision < $2 THEN $2 ELSE session_revision + 1 END
+WHERE id = $1 RETURNING session_revision
+"""
 _KEY_MISSING = "Values are encrypted with a secret key that this service does not have"
 _KEY_MISSING_HELP = "gleanery keys list shows the missing key; gleanery keys forget gives it up"
 _RECORDS_PER_PAUSE = 500
 _MAX_AUDITED_DOMAINS = 20
 
 
-# --- writing ------------------------------------------------------------------------------------
+# --- the lock -----------------------------------------------------------------------------------
 
 
-async def lock_session_state(transaction: Transaction, vault: Vault) -> Key:
-    """Locks the organization's session state until the commit; returns the active key.
+class LockedState(NamedTuple):
+    """An organization's session state, locked until the transaction ends."""
+
+    transaction: Transaction
+    vault: Vault
+    key: Key
+    """The active key. The vault decrypts values under other keys."""
+    revision: int
+    """The revision of the records that this transaction changes."""
+    now: int
+
+
+async def lock_session_state(transaction: Transaction, vault: Vault, now: int = 0) -> LockedState:
+    """Locks the organization's session state until the commit, to store or re-encrypt values.
 
     The key is read after the wait for the lock. A key rotation takes this lock once it has selected
     the new key, so after that no writer uses the old key.
     """
-    await lock_without_key(transaction)
+    revision = await lock_without_key(transaction, now)
     try:
-        return vault.key(await metadata.active_key(transaction))
+        key = vault.key(await metadata.active_key(transaction))
     except UnknownKey as error:
         raise _key_missing(error) from None
+    return LockedState(transaction, vault, key, revision, now)
 
 
-async def lock_without_key(transaction: Transaction) -> None:
-    """Locks the organization's session state until the commit, for a deletion of records."""
-    await transaction.fetch(_LOCK, transaction.organization_id)
+async def lock_without_key(transaction: Transaction, now: int = 0) -> int:
+    """Locks the organization's session state until the commit, for a deletion of records.
+
+    Returns the new revision. It is at least ``now``, so that it is new after a restore, too.
+    """
+    rows = await transaction.fetch(_LOCK, transaction.organization_id, now)
+    return int(rows[0][0]) if rows else now  # no row: the organization was deleted meanwhile
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+class Prepared(NamedTuple, Generic[In]):
+    """Records to store, as given and by identity."""
+
+    inputs: Sequence[In]
+    by_identity: dict[bytes, PreparedRecord]
+
+
+class RecordChange(NamedTuple):
+    """What a write does to a record, or would do."""
+
+    change: Literal["created", "updated", "unchanged", "deleted"]
+    columns: Sequence[Any]
+    """The values of ``RecordKind.columns``."""
+
+
+async def prepare(
+    kind: RecordKind[In, Out], organization_id: int, inputs: Sequence[In]
+) -> Prepared[In]:
+    """Prepares records for ``store_prepared``. Of two with one identity, the last one is kept."""
+
+    def work() -> dict[bytes, PreparedRecord]:
+        prepared = (kind.prepare(organization_id, one) for one in inputs)
+        return {record.identity: record for record in prepared}
+
+    is_long = len(inputs) > _RECORDS_PER_PAUSE
+    return Prepared(inputs, await asyncio.to_thread(work) if is_long else work())
 
 
 async def store(
@@ -63,55 +116,104 @@ async def store(
     actor: audit.Actor,
 ) -> WriteCounts:
     """Stores an array completely or not at all. Of two records with one identity, the last wins."""
-    prepare = partial(_prepare, kind, database.organization_id, inputs)
-    is_long = len(inputs) > _RECORDS_PER_PAUSE
-    records = await asyncio.to_thread(prepare) if is_long else prepare()
+    prepared = await prepare(kind, database.organization_id, inputs)
 
     async def work(transaction: Transaction) -> WriteCounts:
-        key = await lock_session_state(transaction, vault)
-        if kind.check is not None:
-            await kind.check(transaction, inputs)
-        counts = WriteCounts(created=0, updated=0, unchanged=0)
-        remaining = iter(records.values())
-        while step := list(islice(remaining, _RECORDS_PER_PAUSE)):
-            await _store_some(kind, transaction, vault, key, step, now, counts)
-            await transaction.pause()
-        about = AuditAbout(records=len(records), domains=_domains(records.values()))
+        locked = await lock_session_state(transaction, vault, now)
+        changes = await store_prepared(kind, locked, prepared)
+        records = prepared.by_identity.values()
+        about = AuditAbout(records=len(records), domains=audited_domains(records))
         await audit.append(transaction, actor, now, kind.store_action, about)
-        return counts
+        return _count(changes)
 
     return await database.write(work, queue_key=QUEUE_KEY)
 
 
-def _prepare(
-    kind: RecordKind[In, Out], organization_id: int, inputs: Sequence[In]
-) -> dict[bytes, PreparedRecord]:
-    """Returns the records by identity."""
-    prepared = (kind.prepare(organization_id, one) for one in inputs)
-    return {record.identity: record for record in prepared}
+def _count(changes: Iterable[RecordChange]) -> WriteCounts:
+    counts = Counter(one.change for one in changes)
+    return WriteCounts(
+        created=counts["created"], updated=counts["updated"], unchanged=counts["unchanged"]
+    )
+
+
+async def store_prepared(
+    kind: RecordKind[In, Out],
+    locked: LockedState,
+    prepared: Prepared[In],
+    is_dry_run: bool = False,
+) -> list[RecordChange]:
+    """Stores records as a part of a transaction. The caller audits it.
+
+    A dry run writes nothing.
+    """
+    if kind.check is not None:
+        await kind.check(locked.transaction, prepared.inputs)
+    changes: list[RecordChange] = []
+    remaining = iter(prepared.by_identity.values())
+    while step := list(islice(remaining, _RECORDS_PER_PAUSE)):
+        changes += await _store_some(kind, locked, step, is_dry_run)
+        await locked.transaction.pause()
+    return changes
 
 
 async def _store_some(
     kind: RecordKind[In, Out],
-    transaction: Transaction,
-    vault: Vault,
-    key: Key,
-    records: Sequence[PreparedRecord],
-    now: int,
-    counts: WriteCounts,
-) -> None:
-    """Writes the records that are new or changed, and adds to the counts."""
-    stored = await _find(kind, transaction, records)
-    changed = [
-        record
-        for record in records
-        if not _is_unchanged(vault, record, stored.get(record.identity))
-    ]
-    await _write(kind, transaction, key, changed, now)
-    created = len(records) - len(stored)
-    counts["created"] += created
-    counts["updated"] += len(changed) - created
-    counts["unchanged"] += len(records) - len(changed)
+    locked: LockedState,
+    given: Sequence[PreparedRecord],
+    is_dry_run: bool,
+) -> list[RecordChange]:
+    """Writes the records that are new or changed; returns what happens to each."""
+    records, stored = await _match(kind, locked.transaction, given)
+    changes = [_compare(locked.vault, one, stored.get(one.identity)) for one in records]
+    if not is_dry_run:
+        pairs = zip(records, changes, strict=True)
+        await _write(kind, locked, [one for one, made in pairs if made.change != "unchanged"])
+    return changes
+
+
+def _compare(vault: Vault, record: PreparedRecord, row: Row | None) -> RecordChange:
+    if row is None:
+        return RecordChange("created", record.columns)
+    is_unchanged = _is_unchanged(vault, record, row)
+    return RecordChange("unchanged" if is_unchanged else "updated", record.columns)
+
+
+async def _match(
+    kind: RecordKind[In, Out], transaction: Transaction, given: Sequence[PreparedRecord]
+) -> tuple[list[PreparedRecord], dict[bytes, Row]]:
+    """Finds the stored record that each given one means.
+
+    Returns the records to store, with the values that they keep, and the stored ones by identity.
+    """
+    stored = await _find(kind, transaction, given)
+    new = [record for record in given if record.alternative and record.identity not in stored]
+    meant = await _find_alternatives(kind, transaction, new) if new else {}
+    if meant:
+        given = [one._replace(identity=meant.get(one.identity, one.identity)) for one in given]
+        stored |= await _find(kind, transaction, [r for r in given if r.identity in meant.values()])
+    records = {r.identity: _with_kept_values(r, stored.get(r.identity)) for r in given}
+    return list(records.values()), stored
+
+
+async def _find_alternatives(
+    kind: RecordKind[In, Out], transaction: Transaction, records: Iterable[PreparedRecord]
+) -> dict[bytes, bytes]:
+    """Returns the identity that the client means instead, if there is exactly one."""
+    by_key = {record.alternative: record.identity for record in records}
+    keys = [(transaction.organization_id, *key) for key in by_key if key is not None]
+    found = defaultdict[bytes, list[bytes]](list)
+    for identity, *key in await transaction.fetch_many(kind.statements.find_alternatives, keys):
+        found[by_key[tuple(key)]].append(bytes(identity))
+    return {given: meant[0] for given, meant in found.items() if len(meant) == 1}
+
+
+def _with_kept_values(record: PreparedRecord, row: Row | None) -> PreparedRecord:
+    if row is None or not record.kept:
+        return record
+    columns = list(record.columns)
+    for position in record.kept:
+        columns[position] = row[2 + position]
+    return record._replace(columns=tuple(columns))
 
 
 async def _find(
@@ -127,24 +229,21 @@ async def _find(
 
 
 async def _write(
-    kind: RecordKind[In, Out],
-    transaction: Transaction,
-    key: Key,
-    records: Iterable[PreparedRecord],
-    now: int,
+    kind: RecordKind[In, Out], locked: LockedState, records: Iterable[PreparedRecord]
 ) -> None:
-    organization_id = transaction.organization_id
-    await transaction.execute_many(
+    key, organization_id = locked.key, locked.transaction.organization_id
+    change = (locked.now, locked.revision)
+    await locked.transaction.execute_many(
         kind.statements.store,
         [
-            (organization_id, r.identity, key.encrypt(r.value, r.identity), now, *r.columns)
+            (organization_id, r.identity, key.encrypt(r.value, r.identity), *change, *r.columns)
             for r in records
         ],
     )
 
 
-def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row | None) -> bool:
-    if row is None or row[1] is None or tuple(row[2:]) != record.columns:
+def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row) -> bool:
+    if row[1] is None or tuple(row[2:]) != record.columns:
         return False
     try:
         return vault.decrypt(row[1], record.identity) == record.value
@@ -152,8 +251,12 @@ def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row | None) -> bool
         return False
 
 
-def _domains(records: Iterable[PreparedRecord]) -> list[str]:
+def audited_domains(records: Iterable[PreparedRecord]) -> list[str]:
+    """Returns the first domains of the records, for the audit log."""
     return list(dict.fromkeys(record.domain for record in records))[:_MAX_AUDITED_DOMAINS]
+
+
+# --- deleting -----------------------------------------------------------------------------------
 
 
 async def delete(
@@ -164,20 +267,48 @@ async def delete(
     now: int,
     actor: audit.Actor,
 ) -> int:
-    """Deletes the records of exactly this domain, or only those with this name.
+    """Deletes the default profile's records of exactly this domain, or those with this name.
 
     Returns the number of deleted records.
     """
 
     async def work(transaction: Transaction) -> int:
-        await lock_without_key(transaction)
-        key = (transaction.organization_id, domain, name)
+        await lock_without_key(transaction, now)
+        key = (transaction.organization_id, DEFAULT_PROFILE, domain.removeprefix("."), domain, name)
         deleted = await transaction.fetch(kind.statements.delete, *key)
         about = AuditAbout(records=len(deleted), domains=[domain])
         await audit.append(transaction, actor, now, kind.delete_action, about)
         return len(deleted)
 
     return await database.write(work, queue_key=QUEUE_KEY)
+
+
+async def delete_hosts(
+    kind: RecordKind[In, Out],
+    transaction: Transaction,
+    profile: str,
+    hosts: Iterable[str],
+    kept: Container[bytes] = (),
+    group_id: int | None = None,
+    is_dry_run: bool = False,
+) -> list[RecordChange]:
+    """Deletes the records of these hosts, with and without a leading dot, as a part of a write.
+
+    Those with an identity in ``kept`` stay. Of a kind with groups, ``group_id`` selects those of
+    one group. The caller locks the session state and audits the deletion. A dry run writes nothing.
+    """
+    organization_id, changes = transaction.organization_id, list[RecordChange]()
+    group = (group_id,) if kind.has_groups else ()
+    for host in dict.fromkeys(hosts):
+        key = (organization_id, profile, host, *group)
+        rows = await transaction.fetch(kind.statements.list_host, *key)
+        deleted = [row for row in rows if bytes(row[0]) not in kept]
+        if not is_dry_run:
+            keys = [(organization_id, row[0]) for row in deleted]
+            await transaction.execute_many(kind.statements.delete_one, keys)
+        changes += [RecordChange("deleted", row[1:]) for row in deleted]
+        await transaction.pause()
+    return changes
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -190,6 +321,7 @@ class Filter(NamedTuple):
     """Only records that are visible to a page on this domain's host."""
     for_group: int | None = None
     """Only records of this group, and those that apply to every group."""
+    profile: str = DEFAULT_PROFILE
 
 
 async def read(
@@ -209,10 +341,22 @@ async def read(
     return page
 
 
+async def read_all(
+    kind: RecordKind[In, Out], database: Database, vault: Vault, filter_: Filter
+) -> AsyncIterator[list[tuple[str, Row]]]:
+    """Yields decrypted value and row of all records, in parts of about a megabyte.
+
+    The records are in the order of first insertion. The caller audits the read.
+    """
+    decrypt = _decrypter(kind, database, vault)
+    async for rows in list_pages.read_rows(_list_query(kind, database, vault, filter_)):
+        yield [(decrypt(row), row[:-1]) for row in rows]
+
+
 def _list_query(
     kind: RecordKind[In, Out], database: Database, vault: Vault, filter_: Filter
 ) -> ListQuery:
-    statements, values = kind.statements, list[Any]()
+    statements, values = kind.statements, list[Any]([filter_.profile])
     sizes, rows = statements.sizes_of_all, statements.list_all
     if filter_.domain is not None:
         sizes, rows = statements.sizes_of_visible, statements.list_visible
@@ -225,15 +369,23 @@ def _list_query(
 
 def _encoder(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Callable[[Row], bytes]:
     """Returns the function that decrypts a record and renders it as JSON text."""
+    organization_id, decrypt = database.organization_id, _decrypter(kind, database, vault)
+
+    def encode(row: Row) -> bytes:
+        return json_text.encode(kind.to_response(organization_id, decrypt(row), row[:-1]))
+
+    return encode
+
+
+def _decrypter(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Callable[[Row], str]:
+    """Returns the function that decrypts the value in a row of a list."""
     organization_id = database.organization_id
     identity_values = itemgetter(*[2 + kind.columns.index(c) for c in kind.identity_columns])
 
-    def encode(row: Row) -> bytes:
-        identity = kind.hash_identity(organization_id, *identity_values(row))
-        value = _decrypt(vault, row[1], identity)
-        return json_text.encode(kind.to_response(organization_id, value, row[:-1]))
+    def decrypt(row: Row) -> str:
+        return _decrypt(vault, row[1], kind.hash_identity(organization_id, *identity_values(row)))
 
-    return encode
+    return decrypt
 
 
 def _decrypt(vault: Vault, encrypted_value: bytes, identity: bytes) -> str:

@@ -1,0 +1,149 @@
+"""The handlers that exchange session state with browsers and tools: export and import."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import NamedTuple
+
+from gleanery.api import binding
+from gleanery.api.context import RequestContext, Response
+from gleanery.client import sessions
+from gleanery.client.sessions import FORMATS, InvalidSession, visibility
+from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
+from gleanery.models.requests import SessionExport, SessionImport
+from gleanery.models.responses import AuditAbout
+from gleanery.settings import Settings
+from gleanery.storage import audit, group_lock
+from gleanery.storage.sessions import states
+from gleanery.storage.sessions.records import ALL_GROUPS
+from gleanery.storage.sessions.states import Destination, FoundState, StateFilter
+from gleanery.values.json_text import encode
+
+_TRUE = "true"
+_FORM = b"multipart/form-data"
+_NO_FORM = "A form is not understood: send the document itself, in curl with --data-binary @file"
+_NO_LINES = "The document has no line breaks: in curl, use --data-binary @file, not -d @file"
+
+
+# --- export -------------------------------------------------------------------------------------
+
+
+class _Export(NamedTuple):
+    """A document, and what it cannot carry."""
+
+    body: bytes
+    losses: bytes
+
+
+async def export_session(context: RequestContext[SessionExport, None]) -> Response:
+    services, query = context.services, context.query
+    _require_url(query)
+    filter_, now = await _filter(context), services.clock()
+    max_bytes = services.settings.max_page_bytes
+    try:
+        found = await states.read_state(context.database, services.vault, filter_, now, max_bytes)
+    except states.StateTooLarge:
+        raise _too_large(max_bytes) from None
+    write = partial(_write, found, query, max_bytes)
+    written = await services.computations.run(context.organization_id, write)
+    entry = audit.Entry(context.actor, now, "export_session", _about(found, filter_, query))
+    await services.read_auditor.record(context.database, entry)
+    chosen = FORMATS[query.format]
+    headers = (
+        (b"gleanery-losses", written.losses),
+        (b"content-disposition", b'attachment; filename="%s"' % chosen.file_name.encode()),
+    )
+    return Response(written.body, content_type=chosen.media_type.encode(), headers=headers)
+
+
+async def _filter(context: RequestContext[SessionExport, None]) -> StateFilter:
+    query = context.query
+    page = None if query.url is None else visibility.parse_url(query.url)
+    return StateFilter(query.profile, query.domain, page, await _group_number(context))
+
+
+async def _group_number(
+    context: RequestContext[SessionExport, None] | RequestContext[SessionImport, bytes],
+) -> int | None:
+    name = context.query.group_id
+    return None if name is None else await group_lock.find_number(context.database, name)
+
+
+def _write(found: FoundState, query: SessionExport, max_bytes: int) -> _Export:
+    """Writes the document. A thread runs it, because it takes long for a large state."""
+    try:
+        written = sessions.write(found.state, query.format, query.url)
+    except InvalidSession as error:
+        raise InvalidRequest(ErrorDetail(("query",), str(error), "session_format")) from None
+    content = written.content
+    body = content.encode() if isinstance(content, str) else encode(content)
+    if len(body) > max_bytes:
+        raise _too_large(max_bytes)
+    losses = json.dumps([str(loss) for loss in (*found.losses, *written.losses)])
+    return _Export(body, losses.encode("ascii"))
+
+
+def _too_large(max_bytes: int) -> InvalidRequest:
+    msg = f"The state has more than {max_bytes} bytes: select a part of it with domain or url"
+    return InvalidRequest(ErrorDetail(("query",), msg, "too_large"))
+
+
+def _about(found: FoundState, filter_: StateFilter, query: SessionExport) -> AuditAbout:
+    count = len(found.state.cookies) + len(found.state.local_storage)
+    about = AuditAbout(records=count, profile=filter_.profile, format=query.format)
+    if filter_.host is not None:
+        about["domains"] = [filter_.host]
+    if filter_.for_group is not None:
+        about["for_group"] = filter_.for_group
+    return about
+
+
+# --- import -------------------------------------------------------------------------------------
+
+
+async def import_session(context: RequestContext[SessionImport, bytes]) -> Response:
+    services, query = context.services, context.query
+    if context.request.headers.get(b"content-type", b"").lower().startswith(_FORM):
+        raise UnsupportedMedia("content-type", _NO_FORM)
+    _require_url(query)
+    read = partial(_read, context.body, query, services.settings)
+    document = await services.computations.run(context.organization_id, read)
+    group_id = await _group_number(context) or ALL_GROUPS
+    result = await states.import_state(
+        context.database,
+        services.vault,
+        document,
+        Destination(query.profile, group_id),
+        states.ImportOptions(query.replace == _TRUE, query.dry_run == _TRUE),
+        services.clock(),
+        context.actor,
+    )
+    return Response(encode(result))
+
+
+def _read(body: bytes, query: SessionImport, settings: Settings) -> sessions.ReadResult:
+    """Reads the document. A thread runs it, because it takes long for a large document."""
+    binding.check_value_count(body, settings.max_json_values)
+    if body.startswith(b"#") and b"\n" not in body.strip():
+        raise _invalid_document(_NO_LINES)
+    try:
+        document = sessions.read(body, query.format, query.url)
+    except InvalidSession as error:
+        raise _invalid_document(str(error)) from None
+    count = len(document.state.cookies) + len(document.state.local_storage)
+    if count > settings.max_records:
+        msg = f"The document may have at most {settings.max_records} records: send less at a time"
+        raise InvalidRequest(ErrorDetail(("body",), msg, "too_long"))
+    return document
+
+
+def _invalid_document(msg: str) -> InvalidRequest:
+    return InvalidRequest(ErrorDetail(("body",), msg, "session_format"))
+
+
+def _require_url(query: SessionExport | SessionImport) -> None:
+    chosen = FORMATS.get(query.format)
+    if chosen is not None and chosen.needs_url and query.url is None:
+        msg = f"is missing: {chosen.title} does not say which page its cookies belong to"
+        raise InvalidRequest(ErrorDetail(("query", "url"), msg, "missing"))

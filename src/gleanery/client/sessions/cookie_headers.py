@@ -1,0 +1,205 @@
+"""The headers Cookie and Set-Cookie, by the rules of browsers (RFC 6265bis)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from gleanery.client.sessions import cookie_dates, lines, prefixes, records
+from gleanery.client.sessions.errors import InvalidSession
+from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.model import MAX_EXPIRES, Cookie, split_domain
+from gleanery.client.sessions.visibility import Page, matches_host
+
+_PART = re.compile(r"[^;]+")
+_WHITESPACE = " \t"
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+_OTHER_HEADER = re.compile(
+    r"[ \t]*(?:[<>*] )?(?::?[\w!#$%&'*+.^`|~-]+[ \t]*:|(?:[A-Z]+ [^ ]+ )?HTTP/)"
+)
+_MAX_AGE = re.compile(r"-?[0-9]+\Z")
+_MAX_PAIR_BYTES = 4096
+_MAX_ATTRIBUTE_BYTES = 1024
+_LEFT_OUT = "A cookie is left out, because browsers reject it: {reason}"
+_PARTITION = "The partition (CHIPS) is lost: a Set-Cookie header does not name its site"
+_DUPLICATE = "A cookie is left out: a Cookie header has another one of its name before it"
+
+
+def header_pattern(name: str) -> re.Pattern[str]:
+    """Returns the pattern of the start of a line with the header; curl -v adds ``<`` or ``>``."""
+    pattern = rf"^[ \t]*(?:[<>] )?{name}[ \t]*:"
+    return re.compile(pattern, re.IGNORECASE | re.ASCII | re.MULTILINE)
+
+
+def header_values(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
+    """Yields the values of a header, one per line; its name may be missing in all of them.
+
+    If a line has the name, the lines of other headers are ignored. Raises InvalidSession for NUL.
+    """
+    is_named = bool(pattern.search(text))
+    for number, line in lines.numbered(text):
+        if "\0" in line:
+            raise InvalidSession(f"line {number}: A header must not contain NUL")
+        start = pattern.match(line)
+        if start or not is_named or not _OTHER_HEADER.match(line):
+            yield line[start.end() if start else 0 :]
+
+
+def read_cookie_header(values: Iterable[str], page: Page, losses: Losses) -> Iterator[Cookie]:
+    """Yields the cookies of a Cookie header. The first of one name is the most specific one."""
+    names: set[str] = set()
+    for part in (match[0] for value in values for match in _PART.finditer(value)):
+        name, value = _split_pair(part)
+        if not name and not value:
+            continue
+        if name in names:
+            losses.add("cookie", _DUPLICATE)
+        elif _CONTROLS.search(part):
+            _reject("it contains control characters or half a surrogate pair", losses)
+        else:
+            names.add(name)
+            yield prefixes.with_implied_fields(Cookie(name, value, page.host))
+
+
+def write_cookie_header(cookies: Iterable[Cookie], page: Page, losses: Losses) -> str:
+    """Returns the value of a Cookie header, without the cookies that it cannot carry."""
+    return "; ".join(
+        _pair(cookie) for cookie in cookies if _survives_in_cookie_header(cookie, page, losses)
+    )
+
+
+def _survives_in_cookie_header(cookie: Cookie, page: Page, losses: Losses) -> bool:
+    found = list(read_cookie_header([_pair(cookie)], page, Losses()))
+    survives = [(one.name, one.value) for one in found] == [(cookie.name, cookie.value)]
+    if not survives:
+        losses.add("cookie", "A cookie is left out: a Cookie header cannot carry its characters")
+    return survives
+
+
+def read_set_cookie(value: str, page: Page, now: float, losses: Losses) -> Cookie | None:
+    """Returns the cookie that a page sets, or None if browsers reject it.
+
+    A cookie whose expiry is not after ``now`` deletes the cookie with the same identity.
+    """
+    pair, _, rest = value.partition(";")
+    name, content = _split_pair(pair)
+    attributes = dict(_attributes(rest))
+    reason = _reason_to_reject(name, content, value, attributes, page)
+    if reason is not None:
+        _reject(reason, losses)
+        return None
+    return _build(name, content, attributes, page, now, losses)
+
+
+def write_set_cookie(cookie: Cookie, page: Page, losses: Losses) -> str | None:
+    """Returns the value of a Set-Cookie header, or None if browsers read another cookie from it."""
+    value = "; ".join((_pair(cookie), *_written_attributes(cookie)))
+    found = read_set_cookie(value, page, 0, Losses())
+    if found == cookie:
+        return value
+    losses.add("cookie", "A cookie is left out: a Set-Cookie header cannot carry it")
+    return None
+
+
+def _written_attributes(cookie: Cookie) -> Iterator[str]:
+    if not cookie.host_only:
+        yield f"Domain={cookie.host}"
+    yield f"Path={cookie.path}"
+    if cookie.expires is not None:
+        yield f"Expires={cookie_dates.write(cookie.expires)}"
+    if cookie.secure:
+        yield "Secure"
+    if cookie.http_only:
+        yield "HttpOnly"
+    if cookie.same_site is not None:
+        yield f"SameSite={cookie.same_site}"
+
+
+def _pair(cookie: Cookie) -> str:
+    return f"{cookie.name}={cookie.value}" if cookie.name else cookie.value
+
+
+def _split_pair(text: str) -> tuple[str, str]:
+    """Returns name and value; text without ``=`` is a value without a name."""
+    name, separator, value = text.partition("=")
+    if not separator:
+        name, value = "", name
+    return name.strip(_WHITESPACE), value.strip(_WHITESPACE)
+
+
+def _attributes(text: str) -> Iterator[tuple[str, str]]:
+    """Yields the attributes with names in lower case; browsers ignore values that are too long."""
+    for match in _PART.finditer(text):
+        name, _, content = match[0].partition("=")
+        if len(content.encode(errors="replace")) <= _MAX_ATTRIBUTE_BYTES:
+            yield name.strip(_WHITESPACE).lower(), content.strip(_WHITESPACE)
+
+
+def _reason_to_reject(
+    name: str, content: str, value: str, attributes: dict[str, str], page: Page
+) -> str | None:
+    if not name and not content:
+        return "it has neither name nor value"
+    if _CONTROLS.search(value):
+        return "it contains control characters or half a surrogate pair"
+    if len((name + content).encode(errors="replace")) > _MAX_PAIR_BYTES:
+        return f"its name and value have more than {_MAX_PAIR_BYTES} bytes"
+    if "secure" in attributes and not page.is_secure:
+        return "a page without https cannot set Secure"
+    if "partitioned" in attributes and "secure" not in attributes:
+        return "Partitioned requires Secure"
+    if not _may_set_domain(attributes.get("domain", ""), page):
+        return "its domain is not the page's"
+    return None
+
+
+def _may_set_domain(domain: str, page: Page) -> bool:
+    """Returns True if the domain is the page's host or a parent of it that has a dot."""
+    if not domain.removeprefix("."):
+        return True
+    try:
+        host, _ = split_domain(domain)
+    except InvalidSession:
+        return False
+    return host == page.host or (
+        "." in host and matches_host(Cookie("n", "", host, False), page.host)
+    )
+
+
+def _build(
+    name: str, content: str, attributes: dict[str, str], page: Page, now: float, losses: Losses
+) -> Cookie:
+    domain = attributes.get("domain", "").removeprefix(".")
+    path = attributes.get("path", "")
+    if "partitioned" in attributes:
+        losses.add("partition_key", _PARTITION)
+    return Cookie(
+        name=name,
+        value=content,
+        host=split_domain(domain)[0] if domain else page.host,
+        host_only=not domain,
+        path=path if path.startswith("/") else _default_path(page.path),
+        expires=_expires(attributes, now),
+        secure="secure" in attributes,
+        http_only="httponly" in attributes,
+        same_site=records.same_site(attributes.get("samesite"), losses),
+    )
+
+
+def _default_path(path: str) -> str:
+    """Returns the folder of a page (RFC 6265, section 5.1.4)."""
+    return path[: path.rfind("/")] or "/"
+
+
+def _expires(attributes: dict[str, str], now: float) -> int | None:
+    """Returns the time of expiry. Max-Age has priority; an invalid attribute is ignored."""
+    age = attributes.get("max-age", "")
+    if _MAX_AGE.match(age):
+        seconds: int | None = int(now) + int(age) if int(age) > 0 else 0
+    else:
+        seconds = cookie_dates.parse(attributes.get("expires", ""))
+    return None if seconds is None else max(0, min(seconds, MAX_EXPIRES))
+
+
+def _reject(reason: str, losses: Losses) -> None:
+    losses.add("cookie", _LEFT_OUT.format(reason=reason))

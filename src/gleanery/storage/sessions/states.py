@@ -1,0 +1,429 @@
+"""Session state as formats need it: reads what a page sees, and stores a whole document."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from itertools import chain
+from typing import Literal, NamedTuple
+
+from gleanery.client.sessions import (
+    FORMATS,
+    Loss,
+    ReadResult,
+    SessionState,
+    StorageEntry,
+    hostnames,
+    visibility,
+)
+from gleanery.client.sessions import Cookie as BrowserCookie
+from gleanery.client.sessions.losses import Losses
+from gleanery.models.responses import AuditAbout, ImportCounts, ImportedRecord, ImportResult
+from gleanery.models.session_state import DEFAULT_PROFILE, Cookie, LocalStorageEntry
+from gleanery.security.vault import Vault
+from gleanery.storage import audit, group_lock
+from gleanery.storage.database import Database, Transaction
+from gleanery.storage.sessions import cookies, local_storage, records
+from gleanery.storage.sessions.cookies import COOKIES, StoredCookie
+from gleanery.storage.sessions.kinds import In, Out, RecordKind
+from gleanery.storage.sessions.local_storage import LOCAL_STORAGE, StoredEntry
+from gleanery.storage.sessions.records import ALL_GROUPS, LockedState, Prepared, RecordChange
+from gleanery.values import timestamps
+
+_RECORD_BYTES = 200  # of a format around the name and the value
+_RECORDS_IN_EVENT_LOOP = 500
+_OTHER_GROUP = (
+    "An entry is left out, because a newer one of another group has its origin and key: name the "
+    "group"
+)
+_PATH_LOST = "The path of an entry is left out: local storage has none"
+_EXPIRY_LOST = "The expiry of an entry is lost: local storage has none"
+
+
+class StateTooLarge(Exception):
+    """The records that were selected have too many bytes for one document."""
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+class StateFilter(NamedTuple):
+    """The records that belong to a document; by default all of the default profile."""
+
+    profile: str = DEFAULT_PROFILE
+    domain: str | None = None
+    """Only what pages on this domain's host see."""
+    page: visibility.Page | None = None
+    """Only what this page sees."""
+    for_group: int | None = None
+    """Only entries that this group uses. Its own ones win over those of every group."""
+
+    @property
+    def host(self) -> str | None:
+        """Host whose records are read."""
+        if self.page is not None:
+            return self.page.host
+        return None if self.domain is None else self.domain.removeprefix(".")
+
+
+class FoundState(NamedTuple):
+    """The selected records, and what a browser cannot have of them."""
+
+    state: SessionState
+    losses: tuple[Loss, ...]
+
+
+async def read_state(
+    database: Database, vault: Vault, filter_: StateFilter, now: int, max_bytes: int
+) -> FoundState:
+    """Reads the records without the expired ones. Raises StateTooLarge. The caller audits it."""
+    found_cookies, found_entries = list[StoredCookie](), list[StoredEntry]()
+    stored = records.Filter(filter_.host, filter_.for_group, filter_.profile)
+    size = 0
+    async for some in cookies.read_all(database, vault, stored):
+        found_cookies += some
+        size += sum(_size(one.cookie.name, one.cookie.value) for one in some)
+        _check_size(size, max_bytes)
+    async for entries in local_storage.read_all(database, vault, stored):
+        found_entries += entries
+        size += sum(_size(entry.key, entry.value) for entry in entries)
+        _check_size(size, max_bytes)
+    found = (found_cookies, found_entries, filter_, now // timestamps.SECOND)
+    is_long = len(found_cookies) + len(found_entries) > _RECORDS_IN_EVENT_LOOP
+    return await asyncio.to_thread(_select, *found) if is_long else _select(*found)
+
+
+def _size(name: str, value: str) -> int:
+    return _RECORD_BYTES + len(name) + len(value)
+
+
+def _check_size(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise StateTooLarge
+
+
+def _select(
+    found_cookies: Iterable[StoredCookie],
+    found_entries: Iterable[StoredEntry],
+    filter_: StateFilter,
+    now: int,
+) -> FoundState:
+    entries = _by_identity(found_entries, filter_, now)
+    state = SessionState(
+        tuple(_newest_cookies(found_cookies)),
+        tuple(
+            StorageEntry(origin, key, _best(rivals, filter_).value)
+            for (origin, key), rivals in entries.items()
+        ),
+    )
+    state = visibility.without_expired(state, now)
+    if filter_.domain is not None:
+        state = visibility.of_domain(state, filter_.domain)
+    if filter_.page is not None:
+        state = visibility.of_page(state, filter_.page)
+    losses = Losses()
+    for entry in state.local_storage:
+        _add_losses(entries[entry.identity], filter_, losses)
+    return FoundState(state, losses.found())
+
+
+def _newest_cookies(found: Iterable[StoredCookie]) -> Iterable[BrowserCookie]:
+    """Returns the cookies, without older ones that are the same for a browser."""
+    newest: dict[Hashable, StoredCookie] = {}
+    for one in found:
+        older = newest.get(one.cookie.identity)
+        if older is None or older.updated_at <= one.updated_at:
+            newest[one.cookie.identity] = one
+    return (one.cookie for one in newest.values())
+
+
+def _by_identity(
+    found: Iterable[StoredEntry], filter_: StateFilter, now: int
+) -> dict[tuple[str, str], list[StoredEntry]]:
+    """Returns the entries by origin and key, of which a browser has one, without expired ones."""
+    entries: dict[tuple[str, str], list[StoredEntry]] = {}
+    for entry in found:
+        if entry.expires is None or entry.expires > now:
+            entries.setdefault((_origin(entry, filter_), entry.key), []).append(entry)
+    return entries
+
+
+def _origin(entry: StoredEntry, filter_: StateFilter) -> str:
+    """Returns the entry's origin. An entry without one belongs to every origin of its host."""
+    if entry.origin is not None:
+        return entry.origin
+    if filter_.page is not None:
+        return filter_.page.origin
+    return f"https://{filter_.host or entry.domain.removeprefix('.')}"
+
+
+def _best(rivals: Sequence[StoredEntry], filter_: StateFilter) -> StoredEntry:
+    """Returns one of the entries that a browser cannot have together.
+
+    The own entry of the group wins, then one with an origin, then the newest.
+    """
+
+    def rank(entry: StoredEntry) -> tuple[bool, bool, int]:
+        is_own = filter_.for_group is not None and entry.group_id == filter_.for_group
+        return is_own, entry.origin is not None, entry.updated_at
+
+    return max(rivals, key=rank)
+
+
+def _add_losses(rivals: Sequence[StoredEntry], filter_: StateFilter, losses: Losses) -> None:
+    kept = _best(rivals, filter_)
+    if filter_.for_group is None:
+        others = {rival.group_id for rival in rivals} - {kept.group_id}
+        losses.add("local_storage", _OTHER_GROUP, "entry", len(others))
+    if kept.path != "/":
+        losses.add("local_storage", _PATH_LOST, "entry")
+    if kept.expires is not None:
+        losses.add("local_storage", _EXPIRY_LOST, "entry")
+
+
+# --- storing ------------------------------------------------------------------------------------
+
+
+class Destination(NamedTuple):
+    """Where a document is stored."""
+
+    profile: str = DEFAULT_PROFILE
+    group_id: int = ALL_GROUPS
+    """The group that uses the entries."""
+
+
+class PreparedState(NamedTuple):
+    """A document that is ready to be stored."""
+
+    destination: Destination
+    cookies: Prepared[Cookie]
+    local_storage: Prepared[LocalStorageEntry]
+
+    @property
+    def domains(self) -> list[str]:
+        """The first domains, for the audit log."""
+        found = (self.cookies.by_identity.values(), self.local_storage.by_identity.values())
+        return records.audited_domains(chain(*found))
+
+
+async def prepare_state(
+    organization_id: int, state: SessionState, destination: Destination
+) -> PreparedState:
+    """Prepares a document for ``store_state``."""
+    given = [_to_cookie(cookie, destination) for cookie in state.cookies]
+    entries = [_to_input(entry, destination) for entry in state.local_storage]
+    return PreparedState(
+        destination,
+        await records.prepare(COOKIES, organization_id, given),
+        await records.prepare(LOCAL_STORAGE, organization_id, entries),
+    )
+
+
+def _to_cookie(cookie: BrowserCookie, destination: Destination) -> Cookie:
+    return Cookie(
+        cookie.domain,
+        cookie.name,
+        cookie.value,
+        cookie.secure,
+        cookie.http_only,
+        cookie.expires,
+        cookie.path,
+        cookie.host_only,
+        cookie.same_site,
+        cookie.partition_key,
+        destination.profile,
+    )
+
+
+def _to_input(entry: StorageEntry, destination: Destination) -> LocalStorageEntry:
+    return LocalStorageEntry(
+        hostnames.host_of_origin(entry.origin),
+        entry.key,
+        entry.value,
+        destination.group_id,
+        origin=entry.origin,
+        profile=destination.profile,
+    )
+
+
+def hosts_of(state: SessionState) -> set[str]:
+    """Returns the hosts of the cookies and of the entries."""
+    origins = {entry.origin for entry in state.local_storage}
+    return {cookie.host for cookie in state.cookies} | set(map(hostnames.host_of_origin, origins))
+
+
+class Replacement(NamedTuple):
+    """Hosts whose other records are deleted."""
+
+    hosts: Collection[str] = ()
+    has_local_storage: bool = True
+    """False if the document has only cookies, so that entries stay."""
+
+
+NO_REPLACEMENT = Replacement()
+
+
+class StateChanges(NamedTuple):
+    """What storing a document changes, or would change."""
+
+    cookies: Sequence[RecordChange]
+    local_storage: Sequence[RecordChange]
+
+
+async def store_state(
+    locked: LockedState,
+    prepared: PreparedState,
+    replacement: Replacement = NO_REPLACEMENT,
+    is_dry_run: bool = False,
+) -> StateChanges:
+    """Stores a document as a part of a transaction. The caller audits it.
+
+    A dry run compares the document with the stored records, and writes nothing.
+    """
+    entry_hosts = replacement.hosts if replacement.has_local_storage else ()
+    return StateChanges(
+        await _store_kind(
+            COOKIES, locked, prepared.cookies, prepared.destination, replacement.hosts, is_dry_run
+        ),
+        await _store_kind(
+            LOCAL_STORAGE,
+            locked,
+            prepared.local_storage,
+            prepared.destination,
+            entry_hosts,
+            is_dry_run,
+        ),
+    )
+
+
+async def _store_kind(
+    kind: RecordKind[In, Out],
+    locked: LockedState,
+    prepared: Prepared[In],
+    destination: Destination,
+    hosts: Collection[str],
+    is_dry_run: bool,
+) -> list[RecordChange]:
+    stored = await records.store_prepared(kind, locked, prepared, is_dry_run)
+    deleted = await records.delete_hosts(
+        kind,
+        locked.transaction,
+        destination.profile,
+        hosts,
+        kept=prepared.by_identity,
+        group_id=destination.group_id,
+        is_dry_run=is_dry_run,
+    )
+    return [*stored, *deleted]
+
+
+# --- import -------------------------------------------------------------------------------------
+
+
+class ImportOptions(NamedTuple):
+    """What an import does besides storing the records of a document."""
+
+    is_replacing: bool
+    """True if other records of the document's hosts are deleted."""
+    is_dry_run: bool
+    """True if nothing is stored."""
+
+
+async def import_state(
+    database: Database,
+    vault: Vault,
+    document: ReadResult,
+    destination: Destination,
+    options: ImportOptions,
+    now: int,
+    actor: audit.Actor,
+) -> ImportResult:
+    """Stores a document completely or not at all; audits it, and a dry run, too."""
+    prepared = await prepare_state(database.organization_id, document.state, destination)
+    replacement = _replacement(document) if options.is_replacing else NO_REPLACEMENT
+
+    async def work(transaction: Transaction) -> StateChanges:
+        locked = await records.lock_session_state(transaction, vault, now)
+        await _check_group(transaction, destination.group_id)
+        changes = await store_state(locked, prepared, replacement, options.is_dry_run)
+        about = _about_import(prepared, document, changes, options)
+        await audit.append(transaction, actor, now, "import_session", about)
+        return changes
+
+    changes = await database.write(work, queue_key=records.QUEUE_KEY)
+    return _to_result(document, destination, options, changes)
+
+
+def _replacement(document: ReadResult) -> Replacement:
+    has_local_storage = "local_storage" in FORMATS[document.format].carries
+    return Replacement(hosts_of(document.state), has_local_storage)
+
+
+async def _check_group(transaction: Transaction, group_id: int) -> None:
+    """Raises NotFound if the group was deleted after the request began."""
+    if group_id != ALL_GROUPS and not await group_lock.accepts_records(transaction, group_id):
+        raise group_lock.no_group_in_query()
+
+
+def _about_import(
+    prepared: PreparedState, document: ReadResult, changes: StateChanges, options: ImportOptions
+) -> AuditAbout:
+    about = AuditAbout(
+        records=len(changes.cookies) + len(changes.local_storage),
+        domains=prepared.domains,
+        profile=prepared.destination.profile,
+        format=document.format,
+        dry_run=options.is_dry_run,
+    )
+    if prepared.destination.group_id != ALL_GROUPS:
+        about["for_group"] = prepared.destination.group_id
+    return about
+
+
+def _to_result(
+    document: ReadResult,
+    destination: Destination,
+    options: ImportOptions,
+    changes: StateChanges,
+) -> ImportResult:
+    result = ImportResult(
+        format=document.format,
+        profile=destination.profile,
+        dry_run=options.is_dry_run,
+        cookies=count_changes(changes.cookies),
+        local_storage=count_changes(changes.local_storage),
+        losses=[str(loss) for loss in document.losses],
+    )
+    if options.is_dry_run:
+        cookies_ = (_describe("cookie", COOKIES, one) for one in changes.cookies)
+        entries = (_describe("local_storage", LOCAL_STORAGE, one) for one in changes.local_storage)
+        result["records"] = [*cookies_, *entries]
+    return result
+
+
+def count_changes(changes: Iterable[RecordChange]) -> ImportCounts:
+    counts = Counter(one.change for one in changes)
+    return ImportCounts(
+        created=counts["created"],
+        updated=counts["updated"],
+        unchanged=counts["unchanged"],
+        deleted=counts["deleted"],
+    )
+
+
+def _describe(
+    name: Literal["cookie", "local_storage"], kind: RecordKind[In, Out], made: RecordChange
+) -> ImportedRecord:
+    """Describes a record without its value."""
+    columns = dict(zip(kind.columns, made.columns, strict=True))
+    expires = columns["expires"]
+    return ImportedRecord(
+        kind=name,
+        change=made.change,
+        domain=columns["domain"],
+        origin=columns.get("origin"),
+        path=columns["path"],
+        name=columns[kind.name_column],
+        expires=None if expires is None else timestamps.render(expires),
+    )

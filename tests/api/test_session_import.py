@@ -1,0 +1,310 @@
+"""Import of session state over HTTP, on both engines."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from gleanery.client.sessions import FORMATS
+from tests.support.service import Client, Service
+from tests.support.session_documents import (
+    cookie,
+    document,
+    exported,
+    imported,
+    names,
+    origin,
+    send,
+)
+
+SECRET = "value-of-sid"
+LOGIN = document(
+    cookie(
+        "sid", ".shop.example", httpOnly=True, secure=True, sameSite="Lax", expires=1_900_000_000
+    ),
+    cookie("lang"),
+    origins=(origin("https://shop.example:8443", token="a-token"),),
+)
+NOTHING = {"created": 0, "updated": 0, "unchanged": 0, "deleted": 0}
+
+
+def counts(**changes: int) -> dict[str, int]:
+    return NOTHING | changes
+
+
+def audited(client: Client) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = client.get("/v1/audit").json()["entries"]
+    return [entry for entry in entries if entry["action"] == "import_session"]
+
+
+# --- what is stored -----------------------------------------------------------------------------
+
+
+def test_an_import_is_counted_and_contains_no_value(client: Client) -> None:
+    answer = send(client, LOGIN)
+    assert answer.json() == {
+        "format": "playwright",
+        "profile": "default",
+        "dry_run": False,
+        "cookies": counts(created=2),
+        "local_storage": counts(created=1),
+        "losses": [],
+    }
+    changed = json.loads(json.dumps(LOGIN))
+    changed["cookies"][1]["value"] = "changed"
+    again = imported(client, changed)
+    assert again["cookies"] == counts(updated=1, unchanged=1)
+    assert again["local_storage"] == counts(unchanged=1)
+
+
+def test_the_fixed_routes_read_what_was_imported(client: Client) -> None:
+    imported(client, LOGIN)
+    found = {one["name"]: one for one in client.get("/v1/cookies").json()}
+    assert found["sid"] == {
+        "name": "sid",
+        "value": SECRET,
+        "url": "https://shop.example/",
+        "domain": ".shop.example",
+        "path": "/",
+        "expires": 1_900_000_000,
+        "http_only": True,
+        "secure": True,
+    }
+    assert (found["lang"]["domain"], found["lang"]["expires"]) == ("shop.example", -1)
+    [entry] = client.get("/v1/local-storage").json()
+    assert (entry["domain"], entry["key"], entry["value"]) == ("shop.example", "token", "a-token")
+
+
+def test_a_state_survives_the_storage_in_every_attribute(client: Client) -> None:
+    state = document(
+        cookie("strict", "a.example", sameSite="Strict", path="/account"),
+        cookie("lax", ".a.example", sameSite="Lax", httpOnly=True),
+        cookie("none", "a.example", sameSite="None", secure=True, expires=1_999_999_999),
+        cookie("unknown", "a.example"),
+        cookie("both", "a.example", value="host-only"),
+        cookie("both", ".a.example", value="domain"),
+        cookie("unicode", "xn--mnchen-3ya.example", value='tab\tquote"ü€😀'),
+        origins=(
+            origin("https://a.example", k="1"),
+            origin("http://a.example", k="2"),
+            origin("https://a.example:8443", k="3", **{"": "empty key", "line\nbreak": "x"}),
+        ),
+    )
+    assert imported(client, state)["losses"] == []
+    assert exported(client) == state
+
+
+def test_several_accounts_for_one_domain_are_separate(client: Client) -> None:
+    imported(client, document(cookie("sid", value="first")))
+    second = document(
+        cookie("sid", value="second"), origins=(origin("https://shop.example", k="v"),)
+    )
+    assert imported(client, second, profile="buyer 2")["profile"] == "buyer 2"
+    assert exported(client) == document(cookie("sid", value="first"))
+    assert exported(client, profile="buyer 2") == second
+    assert exported(client, profile="unknown") == document()
+    assert [one["value"] for one in client.get("/v1/cookies").json()] == ["first"]
+
+
+@pytest.mark.parametrize("by", ["group_id", "id"])
+def test_entries_can_be_those_of_a_group(client: Client, by: str) -> None:
+    group = client.put("/v1/groups/prices", json={}).json()
+    state = document(origins=(origin("https://shop.example", k="of the group"),))
+    imported(client, state, group_id=group[by])
+    [entry] = client.get("/v1/local-storage").json()
+    assert entry["group_id"] == group["id"]
+    assert exported(client, group_id=group[by]) == state
+
+
+def test_the_name_of_a_group_wins_over_a_number(client: Client) -> None:
+    number = client.put("/v1/groups/prices", json={}).json()["id"]
+    named = client.put(f"/v1/groups/{number}", json={}).json()
+    imported(client, document(origins=(origin("https://a.example", k="v"),)), group_id=number)
+    assert client.get("/v1/local-storage").json()[0]["group_id"] == named["id"]
+
+
+@pytest.mark.parametrize("group", ["unknown", "999999999", "0", "9" * 30])
+def test_an_unknown_group_gets_404(client: Client, group: str) -> None:
+    for answer in (
+        send(client, LOGIN, group_id=group),
+        client.get("/v1/sessions/export", params={"group_id": group}),
+    ):
+        [detail] = answer.json()["detail"]
+        assert (answer.status_code, detail["loc"]) == (404, ["query", "group_id"])
+    assert client.get("/v1/cookies").json() == []
+
+
+# --- replace ------------------------------------------------------------------------------------
+
+
+def test_replace_deletes_what_the_document_does_not_have(client: Client) -> None:
+    old = document(
+        cookie("gone"),
+        cookie("kept"),
+        cookie("gone too", ".shop.example"),
+        cookie("other host", "www.shop.example"),
+        origins=(
+            origin("https://shop.example", gone="1", kept="2"),
+            origin("http://b.example", k="v"),
+        ),
+    )
+    imported(client, old)
+    imported(client, old, profile="other")
+    new = document(cookie("kept"), origins=(origin("https://shop.example", kept="new"),))
+    result = imported(client, new, replace="true")
+    assert result["cookies"] == counts(unchanged=1, deleted=2)
+    assert result["local_storage"] == counts(updated=1, deleted=1)
+    left = exported(client)
+    assert names(left) == ["kept", "other host"]
+    assert left["origins"] == [
+        origin("https://shop.example", kept="new"),
+        origin("http://b.example", k="v"),
+    ]
+    assert exported(client, profile="other") == old
+
+
+def test_replace_keeps_the_entries_of_other_groups(client: Client) -> None:
+    number = client.put("/v1/groups/prices", json={}).json()["id"]
+    own = document(origins=(origin("https://shop.example", own="1"),))
+    imported(client, own, group_id="prices")
+    imported(client, document(cookie("a")), replace="true")
+    assert [one["group_id"] for one in client.get("/v1/local-storage").json()] == [number]
+
+
+# --- dry run ------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_stores_nothing_and_lists_what_would_be_stored(client: Client) -> None:
+    imported(client, document(cookie("old"), cookie("lang", value="de")))
+    before = client.get("/v1/cookies").json()
+    answer = send(client, LOGIN, dry_run="true", replace="true")
+    assert "value" not in answer.text
+    result = answer.json()
+    assert result["dry_run"] is True
+    assert result["cookies"] == counts(created=1, updated=1, deleted=1)
+    assert result["local_storage"] == counts(created=1)
+    described = {(one["kind"], one["name"]): one for one in result["records"]}
+    assert described["cookie", "sid"] == {
+        "kind": "cookie",
+        "change": "created",
+        "domain": ".shop.example",
+        "origin": None,
+        "path": "/",
+        "name": "sid",
+        "expires": "2030-03-17T17:46:40Z",
+    }
+    assert described["cookie", "old"]["change"] == "deleted"
+    assert described["local_storage", "token"]["origin"] == "https://shop.example:8443"
+    assert client.get("/v1/cookies").json() == before
+    assert client.get("/v1/local-storage").json() == []
+    # The real import does what the dry run says.
+    real = imported(client, LOGIN, replace="true")
+    assert (real["cookies"], real["local_storage"]) == (result["cookies"], result["local_storage"])
+    assert "records" not in real
+
+
+# --- audit --------------------------------------------------------------------------------------
+
+
+def test_imports_and_dry_runs_are_audited_without_names(client: Client) -> None:
+    number = client.put("/v1/groups/prices", json={}).json()["id"]
+    send(client, LOGIN, dry_run="true", profile="buyer")
+    send(client, LOGIN, group_id="prices")
+    send(client, "{}", format="playwright", replace="yes")
+    domains = [".shop.example", "shop.example"]
+    about = {"records": 3, "domains": domains, "format": "playwright"}
+    assert [entry["about"] for entry in audited(client)] == [
+        about | {"profile": "buyer", "dry_run": True},
+        about | {"profile": "default", "dry_run": False, "for_group": number},
+    ]
+
+
+def test_another_organization_does_not_see_it(client: Client, service: Service) -> None:
+    imported(client, LOGIN)
+    with service.client() as other:
+        assert exported(other) == document()
+        assert imported(other, LOGIN, dry_run="true")["cookies"] == counts(created=2)
+
+
+# --- bad input ----------------------------------------------------------------------------------
+
+BAD_RECORD = document(cookie("a"), cookie("sid", domain="not a host", value=SECRET))
+BAD = {
+    "empty": (b"", {}, ["body"], "session_format"),
+    "no session": (b'{"a": "value-of-sid"}', {}, ["body"], "session_format"),
+    "garbage": (b"\xff\x00value-of-sid", {}, ["body"], "session_format"),
+    "one bad record": (json.dumps(BAD_RECORD).encode(), {}, ["body"], "session_format"),
+    "nested": (b"[" * 100_000, {}, ["body"], "session_format"),
+    "NUL": (json.dumps(document(cookie("a\0"))).encode(), {}, ["body"], "session_format"),
+    "lost lines": (b"# Netscape HTTP Cookie File.a.com\tTRUE", {}, ["body"], "session_format"),
+    "format": (b"{}", {"format": "excel"}, ["query", "format"], "session_format"),
+    "url": (b"{}", {"url": "ftp://value-of-sid"}, ["query", "url"], "url"),
+    "profile": (b"{}", {"profile": "a/b"}, ["query", "profile"], "name"),
+    "parameter": (b"{}", {"dryrun": "true"}, ["query", "dryrun"], "unknown_name"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_422_without_its_values(client: Client, case: str) -> None:
+    body, query, loc, type_ = BAD[case]
+    answer = send(client, body, **query)
+    [detail] = answer.json()["detail"]
+    assert (answer.status_code, detail["loc"], detail["type"]) == (422, loc, type_)
+    assert SECRET not in answer.text
+    assert client.get("/v1/cookies").json() == []
+    assert audited(client) == []
+
+
+def test_an_invalid_record_is_named_by_its_place(client: Client) -> None:
+    [detail] = send(client, BAD_RECORD).json()["detail"]
+    assert detail["msg"].startswith("cookies[1]: ")
+
+
+def test_an_unknown_format_gets_the_list_of_formats(client: Client) -> None:
+    [detail] = send(client, "{}", format="excel").json()["detail"]
+    assert detail["msg"] == f"expected one of auto, {', '.join(FORMATS)}"
+
+
+def test_too_many_records_get_422(client: Client) -> None:
+    answer = send(client, document(*(cookie(f"c{number}") for number in range(10_001))))
+    [detail] = answer.json()["detail"]
+    assert (answer.status_code, detail["type"]) == (422, "too_long")
+
+
+@pytest.mark.thorough
+def test_too_many_json_values_get_422(client: Client) -> None:
+    answer = send(client, b'{"cookies": [], "origins": [], "x": [' + b"1," * 1_000_001 + b"1]}")
+    [detail] = answer.json()["detail"]
+    assert (answer.status_code, detail["type"]) == (422, "too_many_values")
+
+
+def test_a_form_gets_415(client: Client) -> None:
+    answer = client.post("/v1/sessions/import", files={"file": b"{}"})
+    assert answer.status_code == 415
+    assert "--data-binary" in answer.text
+
+
+def test_any_media_type_and_a_compressed_body_are_accepted(client: Client) -> None:
+    body = json.dumps(LOGIN).encode()
+    for headers in ({"Content-Type": "application/x-www-form-urlencoded"}, {"Content-Type": "a/b"}):
+        answer = client.post("/v1/sessions/import", content=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+    answer = client.post(
+        "/v1/sessions/import", content=gzip.compress(body), headers={"Content-Encoding": "gzip"}
+    )
+    assert answer.json()["cookies"] == counts(unchanged=2)
+
+
+def test_what_cannot_be_kept_is_in_losses(client: Client) -> None:
+    state = document(
+        cookie("__Host-a", ".shop.example", secure=True),
+        cookie("b", sameSite="Sometimes"),
+        origins=(origin("https://shop.example") | {"indexedDB": [{"name": "db"}]},),
+    )
+    result = imported(client, state)
+    assert result["cookies"] == counts(created=1)
+    assert len(result["losses"]) == 3
+    assert "SameSite is omitted, because its value is unknown (1 cookie)." in result["losses"]
