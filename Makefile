@@ -160,7 +160,7 @@ $(VENV)-bench/.made: constraints-bench.txt
 fuzz: export GLEANERY_FUZZ_EXAMPLES ?= 500
 fuzz: $(VENV)/.fuzz
 	$(BIN)/pytest -s tests/api/test_contract.py -k schemathesis
-	$(BIN)/pytest --hypothesis-profile=default tests/values/test_parsing.py tests/values/test_properties.py tests/project/test_fuzz.py
+	$(BIN)/pytest --hypothesis-profile=default tests/values/test_parsing.py tests/values/test_properties.py tests/client/sessions tests/project/test_fuzz.py
 	$(BIN)/python -m fuzz $(ARGS)
 
 # Built where there is no wheel of it; without it the targets run unguided, in tests/project/test_fuzz.py.

@@ -64,7 +64,7 @@ def _run_target(name: str) -> bool:
     coverage = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", run.stdout)
     edges, features, inputs = coverage[-1] if coverage else ("?", "?", "?")
     print(
-        f"{name:<11} {int(runs[-1]) if runs else 0:>9,} runs in {time.monotonic() - start:.0f} s, "
+        f"{name:<18} {int(runs[-1]) if runs else 0:>9,} runs in {time.monotonic() - start:.0f} s, "
         f"{edges} edges, {features} features, {inputs} inputs in the corpus: "
         + ("FAILED" if run.returncode else "passed"),
         flush=True,

@@ -15,7 +15,7 @@ from tempfile import gettempdir
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from fuzz import connection
+from fuzz import connection, session_documents
 from gleanery.api import authentication, batch_bodies, binding, urls
 from gleanery.api.file_links import FileLinks
 from gleanery.api.operations import OPERATIONS
@@ -478,5 +478,9 @@ TARGETS = {
         check_media_type,
         (b"application/pdf\n%PDF-1.7\n", b"text/csv; charset=utf-8\na,b\n1,2\n", b"\nPK\x03\x04"),
     ),
+    **{
+        f"session-{name}": Target(session_documents.target(name), session_documents.seeds(name))
+        for name in session_documents.READERS
+    },
     "connection": Target(connection.run, connection.SEEDS),
 }

@@ -37,6 +37,8 @@ NAMES = {
     "query name": "cookie",
     "query key": "entry",
     "query for_group": "group number",
+    "query group_id": "group",
+    "query profile": "profile",
     "query source_url": "source",
     "query etag": "etag",
     "query organization": "organization",
@@ -60,6 +62,7 @@ NAMES = {
     "body files id": "file",
     KEY_HEADER: "request",
     CONTENT: "content",
+    f"import_session {CONTENT}": "session document",
 }
 # Inputs that identify no record, with the value to send, if any.
 NO_NAMES: dict[str, Any] = {
@@ -75,6 +78,10 @@ NO_NAMES: dict[str, Any] = {
     "query url_field": None,
     "query key_field": None,
     "query on_error": None,
+    "query format": None,
+    "import_session query url": None,
+    "query replace": "true",
+    "query dry_run": None,
     "query filename": None,
     "query expires": None,  # a date, part of a signed link
     "query valid_seconds": None,
@@ -121,7 +128,7 @@ def inputs(operation: Operation) -> list[str]:
     found = [f"path {name}" for name in operation.path_parameters]
     if operation.query is not None:
         found += [f"query {name}" for name in operation.query.model_fields]
-    if operation.body is bytes:
+    if operation.body in (bytes, str):
         found.append(CONTENT)
     elif operation.body is not None:
         found += [f"body {name}" for name in members(model_of(operation.body))]
@@ -212,7 +219,8 @@ def requests(operation: Operation, names: Names, with_key: bool) -> list[Request
 def _bodies(operation: Operation, names: Names) -> Iterator[tuple[dict[str, str], bytes | None]]:
     model = model_of(operation.body)
     if model is None:
-        yield {}, names["content"] if operation.body is bytes else None
+        content = kind(operation, CONTENT) if operation.body in (bytes, str) else None
+        yield {}, None if content is None else names[content]
         return
     value = _object(operation, model, "body", names)
     text = json.dumps([value] if typing.get_origin(operation.body) is list else value).encode()

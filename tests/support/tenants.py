@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from typing import Any
@@ -40,7 +41,17 @@ def unused_names() -> Names:
         "key": f"key-{tag}",
         "request": f"request-{tag}",
         "content": f"content {tag}".encode(),
+        "profile": f"profile-{tag}",
+        "session document": storage_state(f"{tag}.example", f"cookie-{tag}", f"entry-{tag}"),
     }
+
+
+def storage_state(domain: str, cookie: str, entry: str) -> bytes:
+    """A storage state of Playwright with a cookie and a local-storage entry."""
+    cookies = [{"domain": domain, "name": cookie, "value": "a value", "path": "/"}]
+    entries = [{"name": entry, "value": "a value"}]
+    origins = [{"origin": f"https://{domain}", "localStorage": entries}]
+    return json.dumps({"cookies": cookies, "origins": origins}).encode()
 
 
 def create_one_of_everything(client: Client) -> Names:
@@ -82,6 +93,11 @@ def create_one_of_everything(client: Client) -> Names:
     entry = {"domain": domain, "key": names["entry"], "group_id": names["group number"]}
     entries = [entry, entry | {"key": "a second entry"}]
     client.post("/v1/local-storage", json=[one | {"value": "a value"} for one in entries])
+    client.post(
+        "/v1/sessions/import",
+        params={"profile": names["profile"], "group_id": group},
+        content=names["session document"],
+    )
     names["entry number"] = client.get("/v1/local-storage").json()[0]["id"]
     client.post(f"/v1/outputs/{group}", json=[first | {"job_id": "a second job"}])
     first_job = client.get(f"/v1/groups/{group}", params={"limit": 1}).json()
