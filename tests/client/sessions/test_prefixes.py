@@ -32,7 +32,7 @@ def test_a_cookie_that_breaks_a_rule_is_left_out(prefix: str, required: set[str]
     assert _is_kept(replace(_BEST, name=f"{prefix}a"))
     broken = {field for field, one in _WEAKER.items() if not _is_kept(replace(one, name=prefix))}
     assert broken == required
-    assert _is_kept(replace(_BEST, name="", value=f"{prefix}a=1")) is (not required)
+    assert _is_kept(replace(_BEST, name="", value=f"{prefix}a")) is (not required)
 
 
 def _is_kept(cookie: Cookie) -> bool:
