@@ -13,7 +13,7 @@ from gleanery.client.sessions.visibility import Page, matches_host
 
 _PART = re.compile(r"[^;]+")
 _WHITESPACE = " \t"
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _OTHER_HEADER = re.compile(
     r"[ \t]*(?:[<>*] )?(?::?[\w!#$%&'*+.^`|~-]+[ \t]*:|(?:[A-Z]+ [^ ]+ )?HTTP/)"
 )
@@ -55,7 +55,7 @@ def read_cookie_header(values: Iterable[str], page: Page, losses: Losses) -> Ite
         if name in names:
             losses.add("cookie", _DUPLICATE)
         elif _CONTROLS.search(part):
-            _reject("it contains control characters", losses)
+            _reject("it contains control characters or half a surrogate pair", losses)
         else:
             names.add(name)
             yield prefixes.with_implied_fields(Cookie(name, value, page.host))
@@ -141,7 +141,7 @@ def _reason_to_reject(
     if not name and not content:
         return "it has neither name nor value"
     if _CONTROLS.search(value):
-        return "it contains control characters"
+        return "it contains control characters or half a surrogate pair"
     if len((name + content).encode(errors="replace")) > _MAX_PAIR_BYTES:
         return f"its name and value have more than {_MAX_PAIR_BYTES} bytes"
     if "secure" in attributes and not page.is_secure:
