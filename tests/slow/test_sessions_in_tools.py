@@ -344,7 +344,7 @@ _LOST = {
     "netscape": ["SameSite", "The partition", "Local storage"],
     "scrapy": [
         *("HttpOnly", "SameSite", "The expiry", "The partition", "Local storage"),
-        "Scrapy sends a cookie for one host to its subdomains",
+        "Whether a cookie is for one host only",
     ],
 }
 
