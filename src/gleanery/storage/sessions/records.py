@@ -361,7 +361,7 @@ async def read_all(
 
     The records are in the order of first insertion. The caller audits the read.
     """
-    decrypt = _decrypter(kind, database, vault)
+    decrypt = decrypter(kind, database, vault)
     async for rows in list_pages.read_rows(_list_query(kind, database, vault, filter_)):
         yield [(decrypt(row), row[:-1]) for row in rows]
 
@@ -382,7 +382,7 @@ def _list_query(
 
 def _encoder(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Callable[[Row], bytes]:
     """Returns the function that decrypts a record and renders it as JSON text."""
-    organization_id, decrypt = database.organization_id, _decrypter(kind, database, vault)
+    organization_id, decrypt = database.organization_id, decrypter(kind, database, vault)
 
     def encode(row: Row) -> bytes:
         return json_text.encode(kind.to_response(organization_id, decrypt(row), row[:-1]))
@@ -390,7 +390,7 @@ def _encoder(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Cal
     return encode
 
 
-def _decrypter(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Callable[[Row], str]:
+def decrypter(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Callable[[Row], str]:
     """Returns the function that decrypts the value in a row of a list."""
     organization_id = database.organization_id
     identity_values = itemgetter(*[2 + kind.columns.index(c) for c in kind.identity_columns])
