@@ -225,6 +225,37 @@ def test_the_newest_of_cookies_that_are_the_same_for_a_browser_wins(client: Clie
     assert exported(client) == document(cookie("a", ".a.example", value="new"))
 
 
+# --- versions -----------------------------------------------------------------------------------
+
+
+def test_an_export_that_has_not_changed_gets_304(client: Client) -> None:
+    imported(client, document(cookie("sid")))
+    query = {"domain": "shop.example"}
+    etag = export(client, **query).headers["etag"]
+    count = len(audited(client))
+
+    def again() -> int:
+        found = client.get("/v1/sessions/export", params=query, headers={"If-None-Match": etag})
+        assert found.headers["etag"] == etag or found.status_code == 200
+        return found.status_code
+
+    assert again() == 304
+    imported(client, document(cookie("sid", "other.example")))
+    imported(client, document(cookie("sid", value="other")), profile="other")
+    assert again() == 304
+    assert len(audited(client)) == count  # a 304 contains no value
+    imported(client, document(cookie("sid", value="changed")))
+    assert again() == 200
+
+
+def test_an_export_without_a_cookie_that_has_expired_is_new(timed: Client, clock: Clock) -> None:
+    imported(timed, document(cookie("soon", expires=clock() // 1_000_000 + 60)))
+    etag = export(timed).headers["etag"]
+    clock.move(seconds=61)
+    answer = timed.get("/v1/sessions/export", headers={"If-None-Match": etag})
+    assert (answer.status_code, answer.json()) == (200, document())
+
+
 # --- limits and bad input -----------------------------------------------------------------------
 
 BAD = {

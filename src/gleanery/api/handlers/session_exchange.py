@@ -11,11 +11,12 @@ from gleanery.api.context import RequestContext, Response
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, visibility
 from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
+from gleanery.http import ranges
 from gleanery.models.requests import SessionExport, SessionImport
 from gleanery.models.responses import AuditAbout
 from gleanery.settings import Settings
 from gleanery.storage import audit, group_lock
-from gleanery.storage.sessions import states
+from gleanery.storage.sessions import states, versions
 from gleanery.storage.sessions.records import ALL_GROUPS
 from gleanery.storage.sessions.states import Destination, FoundState, StateFilter
 from gleanery.values.json_text import encode
@@ -40,17 +41,23 @@ async def export_session(context: RequestContext[SessionExport, None]) -> Respon
     services, query = context.services, context.query
     _require_url(query)
     filter_, now = await _filter(context), services.clock()
-    max_bytes = services.settings.max_page_bytes
+    database, max_bytes = context.database, services.settings.max_page_bytes
+    version = await versions.read_etag(database.read, database.organization_id, filter_.scope)
+    etag = b'"%s"' % version.encode()
     try:
-        found = await states.read_state(context.database, services.vault, filter_, now, max_bytes)
+        found = await states.read_state(database, services.vault, filter_, now, max_bytes)
     except states.StateTooLarge:
         raise _too_large(max_bytes) from None
+    # A record that expires changes the document, but not the version of the records.
+    if ranges.is_not_modified(context.request.headers, etag) and not found.has_expired:
+        return Response(b"", 304, headers=((b"etag", etag),))
     write = partial(_write, found, query, max_bytes)
     written = await services.computations.run(context.organization_id, write)
     entry = audit.Entry(context.actor, now, "export_session", _about(found, filter_, query))
-    await services.read_auditor.record(context.database, entry)
+    await services.read_auditor.record(database, entry)
     chosen = FORMATS[query.format]
     headers = (
+        (b"etag", etag),
         (b"gleanery-losses", written.losses),
         (b"content-disposition", b'attachment; filename="%s"' % chosen.file_name.encode()),
     )
@@ -118,6 +125,7 @@ async def import_session(context: RequestContext[SessionImport, bytes]) -> Respo
         states.ImportOptions(query.replace == _TRUE, query.dry_run == _TRUE),
         services.clock(),
         context.actor,
+        context.if_match,
     )
     return Response(encode(result))
 
