@@ -277,13 +277,9 @@ def test_a_bad_query_gets_422(client: Client, case: str) -> None:
 
 @pytest.mark.parametrize("format_", [one for one in FORMATS if FORMATS[one].needs_url])
 def test_a_format_for_one_page_needs_its_url(client: Client, format_: str) -> None:
-    answers = (
-        client.get("/v1/sessions/export", params={"format": format_}),
-        client.post("/v1/sessions/import", params={"format": format_}, content=b"a=b"),
-    )
-    for answer in answers:
-        [detail] = answer.json()["detail"]
-        assert (answer.status_code, detail["loc"]) == (422, ["query", "url"])
+    answer = client.get("/v1/sessions/export", params={"format": format_})
+    [detail] = answer.json()["detail"]
+    assert (answer.status_code, detail["loc"]) == (422, ["query", "url"])
 
 
 @pytest.mark.thorough

@@ -64,6 +64,13 @@ async def export_session(context: RequestContext[SessionExport, None]) -> Respon
     return Response(written.body, content_type=chosen.media_type.encode(), headers=headers)
 
 
+def _require_url(query: SessionExport) -> None:
+    chosen = FORMATS[query.format]
+    if chosen.needs_url and query.url is None:
+        msg = f"is missing: {chosen.title} has the cookies of one page"
+        raise InvalidRequest(ErrorDetail(("query", "url"), msg, "missing"))
+
+
 async def _filter(context: RequestContext[SessionExport, None]) -> StateFilter:
     query = context.query
     page = None if query.url is None else visibility.parse_url(query.url)
@@ -113,7 +120,6 @@ async def import_session(context: RequestContext[SessionImport, bytes]) -> Respo
     services, query = context.services, context.query
     if context.request.headers.get(b"content-type", b"").lower().startswith(_FORM):
         raise UnsupportedMedia("content-type", _NO_FORM)
-    _require_url(query)
     read = partial(_read, context.body, query, services.settings)
     document = await services.computations.run(context.organization_id, read)
     group_id = await _group_number(context) or ALL_GROUPS
@@ -148,10 +154,3 @@ def _read(body: bytes, query: SessionImport, settings: Settings) -> sessions.Rea
 
 def _invalid_document(msg: str) -> InvalidRequest:
     return InvalidRequest(ErrorDetail(("body",), msg, "session_format"))
-
-
-def _require_url(query: SessionExport | SessionImport) -> None:
-    chosen = FORMATS.get(query.format)
-    if chosen is not None and chosen.needs_url and query.url is None:
-        msg = f"is missing: {chosen.title} does not say which page its cookies belong to"
-        raise InvalidRequest(ErrorDetail(("query", "url"), msg, "missing"))
