@@ -13,7 +13,6 @@ from gleanery.client.sessions.model import Cookie
 _CONTROLS = "\x00-\x1f\x7f"
 _NAME = re.compile(rf"(?! )[^;={_CONTROLS}]*(?<! )\Z")
 _VALUE = re.compile(rf"(?! )[^;{_CONTROLS}]*(?<! )\Z")
-_NAMELESS_VALUE = re.compile(r"[^=]*\Z")
 _MAX_BYTES = 4096
 _MAX_PATH_BYTES = 1024
 _INVALID = "A cookie is left out, because browsers reject its name, value or path"
@@ -24,7 +23,7 @@ _SAME_SITE_RULE = "SameSite None is omitted, because browsers reject it without 
 def accepted(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Cookie]:
     """Yields the cookies in a form that browsers accept; counts the differences as losses.
 
-    The prefixes of names are checked before.
+    The rules of name prefixes are checked before.
     """
     for cookie in cookies:
         if not _is_valid(cookie):
@@ -39,7 +38,7 @@ def _is_valid(cookie: Cookie) -> bool:
     return (
         _NAME.match(cookie.name) is not None
         and _VALUE.match(cookie.value) is not None
-        and (cookie.name != "" or _NAMELESS_VALUE.match(cookie.value) is not None)
+        and (cookie.name != "" or "=" not in cookie.value)
         and len(cookie.name.encode()) + len(cookie.value.encode()) <= _MAX_BYTES
         and cookie.path.startswith("/")
         and ";" not in cookie.path
