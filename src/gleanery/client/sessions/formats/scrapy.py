@@ -26,7 +26,8 @@ def _detect(document: Document) -> bool:
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     found = cookie_records.read_cookies(document, losses, url)
-    return SessionState(tuple(prefixes.with_implied_fields(cookie) for cookie in found))
+    flags = ("secure", "http_only")
+    return SessionState(tuple(prefixes.with_implied_fields(cookie, flags) for cookie in found))
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
