@@ -127,7 +127,6 @@ class Operation:
 _LEASE_SCOPES = ("session:read", "session:write")
 _SESSION_HEADERS = {
     "Gleanery-Losses": "JSON array of sentences: what the format cannot carry.",
-    "ETag": "Version of the records; `If-Match` and `If-None-Match` take it.",
     "Content-Disposition": "Name of the file, as the tool calls it.",
 }
 _EXPORT_HEADERS = {"Gleanery-Cursor": "Position at which the change feed continues."}
@@ -266,6 +265,7 @@ OPERATIONS = (
         "`https` and its host. An export is limited in bytes: if the state is larger, the "
         "response is 422. The export is in the audit log.",
         scopes=("session:read",),
+        has_etag=True,
         query=requests.SessionExport,
         response=Any,
         may_be_text=True,
@@ -282,6 +282,7 @@ OPERATIONS = (
         "identity of a stored one replaces it. `losses` says what could not be kept. The response "
         "contains no values. The import is in the audit log, and so is a dry run.",
         scopes=("session:write",),
+        accepts_if_match=True,
         query=requests.SessionImport,
         body=str,
         response=responses.ImportResult,
