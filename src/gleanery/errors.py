@@ -250,17 +250,14 @@ class InvalidSignature(GleaneryError):
         super().__init__(ErrorDetail(("query", "signature"), msg, "forbidden"))
 
 
-class PreconditionFailed(GleaneryError):
-    """The file does not have the ETag that the client expects."""
+_OTHER_FILE = "The file has another ETag: its ETag is the checksum of its bytes, in quotes"
 
-    def __init__(self) -> None:
-        super().__init__(
-            ErrorDetail(
-                ("header", "if-match"),
-                "The file has another ETag: its ETag is the checksum of its bytes, in quotes",
-                "precondition_failed",
-            )
-        )
+
+class PreconditionFailed(GleaneryError):
+    """The file or list does not have the ETag that the client expects."""
+
+    def __init__(self, msg: str = _OTHER_FILE) -> None:
+        super().__init__(ErrorDetail(("header", "if-match"), msg, "precondition_failed"))
 
 
 class RangeNotSatisfiable(GleaneryError):

@@ -97,6 +97,9 @@ NO_NAMES: dict[str, Any] = {
         for name in ("httpOnly", "expiry", "expirationDate", "session", "hostOnly", "same_site")
     },
     **{f"body {name}": None for name in ("sameSite", "partitionKey", "storeId", "url", "origin")},
+    **{f"body {name}": None for name in ("_crHasCrossSiteAncestor", "partitionKeyOpaque", "size")},
+    **{f"body {name}": None for name in ("firstPartyDomain", "priority", "sameParty")},
+    **{f"body {name}": None for name in ("sourcePort", "sourceScheme")},
     "set_local_storage body name": None,
     "body id": 1,  # ignored, like the next ones
     "body organization_id": 1,

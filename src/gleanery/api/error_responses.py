@@ -45,7 +45,7 @@ DESCRIPTIONS = {
     409: "The Idempotency-Key was used for a different request, or another holder has the session; "
     "then Retry-After says when to try again.",
     410: "The cursor is from before the oldest tombstone or the last restore.",
-    412: "The file does not have the ETag of If-Match.",
+    412: "The file, or the list of records, does not have the ETag of If-Match.",
     413: "The body is too large.",
     415: "The operation does not accept the Content-Type or Content-Encoding of the body. JSON and "
     "NDJSON may have Content-Encoding gzip or zstd, a file may have none.",

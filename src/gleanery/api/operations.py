@@ -64,6 +64,10 @@ class Operation:
     """Handler of an NDJSON body."""
     accepts_idempotency_key: bool = False
     """True if a repeated request with the same Idempotency-Key gets the first response."""
+    has_etag: bool = False
+    """True if the response has an ETag, and a request with If-None-Match can get 304."""
+    accepts_if_match: bool = False
+    """True if a request with If-Match fails with 412 if the records have changed meanwhile."""
     ndjson_response: Any = None
     """Type of the response to an NDJSON body."""
     response: Any = None
@@ -115,6 +119,8 @@ class Operation:
             possible |= {412, 416}
         if self.accepts_idempotency_key:
             possible |= {409}
+        if self.accepts_if_match:
+            possible |= {412, 422}
         return sorted(possible)
 
 
@@ -134,6 +140,7 @@ OPERATIONS = (
         title="Set cookies",
         description="Stores an array of cookies for the organization's scrapers, completely or not "
         "at all. A cookie with the domain, path and name of a stored one replaces it.",
+        accepts_if_match=True,
         scopes=("session:write",),
         body=list[CheckedCookie],
         response=responses.WriteCounts,
@@ -147,6 +154,7 @@ OPERATIONS = (
         "expired ones. A list is limited in bytes: if it is not complete, the `Link` header has "
         "the URL of the next page.",
         scopes=("session:read",),
+        has_etag=True,
         query=requests.DomainQuery,
         response=list[responses.CookieOut],
     ),
@@ -156,6 +164,7 @@ OPERATIONS = (
         handler=cookies.delete_cookies,
         title="Delete cookies",
         description="Deletes all cookies of a domain, or only those with a given name.",
+        accepts_if_match=True,
         scopes=("session:write",),
         query=requests.CookieDeletion,
         response=responses.Deleted,
@@ -168,6 +177,7 @@ OPERATIONS = (
         description="Stores an array of local-storage entries for the organization's scrapers, "
         "completely or not at all. An entry with the domain, path and key of a stored one replaces "
         "it.",
+        accepts_if_match=True,
         scopes=("session:write",),
         body=list[CheckedEntry],
         response=responses.WriteCounts,
@@ -182,6 +192,7 @@ OPERATIONS = (
         "creation, including expired ones. A list is limited in bytes: if it is not complete, the "
         "`Link` header has the URL of the next page.",
         scopes=("session:read",),
+        has_etag=True,
         query=requests.LocalStorageQuery,
         response=list[responses.LocalStorageOut],
     ),
@@ -191,6 +202,7 @@ OPERATIONS = (
         handler=local_storage.delete_local_storage,
         title="Delete local storage",
         description="Deletes all entries of a domain, or only those with a given key.",
+        accepts_if_match=True,
         scopes=("session:write",),
         query=requests.LocalStorageDeletion,
         response=responses.Deleted,

@@ -30,7 +30,19 @@ def test_says_what_scrapy_cannot_carry() -> None:
     written = write(SessionState((cookie,)), "scrapy")
     subjects = {loss.subject for loss in written.losses}
     assert subjects == {"host_only", "expires", "http_only", "same_site"}
-    assert read(written.content).state.cookies == (replace(_COOKIE, host_only=True),)
+    assert read(written.content).state.cookies == (_COOKIE,)
+
+
+def test_a_domain_cookie_replaces_a_host_only_cookie_of_its_name() -> None:
+    written = write(SessionState((replace(_COOKIE, host_only=True), _COOKIE)), "scrapy")
+    assert read(written.content).state.cookies == (_COOKIE,)
+    assert [(loss.subject, loss.records) for loss in written.losses] == [("cookie", 1)]
+
+
+def test_the_name_says_secure_where_a_list_does_not() -> None:
+    found = read([{"name": "__Secure-a", "value": "1", "domain": ".shop.example"}])
+    assert (found.format, found.losses) == ("scrapy", ())
+    assert found.state.cookies == (Cookie("__Secure-a", "1", "shop.example", False, secure=True),)
 
 
 @pytest.mark.parametrize("host_only", [True, False])

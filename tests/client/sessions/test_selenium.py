@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gleanery.client.sessions import Cookie, PartitionKey, SessionState, read, write
 
 _HOST = "shop.example"
@@ -47,20 +49,33 @@ def test_a_host_only_cookie_has_no_domain() -> None:
     assert (read(written.text).state, written.losses) == (_STATE, ())
 
 
-def test_only_cookies_of_the_page_lack_a_domain() -> None:
+@pytest.mark.parametrize(
+    ("url", "changed"), [(f"https://{_HOST}/x", {1}), (None, {0, 1})], ids=["url", "no url"]
+)
+def test_only_cookies_of_the_page_lack_a_domain(url: str | None, changed: set[int]) -> None:
     """A driver sets a cookie without a domain for any page, which could be of another party."""
-    other = replace(_SID, host="other.example")
-    state = SessionState((_SID, other))
-    for url, hosts in ((f"https://{_HOST}/x", [_HOST, None]), (None, [None, None])):
-        written = write(state, "selenium", url)
-        assert [record.get("host") for record in written.content] == hosts
-        assert [record.get("domain") is None for record in written.content] == [
-            host is not None for host in hosts
-        ]
-        assert [(loss.subject, loss.records) for loss in written.losses] == [
-            ("host_only", hosts.count(None))
-        ]
-        assert read(written.content).state == state
+    cookies = (_SID, replace(_SID, host="other.example"))
+    written = write(SessionState(cookies), "selenium", url)
+    assert {n for n, record in enumerate(written.content) if "domain" in record} == changed
+    assert [(loss.subject, loss.records) for loss in written.losses] == [
+        ("host_only", len(changed))
+    ]
+    assert read(written.content).state.cookies == tuple(
+        replace(cookie, host_only=n not in changed) for n, cookie in enumerate(cookies)
+    )
+
+
+def test_leaves_out_what_a_driver_rejects_beside_a_domain() -> None:
+    cookies = (_SID, replace(_SID, name="__Host-a", host="other.example"))
+    written = write(SessionState(cookies), "selenium", f"https://{_HOST}/")
+    assert read(written.content).state.cookies == (_SID,)
+    assert ("cookie", 1) in [(loss.subject, loss.records) for loss in written.losses]
+
+
+def test_an_address_needs_no_host() -> None:
+    state = SessionState((_SID, replace(_SID, host="127.0.0.1")))
+    written = write(state, "selenium")
+    assert (read(written.content).state, written.losses) == (state, ())
 
 
 def test_has_no_partition() -> None:

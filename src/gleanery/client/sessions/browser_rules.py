@@ -13,30 +13,23 @@ from gleanery.client.sessions.model import Cookie
 _CONTROLS = "\x00-\x1f\x7f"
 _NAME = re.compile(rf"(?! )[^;={_CONTROLS}]*(?<! )\Z")
 _VALUE = re.compile(rf"(?! )[^;{_CONTROLS}]*(?<! )\Z")
-_NAMELESS_VALUE = re.compile(r"(?!__http-)[^=]*\Z", re.IGNORECASE)
 _MAX_BYTES = 4096
 _MAX_PATH_BYTES = 1024
 _INVALID = "A cookie is left out, because browsers reject its name, value or path"
 _PARTITION_RULE = "A cookie is left out, because browsers reject it: a partition requires Secure"
-_HTTP_RULE = (
-    "A cookie is left out, because browsers reject it: __Http- requires Secure and HttpOnly"
-)
-_HTTP_PREFIXES = ("__http-", "__host-http-")
 _SAME_SITE_RULE = "SameSite None is omitted, because browsers reject it without Secure"
 
 
 def accepted(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Cookie]:
     """Yields the cookies in a form that browsers accept; counts the differences as losses.
 
-    The prefixes __Secure- and __Host- are checked before.
+    The rules of name prefixes are checked before.
     """
     for cookie in cookies:
         if not _is_valid(cookie):
             losses.add("cookie", _INVALID)
         elif cookie.partition_key is not None and not cookie.secure:
             losses.add("cookie", _PARTITION_RULE)
-        elif _breaks_http_rule(cookie):
-            losses.add("cookie", _HTTP_RULE)
         else:
             yield _with_valid_same_site(cookie, losses)
 
@@ -45,21 +38,12 @@ def _is_valid(cookie: Cookie) -> bool:
     return (
         _NAME.match(cookie.name) is not None
         and _VALUE.match(cookie.value) is not None
-        and (cookie.name != "" or _NAMELESS_VALUE.match(cookie.value) is not None)
+        and (cookie.name != "" or "=" not in cookie.value)
         and len(cookie.name.encode()) + len(cookie.value.encode()) <= _MAX_BYTES
         and cookie.path.startswith("/")
         and ";" not in cookie.path
         and len(quote(cookie.path)) <= _MAX_PATH_BYTES
     )
-
-
-def _breaks_http_rule(cookie: Cookie) -> bool:
-    """Returns True for a name that promises HttpOnly.
-
-    Readers do not check this rule, because some formats cannot say HttpOnly.
-    """
-    has_prefix = cookie.name.lower().startswith(_HTTP_PREFIXES)
-    return has_prefix and not (cookie.secure and cookie.http_only)
 
 
 def _with_valid_same_site(cookie: Cookie, losses: Losses) -> Cookie:

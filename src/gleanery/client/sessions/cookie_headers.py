@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gleanery.client.sessions import cookie_dates, lines, prefixes, records
+from gleanery.client.sessions import cookie_dates, lines, records
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import MAX_EXPIRES, Cookie, split_domain
@@ -13,7 +13,7 @@ from gleanery.client.sessions.visibility import Page, matches_host
 
 _PART = re.compile(r"[^;]+")
 _WHITESPACE = " \t"
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 _OTHER_HEADER = re.compile(
     r"[ \t]*(?:[<>*] )?(?::?[\w!#$%&'*+.^`|~-]+[ \t]*:|(?:[A-Z]+ [^ ]+ )?HTTP/)"
 )
@@ -34,12 +34,12 @@ def header_pattern(name: str) -> re.Pattern[str]:
 def header_values(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
     """Yields the values of a header, one per line; its name may be missing in all of them.
 
-    If a line has the name, the lines of other headers are ignored. Raises InvalidSession for NUL.
+    If a line has the name, the lines of other headers are ignored.
     """
     is_named = bool(pattern.search(text))
     for number, line in lines.numbered(text):
-        if "\0" in line:
-            raise InvalidSession(f"line {number}: A header must not contain NUL")
+        with records.at(f"line {number}"):
+            _reject_nul(line)
         start = pattern.match(line)
         if start or not is_named or not _OTHER_HEADER.match(line):
             yield line[start.end() if start else 0 :]
@@ -49,16 +49,17 @@ def read_cookie_header(values: Iterable[str], page: Page, losses: Losses) -> Ite
     """Yields the cookies of a Cookie header. The first of one name is the most specific one."""
     names: set[str] = set()
     for part in (match[0] for value in values for match in _PART.finditer(value)):
+        _reject_nul(part)
         name, value = _split_pair(part)
         if not name and not value:
             continue
         if name in names:
             losses.add("cookie", _DUPLICATE)
         elif _CONTROLS.search(part):
-            _reject("it contains control characters", losses)
+            _reject("it contains control characters or half a surrogate pair", losses)
         else:
             names.add(name)
-            yield prefixes.with_implied_fields(Cookie(name, value, page.host))
+            yield Cookie(name, value, page.host)
 
 
 def write_cookie_header(cookies: Iterable[Cookie], page: Page, losses: Losses) -> str:
@@ -81,6 +82,7 @@ def read_set_cookie(value: str, page: Page, now: float, losses: Losses) -> Cooki
 
     A cookie whose expiry is not after ``now`` deletes the cookie with the same identity.
     """
+    _reject_nul(value)
     pair, _, rest = value.partition(";")
     name, content = _split_pair(pair)
     attributes = dict(_attributes(rest))
@@ -119,6 +121,11 @@ def _pair(cookie: Cookie) -> str:
     return f"{cookie.name}={cookie.value}" if cookie.name else cookie.value
 
 
+def _reject_nul(text: str) -> None:
+    if "\0" in text:
+        raise InvalidSession("A header must not contain NUL")
+
+
 def _split_pair(text: str) -> tuple[str, str]:
     """Returns name and value; text without ``=`` is a value without a name."""
     name, separator, value = text.partition("=")
@@ -141,7 +148,7 @@ def _reason_to_reject(
     if not name and not content:
         return "it has neither name nor value"
     if _CONTROLS.search(value):
-        return "it contains control characters"
+        return "it contains control characters or half a surrogate pair"
     if len((name + content).encode(errors="replace")) > _MAX_PAIR_BYTES:
         return f"its name and value have more than {_MAX_PAIR_BYTES} bytes"
     if "secure" in attributes and not page.is_secure:

@@ -6,6 +6,7 @@ from gleanery.client.sessions.format import Format
 from gleanery.client.sessions.formats import (
     cdp,
     cookie,
+    curl,
     extension,
     netscape,
     playwright,
@@ -24,6 +25,7 @@ FORMATS: dict[str, Format] = {
         extension.FORMAT,
         scrapy.FORMAT,
         netscape.FORMAT,
+        curl.FORMAT,
         set_cookie.FORMAT,
         cookie.FORMAT,
     )

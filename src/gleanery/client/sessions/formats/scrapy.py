@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gleanery.client.sessions import cookie_records
+from gleanery.client.sessions import cookie_records, domain_cookies, hostnames, prefixes
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.format import JSON, Format
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, SessionState
 
 _NAME = "scrapy"
-_SUBDOMAINS = "Scrapy sends a cookie for one host to its subdomains, too"
+_SUBDOMAINS = "Whether a cookie is for one host only is lost: Scrapy sends it to subdomains, too"
 _INVALID = "A cookie is left out, because Scrapy would change its name, value or path"
 _IPV6 = "A cookie is left out, because Scrapy has no cookies for IPv6 addresses"
 
@@ -25,11 +25,14 @@ def _detect(document: Document) -> bool:
 
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
-    return SessionState(tuple(cookie_records.read_cookies(document, losses, url)))
+    found = cookie_records.read_cookies(document, losses, url)
+    return SessionState(tuple(prefixes.with_implied_fields(cookie) for cookie in found))
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
-    return [_write_cookie(cookie, losses) for cookie in _accepted(state, losses)]
+    cookies = list(_accepted(state, losses))
+    sendable = domain_cookies.without_host_only(cookies, _has_no_subdomain, _SUBDOMAINS, losses)
+    return [_write_cookie(cookie) for cookie in sendable]
 
 
 def _accepted(state: SessionState, losses: Losses) -> Iterator[Cookie]:
@@ -49,7 +52,11 @@ def _is_kept(cookie: Cookie) -> bool:
     return has_valid_name and all(one == one.strip() and ";" not in one for one in texts)
 
 
-def _write_cookie(cookie: Cookie, losses: Losses) -> dict[str, Any]:
+def _has_no_subdomain(cookie: Cookie) -> bool:
+    return "." not in cookie.host or hostnames.is_address(cookie.host)
+
+
+def _write_cookie(cookie: Cookie) -> dict[str, Any]:
     written = {
         "name": cookie.name,
         "value": cookie.value,
@@ -60,8 +67,6 @@ def _write_cookie(cookie: Cookie, losses: Losses) -> dict[str, Any]:
     if "." not in cookie.host:
         # The parser knows localhost as localhost.local. "host" says the real host to readers.
         written |= {"domain": f"{cookie.domain}.local", "host": cookie.host}
-    elif cookie.host_only:
-        losses.add("host_only", _SUBDOMAINS)
     return written
 
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gleanery.client.sessions import browser_rules, cookie_records
+from gleanery.client.sessions import browser_rules, cookie_records, domain_cookies, prefixes
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
+from gleanery.client.sessions.hostnames import is_address
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, SessionState
 from gleanery.client.sessions.visibility import parse_url
 
 _NAME = "selenium"
 _OTHER_HOST = (
-    "Selenium makes a cookie for subdomains, too, of a cookie for one host: export each host alone"
+    "Whether a cookie is for one host only is lost: Selenium can keep it for the page's host. "
+    "Export each host alone"
 )
 
 
@@ -34,26 +36,25 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
     cookies = list(browser_rules.accepted(state.cookies, losses))
     host = _page_host(cookies) if url is None else parse_url(url).host
-    return [_write_cookie(cookie, host, losses) for cookie in cookies]
+    settable = domain_cookies.without_host_only(
+        cookies, lambda one: one.host == host or is_address(one.host), _OTHER_HOST, losses
+    )
+    return [_write_cookie(one, host) for one in prefixes.without_violations(settable, losses)]
 
 
 def _page_host(cookies: Iterable[Cookie]) -> str | None:
     """Returns the host of the host-only cookies, if it is the same for all."""
-    hosts = {cookie.host for cookie in cookies if cookie.host_only}
+    hosts = {one.host for one in cookies if one.host_only and not is_address(one.host)}
     return hosts.pop() if len(hosts) == 1 else None
 
 
-def _write_cookie(cookie: Cookie, page_host: str | None, losses: Losses) -> dict[str, Any]:
+def _write_cookie(cookie: Cookie, page_host: str | None) -> dict[str, Any]:
     written = cookie_records.write_members(cookie)
     if cookie.expires is not None:
         written["expiry"] = cookie.expires
-    if not cookie.host_only:
-        return written
     # Without "domain", a driver sets the cookie for any page. So only the page's own lack it.
-    if cookie.host == page_host:
+    if cookie.host_only and cookie.host == page_host:
         written["host"] = written.pop("domain")
-    else:
-        losses.add("host_only", _OTHER_HOST)
     return written
 
 

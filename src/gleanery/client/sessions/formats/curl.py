@@ -1,0 +1,128 @@
+"""A curl command, as browsers copy a request."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gleanery.client.sessions import cookie_headers, shell_words
+from gleanery.client.sessions.document import Document
+from gleanery.client.sessions.errors import InvalidSession
+from gleanery.client.sessions.format import TEXT, Format
+from gleanery.client.sessions.losses import Losses
+from gleanery.client.sessions.model import Cookie, SessionState
+from gleanery.client.sessions.visibility import page_of
+
+_START = re.compile(r"\s*(?:\$ )?curl(?:\.exe)?\s")
+_PROGRAMS = ("curl", "curl.exe")
+_TITLE = "A curl command"
+_COOKIE = cookie_headers.header_pattern("Cookie")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE | re.ASCII)
+_HEADERS = ("-H", "--header")
+_COOKIES = ("-b", "--cookie")
+_URL = "--url"
+_SHORT_WITH_VALUE = frozenset("AbcCdDeEFHKmoPQrtTuUwxXyYz")
+# The values of other long options have no scheme, so they are not taken for the URL.
+_LONG_WITH_VALUE = frozenset(
+    (
+        *("--cookie", "--data", "--data-ascii", "--data-binary", "--data-raw", "--data-urlencode"),
+        *("--doh-url", "--form", "--form-string", "--header", "--json", "--preproxy", "--proxy"),
+        *("--proxy-header", "--referer", "--request", "--request-target", "--url", "--url-query"),
+        *("--user", "--user-agent"),
+    )
+)
+_COOKIE_FILE = "The cookies of a file are not read: the command has only the name of the file"
+
+
+@dataclass(slots=True)
+class _Request:
+    urls: list[str] = field(default_factory=list)
+    cookies: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str | None:
+        """The first word with a scheme; otherwise the first, to which curl adds http."""
+        found = (url for url in self.urls if _SCHEME.match(url))
+        return next(found, f"http://{self.urls[0]}" if self.urls else None)
+
+
+def _detect(document: Document) -> bool:
+    return not document.is_json and bool(_START.match(document.text))
+
+
+def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
+    if not _detect(document):
+        raise InvalidSession("Expected a command that starts with curl")
+    text = document.text.lstrip().removeprefix("$ ")
+    commands = (words[1:] for words in shell_words.split(text) if words[0] in _PROGRAMS)
+    return SessionState(
+        tuple(cookie for words in commands for cookie in _read_command(words, losses, url))
+    )
+
+
+def _read_command(words: list[str], losses: Losses, url: str | None) -> Iterator[Cookie]:
+    request = _parse(words, losses)
+    page = page_of(request.url or url, "A curl command without a URL")
+    return cookie_headers.read_cookie_header(request.cookies, page, losses)
+
+
+def _parse(words: list[str], losses: Losses) -> _Request:
+    request = _Request()
+    for option, value in _options(words):
+        if option in _HEADERS:
+            header = _COOKIE.match(value)
+            if header:
+                request.cookies.append(value[header.end() :])
+        elif option in _COOKIES and "=" in value:
+            request.cookies.append(value)
+        elif option in _COOKIES:
+            losses.add("cookie", _COOKIE_FILE, "file")
+        elif option == _URL:
+            request.urls.append(value)
+    return request
+
+
+def _options(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Yields the options that have a value. A word without an option is the URL."""
+    remaining = iter(words)
+    for word in remaining:
+        if not word.startswith("-"):
+            yield _URL, word
+        elif word.startswith("--"):
+            if word in _LONG_WITH_VALUE:
+                yield word, next(remaining, "")
+        else:
+            yield from _short_options(word, remaining)
+
+
+def _short_options(word: str, remaining: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """Yields the last of several short options, such as ``-sb``, if it has a value."""
+    for position, letter in enumerate(word[1:], start=1):
+        if letter in _SHORT_WITH_VALUE:
+            yield f"-{letter}", word[position + 1 :] or next(remaining, "")
+            return
+
+
+def _write(state: SessionState, losses: Losses, url: str | None) -> str:
+    page = page_of(url, _TITLE)
+    header = cookie_headers.write_cookie_header(state.cookies, page, losses)
+    # Without --globoff, curl takes brackets in a URL for a pattern.
+    words = ["curl", "--globoff", str(url)]
+    if header:
+        words += ["--header", f"Cookie: {header}"]
+    return shlex.join(words) + "\n"
+
+
+FORMAT = Format(
+    name="curl",
+    title=_TITLE,
+    media_type=TEXT,
+    file_name="curl.sh",
+    carries=frozenset(),
+    detect=_detect,
+    read=_read,
+    write=_write,
+    needs_url=True,
+)
