@@ -15,6 +15,7 @@ from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, SessionState
 
 _NAME = "scrapy"
+_OFTEN_MISSING = ("secure", "http_only")  # in lists that people write
 _SUBDOMAINS = "Whether a cookie is for one host only is lost: Scrapy sends it to subdomains, too"
 _INVALID = "A cookie is left out, because Scrapy would change its name, value or path"
 _IPV6 = "A cookie is left out, because Scrapy has no cookies for IPv6 addresses"
@@ -26,7 +27,9 @@ def _detect(document: Document) -> bool:
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     found = cookie_records.read_cookies(document, losses, url)
-    return SessionState(tuple(prefixes.with_implied_fields(cookie) for cookie in found))
+    return SessionState(
+        tuple(prefixes.with_implied_fields(cookie, _OFTEN_MISSING) for cookie in found)
+    )
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
