@@ -73,7 +73,7 @@ _HELD = "Another holder has this session, or that of a parent or child host; try
 _TOO_MANY = f"Your organization has {MAX_LEASES} leases: return some, or try again later"
 _OTHER_HOST = "A record is left out, because pages on the leased host do not see it"
 _DELETED_PER_TRANSACTION = 1000
-_MAX_RETRY_SECONDS = 10  # a holder may return its lease early
+_MAX_RETRY_SECONDS = 2  # most holders return their lease early
 
 
 class Lease(NamedTuple):
@@ -250,8 +250,10 @@ async def change(
     """Stores records, and renews or returns a lease, completely or not at all.
 
     Raises NotFound if the lease has ended, so that a late holder cannot overwrite the changes of
-    the next one. Raises PreconditionFailed if ``if_match`` is old. A renewal never shortens a lease: a holder whose renewal gets no response still knows
-    a time until which it has the session.
+    the next one. Raises PreconditionFailed if ``if_match`` is old.
+
+    A renewal never shortens a lease: a holder whose renewal gets no response still knows a time
+    until which it has the session.
     """
 
     async def work(transaction: Transaction) -> Changed:
