@@ -27,7 +27,7 @@ help:
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make browser    run tests of the reference page in Chromium; installs it with apt-get"
-	@echo "make sessions   use a stored login in browsers and HTTP clients; installs them with apt-get and pip (170 MB)"
+	@echo "make sessions   use a stored login in browsers and HTTP clients; installs them and Chromium (200 MB)"
 	@echo "make guides     run every command of docs/operations; installs nginx, Caddy, Redis and Prometheus"
 	@echo "make generators run generators of clients and linters on the OpenAPI document; needs npm"
 	@echo "make integrations  run the connectors in Airbyte and Singer, and DuckDB on an export; installs them (370 MB)"
@@ -80,7 +80,7 @@ browser: $(VENV)/.dev
 # Debian packages; other systems need the programs.
 SESSION_PROGRAMS := chromium chromedriver curl wget
 SESSION_PACKAGES := chromium chromium-driver curl wget fonts-dejavu-core
-sessions: $(VENV)/.dev $(VENV)-session-tools/.made
+sessions: $(VENV)/.dev $(VENV)-session-tools/.made .puppeteer/.made
 	@for program in $(SESSION_PROGRAMS); do command -v $$program >/dev/null || missing=yes; done; \
 	if test -n "$$missing"; then \
 		test "$$(id -u)" = 0 && command -v apt-get >/dev/null || \
@@ -94,6 +94,12 @@ $(VENV)-session-tools/.made: constraints-session-tools.txt
 	@echo "Installing Selenium and Scrapy into $(VENV)-session-tools …"
 	@$(VENV)-session-tools/bin/$(PIP) $(WHEELS) selenium scrapy
 	@touch $@
+
+PUPPETEER := tests/slow/puppeteer
+.puppeteer/.made: $(PUPPETEER)/package.json $(PUPPETEER)/package-lock.json $(PUPPETEER)/.npmrc
+	@if ! command -v npm >/dev/null; then echo "Puppeteer is left out: npm is not installed"; else \
+		echo "Installing Puppeteer into .puppeteer …"; \
+		mkdir -p .puppeteer && cp $^ .puppeteer/ && cd .puppeteer && npm ci --no-progress && touch .made; fi
 
 # Debian packages; other systems need the programs.
 GUIDE_PROGRAMS := curl openssl nginx caddy redis-server redis-cli prometheus promtool systemd-analyze
@@ -193,4 +199,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-session-tools .generators .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-session-tools .generators .puppeteer .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

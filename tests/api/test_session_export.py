@@ -141,6 +141,12 @@ def test_an_entry_without_origin_belongs_to_every_origin_of_its_host(client: Cli
     assert seen["origins"] == [origin("https://www.shop.example", **{"with subdomains": "2"})]
 
 
+def test_entries_of_a_parent_domain_need_a_leading_dot(client: Client) -> None:
+    client.post("/v1/local-storage", json=[{"domain": "shop.example", "key": "k", "value": "v"}])
+    assert exported(client, domain="www.shop.example") == document()
+    assert exported(client, url="https://www.shop.example/") == document()
+
+
 def test_an_entry_with_an_origin_wins_over_one_without(client: Client) -> None:
     imported(client, document(origins=(origin("https://shop.example:8443", k="of the port"),)))
     client.post("/v1/local-storage", json=[{"domain": ".shop.example", "key": "k", "value": "any"}])
@@ -192,6 +198,15 @@ def test_what_a_browser_cannot_have_is_in_losses(client: Client) -> None:
     ]
 
 
+def test_a_stored_cookie_that_no_browser_can_have_is_in_losses(client: Client) -> None:
+    client.post("/v1/cookies", json=[{"domain": "a.example", "name": "", "value": ""}])
+    answer = export(client)
+    assert answer.json() == document()
+    assert losses(answer) == [
+        "A stored cookie is left out, because no browser can have it (1 cookie)."
+    ]
+
+
 def test_expired_records_are_left_out(timed: Client, clock: Clock) -> None:
     soon = clock() // 1_000_000 + 60
     imported(timed, document(cookie("soon", expires=soon), cookie("session")))
@@ -200,6 +215,14 @@ def test_expired_records_are_left_out(timed: Client, clock: Clock) -> None:
     assert (names(exported(timed)), len(exported(timed)["origins"])) == (["soon", "session"], 1)
     clock.move(seconds=61)
     assert exported(timed) == document(cookie("session"))
+
+
+def test_the_newest_of_cookies_that_are_the_same_for_a_browser_wins(client: Client) -> None:
+    plain = {"name": "a", "path": "/"}
+    client.post("/v1/cookies", json=[plain | {"domain": ".a.example", "value": "old"}])
+    written = {"domain": "a.example", "value": "new", "hostOnly": False}
+    client.post("/v1/cookies", json=[plain | written])
+    assert exported(client) == document(cookie("a", ".a.example", value="new"))
 
 
 # --- limits and bad input -----------------------------------------------------------------------

@@ -13,6 +13,7 @@ from tests.support.service import Client, Service
 from tests.support.session_documents import (
     cookie,
     document,
+    export,
     exported,
     imported,
     names,
@@ -86,7 +87,7 @@ def test_a_state_survives_the_storage_in_every_attribute(client: Client) -> None
         cookie("unknown", "a.example"),
         cookie("both", "a.example", value="host-only"),
         cookie("both", ".a.example", value="domain"),
-        cookie("unicode", "xn--mnchen-3ya.example", value='tab\tquote"ü€😀'),
+        cookie("unicode", "xn--mnchen-3ya.example", value='quote"ü€😀'),
         origins=(
             origin("https://a.example", k="1"),
             origin("http://a.example", k="2"),
@@ -95,6 +96,48 @@ def test_a_state_survives_the_storage_in_every_attribute(client: Client) -> None
     )
     assert imported(client, state)["losses"] == []
     assert exported(client) == state
+
+
+def test_a_partitioned_cookie_survives_the_storage(client: Client) -> None:
+    partitions: list[Any] = [
+        None,
+        {"topLevelSite": "https://embedder.example", "hasCrossSiteAncestor": True},
+        {"topLevelSite": "https://embedder.example", "hasCrossSiteAncestor": False},
+    ]
+    cookies = [
+        cookie("sid", secure=True, value=str(number)) | ({"partitionKey": key} if key else {})
+        for number, key in enumerate(partitions)
+    ]
+    assert imported(client, {"cookies": cookies}, format="cdp")["cookies"] == counts(created=3)
+    found = export(client, format="cdp").json()["cookies"]
+    assert [(one["value"], one.get("partitionKey")) for one in found] == [
+        (str(number), key) for number, key in enumerate(partitions)
+    ]
+
+
+TEXTS = {
+    "netscape": ("# Netscape HTTP Cookie File\nshop.example\tFALSE\t/\tTRUE\t0\tsid\tv\n", {}),
+    "cookie": ("Cookie: sid=v", {"url": "https://shop.example/"}),
+    "set-cookie": ("Set-Cookie: sid=v; Secure", {"url": "https://shop.example/"}),
+}
+
+
+@pytest.mark.parametrize("format_", TEXTS)
+def test_a_text_is_recognised_and_stored(client: Client, format_: str) -> None:
+    text, query = TEXTS[format_]
+    result = imported(client, text, **query)
+    assert (result["format"], result["cookies"]) == (format_, counts(created=1))
+    [found] = exported(client)["cookies"]
+    assert (found["name"], found["value"], found["domain"]) == ("sid", "v", "shop.example")
+    dry = imported(client, text, **query, replace="true", dry_run="true")
+    assert (dry["cookies"], dry["local_storage"]) == (counts(unchanged=1), NOTHING)
+
+
+def test_replace_by_a_format_without_local_storage_keeps_the_entries(client: Client) -> None:
+    imported(client, LOGIN)
+    text, _ = TEXTS["netscape"]
+    assert imported(client, text, replace="true")["local_storage"] == NOTHING
+    assert exported(client)["origins"] == LOGIN["origins"]
 
 
 def test_several_accounts_for_one_domain_are_separate(client: Client) -> None:

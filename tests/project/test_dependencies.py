@@ -152,9 +152,12 @@ def test_the_peers_are_pinned() -> None:
     assert named(peers) <= pins("constraints-bench.txt").keys()
 
 
-def test_the_generators_are_pinned_without_a_registry() -> None:
+def test_the_generators_are_pinned() -> None:
     assert "openapi-python-client" in pins("constraints-generators.txt")
-    folder = ROOT / "tests" / "generators"
+
+
+@pytest.mark.parametrize("folder", [ROOT / "tests/generators", ROOT / "tests/slow/puppeteer"])
+def test_npm_packages_are_pinned_without_a_registry(folder: Path) -> None:
     lock = json.loads((folder / "package-lock.json").read_text())["packages"]
     wanted = json.loads((folder / "package.json").read_text())["devDependencies"]
     for name, version in wanted.items():

@@ -12,14 +12,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.browser import chromium_path, running_chromium
-from tests.support.examples import examples
+from tests.support.examples import examples, is_shown
 from tests.support.login_site import (
     HOST,
     LOGGED_IN,
@@ -38,6 +38,10 @@ from tests.support.settings import fresh_settings
 ROOT = Path(__file__).parent.parent.parent
 GUIDE = (ROOT / "docs" / "how-to" / "use-a-session-in-a-tool.md").read_text()
 TOOLS_PYTHON = ROOT / ".venv-session-tools" / "bin" / "python"
+NODE_MODULES = ROOT / ".puppeteer" / "node_modules"
+OWN_PROGRAM = (sys.executable, "-c")
+TOOLS_PROGRAM = (str(TOOLS_PYTHON), "-c")
+NODE_PROGRAM = ("node", "--input-type=module", "-e")
 TIMEOUT_SECONDS = 120
 
 ACCOUNT = f"{ORIGIN}/account"
@@ -110,28 +114,33 @@ class Workplace:
         return counts
 
     def visit(
-        self, tool: str, url: str, python: str | Path = sys.executable, also: str = "pass"
+        self, tool: str, url: str, program: Sequence[str] = OWN_PROGRAM, also: str = "pass"
     ) -> str:
         """Runs what the guide says for a tool, and returns what the page at the URL shows.
 
         ``also`` is a statement that the program runs on that page.
         """
-        section = self._translate(GUIDE.split(f"## {tool}\n")[1].split("\n## ")[0], url)
+        section = self.translate(GUIDE.split(f"## {tool}\n")[1].split("\n## ")[0], url)
         for example in examples(section):
             printed = self.run(["bash", "-c", example.command])
-        for program in re.findall(r"^```python\n(.*?)^```", section, re.M | re.S):
-            extended = re.sub(r"^( *)(?=print\()", rf"\1{also}\n\1", program, flags=re.M)
-            printed = self.run([python, "-c", extended])
+        for text in re.findall(r"^```(?:python|javascript)\n(.*?)^```", section, re.M | re.S):
+            extended = re.sub(r"^( *)(?=print\()", rf"\1{also}\n\1", text, flags=re.M)
+            printed = self.run([*program, extended])
         [status] = re.findall('<p id="status">(.*?)</p>', printed)
         return str(status)
 
-    def _translate(self, text: str, url: str) -> str:
+    def translate(self, text: str, url: str) -> str:
         """Replaces the service, the visited page, and the start of the browser."""
         options = f"executable_path={chromium_path()!r}, args={self._browser_arguments}"
         text = re.sub(rf"(?<!url=){re.escape(ACCOUNT)}", url, text)
         text = text.replace("http://127.0.0.1:8000", str(self.client.base_url).rstrip("/"))
         text = text.replace("chromium.launch()", f"chromium.launch({options})")
+        text = text.replace("puppeteer.launch()", f"puppeteer.launch({self._puppeteer_options()})")
+        text = text.replace('from "puppeteer"', 'from "puppeteer-core"')
         return text.replace("driver = webdriver.Chrome()", self._start_of_selenium())
+
+    def _puppeteer_options(self) -> str:
+        return json.dumps({"executablePath": chromium_path(), "args": self._browser_arguments})
 
     def _start_of_selenium(self) -> str:
         arguments = ["--headless=new", *self._browser_arguments]
@@ -142,7 +151,7 @@ class Workplace:
             "driver = webdriver.Chrome(options)"
         )
 
-    def run(self, command: list[str | Path]) -> str:
+    def run(self, command: list[str]) -> str:
         done = subprocess.run(
             command,
             cwd=self.folder,
@@ -254,13 +263,22 @@ def test_cdp(workplace: Workplace, state: State) -> None:
     assert workplace.visit("CDP", OTHER_HOST) == LOGGED_IN
 
 
+def test_puppeteer(workplace: Workplace) -> None:
+    require("node")
+    if not NODE_MODULES.exists():
+        pytest.skip("needs Puppeteer: run make sessions")
+    (workplace.folder / "node_modules").symlink_to(NODE_MODULES)
+    assert workplace.visit("Puppeteer", ACCOUNT, NODE_PROGRAM) == NO_LOCAL_STORAGE
+    assert workplace.visit("Puppeteer", OTHER_HOST, NODE_PROGRAM) == LOGGED_IN
+
+
 def test_selenium(workplace: Workplace, state: State) -> None:
     require("chromedriver")
     require_python_tools()
-    assert workplace.visit("Selenium", ACCOUNT, TOOLS_PYTHON, _SAVE_SELENIUM) == LOGGED_IN
+    assert workplace.visit("Selenium", ACCOUNT, TOOLS_PROGRAM, _SAVE_SELENIUM) == LOGGED_IN
     expected = [cookie | {"secure": True} for cookie in state["cookies"]]  # as chromedriver does
     assert comparable(json.loads(workplace.saved())) == comparable(expected)
-    assert workplace.visit("Selenium", OTHER_HOST, TOOLS_PYTHON) == LOGGED_IN
+    assert workplace.visit("Selenium", OTHER_HOST, TOOLS_PROGRAM) == LOGGED_IN
 
 
 # --- programs without a browser -------------------------------------------------------------------
@@ -286,7 +304,7 @@ def test_httpx2(workplace: Workplace) -> None:
 def test_scrapy(workplace: Workplace) -> None:
     require_python_tools()
     for url in (ACCOUNT, OTHER_PATH):
-        assert workplace.visit("Scrapy", url, TOOLS_PYTHON) == LOGGED_IN
+        assert workplace.visit("Scrapy", url, TOOLS_PROGRAM) == LOGGED_IN
 
 
 # --- logins of other tools ------------------------------------------------------------------------
@@ -314,3 +332,34 @@ def test_a_login_of_curl_or_wget(
     workplace.run(["bash", "-c", f"{command} '{_FORM}' {ORIGIN}/login"])
     assert workplace.store(workplace.saved())["format"] == format_
     assert workplace.visit("curl", OTHER_PATH) == LOGGED_IN
+
+
+# --- losses ---------------------------------------------------------------------------------------
+
+_LOST = {
+    "playwright": [],
+    "cdp": ["Local storage"],
+    "puppeteer": ["Local storage"],
+    "selenium": ["The partition", "Local storage"],
+    "netscape": ["SameSite", "The partition", "Local storage"],
+    "scrapy": [
+        *("HttpOnly", "SameSite", "The expiry", "The partition", "Local storage"),
+        "Whether a cookie is for one host only",
+    ],
+}
+
+
+@pytest.mark.parametrize("format_", _LOST)
+def test_an_export_says_what_the_tool_does_not_get(format_: str, workplace: Workplace) -> None:
+    query = {"format": format_, "domain": HOST}
+    done = workplace.client.get("/v1/sessions/export", params=query)
+    sentences = json.loads(done.headers.get("Gleanery-Losses", "[]"))
+    assert len(sentences) == len(_LOST[format_])
+    for start in _LOST[format_]:
+        assert any(sentence.startswith(start) for sentence in sentences), sentences
+
+
+def test_the_guide_shows_the_losses(workplace: Workplace) -> None:
+    introduction = workplace.translate(GUIDE.partition("\n## ")[0], ACCOUNT)
+    [example] = examples(introduction)
+    assert is_shown(workplace.run(["bash", "-c", example.command]), example.output)

@@ -241,3 +241,136 @@ def test_many_new_records_are_matched_at_once(service: Service, client: Client) 
     store(service, client, *given)
     bare = [Cookie("a.com", f"c{n}", "2") for n in range(30)]
     assert store(service, client, *bare) == (10, 20, 0)
+
+
+# --- the fixed routes ---------------------------------------------------------------------------
+
+CDP = {  # as the Chrome DevTools Protocol reports a cookie
+    "name": "sid",
+    "value": "s3cret",
+    "domain": "shop.example",
+    "path": "/",
+    "expires": 1893553445.25,
+    "size": 9,
+    "httpOnly": True,
+    "secure": True,
+    "session": False,
+    "sameSite": "None",
+    "priority": "Medium",
+    "sameParty": False,
+    "sourceScheme": "Secure",
+    "sourcePort": 443,
+    "partitionKey": {"topLevelSite": "https://portal.example", "hasCrossSiteAncestor": True},
+    "partitionKeyOpaque": False,
+}
+FIREFOX = {
+    "name": "sid",
+    "value": "s3cret",
+    "domain": "shop.example",
+    "hostOnly": True,
+    "path": "/",
+    "secure": True,
+    "httpOnly": True,
+    "sameSite": "no_restriction",
+    "session": False,
+    "firstPartyDomain": "",
+    "partitionKey": {"topLevelSite": "https://portal.example"},
+    "expirationDate": 1893553445,
+    "storeId": "firefox-default",
+}
+PLAYWRIGHT = {
+    "name": "sid",
+    "value": "s3cret",
+    "domain": "shop.example",
+    "path": "/",
+    "expires": 1893553445,
+    "httpOnly": True,
+    "secure": True,
+    "sameSite": "None",
+    "partitionKey": "https://portal.example",
+    "_crHasCrossSiteAncestor": True,
+}
+PUPPETEER = CDP | {"partitionKey": {"sourceOrigin": "https://portal.example"}}
+BROWSERS = {"cdp": CDP, "firefox": FIREFOX, "playwright": PLAYWRIGHT, "puppeteer": PUPPETEER}
+
+
+@pytest.mark.parametrize("browser", BROWSERS)
+def test_a_cookie_of_a_browser_is_stored_whole(
+    service: Service, client: Client, browser: str
+) -> None:
+    answer = client.post("/v1/cookies", json=[BROWSERS[browser]])
+    assert answer.json() == {"created": 1, "updated": 0, "unchanged": 0}
+    assert stored_cookies(service, client, Filter()) == [
+        model.Cookie(
+            name="sid",
+            value="s3cret",
+            host="shop.example",
+            expires=1893553445,
+            secure=True,
+            http_only=True,
+            same_site="None",
+            partition_key=SITE,
+        )
+    ]
+    listed = client.get("/v1/cookies").json()
+    assert "partitionKey" not in listed[0]  # the shape of the list is fixed
+    assert client.post("/v1/cookies", json=listed).json()["unchanged"] == 1
+
+
+def test_a_fixed_write_changes_only_what_it_gives(service: Service, client: Client) -> None:
+    given: dict[str, object] = {"domain": "a.com", "name": "sid", "value": "1"}
+    for members, expected in (
+        ({}, (None, True)),
+        ({"sameSite": "Strict", "hostOnly": False}, ("Strict", False)),
+        ({"value": "2"}, ("Strict", False)),
+        ({"hostOnly": True}, ("Strict", True)),
+        ({"same_site": "unspecified"}, (None, True)),
+    ):
+        client.post("/v1/cookies", json=[given | members])
+        [found] = stored_cookies(service, client, Filter())
+        assert (found.same_site, found.host_only) == expected
+    client.post("/v1/cookies", json=[{"domain": ".b.com", "name": "sid", "value": "1"}])
+    [_, found] = stored_cookies(service, client, Filter())
+    assert not found.host_only
+
+
+def test_a_partition_can_be_named_or_left_out(service: Service, client: Client) -> None:
+    given: dict[str, object] = {"domain": "a.com", "name": "sid", "value": "1"}
+    partitioned = given | {"partitionKey": "https://www.a.com"}
+    assert client.post("/v1/cookies", json=[partitioned]).json()["created"] == 1
+    assert client.post("/v1/cookies", json=[given]).json()["unchanged"] == 1
+    assert client.post("/v1/cookies", json=[given | {"partitionKey": ""}]).json()["created"] == 1
+    values = [one.partition_key for one in stored_cookies(service, client, Filter())]
+    assert values == [model.PartitionKey("https://www.a.com", True), None]
+    assert client.delete("/v1/cookies?domain=a.com&name=sid").json() == {"deleted": 2}
+
+
+def test_an_entry_is_stored_with_its_origin(service: Service, client: Client) -> None:
+    given = [
+        {"origin": "http://LOCALHOST:8000/", "name": "k", "value": "1"},
+        {"origin": "https://localhost", "name": "k", "value": "2"},
+        {"domain": "other.example", "key": "k", "value": "3"},
+    ]
+    assert client.post("/v1/local-storage", json=given).json()["created"] == 3
+    found = {one.value: one.origin for one in stored_entries(service, client, Filter())}
+    assert found == {"1": "http://localhost:8000", "2": "https://localhost", "3": None}
+    assert client.delete("/v1/local-storage?domain=localhost&key=k").json() == {"deleted": 2}
+
+
+@pytest.mark.parametrize(
+    ("members", "wrong"),
+    [
+        ({"partitionKey": "portal"}, "partitionKey"),
+        ({"partitionKey": {"topLevelSite": "https://a.com", "other": 1}}, "partitionKey"),
+        ({"partitionKey": {"hasCrossSiteAncestor": "yes"}}, "partitionKey"),
+        ({"partitionKeyOpaque": True}, "partitionKeyOpaque"),
+        ({"size": "large"}, "size"),
+    ],
+)
+def test_partitions_that_cannot_be_stored_are_rejected(
+    client: Client, members: dict[str, object], wrong: str
+) -> None:
+    given = {"domain": "a.com", "name": "sid", "value": "1"} | members
+    answer = client.post("/v1/cookies", json=[given])
+    assert answer.status_code == 422
+    assert [one["loc"] for one in answer.json()["detail"]] == [["body", "0", wrong]]

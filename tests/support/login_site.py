@@ -62,6 +62,7 @@ def _issued_cookies() -> tuple[IssuedCookie, ...]:
         IssuedCookie("long", "x" * 3500, "; Secure"),
         IssuedCookie("seen", "", ""),
         IssuedCookie("orders", "7", "; HttpOnly", path="/account"),
+        IssuedCookie("orders", "all", ""),
         IssuedCookie("visitor", "#1 $HOME 'a' \\ b", f"; Secure{year}", with_subdomains=True),
     )
 
@@ -80,25 +81,31 @@ class LoginSite(ThreadingHTTPServer):
         self.cookies = _issued_cookies()
         self.stored_value = json.dumps({"token": secrets.token_hex(), "text": 'ü "€"\n\t</b>'})
 
-    def expected(self, host: str, path: str) -> dict[str, str]:
-        """Returns the cookies that a browser sends to this page."""
-        return {
-            cookie.name: cookie.value
-            for cookie in self.cookies
-            if (cookie.with_subdomains or host == HOST) and path.startswith(cookie.path)
-        }
+    def expected(self, host: str, path: str) -> dict[str, list[str]]:
+        """Returns the values that a browser sends to this page, by the names of the cookies."""
+        sent: dict[str, list[str]] = {}
+        for cookie in sorted(self.cookies, key=lambda one: -len(one.path)):
+            if (cookie.with_subdomains or host == HOST) and path.startswith(cookie.path):
+                sent.setdefault(cookie.name, []).append(cookie.value)
+        return sent
 
     def findings(self, host: str, path: str, cookie_header: str) -> str:
         """Describes how the cookies of a request differ from the expected ones, by their names."""
-        pairs = [pair.partition("=") for pair in cookie_header.split("; ") if pair]
-        expected, sent = self.expected(host, path), {name: value for name, _, value in pairs}
+        expected, sent = self.expected(host, path), _values_by_name(cookie_header)
         differences = {
             "missing": expected.keys() - sent.keys(),
             "unexpected": sent.keys() - expected.keys(),
             "wrong value": {n for n in expected.keys() & sent.keys() if expected[n] != sent[n]},
-            "sent twice": {name for name, _, _ in pairs} if len(pairs) > len(sent) else set(),
         }
         return "; ".join(f"{kind}: {sorted(names)}" for kind, names in differences.items() if names)
+
+
+def _values_by_name(cookie_header: str) -> dict[str, list[str]]:
+    sent: dict[str, list[str]] = {}
+    for pair in cookie_header.split("; ") if cookie_header else ():
+        name, _, value = pair.partition("=")
+        sent.setdefault(name, []).append(value)
+    return sent
 
 
 class _Connection(BaseHTTPRequestHandler):

@@ -98,6 +98,8 @@ class RequestContext(Generic[Query, Body]):
     """Parameters as sent, without the cursor, for the URL of the next page."""
     body: Body = _NONE
     idempotency_key: str | None = None
+    if_match: tuple[str, ...] | None = None
+    """ETags of which one must be current; None without a condition."""
 
     @property
     def actor(self) -> Actor:

@@ -52,6 +52,26 @@ _TAGS = {
     "service": "State and description of the service, without a token.",
 }
 """Tags and their descriptions, in the order of the reference."""
+_ETAG_SCHEMA: Document = {"type": "string", "pattern": '^(\\*|(W/)?"[!#-~]*")$'}
+_ETAG: Document = {
+    "description": "Version of the whole list, also on its later pages.",
+    "schema": {"type": "string"},
+    "required": True,
+}
+_IF_MATCH: Document = {
+    "name": "If-Match",
+    "in": "header",
+    "required": False,
+    "description": "ETag of a list of records. If the list has changed, nothing is stored.",
+    "schema": _ETAG_SCHEMA,
+}
+_IF_NONE_MATCH: Document = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "ETag of an earlier response. If the list has not changed, the response is 304.",
+    "schema": _ETAG_SCHEMA,
+}
 _NEXT_PAGE: Document = {
     "description": 'URL of the next page, as in RFC 8288: `<URL>; rel="next"`. The header is '
     "absent on the last page, and only there.",
@@ -253,6 +273,10 @@ def _declared_parameters(operation: Operation, schemas: _Schemas) -> list[Docume
                 "schema": {"type": "string", "pattern": f"^{binding.IDEMPOTENCY_KEY}$"},
             }
         )
+    if operation.accepts_if_match:
+        found.append(_IF_MATCH)
+    if operation.has_etag:
+        found.append(_IF_NONE_MATCH)
     if operation.query is not None:
         for name, schema in schemas.query(operation.query).items():
             description = schema.pop("description", "")
@@ -299,7 +323,10 @@ def _success(operation: Operation, schemas: _Schemas, example: Example) -> Docum
 def _responses(operation: Operation, schemas: _Schemas, example: Example) -> Document:
     responses: Document = {str(operation.status): _success(operation, schemas, example)}
     if get_origin(operation.response) is list:
-        responses["200"]["headers"] = {"Link": _NEXT_PAGE}
+        responses["200"].setdefault("headers", {})["Link"] = _NEXT_PAGE
+    if operation.has_etag:
+        responses["200"].setdefault("headers", {})["ETag"] = _ETAG
+        responses["304"] = {"description": "The list has the ETag of If-None-Match."}
     if operation.response is bytes:
         responses["206"] = {
             "description": "The range that Range requests.",

@@ -19,12 +19,14 @@ from gleanery.api.handlers import (
     exports,
     files,
     groups,
+    leases,
     local_storage,
     outputs,
     reviews,
     session_exchange,
     system,
 )
+from gleanery.models import leases as lease_models
 from gleanery.models import requests, responses
 from gleanery.models.inputs import NoQuery
 from gleanery.models.session_state import CheckedCookie, CheckedEntry
@@ -62,6 +64,10 @@ class Operation:
     """Handler of an NDJSON body."""
     accepts_idempotency_key: bool = False
     """True if a repeated request with the same Idempotency-Key gets the first response."""
+    has_etag: bool = False
+    """True if the response has an ETag, and a request with If-None-Match can get 304."""
+    accepts_if_match: bool = False
+    """True if a request with If-Match fails with 412 if the records have changed meanwhile."""
     ndjson_response: Any = None
     """Type of the response to an NDJSON body."""
     response: Any = None
@@ -113,9 +119,12 @@ class Operation:
             possible |= {412, 416}
         if self.accepts_idempotency_key:
             possible |= {409}
+        if self.accepts_if_match:
+            possible |= {412, 422}
         return sorted(possible)
 
 
+_LEASE_SCOPES = ("session:read", "session:write")
 _SESSION_HEADERS = {
     "Gleanery-Losses": "JSON array of sentences: what the format cannot carry.",
     "ETag": "Version of the records; `If-Match` and `If-None-Match` take it.",
@@ -131,6 +140,7 @@ OPERATIONS = (
         title="Set cookies",
         description="Stores an array of cookies for the organization's scrapers, completely or not "
         "at all. A cookie with the domain, path and name of a stored one replaces it.",
+        accepts_if_match=True,
         scopes=("session:write",),
         body=list[CheckedCookie],
         response=responses.WriteCounts,
@@ -144,6 +154,7 @@ OPERATIONS = (
         "expired ones. A list is limited in bytes: if it is not complete, the `Link` header has "
         "the URL of the next page.",
         scopes=("session:read",),
+        has_etag=True,
         query=requests.DomainQuery,
         response=list[responses.CookieOut],
     ),
@@ -153,6 +164,7 @@ OPERATIONS = (
         handler=cookies.delete_cookies,
         title="Delete cookies",
         description="Deletes all cookies of a domain, or only those with a given name.",
+        accepts_if_match=True,
         scopes=("session:write",),
         query=requests.CookieDeletion,
         response=responses.Deleted,
@@ -165,6 +177,7 @@ OPERATIONS = (
         description="Stores an array of local-storage entries for the organization's scrapers, "
         "completely or not at all. An entry with the domain, path and key of a stored one replaces "
         "it.",
+        accepts_if_match=True,
         scopes=("session:write",),
         body=list[CheckedEntry],
         response=responses.WriteCounts,
@@ -179,6 +192,7 @@ OPERATIONS = (
         "creation, including expired ones. A list is limited in bytes: if it is not complete, the "
         "`Link` header has the URL of the next page.",
         scopes=("session:read",),
+        has_etag=True,
         query=requests.LocalStorageQuery,
         response=list[responses.LocalStorageOut],
     ),
@@ -188,8 +202,56 @@ OPERATIONS = (
         handler=local_storage.delete_local_storage,
         title="Delete local storage",
         description="Deletes all entries of a domain, or only those with a given key.",
+        accepts_if_match=True,
         scopes=("session:write",),
         query=requests.LocalStorageDeletion,
+        response=responses.Deleted,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sessions/leases",
+        handler=leases.acquire_lease,
+        title="Acquire a lease",
+        description="Gives one holder the session of a host and profile for a time: its cookies "
+        "and local storage, without expired ones. While another lease of the host, of a parent or "
+        "of a child host exists, the response is 409 with `Retry-After`. Other profiles are "
+        "independent. A holder counts `seconds` from the moment at which it sent the request, and "
+        "stops using the session after them. A lease does not stop the routes without a lease.",
+        scopes=_LEASE_SCOPES,
+        body=lease_models.LeaseIn,
+        response=lease_models.AcquiredLease,
+        extra_errors=(409,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/sessions/leases",
+        handler=leases.list_leases,
+        title="Get leases",
+        description="The organization's current leases, oldest first, without values. At most 1000 "
+        "exist at a time.",
+        scopes=("session:read",),
+        response=list[lease_models.LeaseOut],
+    ),
+    Operation(
+        method="PUT",
+        path="/v1/sessions/leases/{lease_id}",
+        handler=leases.renew_lease,
+        title="Renew or return a lease",
+        description="Stores changes of the session, and renews or returns its lease, all or "
+        "nothing. A lease that has expired or was returned gets 404, and then nothing is stored. "
+        "So a holder that is late cannot overwrite the changes of the next one.",
+        scopes=_LEASE_SCOPES,
+        body=lease_models.LeaseChange,
+        response=lease_models.ChangedLease,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/sessions/leases/{lease_id}",
+        handler=leases.release_lease,
+        title="Return a lease",
+        description="Returns a lease without changes. Any token of the organization with the "
+        "scopes can return it, so that an operator can end the lease of a worker that failed.",
+        scopes=_LEASE_SCOPES,
         response=responses.Deleted,
     ),
     Operation(

@@ -244,6 +244,8 @@ class RequestPipeline:
             query.next_page_parameters,
         )
         handler = operation.handler
+        if operation.accepts_if_match:
+            context.if_match = binding.if_match(request.headers)
         if operation.body is not None:
             try:
                 handler = await self._bind_body(operation, context)

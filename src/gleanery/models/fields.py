@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -25,8 +25,14 @@ _SAME_SITE = {
     "lax": "Lax",
     "none": "None",
     "no_restriction": "None",
-    "unspecified": None,
+    "unspecified": "",
 }
+_SITE_MEMBERS = ("topLevelSite", "sourceOrigin")  # of browsers and of Puppeteer
+_ANCESTOR_MEMBER = "hasCrossSiteAncestor"
+_EXPECTED_PARTITION = (
+    "expected a site such as https://shop.example, or an object with topLevelSite and "
+    "hasCrossSiteAncestor"
+)
 
 
 def as_validation_error(type_: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -71,7 +77,7 @@ def _parse_whole_number(value: str) -> int:
     return int(value)
 
 
-def _float_to_integer(value: Any) -> Any:
+def float_to_integer(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -87,13 +93,45 @@ def _parse_expiry(value: Any) -> int | None:
     return int(value)  # browsers write fractions of a second
 
 
-def _parse_same_site(text: str) -> str | None:
-    """Return the value as in a Set-Cookie header; None if the browser has none."""
+def _parse_same_site(text: str) -> str:
+    """Return the value as in a Set-Cookie header; empty if the browser has none."""
     try:
         return _SAME_SITE[text.lower()]
     except KeyError:
         names = ", ".join(_SAME_SITE)
         raise ValueError(f"expected one of {names}, in any case") from None
+
+
+class GivenPartition(NamedTuple):
+    """The partition of a cookie, as far as the client gives it."""
+
+    site: str
+    """Empty for a cookie without a partition."""
+    has_cross_site_ancestor: bool | None
+
+
+def _parse_partition_key(value: Any) -> GivenPartition | None:
+    """Return the partition from a site or from the object of browsers and their tools."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return GivenPartition(_parse_site(value), None)
+    if not isinstance(value, dict) or not value.keys() <= {*_SITE_MEMBERS, _ANCESTOR_MEMBER}:
+        raise ValueError(_EXPECTED_PARTITION)
+    sites = [value[name] for name in _SITE_MEMBERS if value.get(name) is not None]
+    ancestor = value.get(_ANCESTOR_MEMBER)
+    if not isinstance(ancestor, bool | None) or len(set(map(str, sites))) > 1:
+        raise ValueError(_EXPECTED_PARTITION)
+    return GivenPartition(_parse_site(sites[0]) if sites else "", ancestor)
+
+
+def _parse_site(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(_EXPECTED_PARTITION)
+    try:
+        return hostnames.normalize_origin(value) if value else ""
+    except ValueError:
+        raise ValueError(_EXPECTED_PARTITION) from None
 
 
 def _any_case(words: Iterable[str]) -> str:
@@ -228,18 +266,35 @@ CookieId = Annotated[
     ),
     WithJsonSchema({"type": ["number", "string", "null"]}),
 ]
+IgnoredNumber = Annotated[
+    Any,
+    BeforeValidator(as_validation_error("number", _type_check("expected a number", int, float))),
+    WithJsonSchema({"type": ["number", "null"]}),
+]
+_SITE_SCHEMA = {"type": "string", "pattern": f"^$|{hostnames.ORIGIN_PATTERN}"}
 PartitionKey = Annotated[
     Any,
-    BeforeValidator(
-        as_validation_error(
-            "partition_key", _type_check("expected a string or an object", str, dict)
-        )
+    BeforeValidator(as_validation_error("partition_key", _parse_partition_key)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _SITE_SCHEMA,
+                {
+                    "type": "object",
+                    "properties": {
+                        _SITE_MEMBERS[0]: _SITE_SCHEMA,
+                        _ANCESTOR_MEMBER: {"type": ["boolean", "null"]},
+                    },
+                    "additionalProperties": False,
+                },
+                {"type": "null"},
+            ]
+        }
     ),
-    WithJsonSchema({"type": ["string", "object", "null"], "additionalProperties": True}),
 ]
 Origin = Annotated[
     str,
-    AfterValidator(as_validation_error("origin", hostnames.host_of_origin)),
+    AfterValidator(as_validation_error("origin", hostnames.normalize_origin)),
     _with_json_schema(pattern=hostnames.ORIGIN_PATTERN),
 ]
 PageUrl = Annotated[
@@ -263,8 +318,8 @@ IgnoredDateTime = Annotated[
     _with_json_schema(format="date-time"),
 ]
 # The ``id`` of a group, which is a number. In JSON, 7.0 is an integer like 7.
-NumericGroupId = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(_float_to_integer)]
-Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(_float_to_integer)]
+NumericGroupId = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(float_to_integer)]
+Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(float_to_integer)]
 QueryNumericGroupId = Annotated[
     int,
     Field(ge=0, le=MAX_INT64),

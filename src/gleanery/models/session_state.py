@@ -9,13 +9,15 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic_core import InitErrorDetails
 
-from gleanery.client.sessions import model
+from gleanery.client.sessions import hostnames, model
 from gleanery.models.fields import (
     CookieId,
     Domain,
     Expiry,
+    GivenPartition,
     HeaderText,
     IgnoredDateTime,
+    IgnoredNumber,
     NumericGroupId,
     Origin,
     PartitionKey,
@@ -123,6 +125,13 @@ class CookieIn(Input):
                             {"properties": {"domain": {"pattern": r"^[^.]"}}},
                         ]
                     },
+                    {
+                        "anyOf": [
+                            {"properties": {"_crHasCrossSiteAncestor": _NULL}},
+                            {"properties": {"partitionKey": {"type": ["string", "null"]}}},
+                        ]
+                    },
+                    {"properties": {"partitionKeyOpaque": {"enum": [False, None]}}},
                 ]
             }
         )
@@ -151,18 +160,41 @@ class CookieIn(Input):
     host_only: bool | None = Field(
         default=None,
         alias="hostOnly",
-        description="Checked, not stored: true is an error if the domain has a leading dot.",
+        description="Without it, the stored value is kept. A new cookie is host-only if its domain "
+        "has no leading dot. true is an error if the domain has one.",
     )
     same_site: SameSite | None = Field(
         default=None,
-        description="Checked, not stored: strict, lax, none, no_restriction or unspecified.",
+        description="strict, lax, none, no_restriction (none) or unspecified (removes it). Without "
+        "it, the stored value is kept.",
     )
     camel_case_same_site: SameSite | None = Field(
         default=None, alias="sameSite", description="Same as `same_site`."
     )
     partition_key: PartitionKey = Field(
-        default=None, alias="partitionKey", description="Checked, not stored."
+        default=None,
+        alias="partitionKey",
+        description="Site of a partitioned cookie (CHIPS). Without it, the cookie without a "
+        "partition; if there is none, the only partitioned one. The empty string: no partition.",
     )
+    cross_site_ancestor: bool | None = Field(
+        default=None,
+        alias="_crHasCrossSiteAncestor",
+        description="Same as `hasCrossSiteAncestor` of `partitionKey`.",
+    )
+    partition_key_opaque: bool | None = Field(
+        default=None,
+        alias="partitionKeyOpaque",
+        description="true is an error: such a partition exists only in its browser.",
+    )
+    first_party_domain: Text | None = Field(
+        default=None, alias="firstPartyDomain", description="Ignored."
+    )
+    priority: Text | None = Field(default=None, description="Ignored.")
+    same_party: bool | None = Field(default=None, alias="sameParty", description="Ignored.")
+    size: IgnoredNumber = Field(default=None, description="Ignored.")
+    source_port: IgnoredNumber = Field(default=None, alias="sourcePort", description="Ignored.")
+    source_scheme: Text | None = Field(default=None, alias="sourceScheme", description="Ignored.")
     store_id: Text | None = Field(default=None, alias="storeId", description="Ignored.")
     id: CookieId = Field(default=None, description="Ignored.")
     url: Text | None = Field(
@@ -186,7 +218,31 @@ def _to_cookie(given: CookieIn) -> Cookie:
         bool(_first(given.http_only, given.camel_case_http_only)),
         None if given.session else expires,
         given.path or "",
+        NOT_GIVEN if given.host_only is None else given.host_only,
+        _same_site(given),
+        _partition_key(given),
     )
+
+
+def _same_site(given: CookieIn) -> str | NotGiven | None:
+    value = _first(given.same_site, given.camel_case_same_site)
+    return NOT_GIVEN if value is None else value or None
+
+
+def _partition_key(given: CookieIn) -> model.PartitionKey | NotGiven | None:
+    partition = given.partition_key
+    if partition is None:
+        return NOT_GIVEN
+    if not partition.site:
+        return None
+    ancestor = _first(partition.has_cross_site_ancestor, given.cross_site_ancestor)
+    if ancestor is None:  # a cookie of another site is set by a frame in a page of this site
+        ancestor = not _includes(f".{hostnames.host_of_origin(partition.site)}", _host(given))
+    return model.PartitionKey(partition.site, ancestor)
+
+
+def _host(given: CookieIn) -> str:
+    return given.domain.removeprefix(_DOT)
 
 
 def _cookie_conflicts(given: CookieIn) -> Iterator[InitErrorDetails]:
@@ -198,6 +254,14 @@ def _cookie_conflicts(given: CookieIn) -> Iterator[InitErrorDetails]:
     if given.host_only and given.domain.startswith(_DOT):
         msg = "a domain with a leading dot is not host-only: remove the dot, or send false"
         yield custom_error("conflict", msg, ["hostOnly"])
+    if given.partition_key_opaque:
+        msg = "such a partition exists only in its browser: leave the cookie out"
+        yield custom_error("conflict", msg, ["partitionKeyOpaque"])
+    partition = given.partition_key or GivenPartition("", None)
+    yield from _conflicts(
+        hasCrossSiteAncestor=partition.has_cross_site_ancestor,
+        _crHasCrossSiteAncestor=given.cross_site_ancestor,
+    )
 
 
 CheckedCookie = Annotated[CookieIn, AfterValidator(_to_cookie)]
@@ -231,7 +295,9 @@ class LocalStorageIn(Input):
     )
     name: Text | None = Field(default=None, description="Same as `key`.")
     origin: Origin | None = Field(
-        default=None, description="URL such as `https://shop.example`; its host is the domain."
+        default=None,
+        description="Origin such as `https://shop.example:8443`; its host is the domain. Without "
+        "it, the entry for any origin of the host; if there is none, the only one with an origin.",
     )
     id: NumericGroupId | None = Field(default=None, description="Ignored.")
     organization_id: NumericGroupId | None = Field(default=None, description="Ignored.")
@@ -242,13 +308,15 @@ class LocalStorageIn(Input):
 def _to_entry(given: LocalStorageIn) -> LocalStorageEntry:
     """Merges the spellings. Raises ValidationError if one is missing or they contradict."""
     _reject(given, _entry_conflicts(given))
+    origin = given.origin
     return LocalStorageEntry(
-        _first(given.domain, given.origin),
+        given.domain or hostnames.host_of_origin(origin or ""),
         _first(given.key, given.name),
         given.value,
         given.group_id or 0,
         "/" if given.path is None else given.path,
         given.expires,
+        NOT_GIVEN if origin is None else origin,
     )
 
 
@@ -259,7 +327,9 @@ def _entry_conflicts(given: LocalStorageIn) -> Iterator[InitErrorDetails]:
     if given.key is None and given.name is None:
         yield custom_error("missing", "is missing", ["key"])
     yield from _conflicts(key=given.key, name=given.name)
-    if domain is not None and origin is not None and not _includes(domain, origin):
+    if domain is None or origin is None:
+        return
+    if not _includes(domain, hostnames.host_of_origin(origin)):
         yield custom_error("conflict", 'is not part of "domain": send one of them', ["origin"])
 
 

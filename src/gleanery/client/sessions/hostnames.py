@@ -11,8 +11,9 @@ _LABEL = "[A-Za-z0-9_-]{1,63}"
 DOMAIN_PATTERN = rf"^\.?({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])$"
 """An ASCII host name or an IPv6 address in brackets, optionally with a leading dot."""
 
+_PORT_NUMBER = "[0-9]{1,4}|[0-5][0-9]{4}|6([0-4][0-9]{3}|5([0-4][0-9]{2}|5([0-2][0-9]|3[0-5])))"
 ORIGIN_PATTERN = (
-    rf"^https?://({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])(:[0-9]{{1,5}})?/?$"
+    rf"^https?://({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]{{2,45}}\])(:({_PORT_NUMBER}))?/?$"
 )
 """An origin: scheme, ASCII host, and perhaps a port."""
 

@@ -130,13 +130,14 @@ async def read_all(
     Cookies with neither a name nor a value are left out: no browser has them.
     """
     async for part in records.read_all(COOKIES, database, vault, filter_):
-        yield [_to_stored(value, row) for value, row in part if value or row[_NAME]]
+        yield [to_stored(value, row) for value, row in part if value or row[_NAME]]
 
 
 _NAME = 2 + _POSITIONS["name"]
 
 
-def _to_stored(value: str, row: Row) -> StoredCookie:
+def to_stored(value: str, row: Row) -> StoredCookie:
+    """Converts a decrypted value and a row of a list."""
     _, _, _, host, name, path, secure, http_only, expires, host_only, same_site, *rest = row
     site, ancestor, _, updated_at = rest
     cookie = model.Cookie(

@@ -148,10 +148,11 @@ async def read_all(
 ) -> AsyncIterator[list[StoredEntry]]:
     """Yields all entries in the order of first insertion, in parts of about a megabyte."""
     async for part in records.read_all(LOCAL_STORAGE, database, vault, filter_):
-        yield [_to_stored(value, row) for value, row in part]
+        yield [to_stored(value, row) for value, row in part]
 
 
-def _to_stored(value: str, row: Row) -> StoredEntry:
+def to_stored(value: str, row: Row) -> StoredEntry:
+    """Converts a decrypted value and a row of a list."""
     _, _, group_id, domain, _, key, path, expires, origin, _, _, _, updated_at = row
     return StoredEntry(domain, origin, key, value, group_id, path, expires, updated_at)
 

@@ -18,7 +18,9 @@ from gleanery.security.vault import DecryptionFailed, Key, UnknownKey, Vault, en
 from gleanery.storage import audit, list_pages, metadata
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
+from gleanery.storage.sessions import versions
 from gleanery.storage.sessions.kinds import In, Out, PreparedRecord, RecordKind
+from gleanery.storage.sessions.versions import IfMatch, ListScope
 from gleanery.values import json_text
 
 _log = logging.getLogger("gleanery")
@@ -53,13 +55,15 @@ class LockedState(NamedTuple):
     now: int
 
 
-async def lock_session_state(transaction: Transaction, vault: Vault, now: int = 0) -> LockedState:
+async def lock_session_state(
+    transaction: Transaction, vault: Vault, now: int = 0, if_match: IfMatch = None
+) -> LockedState:
     """Locks the organization's session state until the commit, to store or re-encrypt values.
 
     The key is read after the wait for the lock. A key rotation takes this lock once it has selected
-    the new key, so after that no writer uses the old key.
+    the new key, so after that no writer uses the old key. See ``lock_without_key``.
     """
-    revision = await lock_without_key(transaction, now)
+    revision = await lock_without_key(transaction, now, if_match)
     try:
         key = vault.key(await metadata.active_key(transaction))
     except UnknownKey as error:
@@ -67,12 +71,14 @@ async def lock_session_state(transaction: Transaction, vault: Vault, now: int = 
     return LockedState(transaction, vault, key, revision, now)
 
 
-async def lock_without_key(transaction: Transaction, now: int = 0) -> int:
+async def lock_without_key(transaction: Transaction, now: int = 0, if_match: IfMatch = None) -> int:
     """Locks the organization's session state until the commit, for a deletion of records.
 
     Returns the new revision. It is at least ``now``, so that it is new after a restore, too.
+    Raises PreconditionFailed if the lists of ``if_match`` have changed.
     """
     rows = await transaction.fetch(_LOCK, transaction.organization_id, now)
+    await versions.check(transaction, if_match)
     return int(rows[0][0]) if rows else now  # no row: the organization was deleted meanwhile
 
 
@@ -114,12 +120,13 @@ async def store(
     inputs: Sequence[In],
     now: int,
     actor: audit.Actor,
+    if_match: IfMatch = None,
 ) -> WriteCounts:
     """Stores an array completely or not at all. Of two records with one identity, the last wins."""
     prepared = await prepare(kind, database.organization_id, inputs)
 
     async def work(transaction: Transaction) -> WriteCounts:
-        locked = await lock_session_state(transaction, vault, now)
+        locked = await lock_session_state(transaction, vault, now, if_match)
         changes = await store_prepared(kind, locked, prepared)
         records = prepared.by_identity.values()
         about = AuditAbout(records=len(records), domains=audited_domains(records))
@@ -266,6 +273,7 @@ async def delete(
     name: str | None,
     now: int,
     actor: audit.Actor,
+    if_match: IfMatch = None,
 ) -> int:
     """Deletes the default profile's records of exactly this domain, or those with this name.
 
@@ -273,7 +281,7 @@ async def delete(
     """
 
     async def work(transaction: Transaction) -> int:
-        await lock_without_key(transaction, now)
+        await lock_without_key(transaction, now, if_match)
         key = (transaction.organization_id, DEFAULT_PROFILE, domain.removeprefix("."), domain, name)
         deleted = await transaction.fetch(kind.statements.delete, *key)
         about = AuditAbout(records=len(deleted), domains=[domain])
@@ -323,6 +331,11 @@ class Filter(NamedTuple):
     """Only records of this group, and those that apply to every group."""
     profile: str = DEFAULT_PROFILE
 
+    def scope(self, *tables: str) -> ListScope:
+        """Returns the scope of these tables' ETag."""
+        host = None if self.domain is None else self.domain.removeprefix(".")
+        return ListScope(tables, self.profile, host, self.for_group)
+
 
 async def read(
     kind: RecordKind[In, Out],
@@ -348,7 +361,7 @@ async def read_all(
 
     The records are in the order of first insertion. The caller audits the read.
     """
-    decrypt = _decrypter(kind, database, vault)
+    decrypt = decrypter(kind, database, vault)
     async for rows in list_pages.read_rows(_list_query(kind, database, vault, filter_)):
         yield [(decrypt(row), row[:-1]) for row in rows]
 
@@ -369,7 +382,7 @@ def _list_query(
 
 def _encoder(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Callable[[Row], bytes]:
     """Returns the function that decrypts a record and renders it as JSON text."""
-    organization_id, decrypt = database.organization_id, _decrypter(kind, database, vault)
+    organization_id, decrypt = database.organization_id, decrypter(kind, database, vault)
 
     def encode(row: Row) -> bytes:
         return json_text.encode(kind.to_response(organization_id, decrypt(row), row[:-1]))
@@ -377,7 +390,7 @@ def _encoder(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Cal
     return encode
 
 
-def _decrypter(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Callable[[Row], str]:
+def decrypter(kind: RecordKind[In, Out], database: Database, vault: Vault) -> Callable[[Row], str]:
     """Returns the function that decrypts the value in a row of a list."""
     organization_id = database.organization_id
     identity_values = itemgetter(*[2 + kind.columns.index(c) for c in kind.identity_columns])

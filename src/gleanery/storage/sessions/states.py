@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Literal, NamedTuple
 
 from gleanery.client.sessions import (
     FORMATS,
+    InvalidSession,
     Loss,
     ReadResult,
     SessionState,
@@ -23,26 +24,25 @@ from gleanery.models.responses import AuditAbout, ImportCounts, ImportedRecord, 
 from gleanery.models.session_state import DEFAULT_PROFILE, Cookie, LocalStorageEntry
 from gleanery.security.vault import Vault
 from gleanery.storage import audit, group_lock
-from gleanery.storage.database import Database, Transaction
-from gleanery.storage.sessions import cookies, local_storage, records
+from gleanery.storage.database import Database, Row, Transaction
+from gleanery.storage.sessions import cookies, local_storage, records, whole_records
 from gleanery.storage.sessions.cookies import COOKIES, StoredCookie
 from gleanery.storage.sessions.kinds import In, Out, RecordKind
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE, StoredEntry
 from gleanery.storage.sessions.records import ALL_GROUPS, LockedState, Prepared, RecordChange
+from gleanery.storage.sessions.whole_records import StateTooLarge as StateTooLarge  # for callers
 from gleanery.values import timestamps
 
-_RECORD_BYTES = 200  # of a format around the name and the value
 _RECORDS_IN_EVENT_LOOP = 500
+_LARGE_BYTES = 256 * 1024
+_INVALID_COOKIE = "A stored cookie is left out, because no browser can have it"
+_INVALID_ENTRY = "A stored entry is left out, because no browser can have it"
 _OTHER_GROUP = (
     "An entry is left out, because a newer one of another group has its origin and key: name the "
     "group"
 )
 _PATH_LOST = "The path of an entry is left out: local storage has none"
 _EXPIRY_LOST = "The expiry of an entry is lost: local storage has none"
-
-
-class StateTooLarge(Exception):
-    """The records that were selected have too many bytes for one document."""
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -78,54 +78,65 @@ async def read_state(
     database: Database, vault: Vault, filter_: StateFilter, now: int, max_bytes: int
 ) -> FoundState:
     """Reads the records without the expired ones. Raises StateTooLarge. The caller audits it."""
-    found_cookies, found_entries = list[StoredCookie](), list[StoredEntry]()
     stored = records.Filter(filter_.host, filter_.for_group, filter_.profile)
-    size = 0
-    async for some in cookies.read_all(database, vault, stored):
-        found_cookies += some
-        size += sum(_size(one.cookie.name, one.cookie.value) for one in some)
-        _check_size(size, max_bytes)
-    async for entries in local_storage.read_all(database, vault, stored):
-        found_entries += entries
-        size += sum(_size(entry.key, entry.value) for entry in entries)
-        _check_size(size, max_bytes)
-    found = (found_cookies, found_entries, filter_, now // timestamps.SECOND)
-    is_long = len(found_cookies) + len(found_entries) > _RECORDS_IN_EVENT_LOOP
-    return await asyncio.to_thread(_select, *found) if is_long else _select(*found)
+    cookie_rows, size = await whole_records.read(COOKIES, database, stored, max_bytes)
+    left = max_bytes - size
+    entry_rows, entry_size = await whole_records.read(LOCAL_STORAGE, database, stored, left)
 
+    def select() -> FoundState:
+        cookie_value = records.decrypter(COOKIES, database, vault)
+        entry_value = records.decrypter(LOCAL_STORAGE, database, vault)
+        found_cookies = ((cookie_value(row), row[:-1]) for row in cookie_rows)
+        found_entries = ((entry_value(row), row[:-1]) for row in entry_rows)
+        return _select(found_cookies, found_entries, filter_, now // timestamps.SECOND)
 
-def _size(name: str, value: str) -> int:
-    return _RECORD_BYTES + len(name) + len(value)
-
-
-def _check_size(size: int, max_bytes: int) -> None:
-    if size > max_bytes:
-        raise StateTooLarge
+    is_long = (
+        len(cookie_rows) + len(entry_rows) > _RECORDS_IN_EVENT_LOOP
+        or size + entry_size > _LARGE_BYTES
+    )
+    return await asyncio.to_thread(select) if is_long else select()
 
 
 def _select(
-    found_cookies: Iterable[StoredCookie],
-    found_entries: Iterable[StoredEntry],
+    found_cookies: Iterable[tuple[str, Row]],
+    found_entries: Iterable[tuple[str, Row]],
     filter_: StateFilter,
     now: int,
 ) -> FoundState:
-    entries = _by_identity(found_entries, filter_, now)
+    losses = Losses()
+    stored_cookies = list(_valid_cookies(found_cookies, losses))
+    entries = _by_identity(
+        (local_storage.to_stored(*found) for found in found_entries), filter_, now
+    )
     state = SessionState(
-        tuple(_newest_cookies(found_cookies)),
-        tuple(
-            StorageEntry(origin, key, _best(rivals, filter_).value)
-            for (origin, key), rivals in entries.items()
-        ),
+        tuple(_newest_cookies(stored_cookies)), tuple(_valid_entries(entries, filter_, losses))
     )
     state = visibility.without_expired(state, now)
     if filter_.domain is not None:
         state = visibility.of_domain(state, filter_.domain)
     if filter_.page is not None:
         state = visibility.of_page(state, filter_.page)
-    losses = Losses()
     for entry in state.local_storage:
         _add_losses(entries[entry.identity], filter_, losses)
     return FoundState(state, losses.found())
+
+
+def _valid_cookies(found: Iterable[tuple[str, Row]], losses: Losses) -> Iterator[StoredCookie]:
+    for value, row in found:
+        try:
+            yield cookies.to_stored(value, row)
+        except InvalidSession:
+            losses.add("cookie", _INVALID_COOKIE)
+
+
+def _valid_entries(
+    entries: Mapping[tuple[str, str], Sequence[StoredEntry]], filter_: StateFilter, losses: Losses
+) -> Iterator[StorageEntry]:
+    for (origin, key), rivals in entries.items():
+        try:
+            yield StorageEntry(origin, key, _best(rivals, filter_).value)
+        except InvalidSession:
+            losses.add("local_storage", _INVALID_ENTRY, "entry")
 
 
 def _newest_cookies(found: Iterable[StoredCookie]) -> Iterable[BrowserCookie]:
@@ -144,9 +155,15 @@ def _by_identity(
     """Returns the entries by origin and key, of which a browser has one, without expired ones."""
     entries: dict[tuple[str, str], list[StoredEntry]] = {}
     for entry in found:
-        if entry.expires is None or entry.expires > now:
+        is_expired = entry.expires is not None and entry.expires <= now
+        if not is_expired and _is_on_host(entry, filter_.host):
             entries.setdefault((_origin(entry, filter_), entry.key), []).append(entry)
     return entries
+
+
+def _is_on_host(entry: StoredEntry, host: str | None) -> bool:
+    """Returns True if pages on the host see the entry. A leading dot includes subdomains."""
+    return host is None or entry.domain.startswith(".") or entry.domain == host
 
 
 def _origin(entry: StoredEntry, filter_: StateFilter) -> str:

@@ -1,0 +1,131 @@
+"""Versions of lists of session records: the ETag of a list, and the check of If-Match.
+
+Every change of a record gives it a new, higher revision. So the number of records and the highest
+revision identify the content of a list. An ETag also says which list it belongs to, so that a write
+can read the version of that list again.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from gleanery.client.sessions import hostnames
+from gleanery.errors import PreconditionFailed
+from gleanery.models.fields import MAX_INT64, check_name
+from gleanery.storage.database import Row, Transaction
+from gleanery.values.hashing import hash_parts
+
+_TABLES = {"cookies": "c", "local_storage": "l"}
+_LETTERS = {letter: table for table, letter in _TABLES.items()}
+_HASH_LENGTH = 16
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_CHANGED = "The records have changed since you read them: read them again, then repeat the request"
+
+Read = Callable[..., Awaitable[Sequence[Row]]]
+IfMatch = tuple[str, ...] | None
+"""The ETags of an If-Match header, of which one must be current; None without a condition."""
+
+
+class ListScope(NamedTuple):
+    """The records of a list."""
+
+    tables: tuple[str, ...]
+    profile: str
+    host: str | None = None
+    """Only records that are visible to a page on this host."""
+    for_group: int | None = None
+    """Only entries of this group, and those that apply to every group."""
+
+
+async def read_etag(read: Read, organization_id: int, scope: ListScope) -> str:
+    """Returns the ETag of a list, without quotes. Read it before the records of the list."""
+    numbers: list[int] = []
+    for table in scope.tables:
+        [row] = await read(*_version_query(table, organization_id, scope))
+        numbers += row
+    version = hash_parts(organization_id, *numbers).hex()[:_HASH_LENGTH]
+    return f"{_encode_scope(scope)}.{version}"
+
+
+async def check(transaction: Transaction, if_match: IfMatch) -> None:
+    """Raises PreconditionFailed if no ETag of If-Match is current. Call it under the lock."""
+    if if_match is None:
+        return
+    for etag in if_match:
+        scope = _decode_scope(etag.partition(".")[0])
+        organization_id = transaction.organization_id
+        if scope and etag == await read_etag(transaction.fetch, organization_id, scope):
+            return
+    raise PreconditionFailed(_CHANGED)
+
+
+# --- the query ----------------------------------------------------------------------------------
+
+
+def _version_query(table: str, organization_id: int, scope: ListScope) -> tuple[Any, ...]:
+    """Returns the statement, and then its values."""
+    hosts = [] if scope.host is None else _visible_hosts(scope.host)
+    has_group = table == "local_storage" and scope.for_group is not None
+    values = (organization_id, scope.profile, *hosts, *[scope.for_group] * has_group)
+    return _statement(table, len(hosts), has_group), *values
+
+
+def _visible_hosts(host: str) -> list[str]:
+    """Returns the host and its parent domains, whose records a page on the host can see."""
+    if hostnames.is_address(host):
+        return [host]
+    labels = host.split(".")
+    parents = (".".join(labels[start:]) for start in range(len(labels)))
+    return [parent for parent in parents if parent]
+
+
+@lru_cache(maxsize=512)
+def _statement(table: str, host_count: int, has_group: bool) -> str:
+    """Counts the records and finds their highest revision, of one to all hosts."""
+    conditions = ["organization_id = $1", "profile = $2"]
+    if host_count:
+        hosts = ", ".join(f"${number}" for number in range(3, host_count + 3))
+        conditions.append(f"host IN ({hosts})")
+    if host_count and table == "local_storage":
+        conditions.append("(host = $3 OR domain <> host)")  # as in the list
+    if has_group:
+        conditions.append(f"(group_id = 0 OR group_id = ${host_count + 3})")
+    source = f"FROM {table} WHERE {' AND '.join(conditions)}"
+    return f"SELECT count(*), coalesce(max(revision), 0) {source}"
+
+
+# --- the scope in an ETag -----------------------------------------------------------------------
+
+
+def _encode_scope(scope: ListScope) -> str:
+    letters = "".join(_TABLES[table] for table in scope.tables)
+    group = "" if scope.for_group is None else str(scope.for_group)
+    text = "\n".join((letters, scope.profile, scope.host or "", group))
+    return base64.urlsafe_b64encode(text.encode()).decode("ascii").rstrip("=")
+
+
+def _decode_scope(encoded: str) -> ListScope | None:
+    """Returns the scope in an ETag; None for a text that is no ETag of this service."""
+    try:
+        padding = "=" * (-len(encoded) % 4)
+        text = base64.urlsafe_b64decode(encoded + padding).decode()
+        letters, profile, host, group = text.split("\n")
+        tables = tuple(_LETTERS[letter] for letter in dict.fromkeys(letters))
+        return ListScope(
+            tables,
+            check_name(profile),
+            hostnames.normalize(host) if host else None,
+            _parse_group(group) if group else None,
+        )
+    except (ValueError, KeyError):
+        return None
+
+
+def _parse_group(text: str) -> int:
+    if not _NUMBER.fullmatch(text) or int(text) > MAX_INT64:
+        raise ValueError("no number of a group")
+    return int(text)
