@@ -64,22 +64,12 @@ def assert_explained(before: SessionState, converted: Converted) -> None:
     left_out = len(before.cookies) - len(pairs)
     assert counts.pop("cookie", 0) == left_out
     for name in FIELDS:
-        changed = sum(differs(name, one, other) for one, other in pairs)
+        changed = sum(getattr(one, name) != getattr(other, name) for one, other in pairs)
         assert changed <= counts.pop(name, 0) <= changed + left_out, name
     kept = set(before.local_storage) & set(converted.state.local_storage)
     assert counts.pop("local_storage", 0) == len(before.local_storage) - len(kept)
     assert len(kept) == len(converted.state.local_storage)
     assert not counts
-
-
-def differs(name: str, before: Cookie, after: Cookie) -> bool:
-    """Returns True if this field has changed.
-
-    A domain cookie becomes one of the page's host in a format without domains: one change.
-    """
-    if name == "host" and after.host_only and not before.host_only:
-        return not after.host.endswith(before.host)
-    return bool(getattr(before, name) != getattr(after, name))
 
 
 def matched_cookies(
