@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fuzz.session_documents import HOST, READERS, SECRET, STATE, URL, check
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, Cookie, InvalidSession, SessionState
+from tests.support.session_strategies import damaged_texts
 
 EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "15"))
 FEW = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -61,24 +62,13 @@ def damaged(draw: st.DrawFn, value: Any) -> Any:
     return draw(GARBAGE)
 
 
-@st.composite
-def damaged_texts(draw: st.DrawFn, text: str) -> str:
-    """The text with some pieces moved, repeated, removed or replaced."""
-    for _ in range(draw(st.integers(1, 4))):
-        start, stop = sorted((draw(st.integers(0, len(text))), draw(st.integers(0, len(text)))))
-        stop = min(stop, start + 60)
-        new = draw(st.just(text[start:stop] * 2) | TEXTS | st.sampled_from("\t\"'\\;=\n\r#{[,: "))
-        text = text[:start] + new + text[stop:]
-    return text
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", READERS)
 @FEW
 @given(st.data())
 def test_a_damaged_document_gives_one_clear_error(name: str, data: st.DataObject) -> None:
     written = DOCUMENTS.get(name) or data.draw(st.sampled_from(tuple(DOCUMENTS.values())))
-    text = data.draw(damaged_texts(written.text))
+    text = data.draw(damaged_texts(written.text, SECRET))
     check(name, text)
     check(name, text.encode(data.draw(st.sampled_from(("utf-8", "utf-16"))), "replace"))
     if not isinstance(written.content, str):
