@@ -291,6 +291,12 @@ def test_curl_and_wget(program: str, workplace: Workplace) -> None:
         assert workplace.visit(program, url) == LOGGED_IN
 
 
+@pytest.mark.parametrize("form", ["Cookie header", "curl command"])
+def test_a_request_for_one_page(form: str, workplace: Workplace) -> None:
+    require("curl")
+    assert workplace.visit(form, ACCOUNT) == LOGGED_IN
+
+
 def test_requests(workplace: Workplace) -> None:
     for url in (ACCOUNT, OTHER_PATH, OTHER_PORT):
         assert workplace.visit("requests", url) == LOGGED_IN
