@@ -15,6 +15,7 @@ from faults import (
     disk_full,
     failover,
     kill,
+    leases,
     log_stalled,
     power_loss,
     results,
@@ -25,6 +26,7 @@ from faults.results import Result
 
 ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
 _FEWER_ROUNDS = max(1, ROUNDS // 10)  # of faults that take longer or depend less on the timing
+_LEASE_ROUNDS = max(1, ROUNDS // 4)
 _STOPPED_SECONDS = 20
 _FROZEN_SECONDS = 45  # longer than the statement timeout
 
@@ -44,6 +46,8 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     "worker-without-database": partial(
         database_outage.kill_worker_without_database, rounds=_FEWER_ROUNDS
     ),
+    "leases-sqlite": partial(leases.kill_service, engine="SQLite", rounds=_LEASE_ROUNDS),
+    "leases-postgres": partial(leases.kill_service, engine="PostgreSQL", rounds=_LEASE_ROUNDS),
     "log-stalled": log_stalled.stall_log,
     "tls-descriptors": tls.exhaust_descriptors,
     "certificate-replaced": partial(tls.replace_certificate, rounds=_FEWER_ROUNDS),

@@ -105,9 +105,16 @@ def no_file() -> NotFound:
     return NotFound(("path", "id"), "There is no file with this id")
 
 
+def no_lease() -> NotFound:
+    """Return the error for an unknown lease, and for one that has ended: the same response."""
+    msg = "There is no lease with this lease_id: it has expired, or was returned"
+    return NotFound(("path", "lease_id"), msg)
+
+
 def no_record(parameter: str) -> NotFound:
     """Return the error for a path parameter that names nothing."""
     known = {"group_id": no_group, "job_id": no_job, "output_id": no_output, "id": no_file}
+    known["lease_id"] = no_lease
     return known[parameter]() if parameter in known else NotFound(("path", parameter))
 
 
@@ -131,6 +138,14 @@ class Conflict(GleaneryError):
                 "conflict",
             )
         )
+
+
+class Leased(GleaneryError):
+    """The session cannot be leased now."""
+
+    def __init__(self, msg: str, retry_after: int) -> None:
+        self.retry_after = retry_after
+        super().__init__(ErrorDetail(("body", "domain"), msg, "leased"))
 
 
 class CursorExpired(GleaneryError):

@@ -19,8 +19,17 @@ from tests.support.service import Client, Service
 
 # Members that a service generates. All other members of a response are those of the example.
 GENERATED = {
-    *("id", "output_id", "review_id", "token_id", "request_id", "organization_id", "blob_key"),
-    *("cursor", "next_cursor"),
+    *(
+        "id",
+        "output_id",
+        "review_id",
+        "token_id",
+        "lease_id",
+        "request_id",
+        "organization_id",
+        "blob_key",
+    ),
+    *("cursor", "next_cursor", "seconds"),
 }
 DATES = ("date", "last_change", "expires")
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")

@@ -6,7 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from faults import database_outage, disk_full, disks, failover, kill, log_stalled, power_loss, tls
+from faults import (
+    database_outage,
+    disk_full,
+    disks,
+    failover,
+    kill,
+    leases,
+    log_stalled,
+    power_loss,
+    tls,
+)
 from faults.environment import Environment, open_environment
 from faults.results import Result
 
@@ -44,6 +54,20 @@ def test_killing_postgresql_loses_nothing(made: Environment) -> None:
 
 def test_a_worker_is_replaced_while_the_database_is_away(made: Environment) -> None:
     assert holds(database_outage.kill_worker_without_database(made, rounds=1))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_session_has_one_holder_while_the_service_is_killed(
+    made: Environment, engine: str
+) -> None:
+    assert holds(leases.kill_service(made, engine, rounds=2))
+
+
+def test_holders_that_count_too_slowly_are_noticed(made: Environment) -> None:
+    """Tests the check of the test above."""
+    result = leases.kill_service(made, "SQLite", rounds=0, counted=3)
+    assert not result.holds
+    assert " 0 overlaps" not in result.outcome
 
 
 def test_a_log_that_nobody_reads_delays_nothing(made: Environment) -> None:

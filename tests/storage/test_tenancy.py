@@ -56,6 +56,8 @@ OVER_ALL = {
     "postgres.transactions._SKIP_IDS": "the sequences of every table, after a restore",
     "idempotency._DELETE_EXPIRED": "purges old responses, a thousand at a time",
     "idempotency._ANY_EXPIRED": "tells if there are old responses",
+    "sessions.leases._DELETE_EXPIRED": "purges leases that expired long ago",
+    "sessions.leases._ANY_EXPIRED": "tells if there are such leases",
     "maintenance.organization_removal._WITH_LATE_ROWS": "deleted organizations with rows",
     "maintenance.organization_removal._WITHOUT_AUDIT_ENTRIES": "those whose audit log is purged",
     "maintenance.retention._DUE_GROUPS": "groups with expired outputs",
@@ -69,6 +71,7 @@ WORKS_FOR_ALL_TENANTS = {
     "idempotency": 1,
     "maintenance.organization_removal": 1,
     "maintenance.retention": 1,
+    "sessions.leases": 1,
 }
 
 

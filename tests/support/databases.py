@@ -47,6 +47,7 @@ def undo_newest_migration(settings: Settings) -> None:
     newest = migrations.known("sqlite")[-1]
     assert newest.name == "sessions", "name here what undoes the newest migration"
     run_script(settings, f"DELETE FROM migrations WHERE number = {newest.number}")
+    run_script(settings, "DROP TABLE session_leases")
     for table, index, columns in (
         ("cookies", "partitioned", "host_only same_site partition_site cross_site_ancestor"),
         ("local_storage", "with_origin", "origin"),

@@ -28,6 +28,7 @@ def unused_names() -> Names:
         "entry number": 10**9,
         "cookie": f"cookie-{tag}",
         "entry": f"entry-{tag}",
+        "lease": secrets.token_hex(16),
         "group number": 10**9,
         "review number": 10**9,
         "job number": 10**9,
@@ -99,6 +100,8 @@ def create_one_of_everything(client: Client) -> Names:
         content=names["session document"],
     )
     names["entry number"] = client.get("/v1/local-storage").json()[0]["id"]
+    wanted = {"domain": f"leased-{domain}", "seconds": 3600}
+    names["lease"] = client.post("/v1/sessions/leases", json=wanted).json()["lease_id"]
     client.post(f"/v1/outputs/{group}", json=[first | {"job_id": "a second job"}])
     first_job = client.get(f"/v1/groups/{group}", params={"limit": 1}).json()
     names["job number"] = first_job["metadata"]["next_cursor"]

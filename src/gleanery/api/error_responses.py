@@ -18,6 +18,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.ReferenceNotFound: 404,
     errors.RequestTimeout: 408,
     errors.Conflict: 409,
+    errors.Leased: 409,
     errors.CursorExpired: 410,
     errors.PreconditionFailed: 412,
     errors.BodyTooLarge: 413,
@@ -41,7 +42,8 @@ DESCRIPTIONS = {
     403: "The token lacks the scope, or the link is not valid.",
     404: "The organization has no such record.",
     405: "The path does not allow this method.",
-    409: "The Idempotency-Key was used for a different request.",
+    409: "The Idempotency-Key was used for a different request, or another holder has the session; "
+    "then Retry-After says when to try again.",
     410: "The cursor is from before the oldest tombstone or the last restore.",
     412: "The file, or the list of records, does not have the ETag of If-Match.",
     413: "The body is too large.",
@@ -150,6 +152,7 @@ def _headers(error: errors.GleaneryError) -> tuple[tuple[bytes, bytes], ...]:
             | errors.Overloaded()
             | errors.RateLimited()
             | errors.ValidationSuspended()
+            | errors.Leased()
         ):
             return ((b"retry-after", b"%d" % error.retry_after),)
     return ()

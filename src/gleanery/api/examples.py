@@ -190,19 +190,18 @@ _ENTRY = {
     "path": "/",
     "expires": "2030-01-01T00:00:00Z",
 }
+_STORED_COOKIE = {
+    "name": "session",
+    "value": "8d21e7",
+    "domain": ".shop.example.com",
+    "path": "/",
+    "expires": 1893456000,
+    "httpOnly": True,
+    "secure": True,
+    "sameSite": "Lax",
+}
 _STORAGE_STATE = {
-    "cookies": [
-        {
-            "name": "session",
-            "value": "8d21e7",
-            "domain": ".shop.example.com",
-            "path": "/",
-            "expires": 1893456000,
-            "httpOnly": True,
-            "secure": True,
-            "sameSite": "Lax",
-        }
-    ],
+    "cookies": [_STORED_COOKIE],
     "origins": [
         {
             "origin": "https://shop.example.com",
@@ -210,6 +209,21 @@ _STORAGE_STATE = {
         }
     ],
 }
+
+_NEW_STORAGE_STATE = _STORAGE_STATE | {"cookies": [_STORED_COOKIE | {"value": "b40c52"}]}
+_LEASE_ID = "9c1f4be2a7d84d0f8a53c6b0e1d27f34"
+_LEASE = {
+    "lease_id": _LEASE_ID,
+    "domain": "shop.example.com",
+    "profile": "second-account",
+    "holder": "worker-3",
+    "token_id": 5,
+    "acquire_date": _SCRAPE_DATE,
+    "expires": "2026-03-02T09:05:00Z",
+    "seconds": 300,
+}
+_ONE_UPDATED = {"created": 0, "updated": 1, "unchanged": 0, "deleted": 0}
+_ONE_UNCHANGED = {"created": 0, "updated": 0, "unchanged": 1, "deleted": 0}
 
 # --- the story ----------------------------------------------------------------------------------
 
@@ -329,6 +343,22 @@ EXAMPLES: dict[str, Example] = {
         },
         response=_STORAGE_STATE,
     ),
+    "acquire_lease": Example(
+        body={
+            "domain": "shop.example.com",
+            "profile": "second-account",
+            "seconds": 300,
+            "holder": "worker-3",
+        },
+        response=_LEASE | {"state": _STORAGE_STATE, "losses": []},
+    ),
+    "list_leases": Example(response=[_LEASE | {"seconds": 287}]),
+    "renew_lease": Example(
+        path={"lease_id": _LEASE_ID},
+        body={"state": _NEW_STORAGE_STATE, "seconds": 300},
+        response=_LEASE | {"cookies": _ONE_UPDATED, "local_storage": _ONE_UNCHANGED, "losses": []},
+    ),
+    "release_lease": Example(path={"lease_id": _LEASE_ID}, response=_DELETED),
     "delete_cookies": Example(
         query={"domain": ".shop.example.com", "name": "session"}, response=_DELETED
     ),

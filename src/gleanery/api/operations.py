@@ -19,12 +19,14 @@ from gleanery.api.handlers import (
     exports,
     files,
     groups,
+    leases,
     local_storage,
     outputs,
     reviews,
     session_exchange,
     system,
 )
+from gleanery.models import leases as lease_models
 from gleanery.models import requests, responses
 from gleanery.models.inputs import NoQuery
 from gleanery.models.session_state import CheckedCookie, CheckedEntry
@@ -122,6 +124,7 @@ class Operation:
         return sorted(possible)
 
 
+_LEASE_SCOPES = ("session:read", "session:write")
 _SESSION_HEADERS = {
     "Gleanery-Losses": "JSON array of sentences: what the format cannot carry.",
     "ETag": "Version of the records; `If-Match` and `If-None-Match` take it.",
@@ -202,6 +205,53 @@ OPERATIONS = (
         accepts_if_match=True,
         scopes=("session:write",),
         query=requests.LocalStorageDeletion,
+        response=responses.Deleted,
+    ),
+    Operation(
+        method="POST",
+        path="/v1/sessions/leases",
+        handler=leases.acquire_lease,
+        title="Acquire a lease",
+        description="Gives one holder the session of a host and profile for a time: its cookies "
+        "and local storage, without expired ones. While another lease of the host, of a parent or "
+        "of a child host exists, the response is 409 with `Retry-After`. Other profiles are "
+        "independent. A holder counts `seconds` from the moment at which it sent the request, and "
+        "stops using the session after them. A lease does not stop the routes without a lease.",
+        scopes=_LEASE_SCOPES,
+        body=lease_models.LeaseIn,
+        response=lease_models.AcquiredLease,
+        extra_errors=(409,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/sessions/leases",
+        handler=leases.list_leases,
+        title="Get leases",
+        description="The organization's current leases, oldest first, without values. At most 1000 "
+        "exist at a time.",
+        scopes=("session:read",),
+        response=list[lease_models.LeaseOut],
+    ),
+    Operation(
+        method="PUT",
+        path="/v1/sessions/leases/{lease_id}",
+        handler=leases.renew_lease,
+        title="Renew or return a lease",
+        description="Stores changes of the session, and renews or returns its lease, all or "
+        "nothing. A lease that has expired or was returned gets 404, and then nothing is stored. "
+        "So a holder that is late cannot overwrite the changes of the next one.",
+        scopes=_LEASE_SCOPES,
+        body=lease_models.LeaseChange,
+        response=lease_models.ChangedLease,
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/sessions/leases/{lease_id}",
+        handler=leases.release_lease,
+        title="Return a lease",
+        description="Returns a lease without changes. Any token of the organization with the "
+        "scopes can return it, so that an operator can end the lease of a worker that failed.",
+        scopes=_LEASE_SCOPES,
         response=responses.Deleted,
     ),
     Operation(

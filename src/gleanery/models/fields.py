@@ -77,7 +77,7 @@ def _parse_whole_number(value: str) -> int:
     return int(value)
 
 
-def _float_to_integer(value: Any) -> Any:
+def float_to_integer(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -318,8 +318,8 @@ IgnoredDateTime = Annotated[
     _with_json_schema(format="date-time"),
 ]
 # The ``id`` of a group, which is a number. In JSON, 7.0 is an integer like 7.
-NumericGroupId = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(_float_to_integer)]
-Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(_float_to_integer)]
+NumericGroupId = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(float_to_integer)]
+Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(float_to_integer)]
 QueryNumericGroupId = Annotated[
     int,
     Field(ge=0, le=MAX_INT64),

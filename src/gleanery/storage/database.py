@@ -106,6 +106,9 @@ class Transaction(Protocol):
     async def run_script(self, sql: str) -> None:
         """Runs several statements without parameters."""
 
+    async def server_time(self) -> int | None:
+        """Returns the database server's time in microseconds; None on an engine without server."""
+
     async def notify(self, channel: str) -> None:
         """Notifies the channel's subscribers, on every node, when the transaction commits."""
 

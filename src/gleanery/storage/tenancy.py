@@ -45,6 +45,7 @@ TENANT_TABLES = (
     "unreferenced_blobs",
     "outputs",
     "reviews",
+    "session_leases",
     "tombstones",
 )
 # Tokens and organizations are read before the tenant of a request is known. The other tables hold

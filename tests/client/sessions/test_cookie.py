@@ -71,6 +71,7 @@ def test_writes_what_the_page_gets() -> None:
     assert lost == {
         ("cookie", 1),
         ("cookie", 2),
+        ("host", 1),
         ("host_only", 1),
         ("secure", 1),
         ("path", 1),

@@ -44,8 +44,14 @@ def _is_kept(cookie: Cookie) -> bool:
 
 def test_a_format_without_secure_keeps_cookies_with_a_prefix() -> None:
     """Their names say what the format cannot say."""
-    text = "__Host-Http-a=1; __Secure-b=2"
-    assert read(text, url="https://shop.example/").state.cookies == (
-        Cookie("__Host-Http-a", "1", "shop.example", secure=True, http_only=True),
-        Cookie("__Secure-b", "2", "shop.example", secure=True),
+    state = SessionState(
+        (
+            Cookie("__Host-Http-a", "1", "shop.example", secure=True, http_only=True),
+            Cookie("__Secure-b", "2", "shop.example", secure=True),
+        )
     )
+    written = write(state, "cookie", "https://shop.example/")
+    assert written.losses == ()
+    assert read(written.text, url="https://shop.example/").state == state
+    of_wget = "shop.example\tFALSE\t/\tTRUE\t0\t__Http-a\t1"
+    assert read(of_wget).state.cookies[0].http_only

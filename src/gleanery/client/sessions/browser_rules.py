@@ -17,10 +17,6 @@ _MAX_BYTES = 4096
 _MAX_PATH_BYTES = 1024
 _INVALID = "A cookie is left out, because browsers reject its name, value or path"
 _PARTITION_RULE = "A cookie is left out, because browsers reject it: a partition requires Secure"
-_HTTP_RULE = (
-    "A cookie is left out, because browsers reject it: __Http- requires Secure and HttpOnly"
-)
-_HTTP_PREFIXES = ("__http-", "__host-http-")
 _SAME_SITE_RULE = "SameSite None is omitted, because browsers reject it without Secure"
 
 

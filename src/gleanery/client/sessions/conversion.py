@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -19,7 +19,8 @@ from gleanery.client.sessions.visibility import Page
 
 AUTO = "auto"
 _EXPIRED = "A cookie is left out, because it has expired"
-_SHADOWED = "A cookie is left out, because another one of its name has a longer path"
+_SHADOWED = "A cookie is left out, because browsers send another one of its name before it"
+_LOST_HOST = "The host is lost: the cookie is kept as one of the page's host"
 _NOT_SENT = "A cookie is left out, because browsers do not send it to the page"
 _FIELD_NAMES = {
     "host_only": "Whether a cookie is for one host only",
@@ -72,7 +73,9 @@ def read(content: Any, format: str = AUTO, url: str | None = None) -> ReadResult
     chosen = _detect(source) if format == AUTO else _by_name(format)
     losses = Losses()
     found = chosen.read(source, losses, url)
-    cookies = prefixes.without_violations(_last_of_each(found.cookies), losses)
+    missing = _missing_fields(chosen)
+    complete = (prefixes.with_implied_fields(cookie, missing) for cookie in found.cookies)
+    cookies = prefixes.without_violations(_last_of_each(complete), losses)
     state = SessionState(tuple(cookies), tuple(_last_of_each(found.local_storage)))
     return ReadResult(state, chosen.name, losses.found())
 
@@ -82,9 +85,10 @@ def write(state: SessionState, format: str, url: str | None = None) -> WriteResu
     chosen = _by_name(format)
     losses = Losses()
     if chosen.needs_url:
-        state = _of_page(state, visibility.page_of(url, chosen.title), losses)
-        if "path" not in chosen.carries:
-            state = _first_of_each_name(state, losses)
+        page = visibility.page_of(url, chosen.title)
+        state = _of_page(state, page, losses)
+        if "host_only" not in chosen.carries:
+            state = _as_sent(state, page, losses)
     content = chosen.write(_reduce(state, chosen, losses), losses, url)
     return WriteResult(content, losses.found())
 
@@ -118,18 +122,26 @@ def _of_page(state: SessionState, page: Page, losses: Losses) -> SessionState:
     return replace(state, cookies=visible)
 
 
-def _first_of_each_name(state: SessionState, losses: Losses) -> SessionState:
-    """Returns the cookie that servers read of each name: browsers send the longest path first."""
+def _as_sent(state: SessionState, page: Page, losses: Losses) -> SessionState:
+    """Returns the cookies as a Cookie header has them: one of each name, without their hosts.
+
+    Browsers send the cookie with the longest path first, and servers read the first.
+    """
     by_name: dict[str, Cookie] = {}
     for cookie in sorted(state.cookies, key=lambda one: -len(one.path)):
         by_name.setdefault(cookie.name, cookie)
     losses.add("cookie", _SHADOWED, count=len(state.cookies) - len(by_name))
-    return replace(state, cookies=tuple(by_name.values()))
+    losses.add("host", _LOST_HOST, count=sum(c.host != page.host for c in by_name.values()))
+    return replace(state, cookies=tuple(replace(c, host=page.host) for c in by_name.values()))
+
+
+def _missing_fields(chosen: Format) -> list[str]:
+    return [name for name in OPTIONAL_FIELDS if name not in chosen.carries]
 
 
 def _reduce(state: SessionState, chosen: Format, losses: Losses) -> SessionState:
     """Returns what the format carries; counts the rest as losses."""
-    missing = [name for name in OPTIONAL_FIELDS if name not in chosen.carries]
+    missing = _missing_fields(chosen)
     accepted = prefixes.without_violations(_last_of_each(state.cookies), losses)
     pairs = [(one, _without_fields(one, missing, chosen, losses)) for one in accepted]
     cookies = tuple(_without_collisions(pairs, chosen, losses))
@@ -161,9 +173,12 @@ def _without_collisions(
 
 
 def _without_fields(
-    cookie: Cookie, missing: Iterable[str], chosen: Format, losses: Losses
+    cookie: Cookie, missing: Collection[str], chosen: Format, losses: Losses
 ) -> Cookie:
+    """Returns the cookie as it is read again; counts the fields that differ."""
     changes = {n: _DEFAULTS[n] for n in missing if getattr(cookie, n) != _DEFAULTS[n]}
+    reduced = prefixes.with_implied_fields(replace(cookie, **changes), missing)
     for name in changes:
-        losses.add(name, f"{_FIELD_NAMES[name]} is lost: {chosen.title} cannot say it")
-    return replace(cookie, **changes) if changes else cookie
+        if getattr(reduced, name) != getattr(cookie, name):
+            losses.add(name, f"{_FIELD_NAMES[name]} is lost: {chosen.title} cannot say it")
+    return reduced

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gleanery.client.sessions import cookie_dates, lines, prefixes, records
+from gleanery.client.sessions import cookie_dates, lines, records
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import MAX_EXPIRES, Cookie, split_domain
@@ -34,12 +34,12 @@ def header_pattern(name: str) -> re.Pattern[str]:
 def header_values(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
     """Yields the values of a header, one per line; its name may be missing in all of them.
 
-    If a line has the name, the lines of other headers are ignored. Raises InvalidSession for NUL.
+    If a line has the name, the lines of other headers are ignored.
     """
     is_named = bool(pattern.search(text))
     for number, line in lines.numbered(text):
-        if "\0" in line:
-            raise InvalidSession(f"line {number}: A header must not contain NUL")
+        with records.at(f"line {number}"):
+            _reject_nul(line)
         start = pattern.match(line)
         if start or not is_named or not _OTHER_HEADER.match(line):
             yield line[start.end() if start else 0 :]
@@ -49,6 +49,7 @@ def read_cookie_header(values: Iterable[str], page: Page, losses: Losses) -> Ite
     """Yields the cookies of a Cookie header. The first of one name is the most specific one."""
     names: set[str] = set()
     for part in (match[0] for value in values for match in _PART.finditer(value)):
+        _reject_nul(part)
         name, value = _split_pair(part)
         if not name and not value:
             continue
@@ -58,7 +59,7 @@ def read_cookie_header(values: Iterable[str], page: Page, losses: Losses) -> Ite
             _reject("it contains control characters or half a surrogate pair", losses)
         else:
             names.add(name)
-            yield prefixes.with_implied_fields(Cookie(name, value, page.host))
+            yield Cookie(name, value, page.host)
 
 
 def write_cookie_header(cookies: Iterable[Cookie], page: Page, losses: Losses) -> str:
@@ -81,6 +82,7 @@ def read_set_cookie(value: str, page: Page, now: float, losses: Losses) -> Cooki
 
     A cookie whose expiry is not after ``now`` deletes the cookie with the same identity.
     """
+    _reject_nul(value)
     pair, _, rest = value.partition(";")
     name, content = _split_pair(pair)
     attributes = dict(_attributes(rest))
@@ -117,6 +119,11 @@ def _written_attributes(cookie: Cookie) -> Iterator[str]:
 
 def _pair(cookie: Cookie) -> str:
     return f"{cookie.name}={cookie.value}" if cookie.name else cookie.value
+
+
+def _reject_nul(text: str) -> None:
+    if "\0" in text:
+        raise InvalidSession("A header must not contain NUL")
 
 
 def _split_pair(text: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gleanery.client.sessions.losses import Losses
@@ -68,12 +68,16 @@ def without_violations(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Co
             losses.add("cookie", _REASON.format(rule=rule.sentence))
 
 
-def with_implied_fields(cookie: Cookie) -> Cookie:
-    """Adds Secure and HttpOnly if the name requires them, for formats that cannot say them."""
+def with_implied_fields(cookie: Cookie, missing: Collection[str]) -> Cookie:
+    """Adds the flags that a format does not say, and that the name of the cookie requires."""
     rule = _rule_of(cookie)
     if rule is None:
         return cookie
-    return replace(cookie, secure=True, http_only=cookie.http_only or rule.is_http_only)
+    return replace(
+        cookie,
+        secure=cookie.secure or "secure" in missing,
+        http_only=cookie.http_only or (rule.is_http_only and "http_only" in missing),
+    )
 
 
 def _rule_of(cookie: Cookie) -> _Rule | None:

@@ -112,12 +112,13 @@ _GROUP_TABLES = (
 _ORGANIZATION_TABLES = (
     _of_organization("cookies", "id", 0, is_counted=True),
     _of_organization("local_storage", "id", 0, is_counted=True),
+    _of_organization("session_leases", "id", ""),
     _of_organization("idempotency_keys", "key_hash", b""),
     _of_organization("files", "id", b"", is_counted=True),
 )
 # Rows that belong to a group exist only while the group exists.
 _REMAINING_TABLES = (
-    *("groups", "cookies", "local_storage", "idempotency_keys"),
+    *("groups", "cookies", "local_storage", "session_leases", "idempotency_keys"),
     *("files", "blobs", "unreferenced_blobs"),
 )
 _ANY_ROW = " UNION ALL ".join(

@@ -16,6 +16,7 @@ from gleanery.storage.files import cleanup
 from gleanery.storage.group_lock import Clock
 from gleanery.storage.maintenance import organization_removal
 from gleanery.storage.outputs import changes, mutations
+from gleanery.storage.sessions import leases
 from gleanery.values import timestamps
 
 _DUE_GROUPS = """
@@ -82,6 +83,7 @@ async def _deletions(
     unused_since = now - keep.unreferenced_files * _DAY
     return [
         partial(idempotency.delete_expired, engine, now - _DAY),
+        partial(leases.delete_expired, engine, now - _DAY),
         *await changes.pending_purges(engine, now - keep.tombstones * _DAY),
         *await audit.pending_purges(engine, now - keep.audit_entries * _DAY),
         *await _expirations(engine, clock, now),

@@ -29,7 +29,7 @@ from gleanery.storage.notifications import Subscription
 from gleanery.storage.postgres import row_security
 from gleanery.storage.postgres.connections import ConnectionPool
 from gleanery.storage.postgres.listener import Listener
-from gleanery.storage.postgres.transactions import PostgresTransaction, transaction
+from gleanery.storage.postgres.transactions import SERVER_TIME, PostgresTransaction, transaction
 from gleanery.storage.tenancy import ALL_TENANTS, NO_TENANT, TENANT_TABLES
 
 T = TypeVar("T")
@@ -37,7 +37,6 @@ _log = logging.getLogger("gleanery")
 
 ONE_MIGRATION = "SELECT pg_advisory_xact_lock(x'676C65616E'::bigint)"  # the id is "glean"
 """Waits until no other process migrates."""
-_SERVER_TIME = "SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint"
 _QUEUE_SECONDS = 20.0  # maximum wait of a writer for earlier writers
 _MIGRATION_SETTINGS = f"""
 SET LOCAL ROLE NONE; {row_security.SET_ALL_TENANTS};
@@ -165,7 +164,7 @@ class PostgresDatabase:
         return await _newest_applied(self.read) if exists else 0
 
     async def server_time(self) -> int:
-        return int((await self.read(_SERVER_TIME))[0][0])
+        return int((await self.read(SERVER_TIME))[0][0])
 
     async def security_warning(self) -> str | None:
         async with self._connections.use(NO_TENANT) as connection:

@@ -18,6 +18,7 @@ _BEGIN_AND_CHECK = "BEGIN; SELECT FROM migrations WHERE number >= {:d}"
 _ONE_ROW = "SELECT 1"  # the server's description of the result
 _SCRIPT_SECONDS = 24 * 3600.0  # a migration of a large table takes long
 _MIN_ARRAY_LENGTH = 8  # sets of values from which a statement over arrays is faster
+SERVER_TIME = "SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint"
 _SKIP_IDS = """
 SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, coalesce(last_value, 0) + $1)
 FROM pg_sequences WHERE schemaname = current_schema()
@@ -110,6 +111,9 @@ class PostgresTransaction:
 
     async def run_script(self, sql: str) -> None:
         await self._connection.execute(sql, timeout=_SCRIPT_SECONDS)
+
+    async def server_time(self) -> int:
+        return int((await self.fetch(SERVER_TIME))[0][0])
 
     async def notify(self, channel: str) -> None:
         await self._connection.execute("SELECT pg_notify($1, $2)", POSTGRES_CHANNEL, channel)

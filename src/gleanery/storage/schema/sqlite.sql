@@ -93,6 +93,21 @@ CREATE INDEX local_storage_with_origin ON local_storage (organization_id, profil
     WHERE origin IS NOT NULL;
 CREATE INDEX local_storage_by_expiry ON local_storage (expires) WHERE expires IS NOT NULL;
 
+-- A lease gives one holder the session state of a host and a profile until it expires.
+CREATE TABLE session_leases (
+    organization_id INTEGER NOT NULL,
+    id              TEXT    NOT NULL,
+    profile         TEXT    NOT NULL,
+    host            TEXT    NOT NULL,
+    holder          TEXT,                         -- who holds it, for people
+    token_id        INTEGER NOT NULL,
+    acquired_at     INTEGER NOT NULL,
+    expires_at      INTEGER NOT NULL,
+    PRIMARY KEY (organization_id, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX session_leases_by_expiry ON session_leases (expires_at);
+
 -- Outputs. last_seq is the sequence number of the group's last change: the time of the change, or
 -- the previous number plus one, whichever is larger. It changes only under the lock on the group's
 -- row.

@@ -66,6 +66,9 @@ class _SqliteTransaction:
         tenancy.check(sql, min(self.organization_id, tenancy.ANY_TENANT))
         self._connection.execute(sql)
 
+    async def server_time(self) -> None:
+        return None
+
     async def notify(self, channel: str) -> None:
         """Does nothing: ``ChangePoller`` sees the commit."""
 

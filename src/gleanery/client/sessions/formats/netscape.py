@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gleanery.client.sessions import hostnames, lines, records
+from gleanery.client.sessions import hostnames, lines, prefixes, records
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.format import TEXT, Format
@@ -74,7 +74,7 @@ def _read_cookie(line: str, losses: Losses) -> Cookie:
     if len(fields) < _SEPARATORS:
         raise InvalidSession("expected seven fields that are separated by tabs")
     domain, subdomains, path, secure, expires, name = fields[:_SEPARATORS]
-    return Cookie(
+    cookie = Cookie(
         name=name,
         value="".join(fields[_SEPARATORS:]),
         host=_read_host(domain.strip(), losses),
@@ -85,6 +85,7 @@ def _read_cookie(line: str, losses: Losses) -> Cookie:
         secure=_read_flag(secure, "fourth"),
         http_only=http_only,
     )
+    return prefixes.with_implied_fields(cookie, ("http_only",))  # wget does not save it
 
 
 def _read_host(domain: str, losses: Losses) -> str:

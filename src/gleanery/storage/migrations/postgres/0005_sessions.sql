@@ -27,3 +27,18 @@ CREATE INDEX local_storage_with_origin ON local_storage (organization_id, profil
 -- Counts the records that have expired or will soon, for the metric.
 CREATE INDEX cookies_by_expiry ON cookies (expires) WHERE expires IS NOT NULL;
 CREATE INDEX local_storage_by_expiry ON local_storage (expires) WHERE expires IS NOT NULL;
+
+-- A lease gives one holder the session state of a host and a profile until it expires.
+CREATE TABLE session_leases (
+    organization_id BIGINT  NOT NULL,
+    id              TEXT    NOT NULL,
+    profile         TEXT    NOT NULL,
+    host            TEXT    NOT NULL,
+    holder          TEXT,                         -- who holds it, for people
+    token_id        BIGINT  NOT NULL,
+    acquired_at     BIGINT  NOT NULL,
+    expires_at      BIGINT  NOT NULL,
+    PRIMARY KEY (organization_id, id)
+);
+
+CREATE INDEX session_leases_by_expiry ON session_leases (expires_at);

@@ -1,0 +1,131 @@
+"""The handlers of leases."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.client import sessions
+from gleanery.client.sessions import FORMATS, InvalidSession, ReadResult, WriteResult
+from gleanery.errors import ErrorDetail, InvalidRequest
+from gleanery.models.leases import AcquiredLease, ChangedLease, LeaseChange, LeaseIn
+from gleanery.storage.sessions import leases, states
+from gleanery.storage.sessions.leases import Lease
+from gleanery.storage.sessions.records import ALL_GROUPS
+from gleanery.storage.sessions.states import (
+    NO_REPLACEMENT,
+    Destination,
+    PreparedState,
+    Replacement,
+    StateFilter,
+)
+from gleanery.values.json_text import encode
+
+# --- acquisition --------------------------------------------------------------------------------
+
+
+async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
+    body, clock = context.body, context.services.clock
+    host = body.domain.removeprefix(".")
+    wanted = leases.Wanted(host, body.profile, body.seconds, body.holder)
+    acquired = await leases.acquire(context.database, wanted, clock, context.actor)
+    try:
+        written, losses = await _read_state(context, acquired.lease)
+        content = encode(
+            AcquiredLease(**acquired.to_response(), state=written.content, losses=losses)
+        )
+    except Exception:  # nobody will know of this lease
+        await leases.release(context.database, acquired.lease.id, clock, context.actor)
+        raise
+    return Response(content)
+
+
+async def _read_state(
+    context: RequestContext[None, LeaseIn], lease: Lease
+) -> tuple[WriteResult, list[str]]:
+    """Reads the session after the lease is durable: only its holder changes the session now."""
+    services, now = context.services, context.services.clock()
+    max_bytes = services.settings.max_page_bytes
+    filter_ = StateFilter(lease.profile, lease.host, for_group=ALL_GROUPS)
+    try:
+        found = await states.read_state(context.database, services.vault, filter_, now, max_bytes)
+    except states.StateTooLarge:
+        msg = f"The state has more than {max_bytes} bytes: delete what is not needed"
+        raise InvalidRequest(ErrorDetail(("body", "domain"), msg, "too_large")) from None
+    write = partial(sessions.write, found.state, context.body.format, _url(lease))
+    written = await services.computations.run(context.organization_id, write)
+    return written, [str(loss) for loss in (*found.losses, *written.losses)]
+
+
+def _url(lease: Lease) -> str:
+    """Returns the page for a format that is for one page."""
+    return f"https://{lease.host}/"
+
+
+# --- changes ------------------------------------------------------------------------------------
+
+
+async def renew_lease(context: RequestContext[None, LeaseChange]) -> Response:
+    body, services = context.body, context.services
+    lease = await leases.read(context.database, context.path["lease_id"])
+    prepared, replacement, losses = await _prepare(context, lease)
+    wanted = leases.Change(body.seconds, body.release, prepared, replacement)
+    changed = await leases.change(
+        context.database, services.vault, lease.id, wanted, services.clock, context.actor
+    )
+    result = ChangedLease(
+        **changed.timed.to_response(),
+        cookies=states.count_changes(changed.changes.cookies),
+        local_storage=states.count_changes(changed.changes.local_storage),
+        losses=losses,
+    )
+    return Response(encode(result))
+
+
+async def _prepare(
+    context: RequestContext[None, LeaseChange], lease: Lease
+) -> tuple[PreparedState | None, Replacement, list[str]]:
+    """Returns the records to store, which others are deleted, and what is lost."""
+    body, services = context.body, context.services
+    if body.state is None:
+        return None, NO_REPLACEMENT, []
+    read = partial(_read_document, body.state, body.format, lease, services.settings.max_records)
+    document = await services.computations.run(context.organization_id, read)
+    destination = Destination(lease.profile)
+    prepared = await states.prepare_state(context.organization_id, document.state, destination)
+    has_local_storage = "local_storage" in FORMATS[document.format].carries
+    replacement = Replacement((lease.host,), has_local_storage) if body.replace else NO_REPLACEMENT
+    return prepared, replacement, [str(loss) for loss in document.losses]
+
+
+def _read_document(state: Any, format_: str, lease: Lease, max_records: int) -> ReadResult:
+    """Reads the state. A thread runs it, because it takes long for a large state."""
+    try:
+        document = sessions.read(state, format_, _url(lease))
+    except InvalidSession as error:
+        raise _invalid_state(str(error), "session_format") from None
+    count = len(document.state.cookies) + len(document.state.local_storage)
+    if count > max_records:
+        msg = f"The state may have at most {max_records} records: send less at a time"
+        raise _invalid_state(msg, "too_long")
+    return leases.within(lease, document)
+
+
+def _invalid_state(msg: str, type_: str) -> InvalidRequest:
+    return InvalidRequest(ErrorDetail(("body", "state"), msg, type_))
+
+
+# --- return and list ----------------------------------------------------------------------------
+
+
+async def release_lease(context: AnyContext) -> Response:
+    clock = context.services.clock
+    await leases.release(context.database, context.path["lease_id"], clock, context.actor)
+    return Response(b'{"deleted":1}')
+
+
+async def list_leases(context: AnyContext) -> Response:
+    services = context.services
+    found = await leases.list_current(services.database, context.organization_id, services.clock)
+    return Response(encode(found))
