@@ -20,10 +20,6 @@ _INVALID = "A cookie is left out, because Scrapy would change its name, value or
 _IPV6 = "A cookie is left out, because Scrapy has no cookies for IPv6 addresses"
 
 
-def _detect(document: Document) -> bool:
-    return cookie_records.format_name(document) == _NAME
-
-
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     found = cookie_records.read_cookies(document, losses, url)
     return SessionState(tuple(prefixes.with_implied_fields(cookie) for cookie in found))
@@ -76,7 +72,7 @@ FORMAT = Format(
     media_type=JSON,
     file_name="cookies.scrapy.json",
     carries=frozenset(("host_only", "path", "secure")),
-    detect=_detect,
+    detect=cookie_records.detector(_NAME),
     read=_read,
     write=_write,
 )
