@@ -22,7 +22,8 @@ _IPV6 = "A cookie is left out, because Scrapy has no cookies for IPv6 addresses"
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     found = cookie_records.read_cookies(document, losses, url)
-    return SessionState(tuple(prefixes.with_implied_fields(cookie) for cookie in found))
+    # A record without "secure" is Secure if the request is.
+    return SessionState(tuple(prefixes.with_implied_fields(one, ("secure",)) for one in found))
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
