@@ -20,10 +20,14 @@ _INVALID = "A cookie is left out, because Scrapy would change its name, value or
 _IPV6 = "A cookie is left out, because Scrapy has no cookies for IPv6 addresses"
 
 
+def _detect(document: Document) -> bool:
+    return cookie_records.format_name(document) == _NAME
+
+
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     found = cookie_records.read_cookies(document, losses, url)
-    # A record without "secure" is Secure if the request is.
-    return SessionState(tuple(prefixes.with_implied_fields(one, ("secure",)) for one in found))
+    flags = ("secure", "http_only")
+    return SessionState(tuple(prefixes.with_implied_fields(cookie, flags) for cookie in found))
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
@@ -73,7 +77,7 @@ FORMAT = Format(
     media_type=JSON,
     file_name="cookies.scrapy.json",
     carries=frozenset(("host_only", "path", "secure")),
-    detect=cookie_records.detector(_NAME),
+    detect=_detect,
     read=_read,
     write=_write,
 )
