@@ -15,19 +15,17 @@ from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, SessionState
 
 _NAME = "scrapy"
+_OFTEN_MISSING = ("secure", "http_only")  # in lists that people write
 _SUBDOMAINS = "Whether a cookie is for one host only is lost: Scrapy sends it to subdomains, too"
 _INVALID = "A cookie is left out, because Scrapy would change its name, value or path"
 _IPV6 = "A cookie is left out, because Scrapy has no cookies for IPv6 addresses"
 
 
-def _detect(document: Document) -> bool:
-    return cookie_records.format_name(document) == _NAME
-
-
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     found = cookie_records.read_cookies(document, losses, url)
-    flags = ("secure", "http_only")
-    return SessionState(tuple(prefixes.with_implied_fields(cookie, flags) for cookie in found))
+    return SessionState(
+        tuple(prefixes.with_implied_fields(cookie, _OFTEN_MISSING) for cookie in found)
+    )
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
@@ -77,7 +75,7 @@ FORMAT = Format(
     media_type=JSON,
     file_name="cookies.scrapy.json",
     carries=frozenset(("host_only", "path", "secure")),
-    detect=_detect,
+    detect=cookie_records.detector(_NAME),
     read=_read,
     write=_write,
 )
