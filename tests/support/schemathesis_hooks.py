@@ -15,6 +15,7 @@ BARE_ITEMS = (
     "url_field",
     "key_field",
 )  # OpenAPI can't say that the first needs the second
+FITTING = ("url", "format")  # a format can need a URL
 _OUTPUTS = st.fixed_dictionaries(
     {
         "job_id": st.sampled_from(["a", "b"]),
@@ -37,7 +38,18 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
     row = raw_schema["paths"]["/v1/outputs/{group_id}"]["post"]
     del row["requestBody"]["content"][NDJSON]["example"]
     row["parameters"] = [found for found in row["parameters"] if found["name"] not in BARE_ITEMS]
+    _describe_session_documents(raw_schema["paths"])
     for methods in raw_schema["paths"].values():
         for operation in methods.values():
             given = operation.get("parameters", [])
             given[:] = [found for found in given if found["name"] != ETAG]
+
+
+def _describe_session_documents(paths: dict[str, Any]) -> None:
+    """Says which documents are valid, and removes parameters that must fit to the document."""
+    for path, method in (("/v1/sessions/import", "post"), ("/v1/sessions/export", "get")):
+        row = paths[path][method]
+        row["parameters"] = [one for one in row["parameters"] if one["name"] not in FITTING]
+    content = paths["/v1/sessions/import"]["post"]["requestBody"]["content"]
+    content["application/json"]["schema"] = {"const": content["application/json"]["example"]}
+    del content["text/plain"]
