@@ -128,7 +128,6 @@ _LEASE_SCOPES = ("session:read", "session:write")
 _LEASE_HEADERS = {"ETag": "Version of the session; `If-Match` takes it."}
 _SESSION_HEADERS = {
     "Gleanery-Losses": "JSON array of sentences: what the format cannot carry.",
-    "ETag": "Version of the records; `If-Match` and `If-None-Match` take it.",
     "Content-Disposition": "Name of the file, as the tool calls it.",
 }
 _EXPORT_HEADERS = {"Gleanery-Cursor": "Position at which the change feed continues."}
@@ -271,6 +270,7 @@ OPERATIONS = (
         "`https` and its host. An export is limited in bytes: if the state is larger, the "
         "response is 422. The export is in the audit log.",
         scopes=("session:read",),
+        has_etag=True,
         query=requests.SessionExport,
         response=Any,
         may_be_text=True,
@@ -287,6 +287,7 @@ OPERATIONS = (
         "identity of a stored one replaces it. `losses` says what could not be kept. The response "
         "contains no values. The import is in the audit log, and so is a dry run.",
         scopes=("session:write",),
+        accepts_if_match=True,
         query=requests.SessionImport,
         body=str,
         response=responses.ImportResult,
