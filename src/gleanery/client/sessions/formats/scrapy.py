@@ -21,6 +21,10 @@ _INVALID = "A cookie is left out, because Scrapy would change its name, value or
 _IPV6 = "A cookie is left out, because Scrapy has no cookies for IPv6 addresses"
 
 
+def _detect(document: Document) -> bool:
+    return cookie_records.format_name(document) == _NAME
+
+
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     found = cookie_records.read_cookies(document, losses, url)
     return SessionState(
@@ -75,7 +79,7 @@ FORMAT = Format(
     media_type=JSON,
     file_name="cookies.scrapy.json",
     carries=frozenset(("host_only", "path", "secure")),
-    detect=cookie_records.detector(_NAME),
+    detect=_detect,
     read=_read,
     write=_write,
 )
