@@ -249,6 +249,25 @@ def test_a_dry_run_stores_nothing_and_lists_what_would_be_stored(client: Client)
     assert "records" not in real
 
 
+# --- versions -----------------------------------------------------------------------------------
+
+
+def test_a_stale_writer_gets_412_and_stores_nothing(client: Client) -> None:
+    imported(client, LOGIN)
+    path = "/v1/sessions/import"
+    headers = {"If-Match": export(client, domain="shop.example").headers["etag"]}
+    fresh = json.dumps(document(cookie("sid", ".shop.example", value="fresh")))
+    assert client.post(path, content=fresh, headers=headers).status_code == 200
+    stale = json.dumps(document(cookie("sid", ".shop.example", value="stale"), cookie("new")))
+    for query in ({}, {"dry_run": "true"}):
+        answer = client.post(path, content=stale, headers=headers, params=query)
+        [detail] = answer.json()["detail"]
+        assert (answer.status_code, detail["loc"]) == (412, ["header", "if-match"])
+    found = {one["name"]: one["value"] for one in exported(client)["cookies"]}
+    assert (found["sid"], "new" in found) == ("fresh", False)
+    assert len(audited(client)) == 2
+
+
 # --- audit --------------------------------------------------------------------------------------
 
 
@@ -282,6 +301,7 @@ BAD = {
     "one bad record": (json.dumps(BAD_RECORD).encode(), {}, ["body"], "session_format"),
     "nested": (b"[" * 100_000, {}, ["body"], "session_format"),
     "NUL": (json.dumps(document(cookie("a\0"))).encode(), {}, ["body"], "session_format"),
+    "no page": (b"Cookie: a=value-of-sid", {}, ["body"], "session_format"),
     "lost lines": (b"# Netscape HTTP Cookie File.a.com\tTRUE", {}, ["body"], "session_format"),
     "format": (b"{}", {"format": "excel"}, ["query", "format"], "session_format"),
     "url": (b"{}", {"url": "ftp://value-of-sid"}, ["query", "url"], "url"),

@@ -14,6 +14,7 @@ from typer.main import get_group
 
 from gleanery import __version__
 from gleanery.cli import app, settings_page
+from gleanery.client.sessions import FORMATS
 from gleanery.security import tokens
 from gleanery.settings import table
 from tests.support.process import Running, free_port, gleanery
@@ -55,6 +56,12 @@ def test_every_option_is_documented() -> None:
 def test_every_scope_is_documented() -> None:
     for scope, words in tokens.SCOPES.items():
         assert f"| `{scope}` | {words} |" in COMMANDS_PAGE
+
+
+def test_every_format_of_session_state_is_documented() -> None:
+    guide = (DOCS / "how-to" / "hand-cookies-to-a-scraper.md").read_text()
+    for name in FORMATS:
+        assert f"| `{name}` | " in guide
 
 
 def test_every_dependency_has_its_reason() -> None:

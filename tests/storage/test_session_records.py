@@ -18,7 +18,7 @@ from gleanery.storage import audit
 from gleanery.storage.database import Database, Transaction
 from gleanery.storage.engines import open_engine
 from gleanery.storage.organizations import find_grant
-from gleanery.storage.sessions import cookies, local_storage, records
+from gleanery.storage.sessions import cookies, local_storage, records, whole_records
 from gleanery.storage.sessions.cookies import COOKIES
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
 from gleanery.storage.sessions.records import Filter
@@ -29,6 +29,7 @@ from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
 
 T = TypeVar("T")
+MAX_BYTES = 1024 * 1024
 SITE = model.PartitionKey("https://portal.example", has_cross_site_ancestor=True)
 OTHER_SITE = model.PartitionKey("https://portal.example", has_cross_site_ancestor=False)
 
@@ -66,8 +67,9 @@ def store(
 
 def stored_cookies(service: Service, client: Client, filter_: Filter) -> list[model.Cookie]:
     async def work(database: Database, vault: Vault) -> list[model.Cookie]:
-        parts = [part async for part in cookies.read_all(database, vault, filter_)]
-        return [one.cookie for part in parts for one in part]
+        rows, _ = await whole_records.read(COOKIES, database, filter_, MAX_BYTES)
+        decrypt = records.decrypter(COOKIES, database, vault)
+        return [cookies.to_stored(decrypt(row), row[:-1]).cookie for row in rows]
 
     return in_tenant(service, client, work)
 
@@ -76,8 +78,9 @@ def stored_entries(
     service: Service, client: Client, filter_: Filter
 ) -> list[local_storage.StoredEntry]:
     async def work(database: Database, vault: Vault) -> list[local_storage.StoredEntry]:
-        parts = [part async for part in local_storage.read_all(database, vault, filter_)]
-        return [one for part in parts for one in part]
+        rows, _ = await whole_records.read(LOCAL_STORAGE, database, filter_, MAX_BYTES)
+        decrypt = records.decrypter(LOCAL_STORAGE, database, vault)
+        return [local_storage.to_stored(decrypt(row), row[:-1]) for row in rows]
 
     return in_tenant(service, client, work)
 

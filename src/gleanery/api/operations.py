@@ -125,9 +125,9 @@ class Operation:
 
 
 _LEASE_SCOPES = ("session:read", "session:write")
+_LEASE_HEADERS = {"ETag": "Version of the session; `If-Match` takes it."}
 _SESSION_HEADERS = {
     "Gleanery-Losses": "JSON array of sentences: what the format cannot carry.",
-    "ETag": "Version of the records; `If-Match` and `If-None-Match` take it.",
     "Content-Disposition": "Name of the file, as the tool calls it.",
 }
 _EXPORT_HEADERS = {"Gleanery-Cursor": "Position at which the change feed continues."}
@@ -220,6 +220,7 @@ OPERATIONS = (
         scopes=_LEASE_SCOPES,
         body=lease_models.LeaseIn,
         response=lease_models.AcquiredLease,
+        response_headers=_LEASE_HEADERS,
         extra_errors=(409,),
     ),
     Operation(
@@ -239,10 +240,13 @@ OPERATIONS = (
         title="Renew or return a lease",
         description="Stores changes of the session, and renews or returns its lease, all or "
         "nothing. A lease that has expired or was returned gets 404, and then nothing is stored. "
-        "So a holder that is late cannot overwrite the changes of the next one.",
+        "So a holder that is late cannot overwrite the changes of the next one. `If-Match` also "
+        "protects the changes of clients without a lease.",
         scopes=_LEASE_SCOPES,
         body=lease_models.LeaseChange,
         response=lease_models.ChangedLease,
+        response_headers=_LEASE_HEADERS,
+        accepts_if_match=True,
     ),
     Operation(
         method="DELETE",
@@ -266,6 +270,7 @@ OPERATIONS = (
         "`https` and its host. An export is limited in bytes: if the state is larger, the "
         "response is 422. The export is in the audit log.",
         scopes=("session:read",),
+        has_etag=True,
         query=requests.SessionExport,
         response=Any,
         may_be_text=True,
@@ -282,6 +287,7 @@ OPERATIONS = (
         "identity of a stored one replaces it. `losses` says what could not be kept. The response "
         "contains no values. The import is in the audit log, and so is a dry run.",
         scopes=("session:write",),
+        accepts_if_match=True,
         query=requests.SessionImport,
         body=str,
         response=responses.ImportResult,

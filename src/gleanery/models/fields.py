@@ -120,7 +120,7 @@ def _parse_partition_key(value: Any) -> GivenPartition | None:
         raise ValueError(_EXPECTED_PARTITION)
     sites = [value[name] for name in _SITE_MEMBERS if value.get(name) is not None]
     ancestor = value.get(_ANCESTOR_MEMBER)
-    if not isinstance(ancestor, bool | None) or len(set(map(str, sites))) > 1:
+    if not isinstance(ancestor, bool | None):
         raise ValueError(_EXPECTED_PARTITION)
     return GivenPartition(_parse_site(sites[0]) if sites else "", ancestor)
 
@@ -132,6 +132,11 @@ def _parse_site(value: Any) -> str:
         return hostnames.normalize_origin(value) if value else ""
     except ValueError:
         raise ValueError(_EXPECTED_PARTITION) from None
+
+
+def _reject_opaque(value: Any) -> None:
+    if value is not None and value is not False:
+        raise ValueError("such a partition exists only in its browser: leave the cookie out")
 
 
 def _any_case(words: Iterable[str]) -> str:
@@ -271,6 +276,12 @@ IgnoredNumber = Annotated[
     BeforeValidator(as_validation_error("number", _type_check("expected a number", int, float))),
     WithJsonSchema({"type": ["number", "null"]}),
 ]
+NotOpaque = Annotated[
+    Any,
+    BeforeValidator(as_validation_error("partition_key", _reject_opaque)),
+    WithJsonSchema({"enum": [False, None]}),
+]
+_STRING_OR_NULL = ["string", "null"]
 _SITE_SCHEMA = {"type": "string", "pattern": f"^$|{hostnames.ORIGIN_PATTERN}"}
 PartitionKey = Annotated[
     Any,
@@ -282,7 +293,7 @@ PartitionKey = Annotated[
                 {
                     "type": "object",
                     "properties": {
-                        _SITE_MEMBERS[0]: _SITE_SCHEMA,
+                        **dict.fromkeys(_SITE_MEMBERS, _SITE_SCHEMA | {"type": _STRING_OR_NULL}),
                         _ANCESTOR_MEMBER: {"type": ["boolean", "null"]},
                     },
                     "additionalProperties": False,

@@ -89,8 +89,8 @@ class SessionExport(Query):
     )
     url: PageUrl | None = Field(
         default=None,
-        description="Only what a page at this URL sees. The formats `cookie`, `set-cookie` and "
-        "`curl` need it.",
+        description="Only what a page at this URL sees. Formats with the cookies of one page need "
+        "it: `cookie`, `set-cookie` and `curl`.",
     )
     group_id: Name | None = Field(
         default=None,

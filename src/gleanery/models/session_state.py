@@ -14,10 +14,10 @@ from gleanery.models.fields import (
     CookieId,
     Domain,
     Expiry,
-    GivenPartition,
     HeaderText,
     IgnoredDateTime,
     IgnoredNumber,
+    NotOpaque,
     NumericGroupId,
     Origin,
     PartitionKey,
@@ -125,13 +125,6 @@ class CookieIn(Input):
                             {"properties": {"domain": {"pattern": r"^[^.]"}}},
                         ]
                     },
-                    {
-                        "anyOf": [
-                            {"properties": {"_crHasCrossSiteAncestor": _NULL}},
-                            {"properties": {"partitionKey": {"type": ["string", "null"]}}},
-                        ]
-                    },
-                    {"properties": {"partitionKeyOpaque": {"enum": [False, None]}}},
                 ]
             }
         )
@@ -180,9 +173,9 @@ class CookieIn(Input):
     cross_site_ancestor: bool | None = Field(
         default=None,
         alias="_crHasCrossSiteAncestor",
-        description="Same as `hasCrossSiteAncestor` of `partitionKey`.",
+        description="`hasCrossSiteAncestor` of a `partitionKey` that is a string.",
     )
-    partition_key_opaque: bool | None = Field(
+    partition_key_opaque: NotOpaque = Field(
         default=None,
         alias="partitionKeyOpaque",
         description="true is an error: such a partition exists only in its browser.",
@@ -254,14 +247,6 @@ def _cookie_conflicts(given: CookieIn) -> Iterator[InitErrorDetails]:
     if given.host_only and given.domain.startswith(_DOT):
         msg = "a domain with a leading dot is not host-only: remove the dot, or send false"
         yield custom_error("conflict", msg, ["hostOnly"])
-    if given.partition_key_opaque:
-        msg = "such a partition exists only in its browser: leave the cookie out"
-        yield custom_error("conflict", msg, ["partitionKeyOpaque"])
-    partition = given.partition_key or GivenPartition("", None)
-    yield from _conflicts(
-        hasCrossSiteAncestor=partition.has_cross_site_ancestor,
-        _crHasCrossSiteAncestor=given.cross_site_ancestor,
-    )
 
 
 CheckedCookie = Annotated[CookieIn, AfterValidator(_to_cookie)]

@@ -8,7 +8,7 @@ requests run between two chunks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -77,17 +77,6 @@ async def read_page(query: ListQuery, limits: PageLimits) -> ListPage:
         after = wanted[-1][0]
         await asyncio.sleep(0)  # a chunk may have no part
     return ListPage(page.records, after)
-
-
-async def read_rows(query: ListQuery) -> AsyncIterator[list[Row]]:
-    """Yields all rows of a list, in parts of about a megabyte."""
-    after = 0
-    while sizes := await query.read(query.sizes, after, _CHUNK_RECORDS):
-        for part in page_sizes.split([row for row in sizes if row[1]]):
-            yield await query.read(query.rows, after, part[-1][0])
-            after = part[-1][0]
-        after = sizes[-1][0]
-        await asyncio.sleep(0)
 
 
 class _Page:

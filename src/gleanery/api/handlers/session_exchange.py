@@ -11,11 +11,12 @@ from gleanery.api.context import RequestContext, Response
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, visibility
 from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
+from gleanery.http import ranges
 from gleanery.models.requests import SessionExport, SessionImport
 from gleanery.models.responses import AuditAbout
 from gleanery.settings import Settings
 from gleanery.storage import audit, group_lock
-from gleanery.storage.sessions import states
+from gleanery.storage.sessions import states, versions
 from gleanery.storage.sessions.records import ALL_GROUPS
 from gleanery.storage.sessions.states import Destination, FoundState, StateFilter
 from gleanery.values.json_text import encode
@@ -40,21 +41,34 @@ async def export_session(context: RequestContext[SessionExport, None]) -> Respon
     services, query = context.services, context.query
     _require_url(query)
     filter_, now = await _filter(context), services.clock()
-    max_bytes = services.settings.max_page_bytes
+    database, max_bytes = context.database, services.settings.max_page_bytes
+    version = await versions.read_etag(database.read, database.organization_id, filter_.scope)
+    etag = b'"%s"' % version.encode()
     try:
-        found = await states.read_state(context.database, services.vault, filter_, now, max_bytes)
+        found = await states.read_state(database, services.vault, filter_, now, max_bytes)
     except states.StateTooLarge:
         raise _too_large(max_bytes) from None
+    # A record that expires changes the document, but not the version of the records.
+    if ranges.is_not_modified(context.request.headers, etag) and not found.has_expired:
+        return Response(b"", 304, headers=((b"etag", etag),))
     write = partial(_write, found, query, max_bytes)
     written = await services.computations.run(context.organization_id, write)
     entry = audit.Entry(context.actor, now, "export_session", _about(found, filter_, query))
-    await services.read_auditor.record(context.database, entry)
+    await services.read_auditor.record(database, entry)
     chosen = FORMATS[query.format]
     headers = (
+        (b"etag", etag),
         (b"gleanery-losses", written.losses),
         (b"content-disposition", b'attachment; filename="%s"' % chosen.file_name.encode()),
     )
     return Response(written.body, content_type=chosen.media_type.encode(), headers=headers)
+
+
+def _require_url(query: SessionExport) -> None:
+    chosen = FORMATS[query.format]
+    if chosen.needs_url and query.url is None:
+        msg = f"is missing: {chosen.title} has the cookies of one page"
+        raise InvalidRequest(ErrorDetail(("query", "url"), msg, "missing"))
 
 
 async def _filter(context: RequestContext[SessionExport, None]) -> StateFilter:
@@ -106,7 +120,6 @@ async def import_session(context: RequestContext[SessionImport, bytes]) -> Respo
     services, query = context.services, context.query
     if context.request.headers.get(b"content-type", b"").lower().startswith(_FORM):
         raise UnsupportedMedia("content-type", _NO_FORM)
-    _require_url(query)
     read = partial(_read, context.body, query, services.settings)
     document = await services.computations.run(context.organization_id, read)
     group_id = await _group_number(context) or ALL_GROUPS
@@ -118,6 +131,7 @@ async def import_session(context: RequestContext[SessionImport, bytes]) -> Respo
         states.ImportOptions(query.replace == _TRUE, query.dry_run == _TRUE),
         services.clock(),
         context.actor,
+        context.if_match,
     )
     return Response(encode(result))
 
@@ -140,10 +154,3 @@ def _read(body: bytes, query: SessionImport, settings: Settings) -> sessions.Rea
 
 def _invalid_document(msg: str) -> InvalidRequest:
     return InvalidRequest(ErrorDetail(("body",), msg, "session_format"))
-
-
-def _require_url(query: SessionExport | SessionImport) -> None:
-    chosen = FORMATS.get(query.format)
-    if chosen is not None and chosen.needs_url and query.url is None:
-        msg = f"is missing: {chosen.title} does not say which page its cookies belong to"
-        raise InvalidRequest(ErrorDetail(("query", "url"), msg, "missing"))

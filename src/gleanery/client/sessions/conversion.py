@@ -52,7 +52,7 @@ class WriteResult:
     """What was written, and what the format cannot carry."""
 
     content: Any = field(repr=False)
-    """A text, or the JSON value that the tool takes."""
+    """A text, the JSON value that the tool takes, or a cookie jar."""
     losses: tuple[Loss, ...]
 
     @property
@@ -70,7 +70,11 @@ def read(content: Any, format: str = AUTO, url: str | None = None) -> ReadResult
     InvalidSession, whose message never contains a value.
     """
     source = document.parse(content)
-    chosen = _detect(source) if format == AUTO else _by_name(format)
+    return read_as(_detect(source) if format == AUTO else _by_name(format), source, url)
+
+
+def read_as(chosen: Format, source: Document, url: str | None) -> ReadResult:
+    """Reads a document in this format."""
     losses = Losses()
     found = chosen.read(source, losses, url)
     missing = _missing_fields(chosen)
@@ -82,7 +86,11 @@ def read(content: Any, format: str = AUTO, url: str | None = None) -> ReadResult
 
 def write(state: SessionState, format: str, url: str | None = None) -> WriteResult:  # noqa: A002
     """Writes the state. ``url`` is the page for which a format has cookies, if it has one."""
-    chosen = _by_name(format)
+    return write_as(_by_name(format), state, url)
+
+
+def write_as(chosen: Format, state: SessionState, url: str | None) -> WriteResult:
+    """Writes the state in this format."""
     losses = Losses()
     if chosen.needs_url:
         page = visibility.page_of(url, chosen.title)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from gleanery.client.sessions import model
 from gleanery.models.responses import CookieOut
 from gleanery.models.session_state import DEFAULT_PROFILE, NOT_GIVEN, Cookie
-from gleanery.security.vault import Vault
-from gleanery.storage.database import Database, Row
-from gleanery.storage.sessions import records
+from gleanery.storage.database import Row
 from gleanery.storage.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
 from gleanery.values.hashing import hash_parts
 
@@ -120,20 +117,6 @@ class StoredCookie(NamedTuple):
     cookie: model.Cookie
     updated_at: int
     """Microseconds since 1970."""
-
-
-async def read_all(
-    database: Database, vault: Vault, filter_: records.Filter
-) -> AsyncIterator[list[StoredCookie]]:
-    """Yields all cookies in the order of first insertion, in parts of about a megabyte.
-
-    Cookies with neither a name nor a value are left out: no browser has them.
-    """
-    async for part in records.read_all(COOKIES, database, vault, filter_):
-        yield [to_stored(value, row) for value, row in part if value or row[_NAME]]
-
-
-_NAME = 2 + _POSITIONS["name"]
 
 
 def to_stored(value: str, row: Row) -> StoredCookie:

@@ -23,13 +23,22 @@ from gleanery.security.vault import Vault
 from gleanery.storage import audit
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.group_lock import Clock
-from gleanery.storage.sessions.records import QUEUE_KEY, lock_session_state, lock_without_key
+from gleanery.storage.sessions import versions
+from gleanery.storage.sessions.cookies import COOKIES
+from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
+from gleanery.storage.sessions.records import (
+    ALL_GROUPS,
+    QUEUE_KEY,
+    lock_session_state,
+    lock_without_key,
+)
 from gleanery.storage.sessions.states import (
     PreparedState,
     Replacement,
     StateChanges,
     store_state,
 )
+from gleanery.storage.sessions.versions import IfMatch
 from gleanery.values import timestamps
 
 MAX_LEASES = 1000
@@ -64,7 +73,7 @@ _HELD = "Another holder has this session, or that of a parent or child host; try
 _TOO_MANY = f"Your organization has {MAX_LEASES} leases: return some, or try again later"
 _OTHER_HOST = "A record is left out, because pages on the leased host do not see it"
 _DELETED_PER_TRANSACTION = 1000
-_MAX_RETRY_SECONDS = 10  # a holder may return its lease early
+_MAX_RETRY_SECONDS = 2  # most holders return their lease early
 
 
 class Lease(NamedTuple):
@@ -205,6 +214,7 @@ class Change(NamedTuple):
     state: PreparedState | None
     """Records to store, of the lease's profile."""
     replacement: Replacement
+    if_match: IfMatch
 
 
 class Changed(NamedTuple):
@@ -212,6 +222,8 @@ class Changed(NamedTuple):
 
     timed: Timed
     changes: StateChanges
+    etag: str
+    """The new version of the session."""
 
 
 def within(lease: Lease, document: ReadResult) -> ReadResult:
@@ -237,14 +249,17 @@ async def change(
 ) -> Changed:
     """Stores records, and renews or returns a lease, completely or not at all.
 
-    Raises NotFound if the lease has ended. So a late holder cannot overwrite the changes of the
-    next one. A renewal never shortens a lease: a holder whose renewal gets no response still knows
-    a time until which it has the session.
+    Raises NotFound if the lease has ended, so that a late holder cannot overwrite the changes of
+    the next one. Raises PreconditionFailed if ``if_match`` is old.
+
+    A renewal never shortens a lease: a holder whose renewal gets no response still knows a time
+    until which it has the session.
     """
 
     async def work(transaction: Transaction) -> Changed:
         now = await _lock(transaction, clock)
         lease = await _find(transaction, lease_id, now)
+        await versions.check(transaction, wanted.if_match)
         changes = await _store(transaction, vault, wanted, clock)
         if wanted.is_returned:
             lease = await _end(transaction, lease, now)
@@ -252,9 +267,17 @@ async def change(
             lease = await _extend(transaction, lease, now + wanted.seconds * timestamps.SECOND)
         records = len(changes.cookies) + len(changes.local_storage)
         await _audit(transaction, lease, clock, actor, "renew_lease", records)
-        return Changed(Timed(lease, now), changes)
+        etag = await read_etag(transaction.fetch, transaction.organization_id, lease)
+        return Changed(Timed(lease, now), changes, etag)
 
     return await database.write(work, queue_key=QUEUE_KEY)
+
+
+async def read_etag(read: versions.Read, organization_id: int, lease: Lease) -> str:
+    """Returns the version of the leased session. Read it before the session."""
+    tables = (COOKIES.table, LOCAL_STORAGE.table)
+    scope = versions.ListScope(tables, lease.profile, lease.host, ALL_GROUPS)
+    return await versions.read_etag(read, organization_id, scope)
 
 
 async def _store(

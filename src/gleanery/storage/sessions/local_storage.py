@@ -7,16 +7,14 @@ its group, and a new group with the same name and number starts without entries.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gleanery.errors import NotFound
 from gleanery.models.responses import AuditAbout, LocalStorageOut
 from gleanery.models.session_state import DEFAULT_PROFILE, NOT_GIVEN, LocalStorageEntry
-from gleanery.security.vault import Vault
 from gleanery.storage import audit, group_lock
-from gleanery.storage.database import Database, Row, Transaction
-from gleanery.storage.sessions import records
+from gleanery.storage.database import Row, Transaction
 from gleanery.storage.sessions.kinds import HOST_IS_PARENT, PreparedRecord, RecordKind
 from gleanery.storage.sessions.records import ALL_GROUPS, lock_without_key
 from gleanery.values import timestamps
@@ -141,14 +139,6 @@ class StoredEntry(NamedTuple):
     expires: int | None
     updated_at: int
     """Microseconds since 1970."""
-
-
-async def read_all(
-    database: Database, vault: Vault, filter_: records.Filter
-) -> AsyncIterator[list[StoredEntry]]:
-    """Yields all entries in the order of first insertion, in parts of about a megabyte."""
-    async for part in records.read_all(LOCAL_STORAGE, database, vault, filter_):
-        yield [to_stored(value, row) for value, row in part]
 
 
 def to_stored(value: str, row: Row) -> StoredEntry:

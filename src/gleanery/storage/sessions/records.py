@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Generic, Literal, NamedTuple
@@ -352,18 +352,6 @@ async def read(
     about = _audit_details(len(page.records), filter_)
     await read_auditor.record(database, audit.Entry(actor, now, kind.read_action, about))
     return page
-
-
-async def read_all(
-    kind: RecordKind[In, Out], database: Database, vault: Vault, filter_: Filter
-) -> AsyncIterator[list[tuple[str, Row]]]:
-    """Yields decrypted value and row of all records, in parts of about a megabyte.
-
-    The records are in the order of first insertion. The caller audits the read.
-    """
-    decrypt = decrypter(kind, database, vault)
-    async for rows in list_pages.read_rows(_list_query(kind, database, vault, filter_)):
-        yield [(decrypt(row), row[:-1]) for row in rows]
 
 
 def _list_query(

@@ -30,6 +30,7 @@ from gleanery.storage.sessions.cookies import COOKIES, StoredCookie
 from gleanery.storage.sessions.kinds import In, Out, RecordKind
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE, StoredEntry
 from gleanery.storage.sessions.records import ALL_GROUPS, LockedState, Prepared, RecordChange
+from gleanery.storage.sessions.versions import IfMatch, ListScope
 from gleanery.storage.sessions.whole_records import StateTooLarge as StateTooLarge  # for callers
 from gleanery.values import timestamps
 
@@ -66,21 +67,33 @@ class StateFilter(NamedTuple):
             return self.page.host
         return None if self.domain is None else self.domain.removeprefix(".")
 
+    @property
+    def stored(self) -> records.Filter:
+        """The filter of the stored records, of which the selection is a part."""
+        return records.Filter(self.host, self.for_group, self.profile)
+
+    @property
+    def scope(self) -> ListScope:
+        """The scope of the ETag."""
+        return self.stored.scope(COOKIES.table, LOCAL_STORAGE.table)
+
 
 class FoundState(NamedTuple):
     """The selected records, and what a browser cannot have of them."""
 
     state: SessionState
     losses: tuple[Loss, ...]
+    has_expired: bool
+    """True if there are expired records, which are left out."""
 
 
 async def read_state(
     database: Database, vault: Vault, filter_: StateFilter, now: int, max_bytes: int
 ) -> FoundState:
     """Reads the records without the expired ones. Raises StateTooLarge. The caller audits it."""
-    stored = records.Filter(filter_.host, filter_.for_group, filter_.profile)
-    cookie_rows, size = await whole_records.read(COOKIES, database, stored, max_bytes)
-    left = max_bytes - size
+    stored, left = filter_.stored, max_bytes
+    cookie_rows, size = await whole_records.read(COOKIES, database, stored, left)
+    left -= size
     entry_rows, entry_size = await whole_records.read(LOCAL_STORAGE, database, stored, left)
 
     def select() -> FoundState:
@@ -105,12 +118,12 @@ def _select(
 ) -> FoundState:
     losses = Losses()
     stored_cookies = list(_valid_cookies(found_cookies, losses))
-    entries = _by_identity(
-        (local_storage.to_stored(*found) for found in found_entries), filter_, now
-    )
+    stored_entries = [local_storage.to_stored(*found) for found in found_entries]
+    entries = _by_identity(stored_entries, filter_, now)
     state = SessionState(
         tuple(_newest_cookies(stored_cookies)), tuple(_valid_entries(entries, filter_, losses))
     )
+    has_expired = _has_expired(stored_cookies, stored_entries, now)
     state = visibility.without_expired(state, now)
     if filter_.domain is not None:
         state = visibility.of_domain(state, filter_.domain)
@@ -118,7 +131,14 @@ def _select(
         state = visibility.of_page(state, filter_.page)
     for entry in state.local_storage:
         _add_losses(entries[entry.identity], filter_, losses)
-    return FoundState(state, losses.found())
+    return FoundState(state, losses.found(), has_expired)
+
+
+def _has_expired(
+    found_cookies: Iterable[StoredCookie], found_entries: Iterable[StoredEntry], now: int
+) -> bool:
+    dates = chain((one.cookie.expires for one in found_cookies), (e.expires for e in found_entries))
+    return any(date is not None and date <= now for date in dates)
 
 
 def _valid_cookies(found: Iterable[tuple[str, Row]], losses: Losses) -> Iterator[StoredCookie]:
@@ -355,13 +375,14 @@ async def import_state(
     options: ImportOptions,
     now: int,
     actor: audit.Actor,
+    if_match: IfMatch = None,
 ) -> ImportResult:
     """Stores a document completely or not at all; audits it, and a dry run, too."""
     prepared = await prepare_state(database.organization_id, document.state, destination)
     replacement = _replacement(document) if options.is_replacing else NO_REPLACEMENT
 
     async def work(transaction: Transaction) -> StateChanges:
-        locked = await records.lock_session_state(transaction, vault, now)
+        locked = await records.lock_session_state(transaction, vault, now, if_match)
         await _check_group(transaction, destination.group_id)
         changes = await store_state(locked, prepared, replacement, options.is_dry_run)
         about = _about_import(prepared, document, changes, options)

@@ -68,13 +68,13 @@ async def check(transaction: Transaction, if_match: IfMatch) -> None:
 
 def _version_query(table: str, organization_id: int, scope: ListScope) -> tuple[Any, ...]:
     """Returns the statement, and then its values."""
-    hosts = [] if scope.host is None else _visible_hosts(scope.host)
+    hosts = [] if scope.host is None else visible_hosts(scope.host)
     has_group = table == "local_storage" and scope.for_group is not None
     values = (organization_id, scope.profile, *hosts, *[scope.for_group] * has_group)
     return _statement(table, len(hosts), has_group), *values
 
 
-def _visible_hosts(host: str) -> list[str]:
+def visible_hosts(host: str) -> list[str]:
     """Returns the host and its parent domains, whose records a page on the host can see."""
     if hostnames.is_address(host):
         return [host]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
-from itertools import accumulate
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gleanery.client.sessions.hostnames import is_address
 from gleanery.storage.database import Database, Row
 from gleanery.storage.sessions.kinds import In, Out, RecordKind
 from gleanery.storage.sessions.records import Filter
+from gleanery.storage.sessions.versions import visible_hosts
 
 _RECORD_BYTES = 200  # of a document, around the name and the value
 
@@ -20,7 +18,7 @@ class StateTooLarge(Exception):
 
 
 class _Statements(NamedTuple):
-    """$1 is the organization, $2 the profile, then perhaps the host, and a group or null."""
+    """$1 is the organization and $2 the profile. Then come the hosts, and perhaps a group."""
 
     size: str
     rows: str
@@ -34,54 +32,34 @@ async def read(
     A host's records are found by an index, however many others there are. The caller leaves out
     those of parent domains that are not for subdomains.
     """
-    searches = list(_searches(kind, database, filter_))
-    statements = _statements(kind, filter_.domain is not None)
-    size = 0
-    for values in searches:
-        [[found]] = await database.read_large(statements.size, *values)
-        size += found
-        if size > max_bytes:
-            raise StateTooLarge
-    rows: list[Row] = []
-    for values in searches:
-        rows += await database.read_large(statements.rows, *values)
+    hosts = [] if filter_.domain is None else visible_hosts(filter_.domain.removeprefix("."))
+    has_group = kind.has_groups and filter_.for_group is not None
+    statements = _statements(kind, len(hosts), has_group)
+    values = (database.organization_id, filter_.profile, *hosts, *[filter_.for_group] * has_group)
+    [[size]] = await database.read_large(statements.size, *values)
+    if size > max_bytes:
+        raise StateTooLarge
+    rows = await database.read_large(statements.rows, *values)
     return sorted(rows, key=_position), size
 
 
-def _searches(
-    kind: RecordKind[In, Out], database: Database, filter_: Filter
-) -> Sequence[tuple[Any, ...]]:
-    """Returns the parameters of each search."""
-    group = (filter_.for_group,) if kind.has_groups else ()
-    key = (database.organization_id, filter_.profile)
-    if filter_.domain is None:
-        return [(*key, *group)]
-    return [(*key, host, *group) for host in _with_parents(filter_.domain.removeprefix("."))]
-
-
-def _with_parents(host: str) -> list[str]:
-    """Returns the host and its parent domains; an address has none."""
-    if is_address(host):
-        return [host]
-    labels = host.split(".")
-    return list(accumulate(reversed(labels), lambda parent, label: f"{label}.{parent}"))
-
-
 def _position(row: Row) -> int:
-    """Returns the id of a record, which is in the order of first insertion."""
+    """Returns the id of a record; ids are in the order of first insertion."""
     return int(row[-1])
 
 
-@cache
-def _statements(kind: RecordKind[Any, Any], is_of_host: bool) -> _Statements:
-    condition = "organization_id = $1 AND profile = $2" + " AND host = $3" * is_of_host
-    if kind.has_groups:
-        group = "$4" if is_of_host else "$3"
-        condition += f" AND (CAST({group} AS BIGINT) IS NULL OR group_id IN (0, {group}))"
-    columns = ("identity", "encrypted_value", *kind.columns, *kind.extra_columns)
+@lru_cache(maxsize=512)
+def _statements(kind: RecordKind[Any, Any], host_count: int, has_group: bool) -> _Statements:
+    conditions = ["organization_id = $1", "profile = $2"]
+    if host_count:
+        hosts = ", ".join(f"${number}" for number in range(3, host_count + 3))
+        conditions.append(f"host IN ({hosts})")
+    if has_group:
+        conditions.append(f"(group_id = 0 OR group_id = ${host_count + 3})")
+    source = f"FROM {kind.table} WHERE {' AND '.join(conditions)}"
+    columns = ("identity", "encrypted_value", *kind.columns, *kind.extra_columns, "id AS position")
     lengths = [f"octet_length({one})" for one in ("encrypted_value", kind.name_column, "path")]
     size = " + ".join((*lengths, str(_RECORD_BYTES)))
     return _Statements(
-        f"SELECT COALESCE(SUM({size}), 0) FROM {kind.table} WHERE {condition}",
-        f"SELECT {', '.join(columns)}, id AS position FROM {kind.table} WHERE {condition}",
+        f"SELECT COALESCE(SUM({size}), 0) {source}", f"SELECT {', '.join(columns)} {source}"
     )
