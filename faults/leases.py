@@ -25,7 +25,8 @@ _LEASES = "/v1/sessions/leases"
 _WORKERS = 4
 _SECONDS = 1  # of a lease: a lease that nobody knows blocks the others for this time
 _RETURNS_AFTER_KILL = 5
-_LATE_RETURNS = 2  # at least
+_LATE_RETURNS = 3  # at least
+_LATE_SECONDS = 0.3  # after the end of the lease, so that another worker has the session
 _EXPECTED = {"200", "404", "409", "503", REFUSED, CONNECTION_LOST}
 
 
@@ -41,8 +42,8 @@ class Holding(NamedTuple):
 class Worker(Client):
     """Leases the session, adds one to the counter, and returns the session with the change.
 
-    Of four times, it renews its lease once. Once it is late: it keeps the session until its lease
-    has ended by its own count, and returns it then.
+    Of four times, it renews its lease once. Once it is late: it returns the session after its lease
+    has ended by its own count.
     """
 
     def __init__(self, service: Service, counted: float) -> None:
@@ -80,7 +81,7 @@ class Worker(Client):
         way = next(self._ways)
         time.sleep(random.uniform(0, 0.05))
         if way == "late":
-            time.sleep(max(deadline - time.monotonic(), 0))
+            time.sleep(max(deadline + _LATE_SECONDS - time.monotonic(), 0))
             self.late += 1
         elif way == "renew":
             sent = time.monotonic()

@@ -312,6 +312,22 @@ def test_a_lease_that_has_ended_stores_nothing(service: Service, client: Client)
     assert stored_cookie["value"] == "fresh"
 
 
+def test_a_change_without_a_lease_is_noticed_by_if_match(client: Client) -> None:
+    answer = ask(client)
+    lease, read = answer.json(), {"If-Match": answer.headers["ETag"]}
+    path = f"{LEASES}/{lease['lease_id']}"
+    changed = client.put(path, json={"state": document(cookie("sid"))}, headers=read)
+    assert changed.status_code == 200
+    newer = {"If-Match": changed.headers["ETag"]}
+    assert client.put(path, json={}, headers=read).status_code == 412
+    assert client.put(path, json={}, headers=newer).status_code == 200
+    client.post("/v1/cookies", json=[{"domain": "shop.example", "name": "sid", "value": "other"}])
+    late = {"state": document(cookie("sid", value="stale")), "release": True}
+    assert client.put(path, json=late, headers=newer).status_code == 412
+    assert exported(client)["cookies"][0]["value"] == "other"
+    assert held(client) == [lease["lease_id"]]
+
+
 def test_an_invalid_state_changes_nothing(client: Client) -> None:
     lease = acquire(client, seconds=60)
     damaged = document(cookie("sid"), cookie("secret-name", "secret host"))

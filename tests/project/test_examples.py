@@ -22,10 +22,12 @@ ROOT = Path(__file__).parent.parent.parent
 _NOT_RUN = re.compile(r"(CLONE=|mkdir |python3 -m venv|\. venv|pip |npm |make |gleanery serve)")
 _CLIENT_GUIDE = "docs/how-to/generate-a-client.md"
 _EXPORT_GUIDE = "docs/how-to/export-a-group.md"
+_LEASE_GUIDE = "docs/how-to/share-a-login-between-workers.md"
 _SCRIPTS = {
     "docs/tutorial.md": "sync.py",
     "docs/how-to/hand-cookies-to-a-scraper.md": "cookies.py",
     _CLIENT_GUIDE: "cookies.py",
+    _LEASE_GUIDE: "worker.py",
 }
 
 pytestmark = [
@@ -80,6 +82,7 @@ def install_generators(folder: Path) -> dict[str, str]:
         "docs/how-to/store-the-items-of-a-scraper.md",
         "docs/how-to/hand-cookies-to-a-scraper.md",
         _EXPORT_GUIDE,
+        _LEASE_GUIDE,
         pytest.param(_CLIENT_GUIDE, marks=GENERATORS),
     ],
 )

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -59,11 +59,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginSite]:
         yield running
 
 
+class Login(NamedTuple):
+    """What a browser saves after a login."""
+
+    state: State
+    archive: bytes
+    """The requests and responses, as an HTTP Archive (HAR)."""
+
+
 @pytest.fixture(scope="module")
-def state(site: LoginSite) -> State:
-    """The storage state of a browser that has logged in."""
+def login(site: LoginSite, tmp_path_factory: pytest.TempPathFactory) -> Login:
+    archive = tmp_path_factory.mktemp("login") / "login.har"
     with running_chromium() as browser:
-        context = browser.new_context(ignore_https_errors=True, proxy={"server": site.proxy})
+        context = browser.new_context(
+            ignore_https_errors=True, proxy={"server": site.proxy}, record_har_path=archive
+        )
         page = context.new_page()
         page.goto(f"{ORIGIN}/login")
         page.locator("[name=user]").fill(USER)
@@ -71,7 +81,15 @@ def state(site: LoginSite) -> State:
         page.get_by_role("button").click()
         page.wait_for_url(ACCOUNT)
         assert page.locator("#status").text_content() == LOGGED_IN
-        return dict(context.storage_state())
+        state = dict(context.storage_state())
+        context.close()
+    return Login(state, archive.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def state(login: Login) -> State:
+    """The storage state of a browser that has logged in."""
+    return login.state
 
 
 @pytest.fixture(scope="module")
@@ -291,6 +309,12 @@ def test_curl_and_wget(program: str, workplace: Workplace) -> None:
         assert workplace.visit(program, url) == LOGGED_IN
 
 
+@pytest.mark.parametrize("form", ["Cookie header", "curl command"])
+def test_a_request_for_one_page(form: str, workplace: Workplace) -> None:
+    require("curl")
+    assert workplace.visit(form, ACCOUNT) == LOGGED_IN
+
+
 def test_requests(workplace: Workplace) -> None:
     for url in (ACCOUNT, OTHER_PATH, OTHER_PORT):
         assert workplace.visit("requests", url) == LOGGED_IN
@@ -332,6 +356,15 @@ def test_a_login_of_curl_or_wget(
     workplace.run(["bash", "-c", f"{command} '{_FORM}' {ORIGIN}/login"])
     assert workplace.store(workplace.saved())["format"] == format_
     assert workplace.visit("curl", OTHER_PATH) == LOGGED_IN
+
+
+def test_a_login_in_an_archive(
+    login: Login, service: Service, site: LoginSite, tmp_path: Path
+) -> None:
+    require("curl")
+    workplace = Workplace(tmp_path, site, service.client())
+    assert workplace.store(login.archive)["format"] == "har"
+    assert workplace.visit("curl", ACCOUNT) == LOGGED_IN
 
 
 # --- losses ---------------------------------------------------------------------------------------

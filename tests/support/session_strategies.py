@@ -126,3 +126,15 @@ def states(draw: st.DrawFn) -> SessionState:
         tuple({cookie.identity: cookie for cookie in found}.values()),
         tuple({entry.identity: entry for entry in stored}.values()),
     )
+
+
+@st.composite
+def damaged_texts(draw: st.DrawFn, text: str, secret: str) -> str:
+    """The text with some pieces moved, repeated, removed or replaced."""
+    garbage = st.text(max_size=8) | st.sampled_from(("\0", "\ud800", f"{secret}\n", "9" * 5000))
+    for _ in range(draw(st.integers(1, 4))):
+        start, stop = sorted((draw(st.integers(0, len(text))), draw(st.integers(0, len(text)))))
+        stop = min(stop, start + 60)
+        new = draw(st.just(text[start:stop] * 2) | garbage | st.sampled_from("\t\"'\\;=\n\r#{[,: "))
+        text = text[:start] + new + text[stop:]
+    return text

@@ -126,6 +126,7 @@ class Operation:
 
 
 _LEASE_SCOPES = ("session:read", "session:write")
+_LEASE_HEADERS = {"ETag": "Version of the session; `If-Match` takes it."}
 _SESSION_HEADERS = {
     "Gleanery-Losses": "JSON array of sentences: what the format cannot carry.",
     "Content-Disposition": "Name of the file, as the tool calls it.",
@@ -220,6 +221,7 @@ OPERATIONS = (
         scopes=_LEASE_SCOPES,
         body=lease_models.LeaseIn,
         response=lease_models.AcquiredLease,
+        response_headers=_LEASE_HEADERS,
         extra_errors=(409,),
     ),
     Operation(
@@ -239,10 +241,13 @@ OPERATIONS = (
         title="Renew or return a lease",
         description="Stores changes of the session, and renews or returns its lease, all or "
         "nothing. A lease that has expired or was returned gets 404, and then nothing is stored. "
-        "So a holder that is late cannot overwrite the changes of the next one.",
+        "So a holder that is late cannot overwrite the changes of the next one. `If-Match` also "
+        "protects the changes of clients without a lease.",
         scopes=_LEASE_SCOPES,
         body=lease_models.LeaseChange,
         response=lease_models.ChangedLease,
+        response_headers=_LEASE_HEADERS,
+        accepts_if_match=True,
     ),
     Operation(
         method="DELETE",

@@ -37,6 +37,7 @@ def test_each_format_detects_what_it_writes(name: str) -> None:
     ("document", "name"),
     [
         ({"cookies": [], "origins": []}, "playwright"),
+        ({"origins": []}, "playwright"),
         ({"cookies": []}, "cdp"),
         ({"cookies": [_RECORD]}, "cdp"),
         ({"url": "https://a.example", "cookies": [_RECORD | {"hostOnly": True}]}, "extension"),

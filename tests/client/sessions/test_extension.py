@@ -62,14 +62,15 @@ def test_reads_what_extensions_write(document: Any) -> None:
 
 
 def test_writes_what_extensions_import() -> None:
-    """Both omit an absent sameSite and storeId; Firefox rejects "unspecified"."""
+    """EditThisCookie cannot import a leading dot, and Firefox rejects "unspecified"."""
     written = write(_STATE, "extension")
     expected = [
         {key: value for key, value in record.items() if value is not None}
         for record in _OF_COOKIE_EDITOR
     ]
-    expected[1]["expirationDate"] = 1_794_826_878
+    expected[1] |= {"domain": _HOST, "expirationDate": 1_794_826_878}
     assert (written.content, written.losses) == (expected, ())
+    assert read(written.text).state == _STATE
 
 
 def test_keeps_the_partition() -> None:

@@ -29,8 +29,10 @@ async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
     body, clock = context.body, context.services.clock
     host = body.domain.removeprefix(".")
     wanted = leases.Wanted(host, body.profile, body.seconds, body.holder)
-    acquired = await leases.acquire(context.database, wanted, clock, context.actor)
+    engine, organization_id = context.services.database, context.organization_id
+    acquired = await leases.acquire(engine, organization_id, wanted, clock, context.actor)
     try:
+        etag = await leases.read_etag(context.database.read, organization_id, acquired.lease)
         written, losses = await _read_state(context, acquired.lease)
         content = encode(
             AcquiredLease(**acquired.to_response(), state=written.content, losses=losses)
@@ -38,7 +40,11 @@ async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
     except Exception:  # nobody will know of this lease
         await leases.release(context.database, acquired.lease.id, clock, context.actor)
         raise
-    return Response(content)
+    return Response(content, headers=_etag(etag))
+
+
+def _etag(etag: str) -> tuple[tuple[bytes, bytes], ...]:
+    return ((b"etag", b'"%s"' % etag.encode()),)
 
 
 async def _read_state(
@@ -70,7 +76,7 @@ async def renew_lease(context: RequestContext[None, LeaseChange]) -> Response:
     body, services = context.body, context.services
     lease = await leases.read(context.database, context.path["lease_id"])
     prepared, replacement, losses = await _prepare(context, lease)
-    wanted = leases.Change(body.seconds, body.release, prepared, replacement)
+    wanted = leases.Change(body.seconds, body.release, prepared, replacement, context.if_match)
     changed = await leases.change(
         context.database, services.vault, lease.id, wanted, services.clock, context.actor
     )
@@ -80,7 +86,7 @@ async def renew_lease(context: RequestContext[None, LeaseChange]) -> Response:
         local_storage=states.count_changes(changed.changes.local_storage),
         losses=losses,
     )
-    return Response(encode(result))
+    return Response(encode(result), headers=_etag(changed.etag))
 
 
 async def _prepare(

@@ -6,10 +6,14 @@
     written = sessions.write(found.state, "playwright")
     browser.new_context(storage_state=written.content)
 
+    jar = sessions.to_cookiejar(found.state).content
+    requests.get("https://shop.example/", cookies=jar)
+
 Each result lists in ``losses`` what the format cannot carry.
 """
 
 from gleanery.client.sessions.conversion import ReadResult, WriteResult, read, write
+from gleanery.client.sessions.cookiejar import from_cookiejar, to_cookiejar
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.losses import Loss
 from gleanery.client.sessions.model import (
@@ -32,6 +36,8 @@ __all__ = [
     "SessionState",
     "StorageEntry",
     "WriteResult",
+    "from_cookiejar",
     "read",
+    "to_cookiejar",
     "write",
 ]

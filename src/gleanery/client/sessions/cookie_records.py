@@ -6,14 +6,20 @@ names. One reader understands all of them, so a format that is detected wrongly 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gleanery.client.sessions import hostnames, records
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.losses import Losses
-from gleanery.client.sessions.model import Cookie, PartitionKey, normalize_origin, split_domain
+from gleanery.client.sessions.model import (
+    Cookie,
+    PartitionKey,
+    SessionState,
+    normalize_origin,
+    split_domain,
+)
 from gleanery.client.sessions.visibility import parse_url
 
 _EXTENSION_MEMBERS = frozenset(("expirationDate", "hostOnly", "storeId", "firstPartyDomain"))
@@ -47,11 +53,11 @@ def format_name(document: Document) -> str | None:
     of their records, in the order of the tests below, because some tools have the same members.
     """
     value = document.value
+    if isinstance(value, dict) and "origins" in value:
+        return "playwright"
     found = value.get("cookies") if isinstance(value, dict) else value
     if not isinstance(found, list) or not all(isinstance(record, dict) for record in found):
         return None
-    if isinstance(value, dict) and "origins" in value:
-        return "playwright"
     names = frozenset[Any]().union(*found)
     if names & _EXTENSION_MEMBERS:
         return "extension"
@@ -66,6 +72,16 @@ def _name_of_array(names: frozenset[Any]) -> str | None:
     if names & _SELENIUM_MEMBERS:
         return "selenium"
     return "scrapy" if names >= _SCRAPY_MEMBERS else None
+
+
+def detector(name: str) -> Callable[[Document], bool]:
+    """Returns the function that detects the documents of this format."""
+    return lambda document: format_name(document) == name
+
+
+def read_state(document: Document, losses: Losses, url: str | None) -> SessionState:
+    """Reads a document that has only cookies."""
+    return SessionState(tuple(read_cookies(document, losses, url)))
 
 
 def read_cookies(document: Document, losses: Losses, url: str | None) -> Iterator[Cookie]:

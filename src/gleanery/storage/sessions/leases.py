@@ -23,13 +23,22 @@ from gleanery.security.vault import Vault
 from gleanery.storage import audit
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.group_lock import Clock
-from gleanery.storage.sessions.records import QUEUE_KEY, lock_session_state, lock_without_key
+from gleanery.storage.sessions import versions
+from gleanery.storage.sessions.cookies import COOKIES
+from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
+from gleanery.storage.sessions.records import (
+    ALL_GROUPS,
+    QUEUE_KEY,
+    lock_session_state,
+    lock_without_key,
+)
 from gleanery.storage.sessions.states import (
     PreparedState,
     Replacement,
     StateChanges,
     store_state,
 )
+from gleanery.storage.sessions.versions import IfMatch
 from gleanery.values import timestamps
 
 MAX_LEASES = 1000
@@ -64,7 +73,7 @@ _HELD = "Another holder has this session, or that of a parent or child host; try
 _TOO_MANY = f"Your organization has {MAX_LEASES} leases: return some, or try again later"
 _OTHER_HOST = "A record is left out, because pages on the leased host do not see it"
 _DELETED_PER_TRANSACTION = 1000
-_MAX_RETRY_SECONDS = 10  # a holder may return its lease early
+_MAX_RETRY_SECONDS = 2  # most holders return their lease early
 
 
 class Lease(NamedTuple):
@@ -122,28 +131,39 @@ class Timed(NamedTuple):
 # --- acquisition --------------------------------------------------------------------------------
 
 
-async def acquire(database: Database, wanted: Wanted, clock: Clock, actor: audit.Actor) -> Timed:
+async def acquire(
+    engine: Engine, organization_id: int, wanted: Wanted, clock: Clock, actor: audit.Actor
+) -> Timed:
     """Stores a lease and returns when it is durable. Raises Leased if another one excludes it.
+
+    A read before the transaction refuses most requests of clients that wait, so that they do not
+    delay writers.
 
     Whoever holds the lease may read the session, so the audit entry is in the same transaction. If
     the response is lost, nobody knows the lease, and it expires.
     """
     assert actor.token_id is not None
     token_id = actor.token_id
+    found = await _read_current(engine, organization_id, clock)
+    if not found.has_too_long_lease:
+        _require_free(found.leases, wanted, found.now)
 
     async def work(transaction: Transaction) -> Timed | None:
         now = await _lock(transaction, clock)
         lease = wanted.starting(now, token_id)
         was_clock_set_back = await _remove_ended(transaction, now)
         try:
-            await _reserve(transaction, lease, now)
+            rows = await transaction.fetch(_CURRENT, organization_id, now)
+            _require_free([Lease(*row) for row in rows], wanted, now)
         except errors.Leased:
             if was_clock_set_back:
                 return None  # an error would undo that leases are shortened
             raise
+        await transaction.fetch(_INSERT, organization_id, *lease)
         await _audit(transaction, lease, clock, actor, "acquire_lease")
         return Timed(lease, now)
 
+    database = engine.for_tenant(organization_id)
     acquired = await database.write(work, queue_key=QUEUE_KEY)
     if acquired is None:
         raise errors.Leased(_HELD, _MAX_RETRY_SECONDS)
@@ -168,24 +188,22 @@ async def _remove_ended(transaction: Transaction, now: int) -> bool:
     return bool(await transaction.fetch(_SHORTEN, organization_id, latest))
 
 
-async def _reserve(transaction: Transaction, wanted: Lease, now: int) -> None:
-    organization_id = transaction.organization_id
-    current = [Lease(*row) for row in await transaction.fetch(_CURRENT, organization_id, now)]
+def _require_free(current: Sequence[Lease], wanted: Wanted, now: int) -> None:
+    """Raises Leased if a current lease excludes the wanted one, or if there are too many."""
     if excluding := [lease.seconds_left(now) for lease in current if _excludes(lease, wanted)]:
         raise errors.Leased(_HELD, _retry_after(max(excluding)))
     if len(current) >= MAX_LEASES:
         left = [lease.seconds_left(now) for lease in current]
         raise errors.Leased(_TOO_MANY, _retry_after(min(left)))
-    await transaction.fetch(_INSERT, organization_id, *wanted)
 
 
-def _excludes(lease: Lease, other: Lease) -> bool:
-    if lease.profile != other.profile:
+def _excludes(lease: Lease, wanted: Wanted) -> bool:
+    if lease.profile != wanted.profile:
         return False
     return (
-        lease.host == other.host
-        or lease.host.endswith(f".{other.host}")
-        or other.host.endswith(f".{lease.host}")
+        lease.host == wanted.host
+        or lease.host.endswith(f".{wanted.host}")
+        or wanted.host.endswith(f".{lease.host}")
     )
 
 
@@ -205,6 +223,7 @@ class Change(NamedTuple):
     state: PreparedState | None
     """Records to store, of the lease's profile."""
     replacement: Replacement
+    if_match: IfMatch
 
 
 class Changed(NamedTuple):
@@ -212,6 +231,8 @@ class Changed(NamedTuple):
 
     timed: Timed
     changes: StateChanges
+    etag: str
+    """The new version of the session."""
 
 
 def within(lease: Lease, document: ReadResult) -> ReadResult:
@@ -237,14 +258,17 @@ async def change(
 ) -> Changed:
     """Stores records, and renews or returns a lease, completely or not at all.
 
-    Raises NotFound if the lease has ended. So a late holder cannot overwrite the changes of the
-    next one. A renewal never shortens a lease: a holder whose renewal gets no response still knows
-    a time until which it has the session.
+    Raises NotFound if the lease has ended, so that a late holder cannot overwrite the changes of
+    the next one. Raises PreconditionFailed if ``if_match`` is old.
+
+    A renewal never shortens a lease: a holder whose renewal gets no response still knows a time
+    until which it has the session.
     """
 
     async def work(transaction: Transaction) -> Changed:
         now = await _lock(transaction, clock)
         lease = await _find(transaction, lease_id, now)
+        await versions.check(transaction, wanted.if_match)
         changes = await _store(transaction, vault, wanted, clock)
         if wanted.is_returned:
             lease = await _end(transaction, lease, now)
@@ -252,9 +276,17 @@ async def change(
             lease = await _extend(transaction, lease, now + wanted.seconds * timestamps.SECOND)
         records = len(changes.cookies) + len(changes.local_storage)
         await _audit(transaction, lease, clock, actor, "renew_lease", records)
-        return Changed(Timed(lease, now), changes)
+        etag = await read_etag(transaction.fetch, transaction.organization_id, lease)
+        return Changed(Timed(lease, now), changes, etag)
 
     return await database.write(work, queue_key=QUEUE_KEY)
+
+
+async def read_etag(read: versions.Read, organization_id: int, lease: Lease) -> str:
+    """Returns the version of the leased session. Read it before the session."""
+    tables = (COOKIES.table, LOCAL_STORAGE.table)
+    scope = versions.ListScope(tables, lease.profile, lease.host, ALL_GROUPS)
+    return await versions.read_etag(read, organization_id, scope)
 
 
 async def _store(
@@ -322,12 +354,30 @@ async def _audit(
 # --- lists and expiry ---------------------------------------------------------------------------
 
 
-async def list_current(engine: Engine, organization_id: int, clock: Clock) -> list[LeaseOut]:
-    """Lists the organization's current leases, oldest first."""
+class _Current(NamedTuple):
+    """The current leases of an organization at a time, oldest first."""
+
+    leases: list[Lease]
+    now: int
+
+    @property
+    def has_too_long_lease(self) -> bool:
+        """True if the clock was set back since a lease was acquired."""
+        latest = self.now + MAX_SECONDS * timestamps.SECOND
+        return any(lease.expires_at > latest for lease in self.leases)
+
+
+async def _read_current(engine: Engine, organization_id: int, clock: Clock) -> _Current:
     server_time = await engine.server_time()
     now = clock() if server_time is None else server_time
     rows = await engine.for_tenant(organization_id).read(_CURRENT, organization_id, now)
-    return [Lease(*row).to_response(now) for row in rows]
+    return _Current([Lease(*row) for row in rows], now)
+
+
+async def list_current(engine: Engine, organization_id: int, clock: Clock) -> list[LeaseOut]:
+    """Lists the organization's current leases, oldest first."""
+    found = await _read_current(engine, organization_id, clock)
+    return [lease.to_response(found.now) for lease in found.leases]
 
 
 async def delete_expired(engine: Engine, before: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from gleanery.client.sessions import browser_rules, cookie_records
-from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, SessionState
@@ -17,10 +16,6 @@ from gleanery.client.sessions.model import Cookie, SessionState
 _CDP = "cdp"
 _PUPPETEER = "puppeteer"
 _NO_EXPIRY = -1
-
-
-def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
-    return SessionState(tuple(cookie_records.read_cookies(document, losses, url)))
 
 
 def _write_cdp(state: SessionState, losses: Losses, url: str | None) -> dict[str, Any]:
@@ -54,8 +49,8 @@ CDP = Format(
     media_type=JSON,
     file_name="cookies.cdp.json",
     carries=frozenset(OPTIONAL_FIELDS),
-    detect=lambda document: cookie_records.format_name(document) == _CDP,
-    read=_read,
+    detect=cookie_records.detector(_CDP),
+    read=cookie_records.read_state,
     write=_write_cdp,
 )
 
@@ -65,7 +60,7 @@ PUPPETEER = Format(
     media_type=JSON,
     file_name="cookies.puppeteer.json",
     carries=frozenset(OPTIONAL_FIELDS),
-    detect=lambda document: cookie_records.format_name(document) == _PUPPETEER,
-    read=_read,
+    detect=cookie_records.detector(_PUPPETEER),
+    read=cookie_records.read_state,
     write=_write_puppeteer,
 )

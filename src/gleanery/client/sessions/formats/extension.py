@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from gleanery.client.sessions import browser_rules, cookie_records
-from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, SessionState
@@ -17,21 +16,14 @@ _NAME = "extension"
 _SAME_SITE = {"Strict": "strict", "Lax": "lax", "None": "no_restriction"}
 
 
-def _detect(document: Document) -> bool:
-    return cookie_records.format_name(document) == _NAME
-
-
-def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
-    return SessionState(tuple(cookie_records.read_cookies(document, losses, url)))
-
-
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
     return [_write_cookie(cookie) for cookie in browser_rules.accepted(state.cookies, losses)]
 
 
 def _write_cookie(cookie: Cookie) -> dict[str, Any]:
     written = cookie_records.write_members(cookie)
-    written["hostOnly"] = cookie.host_only
+    # EditThisCookie makes a URL of the domain, which Chromium rejects with a leading dot.
+    written |= {"domain": cookie.host, "hostOnly": cookie.host_only}
     written["session"] = cookie.expires is None
     if cookie.expires is not None:
         written["expirationDate"] = cookie.expires
@@ -51,7 +43,7 @@ FORMAT = Format(
     media_type=JSON,
     file_name="cookies.json",
     carries=frozenset(OPTIONAL_FIELDS),
-    detect=_detect,
-    read=_read,
+    detect=cookie_records.detector(_NAME),
+    read=cookie_records.read_state,
     write=_write,
 )

@@ -17,10 +17,6 @@ _INDEXED_DB = "IndexedDB is not kept: only cookies and local storage are support
 _ORIGIN_MEMBERS = frozenset(("origin", "localStorage", "indexedDB"))
 
 
-def _detect(document: Document) -> bool:
-    return cookie_records.format_name(document) == _NAME
-
-
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     value = document.value
     cookies = tuple(cookie_records.read_cookies(document, losses, url))
@@ -70,7 +66,7 @@ FORMAT = Format(
     media_type=JSON,
     file_name="storage_state.json",
     carries=frozenset((*OPTIONAL_FIELDS, "local_storage")),
-    detect=_detect,
+    detect=cookie_records.detector(_NAME),
     read=_read,
     write=_write,
 )

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from gleanery.client.sessions import browser_rules, cookie_records, domain_cookies, prefixes
-from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
 from gleanery.client.sessions.hostnames import is_address
 from gleanery.client.sessions.losses import Losses
@@ -23,14 +22,6 @@ _OTHER_HOST = (
     "Whether a cookie is for one host only is lost: Selenium can keep it for the page's host. "
     "Export each host alone"
 )
-
-
-def _detect(document: Document) -> bool:
-    return cookie_records.format_name(document) == _NAME
-
-
-def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
-    return SessionState(tuple(cookie_records.read_cookies(document, losses, url)))
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
@@ -64,7 +55,7 @@ FORMAT = Format(
     media_type=JSON,
     file_name="cookies.selenium.json",
     carries=frozenset(OPTIONAL_FIELDS) - {"partition_key"},
-    detect=_detect,
-    read=_read,
+    detect=cookie_records.detector(_NAME),
+    read=cookie_records.read_state,
     write=_write,
 )
