@@ -66,14 +66,12 @@ def test_a_damaged_document_is_stored_or_rejected_without_its_values(
 def test_values_are_neither_logged_nor_audited(
     client: Client, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    text = DOCUMENTS[name]
+    contents = (DOCUMENTS[name].encode(), DOCUMENTS[name].encode() + b"\xff")
     with caplog.at_level(logging.DEBUG):
-        answers = [
-            send(client, part, format=name, url=URL) for part in (text, text[1:], f"{text}\0")
-        ]
-    assert [answer.status_code for answer in answers][::2] == [200, 422]
+        answers = [send(client, content, format=name, url=URL) for content in contents]
+    assert [answer.status_code for answer in answers] == [200, 422]
     listed = client.get("/v1/audit").text
-    assert '"format":"%s"' % name in listed.replace(" ", "")
+    assert f'"format":"{name}"' in listed.replace(" ", "")
     assert SECRET not in listed + caplog.text + "".join(answer.text for answer in answers)
 
 

@@ -269,7 +269,7 @@ class NormalizedResponse(NamedTuple):
 
 def normalized(answer: httpx2.Response, asked: Names) -> NormalizedResponse:
     headers = {k: v for k, v in answer.headers.items() if k not in ("x-request-id", "date")}
-    if "etag" in headers:  # that of a list starts with the names that were asked for
+    if "etag" in headers:  # it begins with the requested names, in base64
         headers["etag"] = headers["etag"].rpartition(".")[2]
     body = answer.text
     if answer.status_code == 200 and answer.request.method in ("POST", "PUT"):

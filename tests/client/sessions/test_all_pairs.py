@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from gleanery.client import sessions
 from gleanery.client.sessions import Cookie, Loss, SessionState
+from gleanery.client.sessions.cookiejar import from_cookiejar, to_cookiejar
 from gleanery.client.sessions.format import Format
 from gleanery.client.sessions.registry import FORMATS
 from tests.support.session_strategies import URLS, number_of, states
@@ -30,7 +32,7 @@ class Converted(NamedTuple):
     losses: Sequence[Loss]
 
 
-def convert(state: SessionState, chosen: Format, url: str) -> Converted:
+def convert(chosen: Format, state: SessionState, url: str) -> Converted:
     """Writes and reads the state in one format, in each form that a caller may use."""
     page = url if chosen.needs_url else None
     written = sessions.write(state, chosen.name, page)
@@ -46,9 +48,16 @@ def convert(state: SessionState, chosen: Format, url: str) -> Converted:
     return Converted(found.state, (*written.losses, *found.losses))
 
 
+def convert_in_jar(state: SessionState, url: str) -> Converted:
+    """Puts the cookies into a jar of http.cookiejar, and takes them out again."""
+    written = to_cookiejar(state)
+    found = from_cookiejar(written.content)
+    return Converted(found.state, (*written.losses, *found.losses))
+
+
 CONVERSIONS: dict[str, Callable[[SessionState, str], Converted]] = {
-    name: lambda state, url, chosen=chosen: convert(state, chosen, url)  # type: ignore[misc]
-    for name, chosen in FORMATS.items()
+    "cookiejar": convert_in_jar,
+    **{name: partial(convert, chosen) for name, chosen in FORMATS.items()},
 }
 
 

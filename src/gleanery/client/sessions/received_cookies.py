@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from gleanery.client.sessions import cookie_headers, prefixes
+from gleanery.client.sessions import cookie_headers, lines, prefixes
+from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie
 from gleanery.client.sessions.visibility import Page, gets_cookie
 
 _EXPIRED = "A cookie is left out, because it had expired when it was set"
+_TOO_MANY_HEADERS = (
+    f"The document has more than {lines.MAX_LINES} Set-Cookie headers: read less at a time"
+)
 _MAX_PATHS = 50
 """Cookies with the same name and host that are compared; keeps the time linear."""
 
@@ -21,6 +25,7 @@ class ReceivedCookies:
 
     def __init__(self, losses: Losses) -> None:
         self._losses = losses
+        self._headers = 0
         self._known: dict[tuple[str, str], dict[tuple[object, ...], Cookie]] = {}
         self._sent: dict[tuple[str, str], Cookie] = {}
 
@@ -33,6 +38,9 @@ class ReceivedCookies:
 
         A cookie that has expired deletes the stored one.
         """
+        self._headers += 1
+        if self._headers > lines.MAX_LINES:
+            raise InvalidSession(_TOO_MANY_HEADERS)
         cookie = cookie_headers.read_set_cookie(value, page, now, self._losses)
         if cookie is None:
             return
