@@ -94,3 +94,15 @@ def test_what_the_fixed_routes_store_is_exported_in_each_format(own: Client) -> 
         assert losses, name
         again = send(own, answer.content, format=name, url=query["url"], profile=name)
         assert again.status_code == 200, again.text
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_any_accepted_domain_can_be_leased_and_exported(client: Client, name: str) -> None:
+    """A domain in brackets is accepted by its form, even if it is no address."""
+    domain = "[:7ba2e3b:cc:0b]"
+    client.post("/v1/cookies", json=[{"domain": domain, "name": "n", "value": "v"}])
+    lease = {"domain": f".{domain}", "seconds": 60, "format": name}
+    answer = client.post("/v1/sessions/leases", json=lease)
+    assert answer.status_code == 200, answer.text
+    query = {"format": name, "url": f"https://{domain}/"}
+    assert client.get("/v1/sessions/export", params=query).status_code == 200
