@@ -26,7 +26,7 @@ from gleanery.storage.groups import catalog
 from gleanery.storage.outputs import apply, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.sessions import cookies, local_storage
+from gleanery.storage.sessions import cookies, local_storage, summaries
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
 from tests.support.databases import undo_newest_migration
@@ -332,6 +332,18 @@ def test_session_records_are_listed_by_a_seek(
     [access] = found.of(kind.table)
     assert access.bounds >= {"organization_id=", "id>"}
     assert not found.sorts
+
+
+@pytest.mark.parametrize("name", ["_ALL", "_OF_HOST", "_OF_PROFILE", "_OF_HOST_AND_PROFILE"])
+def test_sessions_are_counted_in_the_index_of_hosts(
+    planner: Planner, engine: str, name: str
+) -> None:
+    """The page ends after its last host, so the hosts must come in their order, unsorted."""
+    found = planner.plan(getattr(summaries, name))
+    for table in ("cookies", "local_storage"):
+        [access] = found.of(table)
+        assert "organization_id=" in access.bounds
+        assert access.bounds & {"host>", "host=", "profile>"} or engine == "postgres"
 
 
 def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:

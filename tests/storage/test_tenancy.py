@@ -61,6 +61,10 @@ OVER_ALL = {
     "maintenance.organization_removal._WITH_LATE_ROWS": "deleted organizations with rows",
     "maintenance.organization_removal._WITHOUT_AUDIT_ENTRIES": "those whose audit log is purged",
     "maintenance.retention._DUE_GROUPS": "groups with expired outputs",
+    "sessions.summaries._EXPIRED_COOKIES": "a number for the metric",
+    "sessions.summaries._EXPIRED_ENTRIES": "a number for the metric",
+    "sessions.summaries._EXPIRING_COOKIES": "a number for the metric",
+    "sessions.summaries._EXPIRING_ENTRIES": "a number for the metric",
     "maintenance.snapshots._BLOBS": "a backup holds the bytes of all organizations",
 }
 WORKS_FOR_ALL_TENANTS = {
@@ -71,6 +75,7 @@ WORKS_FOR_ALL_TENANTS = {
     "idempotency": 1,
     "maintenance.organization_removal": 1,
     "maintenance.retention": 1,
+    "sessions.summaries": 1,
     "sessions.leases": 1,
 }
 

@@ -26,6 +26,7 @@ from gleanery.http import ConnectionRegistry, Limits
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.observability import logs, telemetry
 from gleanery.observability.shared_counters import SharedCounters
+from gleanery.observability.worker_metrics import EXPIRED_RECORDS, EXPIRING_RECORDS
 from gleanery.scheduling.byte_limits import ByteLimit
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.scheduling.limits import ConcurrencyLimit
@@ -140,6 +141,8 @@ class App:
         self.metrics = services.telemetry.worker
         """Metrics of this worker, where the server registers its own."""
         observe_service(self.metrics, services, self.registry, rate_limiter)
+        self.metrics.observe(EXPIRED_RECORDS, lambda: sweep.session_records.expired)
+        self.metrics.observe(EXPIRING_RECORDS, lambda: sweep.session_records.expiring)
         self._sweep = sweep
         self._publisher: asyncio.Task[None] | None = None
         self._is_open = False

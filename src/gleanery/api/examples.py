@@ -335,6 +335,25 @@ EXAMPLES: dict[str, Example] = {
             "losses": [],
         },
     ),
+    "list_sessions": Example(
+        query={"domain": "shop.example.com", "limit": 100},
+        response=[
+            {
+                "domain": "shop.example.com",
+                "profile": "default",
+                "cookies": 12,
+                "local_storage": 3,
+                "expired": 1,
+                "expiring": 2,
+                "first_expiry": "2026-03-01T00:00:00Z",
+                "last_change": "2026-03-02T10:30:00Z",
+            }
+        ],
+    ),
+    "delete_session": Example(
+        query={"domain": "shop.example.com", "profile": "second-account"},
+        response={"deleted": 15},
+    ),
     "export_session": Example(
         query={
             "format": "playwright",

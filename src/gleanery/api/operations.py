@@ -24,6 +24,7 @@ from gleanery.api.handlers import (
     outputs,
     reviews,
     session_exchange,
+    sessions,
     system,
 )
 from gleanery.models import leases as lease_models
@@ -256,6 +257,31 @@ OPERATIONS = (
         description="Returns a lease without changes. Any token of the organization with the "
         "scopes can return it, so that an operator can end the lease of a worker that failed.",
         scopes=_LEASE_SCOPES,
+        response=responses.Deleted,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/sessions",
+        handler=sessions.list_sessions,
+        title="List sessions",
+        description="One object for each host and profile with cookies or local storage: how many "
+        "records there are, how many have expired or expire within a day, and the last change. The "
+        "response contains no names and no values. If it is not complete, the `Link` header has "
+        "the URL of the next page.",
+        scopes=("session:read",),
+        query=requests.SessionsQuery,
+        response=list[responses.SessionOut],
+    ),
+    Operation(
+        method="DELETE",
+        path="/v1/sessions",
+        handler=sessions.delete_session,
+        title="Delete a session",
+        description="Deletes the cookies and the local storage of exactly this host and profile, "
+        "with and without a leading dot of the domain. Records of subdomains stay.",
+        accepts_if_match=True,
+        scopes=("session:write",),
+        query=requests.SessionDeletion,
         response=responses.Deleted,
     ),
     Operation(

@@ -17,6 +17,7 @@ from gleanery.storage import metadata
 from gleanery.storage.database import Engine
 from gleanery.storage.maintenance import retention
 from gleanery.storage.maintenance.clock_guard import ClockGuard, SweepClock
+from gleanery.storage.sessions import summaries
 
 _log = logging.getLogger("gleanery")
 
@@ -47,6 +48,8 @@ class Sweep:
         self._clock = clock
         self._guard = ClockGuard(engine, sweep_clock)
         self._task: asyncio.Task[None] | None = None
+        self.session_records = summaries.ExpiryCounts()
+        """Session records that had expired, or were about to, in the last round."""
 
     async def start(self) -> None:
         with suppress(Unavailable):  # a full disk must not stop the service; a round tries again
@@ -65,6 +68,7 @@ class Sweep:
         """Runs one round; also detects a new active key, and stores the last use of tokens."""
         await metadata.load_active_key(self._engine, self._vault)
         await self._token_use.store()
+        self.session_records = await summaries.count_expiring(self._engine, self._clock())
         now = await self._guard.confirmed_time()
         await retention.sweep(self._engine, self._blobs, self._clock, self._retention_days, now)
 

@@ -134,6 +134,23 @@ def _parse_site(value: Any) -> str:
         raise ValueError(_EXPECTED_PARTITION) from None
 
 
+_SESSION_CURSOR_PATTERN = r"[^\x00/]+/[^\x00/]+"  # neither a host nor a profile has a slash
+
+
+class SessionPosition(NamedTuple):
+    """A position in the list of sessions."""
+
+    host: str
+    profile: str
+
+
+def _parse_session_cursor(value: Any) -> SessionPosition:
+    """Return the position that a cursor of the list of sessions names."""
+    if not isinstance(value, str) or not re.fullmatch(_SESSION_CURSOR_PATTERN, value):
+        raise ValueError("expected a cursor from the Link header")
+    return SessionPosition(*value.split("/"))
+
+
 def _reject_opaque(value: Any) -> None:
     if value is not None and value is not False:
         raise ValueError("such a partition exists only in its browser: leave the cookie out")
@@ -276,10 +293,15 @@ IgnoredNumber = Annotated[
     BeforeValidator(as_validation_error("number", _type_check("expected a number", int, float))),
     WithJsonSchema({"type": ["number", "null"]}),
 ]
+SessionCursor = Annotated[
+    SessionPosition,
+    BeforeValidator(as_validation_error("cursor", _parse_session_cursor)),
+    WithJsonSchema({"type": "string", "pattern": f"^{_SESSION_CURSOR_PATTERN}$"}),
+]
 NotOpaque = Annotated[
     Any,
     BeforeValidator(as_validation_error("partition_key", _reject_opaque)),
-    WithJsonSchema({"enum": [False, None]}),
+    WithJsonSchema({"type": ["boolean", "null"], "enum": [False, None]}),
 ]
 _STRING_OR_NULL = ["string", "null"]
 _SITE_SCHEMA = {"type": "string", "pattern": f"^$|{hostnames.ORIGIN_PATTERN}"}

@@ -25,6 +25,8 @@ from gleanery.models.fields import (
     QueryNumericGroupId,
     ReadFormat,
     Region,
+    SessionCursor,
+    SessionPosition,
     Text,
     WholeNumber,
     WrittenFormat,
@@ -78,6 +80,26 @@ class LocalStorageDeletion(Query):
 
 
 _PROFILE = "Account at the site, if there are several."
+
+
+class SessionsQuery(Query):
+    """Filters and paging of sessions."""
+
+    domain: Domain | None = Field(
+        default=None, description="Only this host. A leading dot makes no difference."
+    )
+    profile: Name | None = Field(default=None, description="Only this profile.")
+    limit: ListLimit = Field(default=100, description="Page size.")
+    cursor: SessionCursor = Field(
+        default=SessionPosition("", ""), description="Cursor from the Link header."
+    )
+
+
+class SessionDeletion(Query):
+    """Session to delete."""
+
+    domain: Domain = Field(description="Host. A leading dot makes no difference.")
+    profile: Name = Field(default=DEFAULT_PROFILE, description=_PROFILE)
 
 
 class SessionExport(Query):

@@ -43,6 +43,22 @@ class LocalStorageOut(TypedDict):
     update_date: DateTime
 
 
+class SessionOut(TypedDict):
+    """Number of records of one host and profile, and when they expire."""
+
+    domain: Annotated[str, Field(description="Host, without a leading dot.")]
+    profile: str
+    cookies: int
+    local_storage: int
+    expired: Annotated[int, Field(description="Records that have expired.")]
+    expiring: Annotated[int, Field(description="Records that expire within a day.")]
+    first_expiry: Annotated[
+        DateTime | None,
+        Field(description="First date of expiry, also if it is past; null if nothing expires."),
+    ]
+    last_change: DateTime
+
+
 class WriteCounts(TypedDict):
     """Result of a write: the number of records of each kind."""
 
@@ -310,6 +326,7 @@ AuditAction = Literal[
     "delete_local_storage",
     "export_session",
     "import_session",
+    "delete_session",
     "acquire_lease",
     "renew_lease",
     "release_lease",

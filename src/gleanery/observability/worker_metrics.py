@@ -12,6 +12,8 @@ from gleanery.observability.metrics import Metric, Sample
 from gleanery.observability.shared_counters import SharedCounters
 
 STARTED = "process_start_time_seconds"
+EXPIRED_RECORDS = "gleanery_session_records_expired"
+EXPIRING_RECORDS = "gleanery_session_records_expiring"
 CERTIFICATE_EXPIRY = "gleanery_tls_certificate_expiry_timestamp_seconds"
 
 # The position in the table is the position in the segment.
@@ -33,6 +35,8 @@ GAUGES = tuple(
         ("gleanery_postgres_pool_connections_in_use", "PostgreSQL connections in use."),
         ("gleanery_postgres_pool_requests_waiting", "Requests that wait for a connection."),
         ("gleanery_redis_fallback_active", "1 while requests are counted without Redis, else 0."),
+        (EXPIRED_RECORDS, "Cookies and local-storage entries that have expired."),
+        (EXPIRING_RECORDS, "Cookies and local-storage entries that expire within a day."),
         (CERTIFICATE_EXPIRY, "Expiry of the TLS certificate in use, in Unix time."),
     )
 )

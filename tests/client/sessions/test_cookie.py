@@ -66,7 +66,7 @@ def test_writes_what_the_page_gets() -> None:
         Cookie("embedded", "1", _HOST, partition_key=site),
     )
     written = write(SessionState(cookies), "cookie", _URL)
-    assert written.text == "Cookie: path=deep; sid=1\n"
+    assert written.text == "Cookie: path=deep; sid=1; path=root\n"
     lost = {(loss.subject, loss.records) for loss in written.losses}
     assert lost == {
         ("cookie", 1),

@@ -62,6 +62,22 @@ def test_reads_commands_of_people(command: str) -> None:
     assert read(command).state.cookies == (Cookie("a", "1", _HOST),)
 
 
+def test_reads_the_powershell_command_of_chromium() -> None:
+    text = """$session = New-Object Microsoft.PowerShell.Commands.WebRequestSession
+$session.UserAgent = "Mozilla/5.0"
+$session.Cookies.Add((New-Object System.Net.Cookie("sid", "S3CRET", "/", "shop.example")))
+$session.Cookies.Add((New-Object System.Net.Cookie("a", "`"`$$([char]252)", "/", ".shop.example")))
+Invoke-WebRequest -UseBasicParsing -Uri "https://shop.example/account" `
+-WebSession $session `
+-Headers @{
+  "accept"="*/*"
+}
+"""
+    found = read(text)
+    assert (found.format, found.losses) == ("curl", ())
+    assert found.state.cookies == (_COOKIES[0], Cookie("a", '"$ü', _HOST, host_only=False))
+
+
 def test_reads_several_commands() -> None:
     """Chrome copies all requests as commands with a semicolon. The last value counts."""
     text = "curl 'https://shop.example/' -b 'a=1; b=1' ;\ncurl 'https://shop.example/' -b a=2"

@@ -29,10 +29,10 @@ async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
     body, clock = context.body, context.services.clock
     host = body.domain.removeprefix(".")
     wanted = leases.Wanted(host, body.profile, body.seconds, body.holder)
-    acquired = await leases.acquire(context.database, wanted, clock, context.actor)
+    engine, organization_id = context.services.database, context.organization_id
+    acquired = await leases.acquire(engine, organization_id, wanted, clock, context.actor)
     try:
-        read, organization_id = context.database.read, context.organization_id
-        etag = await leases.read_etag(read, organization_id, acquired.lease)
+        etag = await leases.read_etag(context.database.read, organization_id, acquired.lease)
         written, losses = await _read_state(context, acquired.lease)
         content = encode(
             AcquiredLease(**acquired.to_response(), state=written.content, losses=losses)

@@ -10,6 +10,7 @@ from gleanery.api import binding
 from gleanery.api.context import RequestContext, Response
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, visibility
+from gleanery.client.sessions.format import Format
 from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
 from gleanery.http import ranges
 from gleanery.models.requests import SessionExport, SessionImport
@@ -38,24 +39,38 @@ class _Export(NamedTuple):
 
 
 async def export_session(context: RequestContext[SessionExport, None]) -> Response:
-    services, query = context.services, context.query
+    query, now = context.query, context.services.clock()
     _require_url(query)
-    filter_, now = await _filter(context), services.clock()
-    database, max_bytes = context.database, services.settings.max_page_bytes
-    version = await versions.read_etag(database.read, database.organization_id, filter_.scope)
-    etag = b'"%s"' % version.encode()
-    try:
-        found = await states.read_state(database, services.vault, filter_, now, max_bytes)
-    except states.StateTooLarge:
-        raise _too_large(max_bytes) from None
+    filter_ = await _filter(context)
+    etag = await _etag(context, filter_)
+    found = await _read_state(context, filter_, now)
     # A record that expires changes the document, but not the version of the records.
     if ranges.is_not_modified(context.request.headers, etag) and not found.has_expired:
         return Response(b"", 304, headers=((b"etag", etag),))
-    write = partial(_write, found, query, max_bytes)
-    written = await services.computations.run(context.organization_id, write)
+    write = partial(_write, found, query, context.services.settings.max_page_bytes)
+    written = await context.services.computations.run(context.organization_id, write)
     entry = audit.Entry(context.actor, now, "export_session", _about(found, filter_, query))
-    await services.read_auditor.record(database, entry)
-    chosen = FORMATS[query.format]
+    await context.services.read_auditor.record(context.database, entry)
+    return _to_response(written, FORMATS[query.format], etag)
+
+
+async def _etag(context: RequestContext[SessionExport, None], filter_: StateFilter) -> bytes:
+    database = context.database
+    version = await versions.read_etag(database.read, database.organization_id, filter_.scope)
+    return b'"%s"' % version.encode()
+
+
+async def _read_state(
+    context: RequestContext[SessionExport, None], filter_: StateFilter, now: int
+) -> FoundState:
+    services, max_bytes = context.services, context.services.settings.max_page_bytes
+    try:
+        return await states.read_state(context.database, services.vault, filter_, now, max_bytes)
+    except states.StateTooLarge:
+        raise _too_large(max_bytes) from None
+
+
+def _to_response(written: _Export, chosen: Format, etag: bytes) -> Response:
     headers = (
         (b"etag", etag),
         (b"gleanery-losses", written.losses),

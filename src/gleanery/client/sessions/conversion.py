@@ -19,7 +19,7 @@ from gleanery.client.sessions.visibility import Page
 
 AUTO = "auto"
 _EXPIRED = "A cookie is left out, because it has expired"
-_SHADOWED = "A cookie is left out, because browsers send another one of its name before it"
+_SHADOWED = "A cookie is not kept by readers: browsers send another one of its name before it"
 _LOST_HOST = "The host is lost: the cookie is kept as one of the page's host"
 _NOT_SENT = "A cookie is left out, because browsers do not send it to the page"
 _FIELD_NAMES = {
@@ -95,7 +95,7 @@ def write_as(chosen: Format, state: SessionState, url: str | None) -> WriteResul
     if chosen.needs_url:
         page = visibility.page_of(url, chosen.title)
         state = _of_page(state, page, losses)
-        if "host_only" not in chosen.carries:
+        if _is_request(chosen):
             state = _as_sent(state, page, losses)
     content = chosen.write(_reduce(state, chosen, losses), losses, url)
     return WriteResult(content, losses.found())
@@ -130,17 +130,22 @@ def _of_page(state: SessionState, page: Page, losses: Losses) -> SessionState:
     return replace(state, cookies=visible)
 
 
-def _as_sent(state: SessionState, page: Page, losses: Losses) -> SessionState:
-    """Returns the cookies as a Cookie header has them: one of each name, without their hosts.
+def _is_request(chosen: Format) -> bool:
+    """Returns True if a document is one request, which has names and values only."""
+    return chosen.needs_url and "host_only" not in chosen.carries
 
-    Browsers send the cookie with the longest path first, and servers read the first.
+
+def _as_sent(state: SessionState, page: Page, losses: Losses) -> SessionState:
+    """Returns the cookies as browsers send them: the longest path first, without their hosts.
+
+    Some servers read the first of two cookies with one name, others the last. Readers of the
+    document keep the first, so the others are counted as losses.
     """
-    by_name: dict[str, Cookie] = {}
-    for cookie in sorted(state.cookies, key=lambda one: -len(one.path)):
-        by_name.setdefault(cookie.name, cookie)
-    losses.add("cookie", _SHADOWED, count=len(state.cookies) - len(by_name))
-    losses.add("host", _LOST_HOST, count=sum(c.host != page.host for c in by_name.values()))
-    return replace(state, cookies=tuple(replace(c, host=page.host) for c in by_name.values()))
+    cookies = sorted(_last_of_each(state.cookies), key=lambda one: -len(one.path))
+    names = {cookie.name for cookie in cookies}
+    losses.add("cookie", _SHADOWED, count=len(cookies) - len(names))
+    losses.add("host", _LOST_HOST, count=sum(cookie.host != page.host for cookie in cookies))
+    return replace(state, cookies=tuple(replace(one, host=page.host) for one in cookies))
 
 
 def _missing_fields(chosen: Format) -> list[str]:
@@ -150,9 +155,12 @@ def _missing_fields(chosen: Format) -> list[str]:
 def _reduce(state: SessionState, chosen: Format, losses: Losses) -> SessionState:
     """Returns what the format carries; counts the rest as losses."""
     missing = _missing_fields(chosen)
-    accepted = prefixes.without_violations(_last_of_each(state.cookies), losses)
+    unique = state.cookies if _is_request(chosen) else _last_of_each(state.cookies)
+    accepted = prefixes.without_violations(unique, losses)
     pairs = [(one, _without_fields(one, missing, chosen, losses)) for one in accepted]
-    cookies = tuple(_without_collisions(pairs, chosen, losses))
+    if not _is_request(chosen):
+        pairs = _without_collisions(pairs, chosen, losses)
+    cookies = tuple(reduced for _, reduced in pairs)
     entries = tuple(_last_of_each(state.local_storage))
     if "local_storage" in chosen.carries:
         return SessionState(cookies, entries)
@@ -163,8 +171,8 @@ def _reduce(state: SessionState, chosen: Format, losses: Losses) -> SessionState
 
 def _without_collisions(
     pairs: Iterable[tuple[Cookie, Cookie]], chosen: Format, losses: Losses
-) -> Iterable[Cookie]:
-    """Returns one of the reduced cookies that have become equal in identity; counts the others.
+) -> list[tuple[Cookie, Cookie]]:
+    """Returns one of the cookies that have become equal when they were reduced; counts the others.
 
     Prefers the cookie whose identity has not changed, then the last one.
     """
@@ -177,7 +185,7 @@ def _without_collisions(
             losses.add("cookie", reason)
             if other[0].identity != identity:
                 kept[identity] = pair
-    return [reduced for _, reduced in kept.values()]
+    return list(kept.values())
 
 
 def _without_fields(

@@ -20,10 +20,11 @@ def without_host_only(
     """
     identities = {cookie.identity for cookie in cookies}
     for cookie in cookies:
-        wider = replace(cookie, host_only=False)
-        if wider == cookie or is_kept(cookie):
+        if not cookie.host_only or is_kept(cookie):
             yield cookie
-        elif wider.identity in identities:
+            continue
+        wider = replace(cookie, host_only=False)
+        if wider.identity in identities:
             losses.add("cookie", _COLLISION)
         else:
             losses.add("host_only", reason)

@@ -104,7 +104,7 @@ def _unescape_windows(text: str) -> str:
 def _unescape_ansi_c(text: str) -> str:
     unescaped = _ANSI_C_ESCAPE.sub(_ansi_c_character, text)
     # Browsers write a character outside the basic plane as a pair of surrogates.
-    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _ansi_c_character(match: re.Match[str]) -> str:

@@ -131,28 +131,39 @@ class Timed(NamedTuple):
 # --- acquisition --------------------------------------------------------------------------------
 
 
-async def acquire(database: Database, wanted: Wanted, clock: Clock, actor: audit.Actor) -> Timed:
+async def acquire(
+    engine: Engine, organization_id: int, wanted: Wanted, clock: Clock, actor: audit.Actor
+) -> Timed:
     """Stores a lease and returns when it is durable. Raises Leased if another one excludes it.
+
+    A read before the transaction refuses most requests of clients that wait, so that they do not
+    delay writers.
 
     Whoever holds the lease may read the session, so the audit entry is in the same transaction. If
     the response is lost, nobody knows the lease, and it expires.
     """
     assert actor.token_id is not None
     token_id = actor.token_id
+    found = await _read_current(engine, organization_id, clock)
+    if not found.has_too_long_lease:
+        _require_free(found.leases, wanted, found.now)
 
     async def work(transaction: Transaction) -> Timed | None:
         now = await _lock(transaction, clock)
         lease = wanted.starting(now, token_id)
         was_clock_set_back = await _remove_ended(transaction, now)
         try:
-            await _reserve(transaction, lease, now)
+            rows = await transaction.fetch(_CURRENT, organization_id, now)
+            _require_free([Lease(*row) for row in rows], wanted, now)
         except errors.Leased:
             if was_clock_set_back:
                 return None  # an error would undo that leases are shortened
             raise
+        await transaction.fetch(_INSERT, organization_id, *lease)
         await _audit(transaction, lease, clock, actor, "acquire_lease")
         return Timed(lease, now)
 
+    database = engine.for_tenant(organization_id)
     acquired = await database.write(work, queue_key=QUEUE_KEY)
     if acquired is None:
         raise errors.Leased(_HELD, _MAX_RETRY_SECONDS)
@@ -177,24 +188,22 @@ async def _remove_ended(transaction: Transaction, now: int) -> bool:
     return bool(await transaction.fetch(_SHORTEN, organization_id, latest))
 
 
-async def _reserve(transaction: Transaction, wanted: Lease, now: int) -> None:
-    organization_id = transaction.organization_id
-    current = [Lease(*row) for row in await transaction.fetch(_CURRENT, organization_id, now)]
+def _require_free(current: Sequence[Lease], wanted: Wanted, now: int) -> None:
+    """Raises Leased if a current lease excludes the wanted one, or if there are too many."""
     if excluding := [lease.seconds_left(now) for lease in current if _excludes(lease, wanted)]:
         raise errors.Leased(_HELD, _retry_after(max(excluding)))
     if len(current) >= MAX_LEASES:
         left = [lease.seconds_left(now) for lease in current]
         raise errors.Leased(_TOO_MANY, _retry_after(min(left)))
-    await transaction.fetch(_INSERT, organization_id, *wanted)
 
 
-def _excludes(lease: Lease, other: Lease) -> bool:
-    if lease.profile != other.profile:
+def _excludes(lease: Lease, wanted: Wanted) -> bool:
+    if lease.profile != wanted.profile:
         return False
     return (
-        lease.host == other.host
-        or lease.host.endswith(f".{other.host}")
-        or other.host.endswith(f".{lease.host}")
+        lease.host == wanted.host
+        or lease.host.endswith(f".{wanted.host}")
+        or wanted.host.endswith(f".{lease.host}")
     )
 
 
@@ -345,12 +354,30 @@ async def _audit(
 # --- lists and expiry ---------------------------------------------------------------------------
 
 
-async def list_current(engine: Engine, organization_id: int, clock: Clock) -> list[LeaseOut]:
-    """Lists the organization's current leases, oldest first."""
+class _Current(NamedTuple):
+    """The current leases of an organization at a time, oldest first."""
+
+    leases: list[Lease]
+    now: int
+
+    @property
+    def has_too_long_lease(self) -> bool:
+        """True if the clock was set back since a lease was acquired."""
+        latest = self.now + MAX_SECONDS * timestamps.SECOND
+        return any(lease.expires_at > latest for lease in self.leases)
+
+
+async def _read_current(engine: Engine, organization_id: int, clock: Clock) -> _Current:
     server_time = await engine.server_time()
     now = clock() if server_time is None else server_time
     rows = await engine.for_tenant(organization_id).read(_CURRENT, organization_id, now)
-    return [Lease(*row).to_response(now) for row in rows]
+    return _Current([Lease(*row) for row in rows], now)
+
+
+async def list_current(engine: Engine, organization_id: int, clock: Clock) -> list[LeaseOut]:
+    """Lists the organization's current leases, oldest first."""
+    found = await _read_current(engine, organization_id, clock)
+    return [lease.to_response(found.now) for lease in found.leases]
 
 
 async def delete_expired(engine: Engine, before: int) -> None:

@@ -1,4 +1,4 @@
-"""A curl command, as browsers copy a request."""
+"""A curl command, as browsers copy a request. Reads their PowerShell commands, too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gleanery.client.sessions import cookie_headers, shell_words
+from gleanery.client.sessions import cookie_headers, powershell, shell_words
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.format import TEXT, Format
@@ -49,12 +49,16 @@ class _Request:
 
 
 def _detect(document: Document) -> bool:
-    return not document.is_json and bool(_START.match(document.text))
+    if document.is_json:
+        return False
+    return bool(_START.match(document.text)) or powershell.is_command(document.text)
 
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     if not _detect(document):
         raise InvalidSession("Expected a command that starts with curl")
+    if powershell.is_command(document.text):
+        return SessionState(tuple(powershell.read(document.text)))
     text = document.text.lstrip().removeprefix("$ ")
     commands = (words[1:] for words in shell_words.split(text) if words[0] in _PROGRAMS)
     return SessionState(

@@ -14,9 +14,9 @@ ALTER TABLE local_storage ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;
 
 -- Counts the records of each domain, and finds those of a domain, without reading the values.
 CREATE INDEX cookies_by_host
-    ON cookies (organization_id, profile, host, expires, updated_at, revision);
+    ON cookies (organization_id, host, profile, expires, updated_at, revision);
 CREATE INDEX local_storage_by_host
-    ON local_storage (organization_id, profile, host, expires, updated_at, revision);
+    ON local_storage (organization_id, host, profile, expires, updated_at, revision);
 
 -- Finds the record that a client means who does not name its partition or origin.
 CREATE INDEX cookies_partitioned ON cookies (organization_id, profile, host, name)

@@ -1,0 +1,35 @@
+"""PowerShell commands, as Chromium copies a request: the cookies of their web session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gleanery.client.sessions import records
+from gleanery.client.sessions.model import Cookie, split_domain
+
+_TEXT = r'"([^`"]*(?:`.[^`"]*)*)"'
+_COOKIE = re.compile(
+    rf"New-Object System\.Net\.Cookie\({_TEXT}, {_TEXT}, {_TEXT}, {_TEXT}\)", re.DOTALL
+)
+_COMMAND = re.compile(r"^\s*(?:\$session = New-Object|Invoke-WebRequest )", re.MULTILINE)
+_ESCAPE = re.compile(r"`(.)|\$\(\[char\]([0-9]{1,5})\)", re.DOTALL)
+
+
+def is_command(text: str) -> bool:
+    return _COMMAND.match(text) is not None
+
+
+def read(text: str) -> Iterator[Cookie]:
+    """Yields the cookies, which have a path and a domain, but no flags."""
+    for index, match in enumerate(_COOKIE.finditer(text)):
+        with records.at(f"cookies[{index}]"):
+            name, value, path, domain = map(_unescape, match.groups())
+            host, host_only = split_domain(domain)
+            yield Cookie(name, value, host, host_only, path)
+
+
+def _unescape(text: str) -> str:
+    unescaped = _ESCAPE.sub(lambda match: match[1] or chr(int(match[2])), text)
+    # Browsers write a character outside the basic plane as a pair of surrogates.
+    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
