@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gleanery.client.sessions import hostnames
 from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.model import Cookie, SessionState, normalize_origin, split_domain
+from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 
 # urlsplit rejects some hosts in brackets that the service can store.
 _URL = re.compile(r"(https?)://(?:[^/?#]*@)?([^/?#@]+)([^?#]*)", re.IGNORECASE | re.ASCII)
@@ -34,7 +34,10 @@ def parse_url(url: str) -> Page:
     if found is None:
         raise InvalidSession("Expected a URL such as https://shop.example/account")
     scheme, host_and_port, path = found.groups()
-    origin = normalize_origin(f"{scheme}://{host_and_port.removesuffix(':')}")
+    try:
+        origin = hostnames.normalize_origin(f"{scheme}://{host_and_port.removesuffix(':')}")
+    except ValueError:
+        raise InvalidSession("The URL is invalid: its host or its port is wrong") from None
     return Page(origin, hostnames.host_of_origin(origin), path or "/")
 
 
