@@ -207,6 +207,7 @@ def test_a_stored_cookie_that_no_browser_can_have_is_in_losses(client: Client) -
     ]
 
 
+@pytest.mark.thorough
 def test_expired_records_are_left_out(timed: Client, clock: Clock) -> None:
     soon = clock() // 1_000_000 + 60
     imported(timed, document(cookie("soon", expires=soon), cookie("session")))
@@ -248,6 +249,7 @@ def test_an_export_that_has_not_changed_gets_304(client: Client) -> None:
     assert again() == 200
 
 
+@pytest.mark.thorough
 def test_an_export_without_a_cookie_that_has_expired_is_new(timed: Client, clock: Clock) -> None:
     imported(timed, document(cookie("soon", expires=clock() // 1_000_000 + 60)))
     etag = export(timed).headers["etag"]

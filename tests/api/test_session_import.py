@@ -331,6 +331,7 @@ def test_an_unknown_format_gets_the_list_of_formats(client: Client) -> None:
     assert detail["msg"] == f"expected one of auto, {', '.join(FORMATS)}"
 
 
+@pytest.mark.thorough
 def test_too_many_records_get_422(client: Client) -> None:
     answer = send(client, document(*(cookie(f"c{number}") for number in range(10_001))))
     [detail] = answer.json()["detail"]

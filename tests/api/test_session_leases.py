@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,16 @@ def test_a_lease_excludes_its_host_and_parent_and_child_hosts(
 ) -> None:
     acquire(client, first)
     assert (ask(client, second).status_code == 409) is excluded
+
+
+def test_of_many_requests_at_once_one_gets_the_lease(service: Service, client: Client) -> None:
+    def ask_for(domain: str) -> int:
+        with service.client(client.token) as other:
+            return ask(other, domain).status_code
+
+    hosts = ("shop.example", "www.shop.example") * 4
+    with ThreadPoolExecutor(len(hosts)) as threads:
+        assert sorted(threads.map(ask_for, hosts)) == [200] + [409] * (len(hosts) - 1)
 
 
 def test_profiles_and_organizations_are_independent(service: Service, client: Client) -> None:

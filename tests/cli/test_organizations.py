@@ -100,7 +100,7 @@ def test_organizations_are_listed_with_their_counts(fresh: Settings) -> None:
     service.stop()
     found = listed(where)
     # id, name, created, groups, outputs, files, cookies, local storage, tokens, state
-    assert found["first"][3:] == ["2", "3", "1", "3", "2", "1", "active"]
+    assert found["first"][3:] == ["2", "3", "1", "3", "3", "1", "active"]
     assert found["second"][3:] == ["0", "0", "0", "0", "0", "1", "active"]
     assert found["first"][2].endswith("Z")
 

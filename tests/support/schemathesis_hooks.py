@@ -57,6 +57,8 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
     del row["requestBody"]["content"][NDJSON]["example"]
     row["parameters"] = [found for found in row["parameters"] if found["name"] not in BARE_ITEMS]
     _describe_session_documents(raw_schema["paths"])
+    changes = raw_schema["components"]["schemas"]["LeaseChange"]["properties"]
+    changes["format"] = {"const": "auto"}  # others must fit to the state
     for methods in raw_schema["paths"].values():
         for operation in methods.values():
             given = operation.get("parameters", [])
