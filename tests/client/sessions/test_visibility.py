@@ -98,5 +98,14 @@ def test_an_invalid_url_is_rejected_and_not_repeated(url: str) -> None:
     assert "s3cr3t" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "host", ["[::1]", "[:7ba2:]", "[::ffff:1.2.3.4]", "a_b.example", "localhost"]
+)
+def test_each_host_that_a_cookie_can_have_has_a_page(host: str) -> None:
+    page = parse_url(f" HTTPS://{host.upper()}:/a?b ")
+    assert (page.origin, page.host, page.path) == (f"https://{host}", host, "/a")
+    assert gets_cookie(page, replace(COOKIE, host=host))
+
+
 def test_the_user_in_a_url_does_not_matter() -> None:
     assert parse_url("https://me:s3cr3t@shop.example/") == parse_url("https://shop.example")

@@ -19,7 +19,6 @@ from gleanery.client.sessions.visibility import Page
 
 AUTO = "auto"
 _EXPIRED = "A cookie is left out, because it has expired"
-_SHADOWED = "A cookie is not kept by readers: browsers send another one of its name before it"
 _LOST_HOST = "The host is lost: the cookie is kept as one of the page's host"
 _NOT_SENT = "A cookie is left out, because browsers do not send it to the page"
 _FIELD_NAMES = {
@@ -138,12 +137,10 @@ def _is_request(chosen: Format) -> bool:
 def _as_sent(state: SessionState, page: Page, losses: Losses) -> SessionState:
     """Returns the cookies as browsers send them: the longest path first, without their hosts.
 
-    Some servers read the first of two cookies with one name, others the last. Readers of the
-    document keep the first, so the others are counted as losses.
+    Some servers read the first of two cookies with one name, others the last. Who reads the
+    document keeps the first, and counts the others as losses.
     """
     cookies = sorted(_last_of_each(state.cookies), key=lambda one: -len(one.path))
-    names = {cookie.name for cookie in cookies}
-    losses.add("cookie", _SHADOWED, count=len(cookies) - len(names))
     losses.add("host", _LOST_HOST, count=sum(cookie.host != page.host for cookie in cookies))
     return replace(state, cookies=tuple(replace(one, host=page.host) for one in cookies))
 

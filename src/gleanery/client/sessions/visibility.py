@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
 
 from gleanery.client.sessions import hostnames
 from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.model import Cookie, SessionState, normalize_origin, split_domain
+from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 
-_SCHEMES = ("http", "https")
+# urlsplit rejects some hosts in brackets that the service can store.
+_URL = re.compile(r"(https?)://(?:[^/?#]*@)?([^/?#@]+)([^?#]*)", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +30,15 @@ class Page:
 
 def parse_url(url: str) -> Page:
     """Returns the page at a URL with http or https. Raises InvalidSession."""
-    try:
-        parts = urlsplit(url)
-        port = "" if parts.port is None else f":{parts.port}"
-    except ValueError:
-        raise InvalidSession("The URL is invalid") from None
-    host = parts.hostname or ""
-    if parts.scheme not in _SCHEMES or not host:
+    found = _URL.match(url.strip())
+    if found is None:
         raise InvalidSession("Expected a URL such as https://shop.example/account")
-    bracketed = f"[{host}]" if ":" in host else host
-    origin = normalize_origin(f"{parts.scheme}://{bracketed}{port}")
-    return Page(origin, hostnames.host_of_origin(origin), parts.path or "/")
+    scheme, host_and_port, path = found.groups()
+    try:
+        origin = hostnames.normalize_origin(f"{scheme}://{host_and_port.removesuffix(':')}")
+    except ValueError:
+        raise InvalidSession("The URL is invalid: its host or its port is wrong") from None
+    return Page(origin, hostnames.host_of_origin(origin), path or "/")
 
 
 def page_of(url: str | None, title: str) -> Page:
