@@ -54,7 +54,7 @@ http {{
 KINDS = (
     *("/docs", "/openapi.json", "/v1/blobs/", "/v1/files/"),
     *("/v1/outputs/", "/v1/reviews/", "/v1/groups/", "/v1/exports/"),
-    *("/v1/groups?", "/v1/cookies?", "/v1/local-storage?"),
+    *("/v1/groups?", "/v1/cookies?", "/v1/local-storage?", "/v1/sessions?"),
 )
 """Starts of the paths of links that a response must contain."""
 SIGNED = ("get_blob", "get_signed_export")

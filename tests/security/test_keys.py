@@ -203,6 +203,25 @@ def test_nodes_with_both_keys_rotate_under_load_without_an_error(
         everything_opens(client, 1000)
 
 
+def test_records_of_profiles_partitions_and_origins_are_rotated(tmp_path: Path) -> None:
+    where = ["--data", str(tmp_path)]
+    cookie = {"name": "sid", "value": "s3cret", "domain": "a.com", "sameSite": "None"}
+    partitioned = cookie | {"secure": True, "partitionKey": {"topLevelSite": "https://b.com"}}
+    entry = {"origin": "http://a.com:8080", "localStorage": [{"name": "k", "value": "v"}]}
+    state = {"cookies": [cookie, partitioned], "origins": [entry]}
+    with serving_thread(where) as url, Client(url, new_token(where)) as client:
+        client.post("/v1/cookies", json=[partitioned])
+        second = {"profile": "second"}
+        stored = client.post("/v1/sessions/import", params=second, json=state)
+        assert stored.json()["losses"] == []
+        query = second | {"format": "cdp"}
+        before = client.get("/v1/sessions/export", params=query).json()
+        assert "Encrypted 4 values again" in run_successfully("keys", "rotate", *where)
+        assert client.get("/v1/sessions/export", params=query).json() == before
+        assert len(client.get("/v1/cookies").json()) == 1
+        assert "Removed 0 values" in run_successfully("keys", "forget", "--yes", *where)
+
+
 def reencrypted(data: Path) -> int:
     """Number of values that the first key of the file encrypts."""
     first = key_files.fingerprint(key_files.KeyFile(data / "secret.key").read()[0])

@@ -87,6 +87,7 @@ NO_NAMES: dict[str, Any] = {
     "query expires": None,  # a date, part of a signed link
     "query valid_seconds": None,
     "get_audit query cursor": None,  # a date
+    "list_sessions query cursor": None,  # a host and a profile
     "body value": "a value",
     "body path": None,
     "body secure": None,

@@ -336,23 +336,19 @@ EXAMPLES: dict[str, Example] = {
         },
     ),
     "list_sessions": Example(
-        query={"domain": "shop.example.com", "limit": 100},
+        query={"profile": "second-account", "limit": 100},
         response=[
             {
                 "domain": "shop.example.com",
-                "profile": "default",
-                "cookies": 12,
-                "local_storage": 3,
-                "expired": 1,
-                "expiring": 2,
-                "first_expiry": "2026-03-01T00:00:00Z",
+                "profile": "second-account",
+                "cookies": 1,
+                "local_storage": 1,
+                "expired": 0,
+                "expiring": 0,
+                "first_expiry": "2030-01-01T00:00:00Z",
                 "last_change": "2026-03-02T10:30:00Z",
             }
         ],
-    ),
-    "delete_session": Example(
-        query={"domain": "shop.example.com", "profile": "second-account"},
-        response={"deleted": 15},
     ),
     "export_session": Example(
         query={
@@ -380,6 +376,10 @@ EXAMPLES: dict[str, Example] = {
     "release_lease": Example(path={"lease_id": _LEASE_ID}, response=_DELETED),
     "delete_cookies": Example(
         query={"domain": ".shop.example.com", "name": "session"}, response=_DELETED
+    ),
+    "delete_session": Example(
+        query={"domain": "shop.example.com", "profile": "second-account"},
+        response={"deleted": 2},
     ),
     "set_local_storage": Example(
         body=[_ENTRY], response={"created": 1, "updated": 0, "unchanged": 0}

@@ -43,6 +43,8 @@ class Statements(NamedTuple):
 
     The value is null unless it has $3 bytes, so that no large value is read in vain.
     """
+    any_alternative: str
+    """One row if the organization has a partitioned cookie, or an entry with an origin."""
     find_alternatives: str
     """Identity and parameters of the records that a client can mean; see ``RecordKind``."""
     store: str
@@ -89,6 +91,8 @@ class RecordKind(Generic[In, Out]):
     """Columns that can differ when a record with the same identity is stored again."""
     visible_if: str
     """SQL condition: the record is visible to a page on host $5; see ``HOST_IS_PARENT``."""
+    alternative_column: str
+    """The column of the partition or of the origin."""
     find_alternatives: str
     """Finds the partitioned cookies, or the entries with an origin, that a client can mean.
 
@@ -117,6 +121,7 @@ class RecordKind(Generic[In, Out]):
         source = f"FROM {self.table} WHERE organization_id = $1"
         return Statements(
             find=f"{select} {source} AND identity = $2",
+            any_alternative=f"SELECT 1 {source} AND {self.alternative_column} IS NOT NULL LIMIT 1",
             find_alternatives=self.find_alternatives,
             store=self._store_statement(),
             list_all=self._list_statement(self._group_condition(5)),

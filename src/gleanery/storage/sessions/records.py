@@ -206,8 +206,11 @@ async def _find_alternatives(
     kind: RecordKind[In, Out], transaction: Transaction, records: Iterable[PreparedRecord]
 ) -> dict[bytes, bytes]:
     """Returns the identity that the client means instead, if there is exactly one."""
+    organization_id = transaction.organization_id
+    if not await transaction.fetch(kind.statements.any_alternative, organization_id):
+        return {}  # usually: it saves one look-up for each new record
     by_key = {record.alternative: record.identity for record in records}
-    keys = [(transaction.organization_id, *key) for key in by_key if key is not None]
+    keys = [(organization_id, *key) for key in by_key if key is not None]
     found = defaultdict[bytes, list[bytes]](list)
     for identity, *key in await transaction.fetch_many(kind.statements.find_alternatives, keys):
         found[by_key[tuple(key)]].append(bytes(identity))
