@@ -339,6 +339,14 @@ def test_a_change_without_a_lease_is_noticed_by_if_match(client: Client) -> None
     assert held(client) == [lease["lease_id"]]
 
 
+def test_a_host_in_brackets_that_is_no_address_is_leased(client: Client) -> None:
+    lease = acquire(client, "[:7ba2]")
+    assert change(client, lease, state=document(cookie("sid", "[:7ba2]"))).status_code == 200
+    give_back(client, lease)
+    answer = ask(client, "[:7ba2]", format="curl")
+    assert answer.status_code == 200, answer.text
+
+
 def test_an_invalid_state_changes_nothing(client: Client) -> None:
     lease = acquire(client, seconds=60)
     damaged = document(cookie("sid"), cookie("secret-name", "secret host"))

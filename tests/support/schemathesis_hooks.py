@@ -57,8 +57,7 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
     del row["requestBody"]["content"][NDJSON]["example"]
     row["parameters"] = [found for found in row["parameters"] if found["name"] not in BARE_ITEMS]
     _describe_session_documents(raw_schema["paths"])
-    changes = raw_schema["components"]["schemas"]["LeaseChange"]["properties"]
-    changes["format"] = {"const": "auto"}  # others must fit to the state
+    _describe_leases(raw_schema)
     for methods in raw_schema["paths"].values():
         for operation in methods.values():
             given = operation.get("parameters", [])
@@ -73,3 +72,13 @@ def _describe_session_documents(paths: dict[str, Any]) -> None:
     content = paths["/v1/sessions/import"]["post"]["requestBody"]["content"]
     content["application/json"]["schema"] = {"const": content["application/json"]["example"]}
     del content["text/plain"]
+
+
+def _describe_leases(raw_schema: dict[str, Any]) -> None:
+    """Does the same for the state in the body of a lease."""
+    row = raw_schema["paths"]["/v1/sessions/leases/{lease_id}"]["put"]
+    example = row["requestBody"]["content"]["application/json"]["example"]
+    schemas = raw_schema["components"]["schemas"]
+    schemas["LeaseChange"]["properties"]["state"] = {"const": example["state"]}
+    for name in ("LeaseIn", "LeaseChange"):
+        del schemas[name]["properties"]["format"]
