@@ -7,14 +7,7 @@ from typing import Any
 
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.client import sessions
-from gleanery.client.sessions import (
-    FORMATS,
-    InvalidSession,
-    ReadResult,
-    SessionState,
-    WriteResult,
-    visibility,
-)
+from gleanery.client.sessions import FORMATS, InvalidSession, ReadResult, WriteResult
 from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.models.leases import AcquiredLease, ChangedLease, LeaseChange, LeaseIn
 from gleanery.storage.sessions import leases, states
@@ -66,28 +59,14 @@ async def _read_state(
     except states.StateTooLarge:
         msg = f"The state has more than {max_bytes} bytes: delete what is not needed"
         raise InvalidRequest(ErrorDetail(("body", "domain"), msg, "too_large")) from None
-    write = partial(_write, found.state, context.body.format, lease)
+    write = partial(sessions.write, found.state, context.body.format, _url(lease))
     written = await services.computations.run(context.organization_id, write)
     return written, [str(loss) for loss in (*found.losses, *written.losses)]
 
 
-def _write(state: SessionState, format_: str, lease: Lease) -> WriteResult:
-    """Writes the state. A thread runs it, because it takes long for a large state."""
-    try:
-        return sessions.write(state, format_, _url(lease))
-    except InvalidSession as error:
-        detail = ErrorDetail(("body", "format"), str(error), "session_format")
-        raise InvalidRequest(detail) from None
-
-
-def _url(lease: Lease) -> str | None:
-    """Returns the page for a format that is for one page; None if the host can have no page."""
-    url = f"https://{lease.host}/"
-    try:
-        visibility.parse_url(url)
-    except InvalidSession:  # of an IPv6 address that does not exist
-        return None
-    return url
+def _url(lease: Lease) -> str:
+    """Returns the page for a format that is for one page."""
+    return f"https://{lease.host}/"
 
 
 # --- changes ------------------------------------------------------------------------------------
