@@ -213,8 +213,9 @@ OPERATIONS = (
         path="/v1/sessions/leases",
         handler=leases.acquire_lease,
         title="Acquire a lease",
-        description="Gives one holder the session of a host and profile for a time: its cookies "
-        "and local storage, without expired ones. While another lease of the host, of a parent or "
+        description="Gives one holder the session of a domain and profile for a time: its cookies "
+        "and local storage, without expired ones. A leading dot of the domain includes its "
+        "subdomains. While another lease of the host, of a parent or "
         "of a child host exists, the response is 409 with `Retry-After`. Other profiles are "
         "independent. A holder counts `seconds` from the moment at which it sent the request, and "
         "stops using the session after them. A lease does not stop the routes without a lease.",

@@ -43,8 +43,8 @@ StateOut = Annotated[
 class LeaseIn(Input):
     """Session to lease, and for how long."""
 
-    domain: Domain = Field(description="Host. A leading dot is ignored.")
-    profile: Name = Field(default="default", description="Account of the host.")
+    domain: Domain = Field(description="Host. A leading dot includes its subdomains.")
+    profile: Name = Field(default="default", description="Account of the domain.")
     seconds: LeaseSeconds = Field(description="Time until the lease expires.")
     holder: Text | None = Field(
         default=None, max_length=MAX_NAME_LENGTH, description="Who holds the lease, for people."
@@ -76,7 +76,7 @@ class LeaseChange(Input):
     )
     replace: bool = Field(
         default=False,
-        description="true: deletes the other records of the leased host. A format without local "
+        description="true: deletes the other records of the leased domain. A format without local "
         "storage deletes only cookies.",
     )
     release: bool = Field(default=False, description="true: returns the lease.")

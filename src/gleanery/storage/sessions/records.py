@@ -333,11 +333,16 @@ class Filter(NamedTuple):
     for_group: int | None = None
     """Only records of this group, and those that apply to every group."""
     profile: str = DEFAULT_PROFILE
+    has_subdomains: bool = False
+    """True for the records of the domain's subdomains, too. Lists do not have it."""
+
+    @property
+    def host(self) -> str | None:
+        return None if self.domain is None else self.domain.removeprefix(".")
 
     def scope(self, *tables: str) -> ListScope:
         """Returns the scope of these tables' ETag."""
-        host = None if self.domain is None else self.domain.removeprefix(".")
-        return ListScope(tables, self.profile, host, self.for_group)
+        return ListScope(tables, self.profile, self.host, self.for_group, self.has_subdomains)
 
 
 async def read(
