@@ -19,7 +19,7 @@ _SAME_SITE: dict[str, SameSite | None] = {
     "": None,
 }
 _UNKNOWN_SAME_SITE = "SameSite is omitted, because its value is unknown"
-_UNKNOWN_MEMBER = "A member of a record is ignored, because it is unknown"
+_UNKNOWN_MEMBER = "A member of a {noun} is ignored, because it is unknown"
 
 Read = TypeVar("Read")
 
@@ -55,10 +55,12 @@ def read_each(
         yield result
 
 
-def count_unknown(record: Mapping[str, Any], known: frozenset[str], losses: Losses) -> None:
+def count_unknown(
+    record: Mapping[str, Any], known: frozenset[str], losses: Losses, noun: str = "record"
+) -> None:
     """Counts a loss if the record has a member that nobody reads."""
     if not known.issuperset(record):
-        losses.add("member", _UNKNOWN_MEMBER, "record")
+        losses.add("member", _UNKNOWN_MEMBER.format(noun=noun), noun)
 
 
 def text(record: Mapping[str, Any], name: str, default: str | None = None) -> str:

@@ -70,7 +70,7 @@ def _read_request(
 ) -> None:
     """Reads the cookies of a request. Chromium says everything, Firefox the name and the value."""
     complete = [_with_seconds(one, losses) for one in sent if one.get("domain")]
-    for cookie in cookie_records.read_cookies(Document("", complete), losses, None):
+    for cookie in cookie_records.read_cookies(complete, losses, None):
         received.store(cookie)
     pairs = [_pair(record) for record in sent if not record.get("domain")]
     values = pairs if sent else headers
