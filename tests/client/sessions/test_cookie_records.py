@@ -64,8 +64,10 @@ def test_no_format_detects_other_json(document: Any) -> None:
 @pytest.mark.parametrize("name", _NAMES)
 @pytest.mark.parametrize(
     "document",
-    [5, None, "a", [5], {}, {"n": "v"}, {"result": {"cookies": []}}]
-    + [{"cookies": [[]]}, {"cookies": None}],
+    [
+        *(5, None, "a", [5], {}, {"n": "v"}, {"result": {"cookies": []}}),
+        *({"cookies": [[]]}, {"cookies": None}),
+    ],
 )
 def test_a_named_format_rejects_other_json(document: Any, name: str) -> None:
     with pytest.raises(InvalidSession, match=r"^cookies"):
@@ -83,6 +85,9 @@ def test_a_named_format_rejects_other_json(document: Any, name: str) -> None:
         ({"expirationDate": 1_800_000_000.5}, 1_800_000_000),
         ({"expirationDate": 1_800_000_000, "session": True}, None),
         ({"expiry": 1_800_000_000}, 1_800_000_000),
+        ({"expirationDate": 1_800_000_000_999}, 1_800_000_000),
+        ({"expires": 999_999_999_999}, 253_402_300_799),
+        ({"expires": 10**400}, 253_402_300_799),
     ],
 )
 def test_expiry(members: dict[str, Any], expires: int | None) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from gleanery.client.sessions import cookie_dates
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.losses import Losses
-from gleanery.client.sessions.model import MAX_EXPIRES, SameSite
+from gleanery.client.sessions.model import SameSite
 
 _SAME_SITE: dict[str, SameSite | None] = {
     "strict": "Strict",
@@ -92,8 +93,7 @@ def expires(record: Mapping[str, Any], name: str) -> int | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or value != value:  # NaN differs from itself
         raise InvalidSession(f'"{name}" must be a number of seconds since 1970')
-    # Tools write -1 for a session cookie. A date after the year 9999 is as good as the last day.
-    return None if value < 0 else int(min(value, MAX_EXPIRES))
+    return cookie_dates.from_number(value)
 
 
 def same_site(value: Any, losses: Losses) -> SameSite | None:
