@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gleanery.client.sessions import cookie_headers, powershell, shell_words
+from gleanery.client.sessions.cookie_headers import COOKIE
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.format import TEXT, Format
@@ -18,7 +19,6 @@ from gleanery.client.sessions.visibility import page_of
 _START = re.compile(r"\s*(?:\$ )?curl(?:\.exe)?\s")
 _PROGRAMS = ("curl", "curl.exe")
 _TITLE = "A curl command"
-_COOKIE = cookie_headers.header_pattern("Cookie")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE | re.ASCII)
 _HEADERS = ("-H", "--header")
 _COOKIES = ("-b", "--cookie")
@@ -76,7 +76,7 @@ def _parse(words: list[str], losses: Losses) -> _Request:
     request = _Request()
     for option, value in _options(words):
         if option in _HEADERS:
-            header = _COOKIE.match(value)
+            header = COOKIE.match(value)
             if header:
                 request.cookies.append(value[header.end() :])
         elif option in _COOKIES and "=" in value:
