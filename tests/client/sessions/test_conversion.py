@@ -53,7 +53,7 @@ def test_bytes_that_are_no_text_are_rejected(content: bytes) -> None:
 @pytest.mark.parametrize("content", [Path("S3CRET"), CookieJar(), {"S3CRET"}])
 def test_an_object_that_is_no_document_is_rejected(content: Any) -> None:
     for name in ("auto", *FORMATS):
-        with pytest.raises(InvalidSession, match="content of a file.*from_cookiejar") as caught:
+        with pytest.raises(InvalidSession, match=r"content of a file.*from_cookiejar") as caught:
             sessions.read(content, name, "https://shop.example/")
         assert "S3CRET" not in str(caught.value)
 
