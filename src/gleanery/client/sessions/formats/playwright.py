@@ -14,17 +14,22 @@ from gleanery.client.sessions.model import Cookie, SessionState, StorageEntry, n
 _NAME = "playwright"
 _NO_EXPIRY = -1
 _INDEXED_DB = "IndexedDB is not kept: only cookies and local storage are supported"
+_DOCUMENT_MEMBERS = frozenset(("cookies", "origins"))
 _ORIGIN_MEMBERS = frozenset(("origin", "localStorage", "indexedDB"))
 
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     value = document.value
-    cookies = tuple(cookie_records.read_cookies(document, losses, url))
-    found = value.get("origins", []) if isinstance(value, dict) else []
+    if not isinstance(value, dict) or "origins" not in value:
+        return cookie_records.read_state(document, losses, url)
+    records.count_unknown(value, _DOCUMENT_MEMBERS, losses, "document")
+    cookies = cookie_records.read_cookies(value.get("cookies", []), losses, url)
     origins = records.read_each(
-        records.array(found, "origins"), "origins", lambda one: list(_read_origin(one, losses))
+        records.array(value["origins"], "origins"),
+        "origins",
+        lambda one: list(_read_origin(one, losses)),
     )
-    return SessionState(cookies, tuple(entry for entries in origins for entry in entries))
+    return SessionState(tuple(cookies), tuple(entry for found in origins for entry in found))
 
 
 def _read_origin(record: Mapping[str, Any], losses: Losses) -> Iterator[StorageEntry]:
