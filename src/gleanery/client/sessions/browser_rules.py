@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from urllib.parse import quote
 
+from gleanery.client.sessions import hostnames
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie
 
@@ -15,7 +16,7 @@ _NAME = re.compile(rf"(?! )[^;={_CONTROLS}]*(?<! )\Z")
 _VALUE = re.compile(rf"(?! )[^;{_CONTROLS}]*(?<! )\Z")
 _MAX_BYTES = 4096
 _MAX_PATH_BYTES = 1024
-_INVALID = "A cookie is left out, because browsers reject its name, value or path"
+_INVALID = "A cookie is left out, because browsers reject its name, value, host or path"
 _PARTITION_RULE = "A cookie is left out, because browsers reject it: a partition requires Secure"
 _SAME_SITE_RULE = "SameSite None is omitted, because browsers reject it without Secure"
 
@@ -40,6 +41,7 @@ def _is_valid(cookie: Cookie) -> bool:
         and _VALUE.match(cookie.value) is not None
         and (cookie.name != "" or "=" not in cookie.value)
         and len(cookie.name.encode()) + len(cookie.value.encode()) <= _MAX_BYTES
+        and hostnames.is_valid_in_browsers(cookie.host)
         and cookie.path.startswith("/")
         and ";" not in cookie.path
         and len(quote(cookie.path)) <= _MAX_PATH_BYTES
