@@ -43,6 +43,7 @@ def test_one_invalid_cookie_does_not_make_the_tool_reject_all(name: str) -> None
         {"path": "/" + "p" * 1024},
         {"path": "/" + "é" * 200},
         {"partition_key": PartitionKey("https://top.example", has_cross_site_ancestor=True)},
+        {"partition_key": PartitionKey("https://256.1.1.1", True), "secure": True},
     ],
 )
 def test_a_cookie_that_browsers_reject_is_left_out(changes: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ _VALUE = re.compile(rf"(?! )[^;{_CONTROLS}]*(?<! )\Z")
 _MAX_BYTES = 4096
 _MAX_PATH_BYTES = 1024
 _INVALID = "A cookie is left out, because browsers reject its name, value, host or path"
-_PARTITION_RULE = "A cookie is left out, because browsers reject it: a partition requires Secure"
+_PARTITION_RULE = "A cookie is left out, because browsers reject its partition"
 _SAME_SITE_RULE = "SameSite None is omitted, because browsers reject it without Secure"
 
 
@@ -29,7 +29,7 @@ def accepted(cookies: Iterable[Cookie], losses: Losses) -> Iterator[Cookie]:
     for cookie in cookies:
         if not _is_valid(cookie):
             losses.add("cookie", _INVALID)
-        elif cookie.partition_key is not None and not cookie.secure:
+        elif not _has_valid_partition(cookie):
             losses.add("cookie", _PARTITION_RULE)
         else:
             yield _with_valid_same_site(cookie, losses)
@@ -46,6 +46,14 @@ def _is_valid(cookie: Cookie) -> bool:
         and ";" not in cookie.path
         and len(quote(cookie.path)) <= _MAX_PATH_BYTES
     )
+
+
+def _has_valid_partition(cookie: Cookie) -> bool:
+    """Returns True if there is none, or one of a valid site. A partition requires Secure."""
+    if cookie.partition_key is None:
+        return True
+    host = cookie.partition_key.top_level_site.partition("://")[2]
+    return cookie.secure and hostnames.is_valid_in_browsers(host)
 
 
 def _with_valid_same_site(cookie: Cookie, losses: Losses) -> Cookie:

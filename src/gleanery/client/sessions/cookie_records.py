@@ -180,7 +180,9 @@ def _partition_key(record: Mapping[str, Any], host: str) -> PartitionKey | None:
         else (record, "_crHasCrossSiteAncestor")
     )
     with records.at('"partitionKey"'):
-        site = normalize_origin(site)
+        origin = normalize_origin(site)
+        scheme = origin.partition("://")[0]
+        site = f"{scheme}://{hostnames.host_of_origin(origin)}"  # a site has no port
         return PartitionKey(site, records.flag(holder, member, not _is_of_site(host, site)))
 
 
