@@ -127,6 +127,7 @@ def test_a_record_without_a_host_belongs_to_the_page() -> None:
         ({"partitionKey": _SITE}, PartitionKey(_SITE, True)),
         ({"partitionKey": _SITE, "_crHasCrossSiteAncestor": False}, PartitionKey(_SITE, False)),
         ({"partitionKey": {"topLevelSite": _SITE}}, PartitionKey(_SITE, True)),
+        ({"partitionKey": {"topLevelSite": f"{_SITE}:8443"}}, PartitionKey(_SITE, True)),
         (
             {"partitionKey": {"sourceOrigin": _SITE, "hasCrossSiteAncestor": False}},
             PartitionKey(_SITE, False),

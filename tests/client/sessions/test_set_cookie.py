@@ -161,7 +161,29 @@ def test_a_page_without_https_cannot_set_secure() -> None:
 def test_unknown_same_site_and_the_partition_are_lost() -> None:
     found = read("Set-Cookie: a=1; SameSite=foo; Secure; Partitioned; Priority=High", url=_URL)
     assert found.state.cookies == (Cookie("a", "1", _HOST, path="/account", secure=True),)
-    assert [loss.subject for loss in found.losses] == ["partition_key", "same_site"]
+    assert [loss.subject for loss in found.losses] == ["priority", "partition_key", "same_site"]
+
+
+@pytest.mark.parametrize(
+    ("header", "subject"),
+    [
+        ("a=1; Path=/, b=2; Path=/", "cookie"),
+        ("a=1; Expires=Wed, 18 May 2033 03:33:20 GMT; Secure,b=2", "cookie"),
+        ("a=1; Path=/; theme=S3CRET", "member"),
+        ("a=1; Path=/; Priority=High", "priority"),
+    ],
+)
+def test_what_browsers_ignore_is_a_loss(header: str, subject: str) -> None:
+    """Some libraries join headers with commas, and a Cookie header may have a cookie "path"."""
+    (loss,) = read(header, url=_URL).losses
+    assert (loss.subject, loss.records) == (subject, 1)
+    assert "S3CRET" not in loss.sentence
+
+
+def test_a_usual_header_has_no_loss() -> None:
+    assert _read_one("a=1,b=2; ; Version=1; Path=/a,b; Priority=Medium; Comment=a").value == "1,b=2"
+    found = read("a=1; Path=/; Expires=Wed, 18 May 2033 03:33:20 GMT; HttpOnly=true;", url=_URL)
+    assert found.losses == ()
 
 
 def test_reads_what_it_writes() -> None:

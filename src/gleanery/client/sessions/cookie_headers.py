@@ -14,6 +14,16 @@ from gleanery.client.sessions.visibility import Page, matches_host
 _PART = re.compile(r"[^;]+")
 _WHITESPACE = " \t"
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+# Libraries join the headers of a response with commas. The date of Expires has no "=" after one.
+_JOINED = re.compile(r",[ \t]*[\w!#$%&'*+.^`|~-]+=", re.ASCII)
+_KNOWN_ATTRIBUTES = frozenset(
+    (
+        *("", "domain", "expires", "httponly", "max-age", "partitioned", "path", "samesite"),
+        *("secure", "comment", "priority", "sameparty", "version"),
+    )
+)
+_SEVERAL = "Only the first of several Set-Cookie headers in one line is read: read one per line"
+_UNKNOWN_ATTRIBUTE = "An attribute of a Set-Cookie header is ignored, because it is unknown"
 _MAX_AGE = re.compile(r"-?[0-9]+\Z")
 _MAX_PAIR_BYTES = 4096
 _MAX_ATTRIBUTE_BYTES = 1024
@@ -92,6 +102,7 @@ def read_set_cookie(value: str, page: Page, now: float, losses: Losses) -> Cooki
     if reason is not None:
         _reject(reason, losses)
         return None
+    _count_ignored(rest, attributes, losses)
     return _build(name, content, attributes, page, now, losses)
 
 
@@ -142,6 +153,16 @@ def _attributes(text: str) -> Iterator[tuple[str, str]]:
         name, _, content = match[0].partition("=")
         if len(content.encode(errors="replace")) <= _MAX_ATTRIBUTE_BYTES:
             yield name.strip(_WHITESPACE).lower(), content.strip(_WHITESPACE)
+
+
+def _count_ignored(text: str, attributes: dict[str, str], losses: Losses) -> None:
+    """Counts what browsers ignore, because it may be a cookie."""
+    if _JOINED.search(text):
+        losses.add("cookie", _SEVERAL, "header")
+    elif not _KNOWN_ATTRIBUTES.issuperset(attributes):
+        losses.add("member", _UNKNOWN_ATTRIBUTE)
+    if attributes.get("priority", "").lower() in ("low", "high"):
+        losses.add("priority", records.LOST_PRIORITY)
 
 
 def _reason_to_reject(

@@ -42,7 +42,6 @@ _KNOWN = _EXTENSION_MEMBERS.union(
 )
 _DOCUMENT_MEMBERS = frozenset(("cookies", "url"))  # some extensions add the URL of the page
 _WEB_SCHEMES = ("http://", "https://")
-_PRIORITY = "The priority is lost: it is Chromium's own"
 _FIRST_PARTY = "The first-party domain is lost: it is Firefox's own"
 _OPAQUE = "A cookie is left out, because its partition exists only in the browser that made it"
 
@@ -180,7 +179,9 @@ def _partition_key(record: Mapping[str, Any], host: str) -> PartitionKey | None:
         else (record, "_crHasCrossSiteAncestor")
     )
     with records.at('"partitionKey"'):
-        site = normalize_origin(site)
+        origin = normalize_origin(site)
+        scheme = origin.partition("://")[0]
+        site = f"{scheme}://{hostnames.host_of_origin(origin)}"  # a site has no port
         return PartitionKey(site, records.flag(holder, member, not _is_of_site(host, site)))
 
 
@@ -201,6 +202,6 @@ def _is_of_site(host: str, site: str) -> bool:
 def _count_losses(record: Mapping[str, Any], losses: Losses) -> None:
     records.count_unknown(record, _KNOWN, losses)
     if record.get("priority", "Medium") not in ("Medium", None):
-        losses.add("priority", _PRIORITY)
+        losses.add("priority", records.LOST_PRIORITY)
     if record.get("firstPartyDomain"):
         losses.add("partition_key", _FIRST_PARTY)

@@ -21,6 +21,7 @@ _SAME_SITE: dict[str, SameSite | None] = {
 }
 _UNKNOWN_SAME_SITE = "SameSite is omitted, because its value is unknown"
 _UNKNOWN_MEMBER = "A member of a {noun} is ignored, because it is unknown"
+LOST_PRIORITY = "The priority is lost: it is Chromium's own"
 
 Read = TypeVar("Read")
 

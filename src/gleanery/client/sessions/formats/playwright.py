@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gleanery.client.sessions import browser_rules, cookie_records, records
+from gleanery.client.sessions import browser_rules, cookie_records, hostnames, records
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
 from gleanery.client.sessions.losses import Losses
@@ -13,6 +13,7 @@ from gleanery.client.sessions.model import Cookie, SessionState, StorageEntry, n
 
 _NAME = "playwright"
 _NO_EXPIRY = -1
+_INVALID_ORIGIN = "An entry is left out, because browsers reject the host of its origin"
 _INDEXED_DB = "IndexedDB is not kept: only cookies and local storage are supported"
 _DOCUMENT_MEMBERS = frozenset(("cookies", "origins"))
 _ORIGIN_MEMBERS = frozenset(("origin", "localStorage", "indexedDB"))
@@ -48,6 +49,9 @@ def _read_entry(origin: str, record: Mapping[str, Any]) -> StorageEntry:
 def _write(state: SessionState, losses: Losses, url: str | None) -> dict[str, Any]:
     origins: dict[str, list[dict[str, str]]] = {}
     for entry in state.local_storage:
+        if not hostnames.is_valid_in_browsers(hostnames.host_of_origin(entry.origin)):
+            losses.add("local_storage", _INVALID_ORIGIN, "entry")
+            continue
         origins.setdefault(entry.origin, []).append({"name": entry.key, "value": entry.value})
     accepted = browser_rules.accepted(state.cookies, losses)
     return {
