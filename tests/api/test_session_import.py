@@ -301,7 +301,7 @@ BAD = {
     "one bad record": (json.dumps(BAD_RECORD).encode(), {}, ["body"], "session_format"),
     "nested": (b"[" * 100_000, {}, ["body"], "session_format"),
     "NUL": (json.dumps(document(cookie("a\0"))).encode(), {}, ["body"], "session_format"),
-    "no page": (b"Cookie: a=value-of-sid", {}, ["body"], "session_format"),
+    "no page": (b"Cookie: a=value-of-sid", {}, ["query", "url"], "missing"),
     "lost lines": (b"# Netscape HTTP Cookie File.a.com\tTRUE", {}, ["body"], "session_format"),
     "format": (b"{}", {"format": "excel"}, ["query", "format"], "session_format"),
     "url": (b"{}", {"url": "ftp://value-of-sid"}, ["query", "url"], "url"),

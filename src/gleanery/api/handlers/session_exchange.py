@@ -10,6 +10,7 @@ from gleanery.api import binding
 from gleanery.api.context import RequestContext, Response
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, visibility
+from gleanery.client.sessions.errors import MissingUrl
 from gleanery.client.sessions.format import JSON, Format
 from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
 from gleanery.http import ranges
@@ -159,6 +160,8 @@ def _read(body: bytes, query: SessionImport, settings: Settings) -> sessions.Rea
         raise _invalid_document(_NO_LINES)
     try:
         document = sessions.read(_parse_json(body, query.format), query.format, query.url)
+    except MissingUrl as error:
+        raise InvalidRequest(ErrorDetail(("query", "url"), str(error), "missing")) from None
     except InvalidSession as error:
         raise _invalid_document(str(error)) from None
     count = len(document.state.cookies) + len(document.state.local_storage)
