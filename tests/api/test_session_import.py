@@ -326,6 +326,20 @@ def test_an_invalid_record_is_named_by_its_place(client: Client) -> None:
     assert detail["msg"].startswith("cookies[1]: ")
 
 
+def test_a_cookie_file_without_cookies_is_read(client: Client) -> None:
+    empty = imported(client, "# Netscape HTTP Cookie File\n")
+    assert (empty["format"], empty["cookies"]) == ("netscape", NOTHING)
+    [detail] = send(client, "# Netscape HTTP Cookie File").json()["detail"]
+    assert "no line breaks, or no cookies" in detail["msg"]
+
+
+@pytest.mark.parametrize("format_", ["auto", "extension"])
+def test_truncated_json_is_named_as_such(client: Client, format_: str) -> None:
+    [detail] = send(client, b'[{"name": "sid", "value": "S3C', format=format_).json()["detail"]
+    expected = "The document is not valid JSON: it ends too early, after 30 characters"
+    assert (detail["loc"], detail["msg"]) == (["body"], expected)
+
+
 def test_an_unknown_format_gets_the_list_of_formats(client: Client) -> None:
     [detail] = send(client, "{}", format="excel").json()["detail"]
     assert detail["msg"] == f"expected one of auto, {', '.join(FORMATS)}"
