@@ -107,7 +107,7 @@ def no_file() -> NotFound:
 
 def no_lease() -> NotFound:
     """Return the error for an unknown lease, and for one that has ended: the same response."""
-    msg = "There is no lease with this lease_id: it has expired, or was returned"
+    msg = "There is no lease with this id: it has expired, or was returned"
     return NotFound(("path", "lease_id"), msg)
 
 

@@ -106,6 +106,6 @@ def test_any_accepted_domain_can_be_leased_and_exported(client: Client) -> None:
         lease = {"domain": f".{domain}", "seconds": 60, "format": name}
         answer = client.post("/v1/sessions/leases", json=lease)
         assert answer.status_code == 200, answer.text
-        client.delete(f"/v1/sessions/leases/{answer.json()['lease_id']}")
+        client.delete(f"/v1/sessions/leases/{answer.json()['id']}")
         query = {"format": name, "url": f"https://{domain}/"}
         assert client.get("/v1/sessions/export", params=query).status_code == 200

@@ -34,15 +34,15 @@ def acquire(client: Client, domain: str = "shop.example", **more: Any) -> dict[s
 
 
 def change(client: Client, lease: dict[str, Any], **body: Any) -> httpx2.Response:
-    return client.put(f"{LEASES}/{lease['lease_id']}", json=body)
+    return client.put(f"{LEASES}/{lease['id']}", json=body)
 
 
 def give_back(client: Client, lease: dict[str, Any]) -> httpx2.Response:
-    return client.delete(f"{LEASES}/{lease['lease_id']}")
+    return client.delete(f"{LEASES}/{lease['id']}")
 
 
 def held(client: Client) -> list[str]:
-    return [lease["lease_id"] for lease in client.get(LEASES).json()]
+    return [lease["id"] for lease in client.get(LEASES).json()]
 
 
 def let_pass(service: Service, seconds: float) -> None:
@@ -72,7 +72,7 @@ def test_a_second_holder_waits_until_the_lease_is_returned(client: Client) -> No
     assert 1 <= int(refused.headers["Retry-After"]) <= 60
     assert refused.json()["detail"][0]["type"] == "leased"
     assert give_back(client, lease).json() == {"deleted": 1}
-    assert acquire(client)["lease_id"] != lease["lease_id"]
+    assert acquire(client)["id"] != lease["id"]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_profiles_and_organizations_are_independent(service: Service, client: Cl
         acquire(stranger)
         assert give_back(stranger, default).status_code == 404
         assert change(stranger, default, seconds=60).status_code == 404
-        assert default["lease_id"] not in held(stranger)
-    assert held(client) == [default["lease_id"], other["lease_id"]]
+        assert default["id"] not in held(stranger)
+    assert held(client) == [default["id"], other["id"]]
 
 
 @pytest.mark.thorough
@@ -188,7 +188,7 @@ def test_the_sweep_deletes_leases_that_expired_long_ago(
     lease = acquire(timed)
     let_pass(timed_service, 61)
     timed_service.sweep(clock)
-    assert stored(timed_service) == [lease["lease_id"]]
+    assert stored(timed_service) == [lease["id"]]
     let_pass(timed_service, 2 * DAY)
     timed_service.sweep(clock)
     assert stored(timed_service) == []
@@ -280,7 +280,7 @@ def test_an_invalid_change_is_422(client: Client, body: dict[str, Any], place: s
     answer = change(client, lease, **body)
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == ["body", place]
-    assert held(client) == [lease["lease_id"]]
+    assert held(client) == [lease["id"]]
 
 
 # --- the state ----------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def test_a_lease_that_has_ended_stores_nothing(service: Service, client: Client)
 def test_a_change_without_a_lease_is_noticed_by_if_match(client: Client) -> None:
     answer = ask(client)
     lease, read = answer.json(), {"If-Match": answer.headers["ETag"]}
-    path = f"{LEASES}/{lease['lease_id']}"
+    path = f"{LEASES}/{lease['id']}"
     changed = client.put(path, json={"state": document(cookie("sid"))}, headers=read)
     assert changed.status_code == 200
     newer = {"If-Match": changed.headers["ETag"]}
@@ -336,7 +336,7 @@ def test_a_change_without_a_lease_is_noticed_by_if_match(client: Client) -> None
     late = {"state": document(cookie("sid", value="stale")), "release": True}
     assert client.put(path, json=late, headers=newer).status_code == 412
     assert exported(client)["cookies"][0]["value"] == "other"
-    assert held(client) == [lease["lease_id"]]
+    assert held(client) == [lease["id"]]
 
 
 def test_a_host_in_brackets_that_is_no_address_is_leased(client: Client) -> None:
@@ -354,7 +354,7 @@ def test_an_invalid_state_changes_nothing(client: Client) -> None:
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == ["body", "state"]
     assert "secret" not in answer.text
-    assert held(client) == [lease["lease_id"]]
+    assert held(client) == [lease["id"]]
     assert names(exported(client)) == []
 
 

@@ -99,7 +99,7 @@ class LeaseChange(Input):
 class LeaseOut(TypedDict):
     """Lease, without the state of the session."""
 
-    lease_id: str
+    id: str
     domain: str
     profile: str
     holder: Annotated[str | None, Field(description="Who holds it, as the holder said.")]

@@ -93,7 +93,7 @@ class Lease(NamedTuple):
 
     def to_response(self, now: int) -> LeaseOut:
         return LeaseOut(
-            lease_id=self.id,
+            id=self.id,
             domain=self.host,
             profile=self.profile,
             holder=self.holder,
