@@ -27,7 +27,7 @@ from gleanery.values.json_text import encode
 
 async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
     body, clock = context.body, context.services.clock
-    wanted = leases.Wanted(body.domain, body.profile, body.seconds, body.holder)
+    wanted = leases.Wanted(body.domain, body.profile, body.seconds, body.holder, body.format)
     engine, organization_id = context.services.database, context.organization_id
     acquired = await leases.acquire(engine, organization_id, wanted, clock, context.actor)
     try:
