@@ -140,6 +140,22 @@ def test_replace_by_a_format_without_local_storage_keeps_the_entries(client: Cli
     assert exported(client)["origins"] == LOGIN["origins"]
 
 
+def test_a_cookie_keeps_what_the_format_does_not_carry(client: Client) -> None:
+    flags = {"httpOnly": True, "secure": True, "sameSite": "Strict"}
+    partition = {"partitionKey": "https://portal.example", "_crHasCrossSiteAncestor": True}
+    plain, partitioned = cookie("sid", **flags), cookie("embedded", **flags, **partition)
+    imported(client, document(plain, partitioned))
+    text = export(client, format="netscape").text.replace("value-of", "new-value-of")
+    for dry_run in ("true", "false"):
+        result = imported(client, text, replace="true", dry_run=dry_run)
+        assert result["cookies"] == counts(updated=2)
+    changed = [one | {"value": f"new-{one['value']}"} for one in (plain, partitioned)]
+    assert exported(client)["cookies"] == changed
+    header = "Cookie: sid=newest"
+    imported(client, header, url="https://shop.example/")
+    assert exported(client)["cookies"] == [changed[0] | {"value": "newest"}, changed[1]]
+
+
 def test_several_accounts_for_one_domain_are_separate(client: Client) -> None:
     imported(client, document(cookie("sid", value="first")))
     second = document(

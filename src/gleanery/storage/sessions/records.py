@@ -36,7 +36,8 @@ WHERE id = $1 RETURNING session_revision
 """
 _KEY_MISSING = "Values are encrypted with a secret key that this service does not have"
 _KEY_MISSING_HELP = "gleanery keys list shows the missing key; gleanery keys forget gives it up"
-_RECORDS_PER_PAUSE = 500
+RECORDS_PER_PAUSE = 500
+"""Records that are processed at a time, before other requests get their turn."""
 _MAX_AUDITED_DOMAINS = 20
 
 
@@ -96,6 +97,7 @@ class RecordChange(NamedTuple):
     """What a write does to a record, or would do."""
 
     change: Literal["created", "updated", "unchanged", "deleted"]
+    identity: bytes
     columns: Sequence[Any]
     """The values of ``RecordKind.columns``."""
 
@@ -103,14 +105,27 @@ class RecordChange(NamedTuple):
 async def prepare(
     kind: RecordKind[In, Out], organization_id: int, inputs: Sequence[In]
 ) -> Prepared[In]:
-    """Prepares records for ``store_prepared``. Of two with one identity, the last one is kept."""
+    """Prepares records for ``store_prepared``, in a thread if there are many."""
+    if len(inputs) <= RECORDS_PER_PAUSE:
+        return prepare_at_once(kind, organization_id, inputs)
+    return await asyncio.to_thread(prepare_at_once, kind, organization_id, inputs)
 
-    def work() -> dict[bytes, PreparedRecord]:
-        prepared = (kind.prepare(organization_id, one) for one in inputs)
-        return {record.identity: record for record in prepared}
 
-    is_long = len(inputs) > _RECORDS_PER_PAUSE
-    return Prepared(inputs, await asyncio.to_thread(work) if is_long else work())
+def prepare_at_once(
+    kind: RecordKind[In, Out],
+    organization_id: int,
+    inputs: Sequence[In],
+    kept_columns: Iterable[str] = (),
+) -> Prepared[In]:
+    """Prepares records for ``store_prepared``. Of two with one identity, the last one is kept.
+
+    A stored record keeps its values of ``kept_columns``.
+    """
+    kept = tuple(kind.columns.index(column) for column in kept_columns)
+    prepared = (kind.prepare(organization_id, one) for one in inputs)
+    return Prepared(
+        inputs, {one.identity: one._replace(kept=(*one.kept, *kept)) for one in prepared}
+    )
 
 
 async def store(
@@ -157,7 +172,7 @@ async def store_prepared(
         await kind.check(locked.transaction, prepared.inputs)
     changes: list[RecordChange] = []
     remaining = iter(prepared.by_identity.values())
-    while step := list(islice(remaining, _RECORDS_PER_PAUSE)):
+    while step := list(islice(remaining, RECORDS_PER_PAUSE)):
         changes += await _store_some(kind, locked, step, is_dry_run)
         await locked.transaction.pause()
     return changes
@@ -180,9 +195,10 @@ async def _store_some(
 
 def _compare(vault: Vault, record: PreparedRecord, row: Row | None) -> RecordChange:
     if row is None:
-        return RecordChange("created", record.columns)
-    is_unchanged = _is_unchanged(vault, record, row)
-    return RecordChange("unchanged" if is_unchanged else "updated", record.columns)
+        return RecordChange("created", record.identity, record.columns)
+    change: Literal["unchanged", "updated"]
+    change = "unchanged" if _is_unchanged(vault, record, row) else "updated"
+    return RecordChange(change, record.identity, record.columns)
 
 
 async def _match(
@@ -317,7 +333,7 @@ async def delete_hosts(
         if not is_dry_run:
             keys = [(organization_id, row[0]) for row in deleted]
             await transaction.execute_many(kind.statements.delete_one, keys)
-        changes += [RecordChange("deleted", row[1:]) for row in deleted]
+        changes += [RecordChange("deleted", bytes(row[0]), row[1:]) for row in deleted]
         await transaction.pause()
     return changes
 
