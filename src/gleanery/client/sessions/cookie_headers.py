@@ -14,9 +14,6 @@ from gleanery.client.sessions.visibility import Page, matches_host
 _PART = re.compile(r"[^;]+")
 _WHITESPACE = " \t"
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-_OTHER_HEADER = re.compile(
-    r"[ \t]*(?:[<>*] )?(?::?[\w!#$%&'*+.^`|~-]+[ \t]*:|(?:[A-Z]+ [^ ]+ )?HTTP/)"
-)
 _MAX_AGE = re.compile(r"-?[0-9]+\Z")
 _MAX_PAIR_BYTES = 4096
 _MAX_ATTRIBUTE_BYTES = 1024
@@ -25,23 +22,28 @@ _PARTITION = "The partition (CHIPS) is lost: a Set-Cookie header does not name i
 _DUPLICATE = "A cookie is left out: a Cookie header has another one of its name before it"
 
 
-def header_pattern(name: str) -> re.Pattern[str]:
-    """Returns the pattern of the start of a line with the header; curl -v adds ``<`` or ``>``."""
-    pattern = rf"^[ \t]*(?:[<>] )?{name}[ \t]*:"
+def _header_pattern(name: str) -> re.Pattern[str]:
+    pattern = rf"^[ \t]*(?:[<>] )?{name}[ \t]*:"  # curl -v adds < or >
     return re.compile(pattern, re.IGNORECASE | re.ASCII | re.MULTILINE)
+
+
+COOKIE = _header_pattern("Cookie")
+"""The start of a line with a Cookie header."""
+SET_COOKIE = _header_pattern("Set-Cookie")
+"""The start of a line with a Set-Cookie header."""
 
 
 def header_values(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
     """Yields the values of a header, one per line; its name may be missing in all of them.
 
-    If a line has the name, the lines of other headers are ignored.
+    If a line has the name, the others are ignored: they are other headers, a body, or progress.
     """
     is_named = bool(pattern.search(text))
     for number, line in lines.numbered(text):
         with records.at(f"line {number}"):
             _reject_nul(line)
         start = pattern.match(line)
-        if start or not is_named or not _OTHER_HEADER.match(line):
+        if start or not is_named:
             yield line[start.end() if start else 0 :]
 
 
