@@ -286,18 +286,19 @@ async def prepare_state(
 ) -> PreparedState:
     """Prepares a document for ``store_state``.
 
-    A stored cookie keeps what the format of the document does not carry. It does not keep its
-    expiry, which is that of the old value.
+    A stored cookie keeps what the format of the document does not carry. It keeps its expiry only
+    with its value.
     """
     state, carries = document.state, FORMATS[document.format].carries
     kept = [column for column in _KEPT_COLUMNS if column not in carries]
+    keeps_expiry = "expires" not in carries
 
     def work() -> PreparedState:
         given = [_to_cookie(cookie, destination, carries) for cookie in state.cookies]
         entries = [_to_input(entry, destination) for entry in state.local_storage]
         return PreparedState(
             destination,
-            records.prepare_at_once(COOKIES, organization_id, given, kept),
+            records.prepare_at_once(COOKIES, organization_id, given, kept, keeps_expiry),
             records.prepare_at_once(LOCAL_STORAGE, organization_id, entries),
         )
 
