@@ -229,17 +229,23 @@ def test_leases_are_audited(client: Client) -> None:
     change(client, lease, seconds=60)
     give_back(client, lease)
     change(client, lease, seconds=60)
+    session = {"domains": ["www.shop.example"], "profile": "second"}
     entries = client.get("/v1/audit", params={"cursor": before}).json()["entries"]
-    assert [entry["action"] for entry in entries] == [
-        "acquire_lease",
-        "renew_lease",
-        "release_lease",
+    assert [(entry["action"], entry["about"]) for entry in entries] == [
+        ("acquire_lease", session | {"format": "playwright"}),
+        ("renew_lease", session | {"records": 0}),
+        ("release_lease", session),
     ]
-    for entry in entries:
-        assert (
-            entry["about"].items() >= {"domains": ["www.shop.example"], "profile": "second"}.items()
-        )
-        assert entry["token_id"] == lease["token_id"]
+    assert {entry["token_id"] for entry in entries} == {lease["token_id"]}
+
+
+def test_a_return_with_changes_is_audited_as_a_return(client: Client) -> None:
+    lease = acquire(client, format="netscape")
+    before = client.get("/v1/audit").json()["cursor"]
+    change(client, lease, state=document(cookie("sid")), release=True)
+    [entry] = client.get("/v1/audit", params={"cursor": before}).json()["entries"]
+    assert entry["action"] == "release_lease"
+    assert entry["about"] == {"domains": ["shop.example"], "profile": "default", "records": 1}
 
 
 # --- invalid requests ---------------------------------------------------------------------------

@@ -45,7 +45,9 @@ class LeaseIn(Input):
 
     domain: Domain = Field(description="Host. A leading dot includes its subdomains.")
     profile: Name = Field(default="default", description="Account of the domain.")
-    seconds: LeaseSeconds = Field(description="Time until the lease expires.")
+    seconds: LeaseSeconds = Field(
+        description=f"Time until the lease expires: 1 to {MAX_SECONDS} seconds."
+    )
     holder: Text | None = Field(
         default=None, max_length=MAX_NAME_LENGTH, description="Who holds the lease, for people."
     )
@@ -67,8 +69,8 @@ class LeaseChange(Input):
 
     seconds: LeaseSeconds | None = Field(
         default=None,
-        description="Time until the lease expires, from now. It never shortens a lease. Without "
-        "it, the lease keeps its expiry.",
+        description=f"Time until the lease expires, from now: 1 to {MAX_SECONDS} seconds. It never "
+        "shortens a lease. Without it, the lease keeps its expiry.",
     )
     state: StateIn = Field(default=None, description="Cookies and local storage to store.")
     format: ReadFormat = Field(

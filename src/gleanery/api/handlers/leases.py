@@ -27,7 +27,7 @@ from gleanery.values.json_text import encode
 
 async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
     body, clock = context.body, context.services.clock
-    wanted = leases.Wanted(body.domain, body.profile, body.seconds, body.holder)
+    wanted = leases.Wanted(body.domain, body.profile, body.seconds, body.holder, body.format)
     engine, organization_id = context.services.database, context.organization_id
     acquired = await leases.acquire(engine, organization_id, wanted, clock, context.actor)
     try:
@@ -98,7 +98,7 @@ async def _prepare(
     read = partial(_read_document, body.state, body.format, lease, services.settings.max_records)
     document = await services.computations.run(context.organization_id, read)
     destination = Destination(lease.profile)
-    prepared = await states.prepare_state(context.organization_id, document.state, destination)
+    prepared = await states.prepare_state(context.organization_id, document, destination)
     has_local_storage = "local_storage" in FORMATS[document.format].carries
     others = Replacement((lease.domain,), has_local_storage) if body.replace else NO_REPLACEMENT
     return prepared, others, [str(loss) for loss in document.losses]

@@ -42,4 +42,5 @@ def type_name(schema: Document) -> str:
         return f"array of {type_name(schema.get('items', {}))}"
     if schema.get("format") in ("date", "date-time"):
         return str(schema["format"])
-    return str(schema.get("type", "any value"))
+    types = schema.get("type", "any value")
+    return " or ".join([types] if isinstance(types, str) else types)

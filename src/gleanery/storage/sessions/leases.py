@@ -119,6 +119,8 @@ class Wanted(NamedTuple):
     profile: str
     seconds: int
     holder: str | None
+    format: str
+    """Format in which the client gets the session."""
 
     @property
     def host(self) -> str:
@@ -172,7 +174,9 @@ async def acquire(
                 return None  # an error would undo that leases are shortened
             raise
         await transaction.fetch(_INSERT, organization_id, *lease)
-        await _audit(transaction, lease, clock, actor, "acquire_lease")
+        await _audit(
+            transaction, lease, clock, actor, "acquire_lease", AuditAbout(format=wanted.format)
+        )
         return Timed(lease, now)
 
     database = engine.for_tenant(organization_id)
@@ -286,8 +290,9 @@ async def change(
             lease = await _end(transaction, lease, now)
         elif wanted.seconds is not None:
             lease = await _extend(transaction, lease, now + wanted.seconds * timestamps.SECOND)
-        records = len(changes.cookies) + len(changes.local_storage)
-        await _audit(transaction, lease, clock, actor, "renew_lease", records)
+        action: AuditAction = "release_lease" if wanted.is_returned else "renew_lease"
+        about = AuditAbout(records=len(changes.cookies) + len(changes.local_storage))
+        await _audit(transaction, lease, clock, actor, action, about)
         etag = await read_etag(transaction.fetch, transaction.organization_id, lease)
         return Changed(Timed(lease, now), changes, etag)
 
@@ -318,7 +323,7 @@ async def release(database: Database, lease_id: str, clock: Clock, actor: audit.
         now = await _lock(transaction, clock)
         lease = await _find(transaction, lease_id, now)
         await _end(transaction, lease, now)
-        await _audit(transaction, lease, clock, actor, "release_lease")
+        await _audit(transaction, lease, clock, actor, "release_lease", AuditAbout())
 
     await database.write(work, queue_key=QUEUE_KEY)
 
@@ -356,11 +361,10 @@ async def _audit(
     clock: Clock,
     actor: audit.Actor,
     action: AuditAction,
-    records: int | None = None,
+    more: AuditAbout,
 ) -> None:
     about = AuditAbout(domains=[lease.domain], profile=lease.profile)
-    if records is not None:
-        about["records"] = records
+    about.update(more)
     await audit.append(transaction, actor, clock(), action, about)
 
 
