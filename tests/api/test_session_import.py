@@ -381,6 +381,29 @@ def test_an_unknown_format_gets_the_list_of_formats(client: Client) -> None:
     assert detail["msg"] == f"expected one of auto, {', '.join(FORMATS)}"
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *(("netscpae", "netscape"), ("Cookies.txt", "netscape"), ("storageState", "playwright")),
+        *(
+            ("editthiscookie", "extension"),
+            ("cookie_editor", "extension"),
+            ("header", "cookie"),
+        ),
+    ],
+)
+def test_an_unknown_format_gets_the_one_that_is_meant(
+    client: Client, name: str, expected: str
+) -> None:
+    for answer in (
+        send(client, "{}", format=name),
+        client.get("/v1/sessions/export", params={"format": name}),
+    ):
+        [detail] = answer.json()["detail"]
+        assert (answer.status_code, detail["loc"]) == (422, ["query", "format"])
+        assert detail["msg"].endswith(f'; did you mean "{expected}"?')
+
+
 @pytest.mark.thorough
 def test_too_many_records_get_422(client: Client) -> None:
     answer = send(client, document(*(cookie(f"c{number}") for number in range(10_001))))

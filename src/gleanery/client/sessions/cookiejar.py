@@ -154,6 +154,7 @@ def _write_domain(cookie: Cookie, losses: Losses) -> str:
 _FORMAT = Format(
     name="cookiejar",
     title=_TITLE,
+    description="Cookie jar of Python",
     media_type="",  # it exists only as a Python object
     file_name="",
     carries=frozenset(("host_only", "path", "expires", "secure", "http_only", "same_site")),

@@ -94,6 +94,7 @@ def _write_cookie(cookie: Cookie) -> dict[str, Any]:
 FORMAT = Format(
     name=_NAME,
     title="Scrapy",
+    description="Scrapy: the list of `Request(cookies=[…])`, or its dictionary with `url`",
     media_type=JSON,
     file_name="cookies.scrapy.json",
     carries=frozenset(("host_only", "path", "secure")),
