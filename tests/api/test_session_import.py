@@ -338,6 +338,7 @@ BAD = {
     "nested": (b"[" * 100_000, {}, ["body"], "session_format"),
     "NUL": (json.dumps(document(cookie("a\0"))).encode(), {}, ["body"], "session_format"),
     "no page": (b"Cookie: a=value-of-sid", {}, ["query", "url"], "missing"),
+    "file name": (b"cookies-value-of-sid.txt", {}, ["body"], "session_format"),
     "lost lines": (b"# Netscape HTTP Cookie File.a.com\tTRUE", {}, ["body"], "session_format"),
     "format": (b"{}", {"format": "excel"}, ["query", "format"], "session_format"),
     "url": (b"{}", {"url": "ftp://value-of-sid"}, ["query", "url"], "url"),

@@ -17,6 +17,10 @@ from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 from gleanery.client.sessions.visibility import parse_url
 
 _TITLE = "A cookie jar"
+_NO_JAR = (
+    "Expected a cookie jar of http.cookiejar, requests or httpx. Read a dictionary with "
+    'read(…, "scrapy", url)'
+)
 _HTTP_ONLY = ("HttpOnly", "httponly", "httpOnly", "HTTPOnly")
 _SAME_SITE = ("SameSite", "samesite", "sameSite")
 _LOCAL = ".local"
@@ -29,19 +33,19 @@ _COLLISION = "A cookie is left out: a cookie jar cannot tell it from another one
 def from_cookiejar(jar: Any, url: str | None = None) -> ReadResult:
     """Reads a CookieJar, or the ``cookies`` of a session of requests or of a client of httpx.
 
-    ``url`` is the page of the cookies that have no domain, such as those of ``cookies={…}``.
+    ``url`` is the page of the cookies that have no domain, such as those that a program has set.
     """
     return conversion.read_as(_FORMAT, Document("", getattr(jar, "jar", jar)), url)
 
 
-def to_cookiejar(state: SessionState) -> WriteResult:
+def to_cookiejar(state: SessionState | ReadResult) -> WriteResult:
     """Writes a CookieJar for urllib, requests and httpx. It is the ``content`` of the result."""
     return conversion.write_as(_FORMAT, state, None)
 
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     if not isinstance(document.value, CookieJar):
-        raise InvalidSession("Expected a cookie jar of http.cookiejar, requests or httpx")
+        raise InvalidSession(_NO_JAR)
     host = None if url is None else parse_url(url).host
     cookies = []
     for index, found in enumerate(document.value):
