@@ -324,6 +324,28 @@ def test_jobs_of_a_group_are_listed_by_a_seek(planner: Planner) -> None:
 
 
 @pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+@pytest.mark.parametrize("name", ["find", "delete_one"])
+def test_a_session_record_is_found_by_its_identity(
+    planner: Planner, kind: RecordKind[Any, Any], name: str
+) -> None:
+    found = planner.plan(getattr(kind.statements, name))
+    [access] = found.of(kind.table)
+    assert "identity=" in access.bounds
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+def test_many_session_records_are_found_each_by_its_identity(
+    planner: Planner, kind: RecordKind[Any, Any]
+) -> None:
+    statement = over_arrays(kind.statements.find, ["int8", "bytea", "int8"])
+    assert statement is not None
+    found = planner.plan(statement)
+    [access] = found.of(kind.table)
+    assert "identity=" in access.bounds
+
+
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
 @pytest.mark.parametrize("name", ["sizes_of_all", "sizes_of_visible", "list_all", "list_visible"])
 def test_session_records_are_listed_by_a_seek(
     planner: Planner, kind: RecordKind[Any, Any], name: str
@@ -334,13 +356,23 @@ def test_session_records_are_listed_by_a_seek(
     assert not found.sorts
 
 
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+@pytest.mark.parametrize("name", ["delete", "list_host"])
+def test_session_records_of_a_host_are_found_by_it(
+    planner: Planner, kind: RecordKind[Any, Any], name: str
+) -> None:
+    found = planner.plan(getattr(kind.statements, name))
+    [access] = found.of(kind.table)
+    assert access.bounds >= {"organization_id=", "host=", "profile="}
+
+
 @pytest.mark.parametrize("name", ["_ALL", "_OF_HOST", "_OF_PROFILE", "_OF_HOST_AND_PROFILE"])
 def test_sessions_are_counted_in_the_index_of_hosts(planner: Planner, name: str) -> None:
     found = planner.plan(getattr(summaries, name))
     for table in ("cookies", "local_storage"):
         [access] = found.of(table)
         assert "organization_id=" in access.bounds
-        assert "organization_id" not in access.tested
+        assert not access.tested & {"host", "profile"}
 
 
 def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:
