@@ -143,7 +143,7 @@ class Planner:
         rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values or nothing)
         steps = [row[3] for row in rows]
         connection.close()
-        found = [re.match(r"(?:SEARCH|SCAN) (\w+)(?:.*\((.*)\))?", step) for step in steps]
+        found = [re.match(r"(?:SEARCH|SCAN) (\w+)(?:.*?\((.*)\))?", step) for step in steps]
         accesses = [
             Access(match[1], frozenset(re.findall(r"(\w+[=<>])", match[2] or "")), frozenset())
             for match in found
