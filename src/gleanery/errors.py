@@ -72,11 +72,9 @@ class Forbidden(GleaneryError):
     """The token is valid but does not have the scope."""
 
     def __init__(self, scope: str) -> None:
-        super().__init__(
-            ErrorDetail(
-                ("header", "authorization"), f"This token lacks the scope {scope}", "forbidden"
-            )
-        )
+        advice = "ask the operator for one that has it (gleanery token create --scopes)"
+        msg = f"This token lacks the scope {scope}: {advice}"
+        super().__init__(ErrorDetail(("header", "authorization"), msg, "forbidden"))
 
 
 _NOT_FOUND = "Your organization has no record of this name"

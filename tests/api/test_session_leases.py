@@ -229,17 +229,23 @@ def test_leases_are_audited(client: Client) -> None:
     change(client, lease, seconds=60)
     give_back(client, lease)
     change(client, lease, seconds=60)
+    session = {"domains": ["www.shop.example"], "profile": "second"}
     entries = client.get("/v1/audit", params={"cursor": before}).json()["entries"]
-    assert [entry["action"] for entry in entries] == [
-        "acquire_lease",
-        "renew_lease",
-        "release_lease",
+    assert [(entry["action"], entry["about"]) for entry in entries] == [
+        ("acquire_lease", session | {"format": "playwright"}),
+        ("renew_lease", session | {"records": 0}),
+        ("release_lease", session),
     ]
-    for entry in entries:
-        assert (
-            entry["about"].items() >= {"domains": ["www.shop.example"], "profile": "second"}.items()
-        )
-        assert entry["token_id"] == lease["token_id"]
+    assert {entry["token_id"] for entry in entries} == {lease["token_id"]}
+
+
+def test_a_return_with_changes_is_audited_as_a_return(client: Client) -> None:
+    lease = acquire(client, format="netscape")
+    before = client.get("/v1/audit").json()["cursor"]
+    change(client, lease, state=document(cookie("sid")), release=True)
+    [entry] = client.get("/v1/audit", params={"cursor": before}).json()["entries"]
+    assert entry["action"] == "release_lease"
+    assert entry["about"] == {"domains": ["shop.example"], "profile": "default", "records": 1}
 
 
 # --- invalid requests ---------------------------------------------------------------------------
@@ -298,6 +304,27 @@ def test_a_holder_gets_the_state_and_returns_it_with_changes(client: Client) -> 
     assert returned["seconds"] == 0
     assert held(client) == []
     assert acquire(client)["state"] == changed | {"origins": state["origins"]}
+
+
+def test_a_lease_with_a_leading_dot_is_for_the_subdomains_too(client: Client) -> None:
+    below = (cookie("sid", "www.shop.example"), cookie("old", "api.shop.example"))
+    entries = (origin("https://www.shop.example", cart="7"),)
+    imported(client, document(cookie("lang"), *below, origins=entries))
+    imported(client, document(cookie("sid", "othershop.example")))
+    host = acquire(client)
+    assert names(host["state"]) == ["lang"]
+    assert [loss.rpartition("(")[2] for loss in host["losses"]] == ["2 cookies).", "1 entry)."]
+    give_back(client, host)
+    lease = acquire(client, ".shop.example")
+    assert (lease["domain"], lease["losses"]) == (".shop.example", [])
+    assert names(lease["state"]) == ["lang", "sid", "old"]
+    assert lease["state"]["origins"] == list(entries)
+    assert ask(client, "www.shop.example").status_code == 409
+    changed = document(cookie("sid", "www.shop.example", value="new"), origins=entries)
+    returned = change(client, lease, state=changed, replace=True, release=True).json()
+    assert returned["cookies"] == {"created": 0, "updated": 1, "unchanged": 0, "deleted": 2}
+    assert returned["local_storage"]["unchanged"] == 1
+    assert len(exported(client)["cookies"]) == 2  # that of the other shop is there
 
 
 def test_a_holder_stores_changes_and_keeps_its_lease(client: Client) -> None:
@@ -370,7 +397,7 @@ def test_a_lease_covers_what_pages_on_its_host_see(client: Client) -> None:
     answer = change(client, lease, state=sent, replace=True, release=True).json()
     assert answer["cookies"] == {"created": 0, "updated": 0, "unchanged": 2, "deleted": 0}
     assert answer["local_storage"] == {"created": 0, "updated": 0, "unchanged": 0, "deleted": 1}
-    assert [loss[-12:] for loss in answer["losses"]] == ["(2 cookies).", "t (1 entry)."]
+    assert [loss[-12:] for loss in answer["losses"]] == ["(2 cookies).", "s (1 entry)."]
     left = exported(client)
     assert {one["name"]: one["value"] for one in left["cookies"]} == {
         name: f"value-of-{name}" for name in ("own", "shared", "parent", "other")

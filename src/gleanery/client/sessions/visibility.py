@@ -12,6 +12,7 @@ from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 
 # urlsplit rejects some hosts in brackets that the service can store.
 _URL = re.compile(r"(https?)://(?:[^/?#]*@)?([^/?#@]+)([^?#]*)", re.IGNORECASE | re.ASCII)
+_WEB_SOCKET = re.compile(r"\A\s*ws(?=s?://)", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,11 @@ def parse_url(url: str) -> Page:
     return Page(origin, hostnames.host_of_origin(origin), path or "/")
 
 
+def parse_request_url(url: str) -> Page:
+    """Returns the page at the URL of a request, which may be that of a WebSocket."""
+    return parse_url(_WEB_SOCKET.sub("http", url, count=1))
+
+
 def page_of(url: str | None, title: str) -> Page:
     """Returns the page of a document that does not say it. ``title`` names the document."""
     if url is None:
@@ -63,12 +69,19 @@ def of_page(state: SessionState, page: Page) -> SessionState:
 
 
 def of_domain(state: SessionState, domain: str) -> SessionState:
-    """Returns what the pages on a host see, with any scheme, port and path."""
-    host, _ = split_domain(domain)
+    """Returns what the pages on a host see, with any scheme, port and path.
+
+    A leading dot of the domain includes the pages on its subdomains.
+    """
+    host, is_one_host = split_domain(domain)
+
+    def is_on(other: str) -> bool:
+        return other == host or (not is_one_host and other.endswith(f".{host}"))
+
     return SessionState(
-        tuple(cookie for cookie in state.cookies if matches_host(cookie, host)),
+        tuple(one for one in state.cookies if is_on(one.host) or matches_host(one, host)),
         tuple(
-            entry for entry in state.local_storage if hostnames.host_of_origin(entry.origin) == host
+            entry for entry in state.local_storage if is_on(hostnames.host_of_origin(entry.origin))
         ),
     )
 
