@@ -345,6 +345,18 @@ def test_many_session_records_are_found_each_by_its_identity(
     assert "identity=" in access.bounds
 
 
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+def test_session_records_of_many_hosts_are_found_by_each_host(
+    planner: Planner, kind: RecordKind[Any, Any]
+) -> None:
+    types = ["int8", "text", "text", *["int8"] * kind.has_groups]
+    statement = over_arrays(kind.statements.list_host, types)
+    assert statement is not None
+    [access] = planner.plan(statement).of(kind.table)
+    assert access.bounds >= {"organization_id=", "host=", "profile="}
+
+
 @pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
 @pytest.mark.parametrize("name", ["sizes_of_all", "sizes_of_visible", "list_all", "list_visible"])
 def test_session_records_are_listed_by_a_seek(
