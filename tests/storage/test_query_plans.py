@@ -65,6 +65,7 @@ class Access(NamedTuple):
     """Columns and operators that bound what is read from an index, such as ``seq >``."""
     tested: frozenset[str]
     """Columns that are tested in each row. SQLite does not tell them."""
+    index: str | None = None
 
 
 class Plan(NamedTuple):
@@ -144,8 +145,14 @@ class Planner:
         steps = [row[3] for row in rows]
         connection.close()
         found = [re.match(r"(?:SEARCH|SCAN) (\w+)(?:.*?\((.*)\))?", step) for step in steps]
+        index = re.compile(r".* INDEX (\w+)")
         accesses = [
-            Access(match[1], frozenset(re.findall(r"(\w+[=<>])", match[2] or "")), frozenset())
+            Access(
+                match[1],
+                frozenset(re.findall(r"(\w+[=<>])", match[2] or "")),
+                frozenset(),
+                named[1] if (named := index.match(match[0])) else None,
+            )
             for match in found
             if match is not None
         ]
@@ -187,6 +194,7 @@ def plan_of(nodes: list[dict[str, Any]]) -> Plan:
             node["Relation Name"],
             frozenset(column + operator[0] for column, operator in compared(node, "Index Cond")),
             frozenset(column for column, _ in compared(node, "Filter")),
+            node.get("Index Name"),
         )
         for node in nodes
         if node["Node Type"] in ("Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Heap Scan")
@@ -331,6 +339,15 @@ def test_a_session_record_is_found_by_its_identity(
     found = planner.plan(getattr(kind.statements, name))
     [access] = found.of(kind.table)
     assert "identity=" in access.bounds
+
+
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+def test_a_write_without_partitions_does_not_read_the_other_records(
+    planner: Planner, kind: RecordKind[Any, Any]
+) -> None:
+    for sql in (kind.statements.any_alternative, kind.statements.find_alternatives):
+        [access] = planner.plan(sql).of(kind.table)
+        assert access.index in ("cookies_partitioned", "local_storage_with_origin")
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
