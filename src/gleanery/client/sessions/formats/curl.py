@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from gleanery.client.sessions import cookie_headers, powershell, shell_words
+from gleanery.client.sessions import cookie_headers, lines, powershell, shell_words
 from gleanery.client.sessions.cookie_headers import COOKIE
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
@@ -62,11 +62,15 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     if powershell.is_command(document.text):
         return SessionState(tuple(powershell.read(document.text, losses)))
     text = document.text.lstrip().removeprefix("$ ")
-    commands = (words[1:] for words in shell_words.split(text) if words[0] in _PROGRAMS)
-    requests = (request for words in commands for request in _split_at_next(words))
-    return SessionState(
-        tuple(cookie for words in requests for cookie in _read_request(words, losses, url))
+    commands = lines.limited(shell_words.split(text), "commands")
+    requests = (
+        request
+        for words in commands
+        if words[0] in _PROGRAMS
+        for request in _split_at_next(words[1:])
     )
+    cookies = (cookie for words in requests for cookie in _read_request(words, losses, url))
+    return SessionState(tuple(lines.limited(cookies, "cookies")))
 
 
 def _split_at_next(words: list[str]) -> Iterator[list[str]]:
