@@ -67,7 +67,7 @@ class Worker(Client):
         if response is None or response.status_code != 200:
             return
         start, lease = time.monotonic(), response.json()
-        path = f"{_LEASES}/{lease['lease_id']}"
+        path = f"{_LEASES}/{lease['id']}"
         deadline = self._use(path, self._deadline(sent, response))
         end = min(time.monotonic(), deadline)
         self._give_back(path, deadline, _value(lease["state"]) + 1)

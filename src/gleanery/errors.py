@@ -72,11 +72,9 @@ class Forbidden(GleaneryError):
     """The token is valid but does not have the scope."""
 
     def __init__(self, scope: str) -> None:
-        super().__init__(
-            ErrorDetail(
-                ("header", "authorization"), f"This token lacks the scope {scope}", "forbidden"
-            )
-        )
+        advice = "ask the operator for one that has it (gleanery token create --scopes)"
+        msg = f"This token lacks the scope {scope}: {advice}"
+        super().__init__(ErrorDetail(("header", "authorization"), msg, "forbidden"))
 
 
 _NOT_FOUND = "Your organization has no record of this name"
@@ -107,7 +105,7 @@ def no_file() -> NotFound:
 
 def no_lease() -> NotFound:
     """Return the error for an unknown lease, and for one that has ended: the same response."""
-    msg = "There is no lease with this lease_id: it has expired, or was returned"
+    msg = "There is no lease with this id: it has expired, or was returned"
     return NotFound(("path", "lease_id"), msg)
 
 

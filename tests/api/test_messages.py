@@ -260,6 +260,14 @@ def test_an_expired_token_says_that_it_has_expired(timed_service: Service, clock
     assert refusal(timed_service, f"Bearer {token}") == (msg, challenge(msg))
 
 
+def test_a_missing_scope_says_how_to_get_it(service: Service) -> None:
+    with service.client(scopes=frozenset({"outputs:read"})) as client:
+        location, msg = problem(client.get("/v1/cookies"), 403)
+    assert location == ["header", "authorization"]
+    advice = "ask the operator for one that has it (gleanery token create --scopes)"
+    assert msg == f"This token lacks the scope session:read: {advice}"
+
+
 # --- schemas ------------------------------------------------------------------------------------
 
 

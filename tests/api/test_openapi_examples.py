@@ -24,13 +24,14 @@ GENERATED = {
         "output_id",
         "review_id",
         "token_id",
-        "lease_id",
         "request_id",
         "organization_id",
         "blob_key",
     ),
     *("cursor", "next_cursor", "seconds"),
 }
+MEMBERS = {"lease_id": "id"}
+"""The members whose values are the parameters with another name."""
 DATES = ("date", "last_change", "expires")
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 JSON, NDJSON, FORM = "application/json", "application/x-ndjson", "multipart/form-data"
@@ -129,7 +130,7 @@ class Story:
             return {key: self.translate(member, key) for key, member in value.items()}
         if isinstance(value, list):
             return [self.translate(element) for element in value]
-        return self.real.get((name, value), value)
+        return self.real.get((MEMBERS.get(name, name), value), value)
 
     def compare(self, example: Any, real: Any, name: str = "") -> None:
         """Compares a response with its example, and notes the values that are generated."""

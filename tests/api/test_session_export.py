@@ -20,6 +20,7 @@ from tests.support.session_documents import (
     origin,
 )
 
+DOMAIN = "shop.example"
 PAGE_BYTES = 16 * 1024 * 1024
 
 
@@ -57,6 +58,36 @@ def test_each_format_says_what_it_cannot_carry(client: Client, format_: str) -> 
     keeps_all = {"same_site", "http_only", "local_storage"} <= chosen.carries
     assert bool(losses(answer)) is not keeps_all
     assert "value-of-sid" not in answer.headers["gleanery-losses"]
+
+
+def test_a_domain_with_a_leading_dot_includes_its_subdomains(client: Client) -> None:
+    below = cookie("sid", "www.shop.example"), cookie("past", "www.shop.example", expires=1)
+    entries = origin("https://www.shop.example:8443", k="v")
+    imported(client, document(cookie("lang"), *below, origins=(entries,)))
+    imported(client, document(cookie("other", "othershop.example")))
+    client.post("/v1/local-storage", json=[{"domain": "a.shop.example", "key": "a", "value": "b"}])
+    complete = export(client, domain=".shop.example")
+    assert names(complete.json()) == ["lang", "sid"]
+    assert complete.json()["origins"] == [entries, origin("https://a.shop.example", a="b")]
+    assert losses(complete) == []
+    part = export(client, domain="shop.example")
+    assert (names(part.json()), part.json()["origins"]) == (["lang"], [])
+    assert [loss.rpartition("(")[2] for loss in losses(part)] == ["1 cookie).", "2 entries)."]
+    assert "begin the domain with a dot" in losses(part)[0]
+    page = export(client, url="https://shop.example/")
+    assert losses(page) == []  # a page never sees them
+
+
+def test_the_etag_of_a_domain_with_subdomains_changes_with_them(client: Client) -> None:
+    imported(client, document(cookie("lang"), cookie("sid", "www.shop.example")))
+    tags = {one: export(client, domain=one).headers["etag"] for one in (DOMAIN, f".{DOMAIN}")}
+    imported(client, document(cookie("sid", "www.shop.example", value="new")))
+    assert export(client, domain=DOMAIN).headers["etag"] == tags[DOMAIN]
+    assert export(client, domain=f".{DOMAIN}").headers["etag"] != tags[f".{DOMAIN}"]
+    stale = {"If-Match": tags[f".{DOMAIN}"]}
+    body = document(cookie("lang", value="stale"))
+    refused = client.post("/v1/sessions/import", json=body, headers=stale)
+    assert refused.status_code == 412
 
 
 def test_session_values_are_not_compressed(client: Client) -> None:

@@ -106,6 +106,13 @@ def test_any_accepted_domain_can_be_leased_and_exported(client: Client) -> None:
         lease = {"domain": f".{domain}", "seconds": 60, "format": name}
         answer = client.post("/v1/sessions/leases", json=lease)
         assert answer.status_code == 200, answer.text
-        client.delete(f"/v1/sessions/leases/{answer.json()['lease_id']}")
+        client.delete(f"/v1/sessions/leases/{answer.json()['id']}")
         query = {"format": name, "url": f"https://{domain}/"}
         assert client.get("/v1/sessions/export", params=query).status_code == 200
+
+
+def test_each_member_of_a_partition_is_checked(client: Client) -> None:
+    """The site is taken from one of two members; the other one must be valid, too."""
+    partition = {"topLevelSite": "https://shop.example", "sourceOrigin": 0}
+    cookie = {"domain": "shop.example", "name": "n", "value": "v", "partitionKey": partition}
+    assert client.post("/v1/cookies", json=[cookie]).status_code == 422

@@ -34,15 +34,15 @@ def acquire(client: Client, domain: str = "shop.example", **more: Any) -> dict[s
 
 
 def change(client: Client, lease: dict[str, Any], **body: Any) -> httpx2.Response:
-    return client.put(f"{LEASES}/{lease['lease_id']}", json=body)
+    return client.put(f"{LEASES}/{lease['id']}", json=body)
 
 
 def give_back(client: Client, lease: dict[str, Any]) -> httpx2.Response:
-    return client.delete(f"{LEASES}/{lease['lease_id']}")
+    return client.delete(f"{LEASES}/{lease['id']}")
 
 
 def held(client: Client) -> list[str]:
-    return [lease["lease_id"] for lease in client.get(LEASES).json()]
+    return [lease["id"] for lease in client.get(LEASES).json()]
 
 
 def let_pass(service: Service, seconds: float) -> None:
@@ -72,7 +72,7 @@ def test_a_second_holder_waits_until_the_lease_is_returned(client: Client) -> No
     assert 1 <= int(refused.headers["Retry-After"]) <= 60
     assert refused.json()["detail"][0]["type"] == "leased"
     assert give_back(client, lease).json() == {"deleted": 1}
-    assert acquire(client)["lease_id"] != lease["lease_id"]
+    assert acquire(client)["id"] != lease["id"]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_profiles_and_organizations_are_independent(service: Service, client: Cl
         acquire(stranger)
         assert give_back(stranger, default).status_code == 404
         assert change(stranger, default, seconds=60).status_code == 404
-        assert default["lease_id"] not in held(stranger)
-    assert held(client) == [default["lease_id"], other["lease_id"]]
+        assert default["id"] not in held(stranger)
+    assert held(client) == [default["id"], other["id"]]
 
 
 @pytest.mark.thorough
@@ -188,7 +188,7 @@ def test_the_sweep_deletes_leases_that_expired_long_ago(
     lease = acquire(timed)
     let_pass(timed_service, 61)
     timed_service.sweep(clock)
-    assert stored(timed_service) == [lease["lease_id"]]
+    assert stored(timed_service) == [lease["id"]]
     let_pass(timed_service, 2 * DAY)
     timed_service.sweep(clock)
     assert stored(timed_service) == []
@@ -229,17 +229,23 @@ def test_leases_are_audited(client: Client) -> None:
     change(client, lease, seconds=60)
     give_back(client, lease)
     change(client, lease, seconds=60)
+    session = {"domains": ["www.shop.example"], "profile": "second"}
     entries = client.get("/v1/audit", params={"cursor": before}).json()["entries"]
-    assert [entry["action"] for entry in entries] == [
-        "acquire_lease",
-        "renew_lease",
-        "release_lease",
+    assert [(entry["action"], entry["about"]) for entry in entries] == [
+        ("acquire_lease", session | {"format": "playwright"}),
+        ("renew_lease", session | {"records": 0}),
+        ("release_lease", session),
     ]
-    for entry in entries:
-        assert (
-            entry["about"].items() >= {"domains": ["www.shop.example"], "profile": "second"}.items()
-        )
-        assert entry["token_id"] == lease["token_id"]
+    assert {entry["token_id"] for entry in entries} == {lease["token_id"]}
+
+
+def test_a_return_with_changes_is_audited_as_a_return(client: Client) -> None:
+    lease = acquire(client, format="netscape")
+    before = client.get("/v1/audit").json()["cursor"]
+    change(client, lease, state=document(cookie("sid")), release=True)
+    [entry] = client.get("/v1/audit", params={"cursor": before}).json()["entries"]
+    assert entry["action"] == "release_lease"
+    assert entry["about"] == {"domains": ["shop.example"], "profile": "default", "records": 1}
 
 
 # --- invalid requests ---------------------------------------------------------------------------
@@ -280,7 +286,7 @@ def test_an_invalid_change_is_422(client: Client, body: dict[str, Any], place: s
     answer = change(client, lease, **body)
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == ["body", place]
-    assert held(client) == [lease["lease_id"]]
+    assert held(client) == [lease["id"]]
 
 
 # --- the state ----------------------------------------------------------------------------------
@@ -298,6 +304,27 @@ def test_a_holder_gets_the_state_and_returns_it_with_changes(client: Client) -> 
     assert returned["seconds"] == 0
     assert held(client) == []
     assert acquire(client)["state"] == changed | {"origins": state["origins"]}
+
+
+def test_a_lease_with_a_leading_dot_is_for_the_subdomains_too(client: Client) -> None:
+    below = (cookie("sid", "www.shop.example"), cookie("old", "api.shop.example"))
+    entries = (origin("https://www.shop.example", cart="7"),)
+    imported(client, document(cookie("lang"), *below, origins=entries))
+    imported(client, document(cookie("sid", "othershop.example")))
+    host = acquire(client)
+    assert names(host["state"]) == ["lang"]
+    assert [loss.rpartition("(")[2] for loss in host["losses"]] == ["2 cookies).", "1 entry)."]
+    give_back(client, host)
+    lease = acquire(client, ".shop.example")
+    assert (lease["domain"], lease["losses"]) == (".shop.example", [])
+    assert names(lease["state"]) == ["lang", "sid", "old"]
+    assert lease["state"]["origins"] == list(entries)
+    assert ask(client, "www.shop.example").status_code == 409
+    changed = document(cookie("sid", "www.shop.example", value="new"), origins=entries)
+    returned = change(client, lease, state=changed, replace=True, release=True).json()
+    assert returned["cookies"] == {"created": 0, "updated": 1, "unchanged": 0, "deleted": 2}
+    assert returned["local_storage"]["unchanged"] == 1
+    assert len(exported(client)["cookies"]) == 2  # that of the other shop is there
 
 
 def test_a_holder_stores_changes_and_keeps_its_lease(client: Client) -> None:
@@ -326,7 +353,7 @@ def test_a_lease_that_has_ended_stores_nothing(service: Service, client: Client)
 def test_a_change_without_a_lease_is_noticed_by_if_match(client: Client) -> None:
     answer = ask(client)
     lease, read = answer.json(), {"If-Match": answer.headers["ETag"]}
-    path = f"{LEASES}/{lease['lease_id']}"
+    path = f"{LEASES}/{lease['id']}"
     changed = client.put(path, json={"state": document(cookie("sid"))}, headers=read)
     assert changed.status_code == 200
     newer = {"If-Match": changed.headers["ETag"]}
@@ -336,7 +363,7 @@ def test_a_change_without_a_lease_is_noticed_by_if_match(client: Client) -> None
     late = {"state": document(cookie("sid", value="stale")), "release": True}
     assert client.put(path, json=late, headers=newer).status_code == 412
     assert exported(client)["cookies"][0]["value"] == "other"
-    assert held(client) == [lease["lease_id"]]
+    assert held(client) == [lease["id"]]
 
 
 def test_a_host_in_brackets_that_is_no_address_is_leased(client: Client) -> None:
@@ -354,7 +381,7 @@ def test_an_invalid_state_changes_nothing(client: Client) -> None:
     assert answer.status_code == 422
     assert answer.json()["detail"][0]["loc"] == ["body", "state"]
     assert "secret" not in answer.text
-    assert held(client) == [lease["lease_id"]]
+    assert held(client) == [lease["id"]]
     assert names(exported(client)) == []
 
 
@@ -370,7 +397,7 @@ def test_a_lease_covers_what_pages_on_its_host_see(client: Client) -> None:
     answer = change(client, lease, state=sent, replace=True, release=True).json()
     assert answer["cookies"] == {"created": 0, "updated": 0, "unchanged": 2, "deleted": 0}
     assert answer["local_storage"] == {"created": 0, "updated": 0, "unchanged": 0, "deleted": 1}
-    assert [loss[-12:] for loss in answer["losses"]] == ["(2 cookies).", "t (1 entry)."]
+    assert [loss[-12:] for loss in answer["losses"]] == ["(2 cookies).", "s (1 entry)."]
     left = exported(client)
     assert {one["name"]: one["value"] for one in left["cookies"]} == {
         name: f"value-of-{name}" for name in ("own", "shared", "parent", "other")

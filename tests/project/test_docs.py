@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer import Context
@@ -15,6 +16,7 @@ from typer.main import get_group
 from gleanery import __version__
 from gleanery.cli import app, settings_page
 from gleanery.client.sessions import FORMATS
+from gleanery.models.responses import AuditAction
 from gleanery.security import tokens
 from gleanery.settings import table
 from tests.support.process import Running, free_port, gleanery
@@ -62,6 +64,13 @@ def test_every_format_of_session_state_is_documented() -> None:
     guide = (DOCS / "how-to" / "hand-cookies-to-a-scraper.md").read_text()
     for name in FORMATS:
         assert f"| `{name}` | " in guide
+
+
+def test_every_action_of_the_audit_log_is_documented() -> None:
+    guide = (DOCS / "how-to" / "follow-the-audit-log.md").read_text()
+    table = "".join(line for line in guide.splitlines() if line.startswith("| `"))
+    for action in get_args(AuditAction):
+        assert f"`{action}`" in table, action
 
 
 def test_every_dependency_has_its_reason() -> None:

@@ -213,7 +213,7 @@ _STORAGE_STATE = {
 _NEW_STORAGE_STATE = _STORAGE_STATE | {"cookies": [_STORED_COOKIE | {"value": "b40c52"}]}
 _LEASE_ID = "9c1f4be2a7d84d0f8a53c6b0e1d27f34"
 _LEASE = {
-    "lease_id": _LEASE_ID,
+    "id": _LEASE_ID,
     "domain": "shop.example.com",
     "profile": "second-account",
     "holder": "worker-3",

@@ -213,8 +213,9 @@ OPERATIONS = (
         path="/v1/sessions/leases",
         handler=leases.acquire_lease,
         title="Acquire a lease",
-        description="Gives one holder the session of a host and profile for a time: its cookies "
-        "and local storage, without expired ones. While another lease of the host, of a parent or "
+        description="Gives one holder the session of a domain and profile for a time: its cookies "
+        "and local storage, without expired ones. A leading dot of the domain includes its "
+        "subdomains. While another lease of the host, of a parent or "
         "of a child host exists, the response is 409 with `Retry-After`. Other profiles are "
         "independent. A holder counts `seconds` from the moment at which it sent the request, and "
         "stops using the session after them. A lease does not stop the routes without a lease.",
@@ -310,8 +311,10 @@ OPERATIONS = (
         title="Import session state",
         description="Stores the cookies and the local storage of a document, completely or not at "
         "all. The document can have any of the formats and any `Content-Type`. A record with the "
-        "identity of a stored one replaces it. `losses` says what could not be kept. The response "
-        "contains no values. The import is in the audit log, and so is a dry run.",
+        "identity of a stored one replaces it. A stored cookie keeps the flags and the partition "
+        "that the format does not carry and, if its value is the same, the expiry. "
+        "`losses` says what could not be kept. The response contains no values. The import is in "
+        "the audit log, and so is a dry run.",
         scopes=("session:write",),
         accepts_if_match=True,
         query=requests.SessionImport,

@@ -43,9 +43,11 @@ StateOut = Annotated[
 class LeaseIn(Input):
     """Session to lease, and for how long."""
 
-    domain: Domain = Field(description="Host. A leading dot is ignored.")
-    profile: Name = Field(default="default", description="Account of the host.")
-    seconds: LeaseSeconds = Field(description="Time until the lease expires.")
+    domain: Domain = Field(description="Host. A leading dot includes its subdomains.")
+    profile: Name = Field(default="default", description="Account of the domain.")
+    seconds: LeaseSeconds = Field(
+        description=f"Time until the lease expires: 1 to {MAX_SECONDS} seconds."
+    )
     holder: Text | None = Field(
         default=None, max_length=MAX_NAME_LENGTH, description="Who holds the lease, for people."
     )
@@ -67,8 +69,8 @@ class LeaseChange(Input):
 
     seconds: LeaseSeconds | None = Field(
         default=None,
-        description="Time until the lease expires, from now. It never shortens a lease. Without "
-        "it, the lease keeps its expiry.",
+        description=f"Time until the lease expires, from now: 1 to {MAX_SECONDS} seconds. It never "
+        "shortens a lease. Without it, the lease keeps its expiry.",
     )
     state: StateIn = Field(default=None, description="Cookies and local storage to store.")
     format: ReadFormat = Field(
@@ -76,7 +78,7 @@ class LeaseChange(Input):
     )
     replace: bool = Field(
         default=False,
-        description="true: deletes the other records of the leased host. A format without local "
+        description="true: deletes the other records of the leased domain. A format without local "
         "storage deletes only cookies.",
     )
     release: bool = Field(default=False, description="true: returns the lease.")
@@ -99,7 +101,7 @@ class LeaseChange(Input):
 class LeaseOut(TypedDict):
     """Lease, without the state of the session."""
 
-    lease_id: str
+    id: str
     domain: str
     profile: str
     holder: Annotated[str | None, Field(description="Who holds it, as the holder said.")]

@@ -107,7 +107,9 @@ class SessionExport(Query):
 
     format: WrittenFormat = Field(default="playwright", description="Format of the response.")
     domain: Domain | None = Field(
-        default=None, description="Only what pages on this host see (RFC 6265 domain-match)."
+        default=None,
+        description="Only what pages on this host see (RFC 6265 domain-match). A leading dot "
+        "includes its subdomains.",
     )
     url: PageUrl | None = Field(
         default=None,

@@ -356,7 +356,7 @@ class AuditAbout(TypedDict, total=False):
         int, Field(description="`id` of the group in the filter, or of the deleted group.")
     ]
     profile: Annotated[str, Field(description="Account at the site.")]
-    format: Annotated[str, Field(description="Format of an import or export.")]
+    format: Annotated[str, Field(description="Format of an import, an export or a lease.")]
     dry_run: Annotated[bool, Field(description="True if an import stored nothing.")]
     group_id: str
     job_id: str

@@ -20,7 +20,7 @@ from gleanery.client.sessions.format import Format
 from gleanery.client.sessions.registry import FORMATS
 from tests.support.session_strategies import URLS, number_of, states
 
-EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "10"))
+EXAMPLES = int(os.environ.get("GLEANERY_FUZZ_EXAMPLES", "20"))
 FEW = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 FIELDS = tuple(Cookie.__dataclass_fields__)
 
@@ -93,7 +93,7 @@ def matched_cookies(
     return pairs
 
 
-@settings(FEW, max_examples=max(1, EXAMPLES // 3))
+@settings(FEW, max_examples=max(1, EXAMPLES // 6))
 @given(states(), st.sampled_from(URLS))
 def test_a_format_keeps_a_state_or_lists_the_difference(state: SessionState, url: str) -> None:
     for name, conversion in CONVERSIONS.items():

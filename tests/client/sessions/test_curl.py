@@ -104,6 +104,23 @@ def test_a_cookie_header_in_powershell_is_a_loss() -> None:
     assert [(loss.subject, loss.records) for loss in found.losses] == [("cookie", 1)]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "curl https://shop.example/ -H 'authorization: Bearer S3CRET'",
+        "curl https://shop.example/ -H 'Proxy-Authorization: x' -u anna:S3CRET",
+        'Invoke-WebRequest -Uri "https://shop.example/" -Headers @{\n"Authorization"="S3CRET"\n}',
+    ],
+)
+def test_the_authorization_is_a_loss(text: str) -> None:
+    found = read(text)
+    assert found.state == SessionState()
+    assert [str(loss) for loss in found.losses] == [
+        "The Authorization header is not kept: a session has only cookies and local storage "
+        "(1 request)."
+    ]
+
+
 def test_a_cookie_file_is_a_loss() -> None:
     found = read("curl -b cookies.txt https://shop.example/")
     assert found.state == SessionState()

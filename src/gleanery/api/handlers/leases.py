@@ -27,8 +27,7 @@ from gleanery.values.json_text import encode
 
 async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
     body, clock = context.body, context.services.clock
-    host = body.domain.removeprefix(".")
-    wanted = leases.Wanted(host, body.profile, body.seconds, body.holder)
+    wanted = leases.Wanted(body.domain, body.profile, body.seconds, body.holder, body.format)
     engine, organization_id = context.services.database, context.organization_id
     acquired = await leases.acquire(engine, organization_id, wanted, clock, context.actor)
     try:
@@ -53,7 +52,7 @@ async def _read_state(
     """Reads the session after the lease is durable: only its holder changes the session now."""
     services, now = context.services, context.services.clock()
     max_bytes = services.settings.max_page_bytes
-    filter_ = StateFilter(lease.profile, lease.host, for_group=ALL_GROUPS)
+    filter_ = StateFilter(lease.profile, lease.domain, for_group=ALL_GROUPS)
     try:
         found = await states.read_state(context.database, services.vault, filter_, now, max_bytes)
     except states.StateTooLarge:
@@ -99,10 +98,10 @@ async def _prepare(
     read = partial(_read_document, body.state, body.format, lease, services.settings.max_records)
     document = await services.computations.run(context.organization_id, read)
     destination = Destination(lease.profile)
-    prepared = await states.prepare_state(context.organization_id, document.state, destination)
+    prepared = await states.prepare_state(context.organization_id, document, destination)
     has_local_storage = "local_storage" in FORMATS[document.format].carries
-    replacement = Replacement((lease.host,), has_local_storage) if body.replace else NO_REPLACEMENT
-    return prepared, replacement, [str(loss) for loss in document.losses]
+    others = Replacement((lease.domain,), has_local_storage) if body.replace else NO_REPLACEMENT
+    return prepared, others, [str(loss) for loss in document.losses]
 
 
 def _read_document(state: Any, format_: str, lease: Lease, max_records: int) -> ReadResult:

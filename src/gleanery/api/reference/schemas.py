@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 
 from gleanery.api.openapi import Document
@@ -36,9 +37,10 @@ def type_name(schema: Document) -> str:
     if choices := schema.get("anyOf", schema.get("oneOf")):
         return " or ".join(dict.fromkeys(map(type_name, choices)))
     if "enum" in schema:
-        return " or ".join(f'"{value}"' for value in schema["enum"])
+        return " or ".join(map(json.dumps, schema["enum"]))
     if schema.get("type") == "array":
         return f"array of {type_name(schema.get('items', {}))}"
     if schema.get("format") in ("date", "date-time"):
         return str(schema["format"])
-    return str(schema.get("type", "any value"))
+    types = schema.get("type", "any value")
+    return " or ".join([types] if isinstance(types, str) else types)

@@ -14,7 +14,9 @@ _COOKIE = re.compile(
     rf"New-Object System\.Net\.Cookie\({_TEXT}, {_TEXT}, {_TEXT}, {_TEXT}\)", re.DOTALL
 )
 _COMMAND = re.compile(r"^\s*(?:\$session = New-Object|Invoke-WebRequest )", re.MULTILINE)
-_COOKIE_HEADER = re.compile(r'[{;\n][ \t]*"cookie"[ \t]*=', re.IGNORECASE | re.ASCII)
+_HEADER = r'[{{;\n][ \t]*"{name}"[ \t]*='
+_COOKIE_HEADER = re.compile(_HEADER.format(name="cookie"), re.IGNORECASE | re.ASCII)
+_AUTHORIZATION = re.compile(_HEADER.format(name="authorization"), re.IGNORECASE | re.ASCII)
 _NOT_READ = "The cookies of a Cookie header in a PowerShell command are not read: read it alone"
 _ESCAPE = re.compile(r"`(.)|\$\(\[char\]([0-9]{1,5})\)", re.DOTALL)
 
@@ -26,6 +28,7 @@ def is_command(text: str) -> bool:
 def read(text: str, losses: Losses) -> Iterator[Cookie]:
     """Yields the cookies, which have a path and a domain, but no flags."""
     losses.add("cookie", _NOT_READ, "header", len(_COOKIE_HEADER.findall(text)))
+    losses.add_authorization(len(_AUTHORIZATION.findall(text)))
     for index, match in enumerate(lines.limited(_COOKIE.finditer(text), "cookies")):
         with records.at(f"cookies[{index}]"):
             name, value, path, domain = map(_unescape, match.groups())

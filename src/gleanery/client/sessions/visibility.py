@@ -69,12 +69,19 @@ def of_page(state: SessionState, page: Page) -> SessionState:
 
 
 def of_domain(state: SessionState, domain: str) -> SessionState:
-    """Returns what the pages on a host see, with any scheme, port and path."""
-    host, _ = split_domain(domain)
+    """Returns what the pages on a host see, with any scheme, port and path.
+
+    A leading dot of the domain includes the pages on its subdomains.
+    """
+    host, is_one_host = split_domain(domain)
+
+    def is_on(other: str) -> bool:
+        return other == host or (not is_one_host and other.endswith(f".{host}"))
+
     return SessionState(
-        tuple(cookie for cookie in state.cookies if matches_host(cookie, host)),
+        tuple(one for one in state.cookies if is_on(one.host) or matches_host(one, host)),
         tuple(
-            entry for entry in state.local_storage if hostnames.host_of_origin(entry.origin) == host
+            entry for entry in state.local_storage if is_on(hostnames.host_of_origin(entry.origin))
         ),
     )
 

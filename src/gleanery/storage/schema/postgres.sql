@@ -98,7 +98,7 @@ CREATE TABLE session_leases (
     organization_id BIGINT  NOT NULL,
     id              TEXT    NOT NULL,
     profile         TEXT    NOT NULL,
-    host            TEXT    NOT NULL,
+    domain          TEXT    NOT NULL,             -- a leading dot includes subdomains
     holder          TEXT,                         -- who holds it, for people
     token_id        BIGINT  NOT NULL,
     acquired_at     BIGINT  NOT NULL,

@@ -1,4 +1,4 @@
-"""Leases: one holder at a time has the session state of a host and a profile.
+"""Leases: one holder at a time has the session state of a domain and a profile.
 
 Every function works under the lock of the organization's session state, and reads the time after it
 has the lock. So a lease ends for everybody at the same moment. The time is the database server's.
@@ -43,7 +43,7 @@ from gleanery.values import timestamps
 
 MAX_LEASES = 1000
 """The most leases that an organization has at a time."""
-_COLUMNS = "id, profile, host, holder, token_id, acquired_at, expires_at"
+_COLUMNS = "id, profile, domain, holder, token_id, acquired_at, expires_at"
 _CURRENT = f"""
 SELECT {_COLUMNS} FROM session_leases
 WHERE organization_id = $1 AND expires_at > $2 ORDER BY acquired_at, id
@@ -71,7 +71,10 @@ RETURNING id
 """
 _HELD = "Another holder has this session, or that of a parent or child host; try again later"
 _TOO_MANY = f"Your organization has {MAX_LEASES} leases: return some, or try again later"
-_OTHER_HOST = "A record is left out, because pages on the leased host do not see it"
+_OTHER_HOST = (
+    "A record is left out, because pages on the leased domain do not see it. A leading dot of the "
+    "domain includes subdomains"
+)
 _DELETED_PER_TRANSACTION = 1000
 _MAX_RETRY_SECONDS = 2  # most holders return their lease early
 
@@ -81,11 +84,16 @@ class Lease(NamedTuple):
 
     id: str
     profile: str
-    host: str
+    domain: str
+    """A host. A leading dot includes its subdomains."""
     holder: str | None
     token_id: int
     acquired_at: int
     expires_at: int
+
+    @property
+    def host(self) -> str:
+        return self.domain.removeprefix(".")
 
     def seconds_left(self, now: int) -> int:
         """Returns the whole seconds that are left: a holder must never count too many."""
@@ -93,8 +101,8 @@ class Lease(NamedTuple):
 
     def to_response(self, now: int) -> LeaseOut:
         return LeaseOut(
-            lease_id=self.id,
-            domain=self.host,
+            id=self.id,
+            domain=self.domain,
             profile=self.profile,
             holder=self.holder,
             token_id=self.token_id,
@@ -107,15 +115,21 @@ class Lease(NamedTuple):
 class Wanted(NamedTuple):
     """A lease that a client wants."""
 
-    host: str
+    domain: str
     profile: str
     seconds: int
     holder: str | None
+    format: str
+    """Format in which the client gets the session."""
+
+    @property
+    def host(self) -> str:
+        return self.domain.removeprefix(".")
 
     def starting(self, now: int, token_id: int) -> Lease:
         """Returns a new lease that starts now."""
         id_, expires_at = secrets.token_hex(16), now + self.seconds * timestamps.SECOND
-        return Lease(id_, self.profile, self.host, self.holder, token_id, now, expires_at)
+        return Lease(id_, self.profile, self.domain, self.holder, token_id, now, expires_at)
 
 
 class Timed(NamedTuple):
@@ -160,7 +174,9 @@ async def acquire(
                 return None  # an error would undo that leases are shortened
             raise
         await transaction.fetch(_INSERT, organization_id, *lease)
-        await _audit(transaction, lease, clock, actor, "acquire_lease")
+        await _audit(
+            transaction, lease, clock, actor, "acquire_lease", AuditAbout(format=wanted.format)
+        )
         return Timed(lease, now)
 
     database = engine.for_tenant(organization_id)
@@ -236,12 +252,12 @@ class Changed(NamedTuple):
 
 
 def within(lease: Lease, document: ReadResult) -> ReadResult:
-    """Leaves out the records that pages on the leased host do not see; counts them as losses.
+    """Leaves out the records that pages on the leased domain do not see; counts them as losses.
 
     Another holder may have their hosts.
     """
     given, losses = document.state, Losses()
-    state = visibility.of_domain(given, lease.host)
+    state = visibility.of_domain(given, lease.domain)
     losses.add("cookie", _OTHER_HOST, "cookie", len(given.cookies) - len(state.cookies))
     entries = len(given.local_storage) - len(state.local_storage)
     losses.add("local_storage", _OTHER_HOST, "entry", entries)
@@ -274,8 +290,9 @@ async def change(
             lease = await _end(transaction, lease, now)
         elif wanted.seconds is not None:
             lease = await _extend(transaction, lease, now + wanted.seconds * timestamps.SECOND)
-        records = len(changes.cookies) + len(changes.local_storage)
-        await _audit(transaction, lease, clock, actor, "renew_lease", records)
+        action: AuditAction = "release_lease" if wanted.is_returned else "renew_lease"
+        about = AuditAbout(records=len(changes.cookies) + len(changes.local_storage))
+        await _audit(transaction, lease, clock, actor, action, about)
         etag = await read_etag(transaction.fetch, transaction.organization_id, lease)
         return Changed(Timed(lease, now), changes, etag)
 
@@ -285,7 +302,8 @@ async def change(
 async def read_etag(read: versions.Read, organization_id: int, lease: Lease) -> str:
     """Returns the version of the leased session. Read it before the session."""
     tables = (COOKIES.table, LOCAL_STORAGE.table)
-    scope = versions.ListScope(tables, lease.profile, lease.host, ALL_GROUPS)
+    has_subdomains = lease.domain != lease.host
+    scope = versions.ListScope(tables, lease.profile, lease.host, ALL_GROUPS, has_subdomains)
     return await versions.read_etag(read, organization_id, scope)
 
 
@@ -305,7 +323,7 @@ async def release(database: Database, lease_id: str, clock: Clock, actor: audit.
         now = await _lock(transaction, clock)
         lease = await _find(transaction, lease_id, now)
         await _end(transaction, lease, now)
-        await _audit(transaction, lease, clock, actor, "release_lease")
+        await _audit(transaction, lease, clock, actor, "release_lease", AuditAbout())
 
     await database.write(work, queue_key=QUEUE_KEY)
 
@@ -343,11 +361,10 @@ async def _audit(
     clock: Clock,
     actor: audit.Actor,
     action: AuditAction,
-    records: int | None = None,
+    more: AuditAbout,
 ) -> None:
-    about = AuditAbout(domains=[lease.host], profile=lease.profile)
-    if records is not None:
-        about["records"] = records
+    about = AuditAbout(domains=[lease.domain], profile=lease.profile)
+    about.update(more)
     await audit.append(transaction, actor, clock(), action, about)
 
 

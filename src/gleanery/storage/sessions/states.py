@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -21,7 +22,12 @@ from gleanery.client.sessions import (
 from gleanery.client.sessions import Cookie as BrowserCookie
 from gleanery.client.sessions.losses import Losses
 from gleanery.models.responses import AuditAbout, ImportCounts, ImportedRecord, ImportResult
-from gleanery.models.session_state import DEFAULT_PROFILE, Cookie, LocalStorageEntry
+from gleanery.models.session_state import (
+    DEFAULT_PROFILE,
+    NOT_GIVEN,
+    Cookie,
+    LocalStorageEntry,
+)
 from gleanery.security.vault import Vault
 from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Database, Row, Transaction
@@ -34,8 +40,9 @@ from gleanery.storage.sessions.versions import IfMatch, ListScope
 from gleanery.storage.sessions.whole_records import StateTooLarge as StateTooLarge  # for callers
 from gleanery.values import timestamps
 
-_RECORDS_IN_EVENT_LOOP = 500
+_RECORDS_IN_EVENT_LOOP = records.RECORDS_PER_PAUSE
 _LARGE_BYTES = 256 * 1024
+_KEPT_COLUMNS = ("secure", "http_only", "same_site")
 _INVALID_COOKIE = "A stored cookie is left out, because no browser can have it"
 _INVALID_ENTRY = "A stored entry is left out, because no browser can have it"
 _OTHER_GROUP = (
@@ -49,12 +56,17 @@ _EXPIRY_LOST = "The expiry of an entry is lost: local storage has none"
 # --- reading ------------------------------------------------------------------------------------
 
 
+_SUBDOMAIN = (
+    "A record of a subdomain is left out: begin the domain with a dot to include subdomains"
+)
+
+
 class StateFilter(NamedTuple):
     """The records that belong to a document; by default all of the default profile."""
 
     profile: str = DEFAULT_PROFILE
     domain: str | None = None
-    """Only what pages on this domain's host see."""
+    """Only what pages on this domain's host see. A leading dot includes its subdomains."""
     page: visibility.Page | None = None
     """Only what this page sees."""
     for_group: int | None = None
@@ -70,7 +82,16 @@ class StateFilter(NamedTuple):
     @property
     def stored(self) -> records.Filter:
         """The filter of the stored records, of which the selection is a part."""
-        return records.Filter(self.host, self.for_group, self.profile)
+        return records.Filter(self.host, self.for_group, self.profile, self.has_subdomains)
+
+    @property
+    def has_subdomains(self) -> bool:
+        return self.page is None and self.domain is not None and self.domain.startswith(".")
+
+    @property
+    def leaves_out_subdomains(self) -> bool:
+        """True if a client may expect the records of subdomains, which are left out."""
+        return self.page is None and self.host is not None and not self.has_subdomains
 
     @property
     def scope(self) -> ListScope:
@@ -95,13 +116,16 @@ async def read_state(
     cookie_rows, size = await whole_records.read(COOKIES, database, stored, left)
     left -= size
     entry_rows, entry_size = await whole_records.read(LOCAL_STORAGE, database, stored, left)
+    losses = Losses()
+    if filter_.leaves_out_subdomains:
+        await _count_subdomains(database, stored, now // timestamps.SECOND, losses)
 
     def select() -> FoundState:
         cookie_value = records.decrypter(COOKIES, database, vault)
         entry_value = records.decrypter(LOCAL_STORAGE, database, vault)
         found_cookies = ((cookie_value(row), row[:-1]) for row in cookie_rows)
         found_entries = ((entry_value(row), row[:-1]) for row in entry_rows)
-        return _select(found_cookies, found_entries, filter_, now // timestamps.SECOND)
+        return _select(found_cookies, found_entries, filter_, now // timestamps.SECOND, losses)
 
     is_long = (
         len(cookie_rows) + len(entry_rows) > _RECORDS_IN_EVENT_LOOP
@@ -110,13 +134,22 @@ async def read_state(
     return await asyncio.to_thread(select) if is_long else select()
 
 
+async def _count_subdomains(
+    database: Database, stored: records.Filter, now: int, losses: Losses
+) -> None:
+    count = await whole_records.count_below(COOKIES, database, stored, now)
+    losses.add("cookie", _SUBDOMAIN, "cookie", count)
+    count = await whole_records.count_below(LOCAL_STORAGE, database, stored, now)
+    losses.add("local_storage", _SUBDOMAIN, "entry", count)
+
+
 def _select(
     found_cookies: Iterable[tuple[str, Row]],
     found_entries: Iterable[tuple[str, Row]],
     filter_: StateFilter,
     now: int,
+    losses: Losses,
 ) -> FoundState:
-    losses = Losses()
     stored_cookies = list(_valid_cookies(found_cookies, losses))
     stored_entries = [local_storage.to_stored(*found) for found in found_entries]
     entries = _by_identity(stored_entries, filter_, now)
@@ -176,14 +209,15 @@ def _by_identity(
     entries: dict[tuple[str, str], list[StoredEntry]] = {}
     for entry in found:
         is_expired = entry.expires is not None and entry.expires <= now
-        if not is_expired and _is_on_host(entry, filter_.host):
+        if not is_expired and _is_on_host(entry, filter_):
             entries.setdefault((_origin(entry, filter_), entry.key), []).append(entry)
     return entries
 
 
-def _is_on_host(entry: StoredEntry, host: str | None) -> bool:
+def _is_on_host(entry: StoredEntry, filter_: StateFilter) -> bool:
     """Returns True if pages on the host see the entry. A leading dot includes subdomains."""
-    return host is None or entry.domain.startswith(".") or entry.domain == host
+    is_any = filter_.host is None or filter_.has_subdomains
+    return is_any or entry.domain.startswith(".") or entry.domain == filter_.host
 
 
 def _origin(entry: StoredEntry, filter_: StateFilter) -> str:
@@ -192,7 +226,10 @@ def _origin(entry: StoredEntry, filter_: StateFilter) -> str:
         return entry.origin
     if filter_.page is not None:
         return filter_.page.origin
-    return f"https://{filter_.host or entry.domain.removeprefix('.')}"
+    own_host = entry.domain.removeprefix(".")
+    if filter_.host is None or own_host.endswith(f".{filter_.host}"):
+        return f"https://{own_host}"
+    return f"https://{filter_.host}"
 
 
 def _best(rivals: Sequence[StoredEntry], filter_: StateFilter) -> StoredEntry:
@@ -245,19 +282,31 @@ class PreparedState(NamedTuple):
 
 
 async def prepare_state(
-    organization_id: int, state: SessionState, destination: Destination
+    organization_id: int, document: ReadResult, destination: Destination
 ) -> PreparedState:
-    """Prepares a document for ``store_state``."""
-    given = [_to_cookie(cookie, destination) for cookie in state.cookies]
-    entries = [_to_input(entry, destination) for entry in state.local_storage]
-    return PreparedState(
-        destination,
-        await records.prepare(COOKIES, organization_id, given),
-        await records.prepare(LOCAL_STORAGE, organization_id, entries),
-    )
+    """Prepares a document for ``store_state``.
+
+    A stored cookie keeps what the format of the document does not carry. It keeps its expiry only
+    with its value.
+    """
+    state, carries = document.state, FORMATS[document.format].carries
+    kept = [column for column in _KEPT_COLUMNS if column not in carries]
+    keeps_expiry = "expires" not in carries
+
+    def work() -> PreparedState:
+        given = [_to_cookie(cookie, destination, carries) for cookie in state.cookies]
+        entries = [_to_input(entry, destination) for entry in state.local_storage]
+        return PreparedState(
+            destination,
+            records.prepare_at_once(COOKIES, organization_id, given, kept, keeps_expiry),
+            records.prepare_at_once(LOCAL_STORAGE, organization_id, entries),
+        )
+
+    is_long = len(state.cookies) + len(state.local_storage) > _RECORDS_IN_EVENT_LOOP
+    return await asyncio.to_thread(work) if is_long else work()
 
 
-def _to_cookie(cookie: BrowserCookie, destination: Destination) -> Cookie:
+def _to_cookie(cookie: BrowserCookie, destination: Destination, carries: Container[str]) -> Cookie:
     return Cookie(
         cookie.domain,
         cookie.name,
@@ -268,7 +317,7 @@ def _to_cookie(cookie: BrowserCookie, destination: Destination) -> Cookie:
         cookie.path,
         cookie.host_only,
         cookie.same_site,
-        cookie.partition_key,
+        cookie.partition_key if "partition_key" in carries else NOT_GIVEN,
         destination.profile,
     )
 
@@ -291,9 +340,10 @@ def hosts_of(state: SessionState) -> set[str]:
 
 
 class Replacement(NamedTuple):
-    """Hosts whose other records are deleted."""
+    """Domains whose other records are deleted."""
 
-    hosts: Collection[str] = ()
+    domains: Collection[str] = ()
+    """Hosts. A leading dot includes the subdomains."""
     has_local_storage: bool = True
     """False if the document has only cookies, so that entries stay."""
 
@@ -318,17 +368,17 @@ async def store_state(
 
     A dry run compares the document with the stored records, and writes nothing.
     """
-    entry_hosts = replacement.hosts if replacement.has_local_storage else ()
+    of_entries = replacement.domains if replacement.has_local_storage else ()
     return StateChanges(
         await _store_kind(
-            COOKIES, locked, prepared.cookies, prepared.destination, replacement.hosts, is_dry_run
+            COOKIES, locked, prepared.cookies, prepared.destination, replacement.domains, is_dry_run
         ),
         await _store_kind(
             LOCAL_STORAGE,
             locked,
             prepared.local_storage,
             prepared.destination,
-            entry_hosts,
+            of_entries,
             is_dry_run,
         ),
     )
@@ -339,7 +389,7 @@ async def _store_kind(
     locked: LockedState,
     prepared: Prepared[In],
     destination: Destination,
-    hosts: Collection[str],
+    domains: Collection[str],
     is_dry_run: bool,
 ) -> list[RecordChange]:
     stored = await records.store_prepared(kind, locked, prepared, is_dry_run)
@@ -347,12 +397,25 @@ async def _store_kind(
         kind,
         locked.transaction,
         destination.profile,
-        hosts,
-        kept=prepared.by_identity,
+        await _hosts(kind, locked.transaction, destination.profile, domains),
+        kept={one.identity for one in stored},
         group_id=destination.group_id,
         is_dry_run=is_dry_run,
     )
     return [*stored, *deleted]
+
+
+async def _hosts(
+    kind: RecordKind[In, Out], transaction: Transaction, profile: str, domains: Iterable[str]
+) -> list[str]:
+    """Returns the hosts of the domains, with the subdomains of those with a leading dot."""
+    hosts: list[str] = []
+    for domain in domains:
+        host = domain.removeprefix(".")
+        hosts.append(host)
+        if domain != host:
+            hosts += await whole_records.hosts_below(kind, transaction, profile, host)
+    return hosts
 
 
 # --- import -------------------------------------------------------------------------------------
@@ -378,7 +441,7 @@ async def import_state(
     if_match: IfMatch = None,
 ) -> ImportResult:
     """Stores a document completely or not at all; audits it, and a dry run, too."""
-    prepared = await prepare_state(database.organization_id, document.state, destination)
+    prepared = await prepare_state(database.organization_id, document, destination)
     replacement = _replacement(document) if options.is_replacing else NO_REPLACEMENT
 
     async def work(transaction: Transaction) -> StateChanges:
@@ -390,7 +453,9 @@ async def import_state(
         return changes
 
     changes = await database.write(work, queue_key=records.QUEUE_KEY)
-    return _to_result(document, destination, options, changes)
+    result = partial(_to_result, document, destination, options, changes)
+    is_long = len(changes.cookies) + len(changes.local_storage) > _RECORDS_IN_EVENT_LOOP
+    return await asyncio.to_thread(result) if is_long else result()
 
 
 def _replacement(document: ReadResult) -> Replacement:

@@ -25,6 +25,9 @@ _HASH_LENGTH = 16
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _CHANGED = "The records have changed since you read them: read them again, then repeat the request"
 
+HOST_IS_BELOW = "substr(host, length(host) - length($3)) = '.' || $3"
+"""SQL condition: the host is a subdomain of host $3."""
+
 Read = Callable[..., Awaitable[Sequence[Row]]]
 IfMatch = tuple[str, ...] | None
 """The ETags of an If-Match header, of which one must be current; None without a condition."""
@@ -39,6 +42,8 @@ class ListScope(NamedTuple):
     """Only records that are visible to a page on this host."""
     for_group: int | None = None
     """Only entries of this group, and those that apply to every group."""
+    has_subdomains: bool = False
+    """True if the records of the host's subdomains belong to the list, too."""
 
 
 async def read_etag(read: Read, organization_id: int, scope: ListScope) -> str:
@@ -71,7 +76,7 @@ def _version_query(table: str, organization_id: int, scope: ListScope) -> tuple[
     hosts = [] if scope.host is None else visible_hosts(scope.host)
     has_group = table == "local_storage" and scope.for_group is not None
     values = (organization_id, scope.profile, *hosts, *[scope.for_group] * has_group)
-    return _statement(table, len(hosts), has_group), *values
+    return _statement(table, len(hosts), has_group, scope.has_subdomains), *values
 
 
 def visible_hosts(host: str) -> list[str]:
@@ -83,14 +88,23 @@ def visible_hosts(host: str) -> list[str]:
     return [parent for parent in parents if parent]
 
 
+def host_condition(host_count: int, has_subdomains: bool) -> str:
+    """SQL condition: the host is one of ``visible_hosts``, of which $3 is the first.
+
+    With subdomains, the host may also be below $3.
+    """
+    hosts = ", ".join(f"${number}" for number in range(3, host_count + 3))
+    visible = f"host IN ({hosts})"
+    return f"({visible} OR {HOST_IS_BELOW})" if has_subdomains else visible
+
+
 @lru_cache(maxsize=512)
-def _statement(table: str, host_count: int, has_group: bool) -> str:
+def _statement(table: str, host_count: int, has_group: bool, has_subdomains: bool) -> str:
     """Counts the records and finds their highest revision, of one to all hosts."""
     conditions = ["organization_id = $1", "profile = $2"]
     if host_count:
-        hosts = ", ".join(f"${number}" for number in range(3, host_count + 3))
-        conditions.append(f"host IN ({hosts})")
-    if host_count and table == "local_storage":
+        conditions.append(host_condition(host_count, has_subdomains))
+    if host_count and table == "local_storage" and not has_subdomains:
         conditions.append("(host = $3 OR domain <> host)")  # as in the list
     if has_group:
         conditions.append(f"(group_id = 0 OR group_id = ${host_count + 3})")
@@ -104,7 +118,8 @@ def _statement(table: str, host_count: int, has_group: bool) -> str:
 def _encode_scope(scope: ListScope) -> str:
     letters = "".join(_TABLES[table] for table in scope.tables)
     group = "" if scope.for_group is None else str(scope.for_group)
-    text = "\n".join((letters, scope.profile, scope.host or "", group))
+    host = f".{scope.host}" if scope.has_subdomains else scope.host or ""
+    text = "\n".join((letters, scope.profile, host, group))
     return base64.urlsafe_b64encode(text.encode()).decode("ascii").rstrip("=")
 
 
@@ -118,8 +133,9 @@ def _decode_scope(encoded: str) -> ListScope | None:
         return ListScope(
             tables,
             check_name(profile),
-            hostnames.normalize(host) if host else None,
+            hostnames.normalize(host).removeprefix(".") if host else None,
             _parse_group(group) if group else None,
+            host.startswith("."),
         )
     except (ValueError, KeyError):
         return None

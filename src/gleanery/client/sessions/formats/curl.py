@@ -24,6 +24,8 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE | re.ASCII)
 _HEADERS = ("-H", "--header")
 _COOKIES = ("-b", "--cookie")
 _NEXT = ("-:", "--next")
+_USER = ("-u", "--user")
+_AUTHORIZATION = re.compile(r"\s*authorization\s*:", re.IGNORECASE)
 _URL = "--url"
 _SHORT_WITH_VALUE = frozenset("AbcCdDeEFHKmoPQrtTuUwxXyYz")
 # The values of other long options have no scheme, so they are not taken for the URL.
@@ -42,6 +44,7 @@ _COOKIE_FILE = "The cookies of a file are not read: the command has only the nam
 class _Request:
     urls: list[str] = field(default_factory=list)
     cookies: list[str] = field(default_factory=list)
+    has_authorization: bool = False
 
     @property
     def url(self) -> str | None:
@@ -82,6 +85,7 @@ def _split_at_next(words: list[str]) -> Iterator[list[str]]:
 
 def _read_request(words: list[str], losses: Losses, url: str | None) -> Iterator[Cookie]:
     request = _parse(words, losses)
+    losses.add_authorization(request.has_authorization)
     if request.cookies:
         page = _page_of(request, url)
         yield from cookie_headers.read_cookie_header(request.cookies, page, losses)
@@ -100,6 +104,9 @@ def _parse(words: list[str], losses: Losses) -> _Request:
             header = COOKIE.match(value)
             if header:
                 request.cookies.append(value[header.end() :])
+            request.has_authorization |= bool(_AUTHORIZATION.match(value))
+        elif option in _USER:
+            request.has_authorization = True
         elif option in _COOKIES and "=" in value:
             request.cookies.append(value)
         elif option in _COOKIES:

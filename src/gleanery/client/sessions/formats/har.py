@@ -53,6 +53,7 @@ def _read_entry(entry: _Record, received: ReceivedCookies, losses: Losses) -> No
     request, response = _member(entry, "request"), _member(entry, "response")
     sent, sent_headers = _cookies(request), _headers(request, "cookie")
     changed, set_headers = _cookies(response), _headers(response, "set-cookie")
+    losses.add_authorization(bool(_headers(request, "authorization")))
     if not (sent or sent_headers or changed or set_headers):
         return
     page = parse_request_url(records.text(request, "url"))
