@@ -337,6 +337,14 @@ def test_two_spellings_with_the_same_value_are_accepted(client: Client) -> None:
         ({"sameSite": "sometimes"}, "sameSite"),
         ({"sameSite": 1}, "sameSite"),
         ({"partitionKey": 1}, "partitionKey"),
+        (
+            {"partitionKey": {"topLevelSite": "https://a.example", "sourceOrigin": 1}},
+            "partitionKey",
+        ),
+        (
+            {"partitionKey": {"topLevelSite": "https://a.io", "sourceOrigin": "https://b.io"}},
+            "partitionKey",
+        ),
         ({"id": []}, "id"),
         ({"storeId": 0}, "storeId"),
         ({"url": 1}, "url"),

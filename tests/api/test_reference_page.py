@@ -91,6 +91,21 @@ def test_the_page_is_complete_and_small(response: httpx2.Response, page: Element
         assert page.find_all("a", href=f"#{operation.name}")
 
 
+def test_each_status_code_is_explained_once(page: Element) -> None:
+    """The introduction explains those of most operations, which would make the page large."""
+    introduction = page.find("section", id="introduction")
+    common = {code.text for code in introduction.find_all("code")}
+    for operation in DOCUMENTED:
+        details = page.find("article", id=operation.name).find("details", class_="statuses")
+        own = {code.text for code in details.find_all("code")}
+        assert set(details.find("small").text.split()) <= own | common
+        assert not own & common
+
+
+def test_values_have_the_spelling_of_json_and_are_no_links(page: Element) -> None:
+    assert "partitionKeyOpaque false or null optional" in page.find("article", id="CookieIn").text
+
+
 def test_links_and_labels_have_targets(page: Element) -> None:
     ids = [element.attributes["id"] for element in page.walk() if "id" in element.attributes]
     assert len(ids) == len(set(ids))

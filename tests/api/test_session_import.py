@@ -140,6 +140,42 @@ def test_replace_by_a_format_without_local_storage_keeps_the_entries(client: Cli
     assert exported(client)["origins"] == LOGIN["origins"]
 
 
+def test_a_cookie_keeps_what_the_format_does_not_carry(client: Client) -> None:
+    flags = {"httpOnly": True, "secure": True, "sameSite": "Strict"}
+    partition = {"partitionKey": "https://portal.example", "_crHasCrossSiteAncestor": True}
+    plain, partitioned = cookie("sid", **flags), cookie("embedded", **flags, **partition)
+    imported(client, document(plain, partitioned))
+    text = export(client, format="netscape").text.replace("value-of", "new-value-of")
+    for dry_run in ("true", "false"):
+        result = imported(client, text, replace="true", dry_run=dry_run)
+        assert result["cookies"] == counts(updated=2)
+    changed = [one | {"value": f"new-{one['value']}"} for one in (plain, partitioned)]
+    assert exported(client)["cookies"] == changed
+    header = "Cookie: sid=newest"
+    imported(client, header, url="https://shop.example/")
+    assert exported(client)["cookies"] == [changed[0] | {"value": "newest"}, changed[1]]
+
+
+def test_a_cookie_keeps_its_expiry_only_with_its_value(client: Client) -> None:
+    login = cookie("sid", secure=True, httpOnly=True, sameSite="Strict", expires=1_999_999_999)
+    page = {"url": "https://shop.example/"}
+    imported(client, document(login))
+    same = export(client, format="cookie", **page).text
+    assert imported(client, same, **page)["cookies"] == counts(unchanged=1)
+    assert exported(client) == document(login)
+    assert imported(client, "Cookie: sid=renewed", **page)["cookies"] == counts(updated=1)
+    assert exported(client) == document(login | {"value": "renewed", "expires": -1})
+
+
+def test_a_cookie_does_not_keep_an_expiry_that_has_passed(client: Client) -> None:
+    expired = cookie("sid", value="same", expires=1_000_000_000)
+    imported(client, document(expired))
+    assert exported(client) == document()
+    result = imported(client, "Cookie: sid=same", url="https://shop.example/")
+    assert result["cookies"] == counts(updated=1)
+    assert exported(client) == document(expired | {"expires": -1})
+
+
 def test_several_accounts_for_one_domain_are_separate(client: Client) -> None:
     imported(client, document(cookie("sid", value="first")))
     second = document(

@@ -43,7 +43,7 @@ def refused_url(url: str, tmp_path: Path) -> str:
         (f"u:{PASSWORD}@h/x?sslmode=verify_full", "sslmode in --database must be one of disable,"),
         (f"u:{PASSWORD}@h:abc/x", "The port in --database must be a number from 1 to 65535"),
         (f"u:{PASSWORD}@h:99999/x", "The port in --database must be a number from 1 to 65535"),
-        (f"u:{PASSWORD}@h:1,[::1]:b/x", "The port in --database must be a number"),
+        (f"u:{PASSWORD}@[::1]:b,h:1/x", "The port in --database must be a number"),
         (f"u:{PASSWORD}/x@h/x", "The port in --database must be a number from 1 to 65535; percent"),
         (f"u:{PASSWORD}@h/x?sslrootcert=/none", "The file of sslrootcert in --database does not"),
         (f"u:{PASSWORD}@[h/x", "--database is not a valid URL"),

@@ -136,7 +136,9 @@ def test_a_foreign_address_ends_the_start_with_one_sentence(
     )
 
 
-@pytest.mark.parametrize("command", [["serve"], ["keys", "list"], ["keys", "rotate"]])
+@pytest.mark.parametrize(
+    "command", [["serve", "--port", "0"], ["keys", "list"], ["keys", "rotate"]]
+)
 def test_an_unreadable_secret_key_is_reported_even_if_the_database_is_down(
     tmp_path: Path, command: list[str]
 ) -> None:

@@ -13,6 +13,8 @@ from gleanery.storage import migrations
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import open_engine
 
+_BUSY_TIMEOUT_MS = 10_000
+
 
 def execute_sql(settings: Settings, sql: str, *values: Any) -> None:
     """Runs one statement over the rows of all organizations."""
@@ -31,7 +33,9 @@ def run_script(settings: Settings, sql: str) -> None:
     """Runs statements as the owner of the tables, whatever the schema of the database is."""
     settings.data.mkdir(parents=True, exist_ok=True)
     if settings.database is None:
-        apsw.Connection(str(settings.sqlite_file)).execute(sql)
+        connection = apsw.Connection(str(settings.sqlite_file))
+        connection.set_busy_timeout(_BUSY_TIMEOUT_MS)  # a service may write at the same time
+        connection.execute(sql)
         return
 
     async def run() -> None:

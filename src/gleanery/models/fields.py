@@ -118,11 +118,12 @@ def _parse_partition_key(value: Any) -> GivenPartition | None:
         return GivenPartition(_parse_site(value), None)
     if not isinstance(value, dict) or not value.keys() <= {*_SITE_MEMBERS, _ANCESTOR_MEMBER}:
         raise ValueError(_EXPECTED_PARTITION)
-    sites = [_parse_site(value[name]) for name in _SITE_MEMBERS if value.get(name) is not None]
+    given = (value.get(name) for name in _SITE_MEMBERS)
+    sites = {_parse_site(site) for site in given if site is not None}
     ancestor = value.get(_ANCESTOR_MEMBER)
-    if not isinstance(ancestor, bool | None):
+    if len(sites) > 1 or not isinstance(ancestor, bool | None):
         raise ValueError(_EXPECTED_PARTITION)
-    return GivenPartition(sites[0] if sites else "", ancestor)
+    return GivenPartition(sites.pop() if sites else "", ancestor)
 
 
 def _parse_site(value: Any) -> str:
@@ -319,6 +320,7 @@ PartitionKey = Annotated[
                         _ANCESTOR_MEMBER: {"type": ["boolean", "null"]},
                     },
                     "additionalProperties": False,
+                    "anyOf": [{"properties": {name: {"type": "null"}}} for name in _SITE_MEMBERS],
                 },
                 {"type": "null"},
             ]

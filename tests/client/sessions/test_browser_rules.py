@@ -18,7 +18,7 @@ def test_one_invalid_cookie_does_not_make_the_tool_reject_all(name: str) -> None
     written = write(SessionState((replace(_COOKIE, value="a\tb"), _OTHER)), name)
     assert read(written.content, name).state.cookies == (_OTHER,)
     assert [str(loss) for loss in written.losses] == [
-        "A cookie is left out, because browsers reject its name, value or path (1 cookie)."
+        "A cookie is left out, because browsers reject its name, value, host or path (1 cookie)."
     ]
 
 
@@ -37,11 +37,13 @@ def test_one_invalid_cookie_does_not_make_the_tool_reject_all(name: str) -> None
         {"name": "__Host-Http-a", "secure": True},
         {"value": "v" * 4096},
         {"value": "é" * 2048},
+        *({"host": host} for host in ("256.1.1.1", "1.2.3", "a.0x1", "[:::]", "[127.0.0.1]")),
         {"path": "a"},
         {"path": "/a;b"},
         {"path": "/" + "p" * 1024},
         {"path": "/" + "é" * 200},
         {"partition_key": PartitionKey("https://top.example", has_cross_site_ancestor=True)},
+        {"partition_key": PartitionKey("https://256.1.1.1", True), "secure": True},
     ],
 )
 def test_a_cookie_that_browsers_reject_is_left_out(changes: dict[str, Any]) -> None:
@@ -60,6 +62,7 @@ def test_a_cookie_that_browsers_reject_is_left_out(changes: dict[str, Any]) -> N
         {"name": ""},
         {"name": "__Http-a", "secure": True, "http_only": True},
         {"path": "/" + "p" * 1023},
+        *({"host": host} for host in ("127.0.0.1", "[::1]", "1.2.3.4a", "4.example")),
         {"host": "localhost", "host_only": False},
     ],
 )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from http.cookiejar import CookieJar
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import gleanery
 from gleanery.client import sessions
 from gleanery.client.sessions import Cookie, InvalidSession, PartitionKey, SessionState
 from gleanery.client.sessions.conversion import _reduce
@@ -45,6 +48,18 @@ def test_an_empty_document_is_rejected(content: str | bytes) -> None:
 def test_bytes_that_are_no_text_are_rejected(content: bytes) -> None:
     with pytest.raises(InvalidSession, match="not text"):
         sessions.read(content)
+
+
+@pytest.mark.parametrize("content", [Path("S3CRET"), CookieJar(), {"S3CRET"}])
+def test_an_object_that_is_no_document_is_rejected(content: Any) -> None:
+    for name in ("auto", *FORMATS):
+        with pytest.raises(InvalidSession, match=r"content of a file.*from_cookiejar") as caught:
+            sessions.read(content, name, "https://shop.example/")
+        assert "S3CRET" not in str(caught.value)
+
+
+def test_programs_that_use_the_package_are_checked_with_its_types() -> None:
+    assert (Path(gleanery.__file__).parent / "py.typed").is_file()
 
 
 def test_an_unknown_format_is_rejected() -> None:

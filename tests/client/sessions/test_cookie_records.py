@@ -62,7 +62,13 @@ def test_no_format_detects_other_json(document: Any) -> None:
 
 
 @pytest.mark.parametrize("name", _NAMES)
-@pytest.mark.parametrize("document", [5, None, "a", [5], {"cookies": [[]]}, {"cookies": None}])
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(5, None, "a", [5], {}, {"n": "v"}, {"result": {"cookies": []}}),
+        *({"cookies": [[]]}, {"cookies": None}),
+    ],
+)
 def test_a_named_format_rejects_other_json(document: Any, name: str) -> None:
     with pytest.raises(InvalidSession, match=r"^cookies"):
         read(document, name)
@@ -79,6 +85,9 @@ def test_a_named_format_rejects_other_json(document: Any, name: str) -> None:
         ({"expirationDate": 1_800_000_000.5}, 1_800_000_000),
         ({"expirationDate": 1_800_000_000, "session": True}, None),
         ({"expiry": 1_800_000_000}, 1_800_000_000),
+        ({"expirationDate": 1_800_000_000_999}, 1_800_000_000),
+        ({"expires": 999_999_999_999}, 253_402_300_799),
+        ({"expires": 10**400}, 253_402_300_799),
     ],
 )
 def test_expiry(members: dict[str, Any], expires: int | None) -> None:
@@ -118,6 +127,7 @@ def test_a_record_without_a_host_belongs_to_the_page() -> None:
         ({"partitionKey": _SITE}, PartitionKey(_SITE, True)),
         ({"partitionKey": _SITE, "_crHasCrossSiteAncestor": False}, PartitionKey(_SITE, False)),
         ({"partitionKey": {"topLevelSite": _SITE}}, PartitionKey(_SITE, True)),
+        ({"partitionKey": {"topLevelSite": f"{_SITE}:8443"}}, PartitionKey(_SITE, True)),
         (
             {"partitionKey": {"sourceOrigin": _SITE, "hasCrossSiteAncestor": False}},
             PartitionKey(_SITE, False),
@@ -158,6 +168,22 @@ def test_what_is_not_kept_is_a_loss(members: dict[str, Any], subject: str) -> No
     assert [(loss.subject, loss.records) for loss in found.losses] == [(subject, 1)]
     assert found.state.cookies == (Cookie("n", "v", _HOST),)
     assert "S3CRET" not in repr(found)
+
+
+@pytest.mark.parametrize("name", ["auto", *_NAMES])
+def test_a_member_beside_the_cookies_that_is_not_read_is_a_loss(name: str) -> None:
+    found = read({"cookies": [_RECORD], "localStorage": {"k": "S3CRET"}}, name)
+    assert [(loss.subject, loss.records) for loss in found.losses] == [("member", 1)]
+    assert read({"cookies": [_RECORD], "url": "https://shop.example"}, name).losses == ()
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_local_storage_is_not_lost_silently_if_another_format_is_named(name: str) -> None:
+    entries = [{"name": "k", "value": "v"}]
+    origins = [{"origin": "https://shop.example", "localStorage": entries}]
+    found = read({"cookies": [_RECORD], "origins": origins}, name)
+    assert bool(found.state.local_storage) == (name == "playwright")
+    assert bool(found.losses) == (name != "playwright")
 
 
 def test_reads_the_list_of_cookies_of_the_service() -> None:

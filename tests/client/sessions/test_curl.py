@@ -85,6 +85,42 @@ def test_reads_several_commands() -> None:
     assert pairs == {"a": "2", "b": "1"}
 
 
+def test_reads_all_requests_of_a_page() -> None:
+    """The page of a WebSocket gets cookies, and a request of an extension has none."""
+    text = "curl 'chrome-extension://abc/x.js' ;\ncurl 'wss://shop.example/live' -b 'a=1'"
+    assert read(text).state.cookies == (Cookie("a", "1", _HOST),)
+
+
+def test_each_request_of_a_command_has_its_own_cookies() -> None:
+    text = "curl https://shop.example -b a=1 --next https://other.example -b b=2"
+    cookies = read(text).state.cookies
+    assert cookies == (Cookie("a", "1", _HOST), Cookie("b", "2", "other.example"))
+
+
+def test_a_cookie_header_in_powershell_is_a_loss() -> None:
+    text = 'Invoke-WebRequest -Uri "https://shop.example/" -Headers @{\n  "Cookie" = "a=1"\n}'
+    found = read(text)
+    assert found.state == SessionState()
+    assert [(loss.subject, loss.records) for loss in found.losses] == [("cookie", 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "curl https://shop.example/ -H 'authorization: Bearer S3CRET'",
+        "curl https://shop.example/ -H 'Proxy-Authorization: x' -u anna:S3CRET",
+        'Invoke-WebRequest -Uri "https://shop.example/" -Headers @{\n"Authorization"="S3CRET"\n}',
+    ],
+)
+def test_the_authorization_is_a_loss(text: str) -> None:
+    found = read(text)
+    assert found.state == SessionState()
+    assert [str(loss) for loss in found.losses] == [
+        "The Authorization header is not kept: a session has only cookies and local storage "
+        "(1 request)."
+    ]
+
+
 def test_a_cookie_file_is_a_loss() -> None:
     found = read("curl -b cookies.txt https://shop.example/")
     assert found.state == SessionState()

@@ -128,6 +128,13 @@ def test_an_error_names_the_entry_without_its_content(entry: dict[str, Any], mes
     assert "S3CRET" not in str(caught.value)
 
 
+def test_the_authorization_is_a_loss() -> None:
+    headers = [{"name": "Authorization", "value": "Bearer S3CRET"}]
+    entry = {"request": {"url": _URL, "headers": headers}, "response": {}}
+    found = read(_archive(entry, entry, creator="WebInspector"))
+    assert [(loss.subject, loss.records) for loss in found.losses] == [("authorization", 2)]
+
+
 def test_an_unreadable_date_is_a_loss() -> None:
     cookie = {"name": "a", "value": "1", "domain": _HOST, "path": "/", "expires": "soon"}
     found = read(_archive(_entry(sent=[cookie])))

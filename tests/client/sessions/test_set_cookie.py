@@ -20,6 +20,22 @@ Set-Cookie: cart="1,2"; Domain=.Shop.Example; Expires=Wed, 18 May 2033 03:33:20 
 Set-Cookie: old=1
 Set-Cookie: old=; Max-Age=0
 """
+_OUTPUT_OF_CURL = """\
+*   Trying 127.0.0.1:80...
+* Connected to www.shop.example (127.0.0.1) port 80 (#0)
+> GET / HTTP/1.1
+> Host: www.shop.example
+> Cookie: lang=en
+>\x20
+< HTTP/1.1 200 OK
+< Set-Cookie: sid=S3CRET; Path=/; HttpOnly
+<\x20
+{ [22 bytes data]
+<html>
+let count = 1; path=/
+</html>
+* Closing connection 0
+"""
 
 
 def _read_one(value: str, url: str = _URL) -> Cookie:
@@ -40,6 +56,15 @@ def test_reads_a_copied_response() -> None:
         Cookie("sid", "S3CRET", _HOST, secure=True, http_only=True, same_site="Strict"),
         Cookie("cart", '"1,2"', "shop.example", False, "/account", 2_000_000_000, same_site="Lax"),
     )
+
+
+def test_reads_the_output_of_curl_and_nothing_of_the_body() -> None:
+    found = read(_OUTPUT_OF_CURL.replace("\n", "\r\n"), url=_URL)
+    assert found.state.cookies == (Cookie("sid", "S3CRET", _HOST, http_only=True),)
+    (loss,) = found.losses
+    assert (loss.subject, loss.records) == ("cookie", 1)
+    sent = read(_OUTPUT_OF_CURL, "cookie", _URL).state.cookies
+    assert sent == (Cookie("lang", "en", _HOST),)
 
 
 def test_reads_lines_without_the_name_of_the_header() -> None:
@@ -136,7 +161,29 @@ def test_a_page_without_https_cannot_set_secure() -> None:
 def test_unknown_same_site_and_the_partition_are_lost() -> None:
     found = read("Set-Cookie: a=1; SameSite=foo; Secure; Partitioned; Priority=High", url=_URL)
     assert found.state.cookies == (Cookie("a", "1", _HOST, path="/account", secure=True),)
-    assert [loss.subject for loss in found.losses] == ["partition_key", "same_site"]
+    assert [loss.subject for loss in found.losses] == ["priority", "partition_key", "same_site"]
+
+
+@pytest.mark.parametrize(
+    ("header", "subject"),
+    [
+        ("a=1; Path=/, b=2; Path=/", "cookie"),
+        ("a=1; Expires=Wed, 18 May 2033 03:33:20 GMT; Secure,b=2", "cookie"),
+        ("a=1; Path=/; theme=S3CRET", "member"),
+        ("a=1; Path=/; Priority=High", "priority"),
+    ],
+)
+def test_what_browsers_ignore_is_a_loss(header: str, subject: str) -> None:
+    """Some libraries join headers with commas, and a Cookie header may have a cookie "path"."""
+    (loss,) = read(header, url=_URL).losses
+    assert (loss.subject, loss.records) == (subject, 1)
+    assert "S3CRET" not in loss.sentence
+
+
+def test_a_usual_header_has_no_loss() -> None:
+    assert _read_one("a=1,b=2; ; Version=1; Path=/a,b; Priority=Medium; Comment=a").value == "1,b=2"
+    found = read("a=1; Path=/; Expires=Wed, 18 May 2033 03:33:20 GMT; HttpOnly=true;", url=_URL)
+    assert found.losses == ()
 
 
 def test_reads_what_it_writes() -> None:

@@ -98,7 +98,7 @@ async def _prepare(
     read = partial(_read_document, body.state, body.format, lease, services.settings.max_records)
     document = await services.computations.run(context.organization_id, read)
     destination = Destination(lease.profile)
-    prepared = await states.prepare_state(context.organization_id, document.state, destination)
+    prepared = await states.prepare_state(context.organization_id, document, destination)
     has_local_storage = "local_storage" in FORMATS[document.format].carries
     others = Replacement((lease.domain,), has_local_storage) if body.replace else NO_REPLACEMENT
     return prepared, others, [str(loss) for loss in document.losses]

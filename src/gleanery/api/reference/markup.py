@@ -8,7 +8,7 @@ from html import escape
 
 from gleanery.api.reference.schemas import Row
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r'"[^"]*"|\w+')  # a text in quotes is a value
 
 
 def paragraphs(text: str) -> str:

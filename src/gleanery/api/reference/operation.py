@@ -6,18 +6,21 @@ from html import escape
 
 from gleanery.api.examples import SERVICE_URL
 from gleanery.api.reference import markup, snippets, try_it
-from gleanery.api.reference.sections import Content, Section
+from gleanery.api.reference.sections import Content, Section, Status
 
 
-def article(s: Section, base_url: str) -> str:
-    """Render one operation: the texts on one side, the examples on the other."""
+def article(s: Section, base_url: str, common: list[Status]) -> str:
+    """Render one operation: the texts on one side, the examples on the other.
+
+    The introduction explains the common status codes.
+    """
     return f"""<article id="{s.id}" aria-labelledby="{s.id}-title">
 <h3 id="{s.id}-title"><a href="#{s.id}">{escape(s.title)}</a></h3>
 <p class="route">{markup.route(s.method, s.path)}</p>
 <div class="text">
 <div class="find">{markup.paragraphs(s.description)}
 {_parameters(s)}{_contents("Body", s.bodies)}{_contents("Response", s.responses)}</div>
-{_statuses(s)}
+{_statuses(s, common)}
 {try_it.form(s)}
 </div>
 <div class="examples">
@@ -48,15 +51,16 @@ def _content(content: Content) -> str:
     return media_type
 
 
-def _statuses(s: Section) -> str:
+def _statuses(s: Section, common: list[Status]) -> str:
     listed = "".join(
-        f"<div><dt><code>{status}</code></dt><dd>{markup.inline(description)}</dd></div>"
-        for status, description in s.statuses
+        f"<div><dt><code>{status.code}</code></dt><dd>{markup.inline(status.meaning)}</dd></div>"
+        for status in s.statuses
+        if status not in common
     )
-    codes = " ".join(status for status, _ in s.statuses)
+    codes = " ".join(status.code for status in s.statuses)
     return (
         f'<details class="statuses"><summary>Status codes <small>{codes}</small></summary>'
-        f"<dl>{listed}</dl></details>"
+        f'<dl>{listed}<div><dt><a href="#statuses">Others</a></dt></div></dl></details>'
     )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gleanery.api.openapi import Document
 from gleanery.api.reference import markup, operation, snippets
 from gleanery.api.reference.schemas import Row, description, members
-from gleanery.api.reference.sections import Group, groups
+from gleanery.api.reference.sections import Group, Status, common_statuses, groups
 from gleanery.security import tokens
 
 _POLICY = (
@@ -46,7 +46,7 @@ def _source_hash(text: str) -> str:
 
 def _html(document: Document, style: str, script: str) -> str:
     found, info = groups(document), document["info"]
-    base_url = document["servers"][0]["url"]
+    base_url, common = document["servers"][0]["url"], common_statuses(found)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(info["title"])} API reference</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -64,8 +64,8 @@ def _html(document: Document, style: str, script: str) -> str:
 <main id="main" tabindex="-1">
 <h1>{escape(info["title"])} API <small>{escape(info["version"])}</small></h1>
 <p id="matches" role="status"></p>
-{_introduction(document, base_url)}
-{"".join(_group(group, base_url) for group in found)}
+{_introduction(document, base_url, common)}
+{"".join(_group(group, base_url, common) for group in found)}
 {_types(document)}
 </main>
 <script type="module">{script}</script>
@@ -96,7 +96,8 @@ def _links(group: Group) -> str:
     )
 
 
-def _introduction(document: Document, base_url: str) -> str:
+def _introduction(document: Document, base_url: str, common: list[Status]) -> str:
+    statuses = [Row(status.code, "", "", status.meaning) for status in common]
     scopes = [Row(name, "", "", text) for name, text in tokens.SCOPES.items()]
     first = markup.code(
         f"export TOKEN=…\ncurl '{base_url}/v1/groups' \\\n  -H \"Authorization: Bearer $TOKEN\""
@@ -115,6 +116,8 @@ token. Its scopes limit what it allows:</p>
 <div class="pairs">{markup.rows(scopes)}</div>
 <p>Every route with GET also supports HEAD. Dates are <code>YYYY-MM-DDTHH:MM:SSZ</code>. The body
 of every error is an <a href="#ErrorBody">ErrorBody</a>.</p>
+<p id="statuses">Most operations have these status codes, and some of their own:</p>
+<div class="pairs">{markup.rows(statuses)}</div>
 <p>Responses are compressed with zstd or gzip if <code>Accept-Encoding</code> allows it, in curl
 with <code>--compressed</code>. Every body except a file can be compressed, too, with
 <code>Content-Encoding: gzip</code> or <code>zstd</code>.</p>
@@ -125,8 +128,8 @@ with <code>--compressed</code>. Every body except a file can be compressed, too,
 </section>"""
 
 
-def _group(group: Group, base_url: str) -> str:
-    articles = "".join(operation.article(section, base_url) for section in group.sections)
+def _group(group: Group, base_url: str, common: list[Status]) -> str:
+    articles = "".join(operation.article(one, base_url, common) for one in group.sections)
     return f"""<section id="group-{group.tag}" class="group" aria-labelledby="title-{group.tag}">
 <h2 id="title-{group.tag}">{group.title}</h2>
 {markup.paragraphs(group.description)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -37,6 +38,13 @@ class Content(NamedTuple):
         return self.type if self.media_type == "application/json" else self.media_type
 
 
+class Status(NamedTuple):
+    """Status code, and its meaning in an operation."""
+
+    code: str
+    meaning: str
+
+
 class Section(NamedTuple):
     """One operation."""
 
@@ -50,7 +58,7 @@ class Section(NamedTuple):
     parameters: list[Parameter]
     bodies: list[Content]
     responses: list[Content]
-    statuses: list[tuple[str, str]]
+    statuses: list[Status]
 
     @property
     def success(self) -> str:
@@ -80,6 +88,13 @@ def groups(document: Document) -> list[Group]:
     ]
 
 
+def common_statuses(found: list[Group]) -> list[Status]:
+    """Return the status codes that most operations have, with their meaning."""
+    sections = [section for group in found for section in group.sections]
+    counts = Counter(status for section in sections for status in section.statuses[1:])
+    return sorted(status for status, count in counts.items() if count > len(sections) / 2)
+
+
 def _sections(document: Document) -> Iterator[Section]:
     shared = document["components"]["responses"]
     for path, methods in document["paths"].items():
@@ -97,7 +112,7 @@ def _sections(document: Document) -> Iterator[Section]:
                 bodies=_contents(row.get("requestBody", {})),
                 responses=_contents(success),
                 statuses=[
-                    (status, _resolved(response, shared)["description"])
+                    Status(status, _resolved(response, shared)["description"])
                     for status, response in row["responses"].items()
                 ],
             )

@@ -1,5 +1,7 @@
 """Session state: converts cookies and local storage between the formats of browsers and tools.
 
+    from pathlib import Path
+
     from gleanery.client import sessions
 
     found = sessions.read(Path("cookies.txt").read_bytes())
@@ -9,7 +11,10 @@
     jar = sessions.to_cookiejar(found.state).content
     requests.get("https://shop.example/", cookies=jar)
 
-Each result lists in ``losses`` what the format cannot carry.
+``read`` recognises the format. ``FORMATS`` has the names of all of them. A format that does not
+say which page its cookies belong to, such as a Cookie header, needs ``url``. Each result lists in
+``losses`` what could not be kept. An error is an ``InvalidSession``. No error, no loss and no
+``repr`` contains the value of a cookie or of an entry.
 """
 
 from gleanery.client.sessions.conversion import ReadResult, WriteResult, read, write

@@ -1,4 +1,4 @@
-"""Dates of cookies: the tolerant parser of browsers (RFC 6265, section 5.1.1)."""
+"""Expiries of cookies: dates, as browsers parse them (RFC 6265, 5.1.1), and numbers of tools."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from calendar import timegm
 from datetime import datetime
 from email.utils import formatdate
 
+from gleanery.client.sessions.model import MAX_EXPIRES
+
 _TOKEN = re.compile(r"[^\t\x20-\x2f\x3b-\x40\x5b-\x60\x7b-\x7e]+")
 _TIME = re.compile(r"([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?![0-9])")
 _DAY = re.compile(r"([0-9]{1,2})(?![0-9])")
 _YEAR = re.compile(r"([0-9]{2,4})(?![0-9])")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _FIRST_YEAR = 1601
+_LEAST_MILLISECONDS = 10**12
+"""The year 2001 in milliseconds. In seconds it is the year 33658, which no tool writes."""
 
 
 def parse(text: str) -> int | None:
@@ -31,6 +35,17 @@ def parse(text: str) -> int | None:
         return None
     clock = (int(time[1]), int(time[2]), int(time[3]))
     return _seconds(_full_year(int(year[1])), month, int(day[1]), clock)
+
+
+def from_number(number: float) -> int | None:
+    """Returns whole seconds since 1970 of what a tool writes; None for a negative number.
+
+    Tools write -1 for a session cookie, and some write milliseconds. A date after the year 9999
+    is as good as the last day.
+    """
+    if number >= _LEAST_MILLISECONDS:
+        number = min(number, MAX_EXPIRES * 1000) // 1000
+    return None if number < 0 else int(min(number, MAX_EXPIRES))
 
 
 def write(seconds: int) -> str:

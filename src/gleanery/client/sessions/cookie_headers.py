@@ -14,9 +14,16 @@ from gleanery.client.sessions.visibility import Page, matches_host
 _PART = re.compile(r"[^;]+")
 _WHITESPACE = " \t"
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
-_OTHER_HEADER = re.compile(
-    r"[ \t]*(?:[<>*] )?(?::?[\w!#$%&'*+.^`|~-]+[ \t]*:|(?:[A-Z]+ [^ ]+ )?HTTP/)"
+# Libraries join the headers of a response with commas. The date of Expires has no "=" after one.
+_JOINED = re.compile(r",[ \t]*[\w!#$%&'*+.^`|~-]+=", re.ASCII)
+_KNOWN_ATTRIBUTES = frozenset(
+    (
+        *("", "domain", "expires", "httponly", "max-age", "partitioned", "path", "samesite"),
+        *("secure", "comment", "priority", "sameparty", "version"),
+    )
 )
+_SEVERAL = "Only the first of several Set-Cookie headers in one line is read: read one per line"
+_UNKNOWN_ATTRIBUTE = "An attribute of a Set-Cookie header is ignored, because it is unknown"
 _MAX_AGE = re.compile(r"-?[0-9]+\Z")
 _MAX_PAIR_BYTES = 4096
 _MAX_ATTRIBUTE_BYTES = 1024
@@ -25,23 +32,28 @@ _PARTITION = "The partition (CHIPS) is lost: a Set-Cookie header does not name i
 _DUPLICATE = "A cookie is left out: a Cookie header has another one of its name before it"
 
 
-def header_pattern(name: str) -> re.Pattern[str]:
-    """Returns the pattern of the start of a line with the header; curl -v adds ``<`` or ``>``."""
-    pattern = rf"^[ \t]*(?:[<>] )?{name}[ \t]*:"
+def _header_pattern(name: str) -> re.Pattern[str]:
+    pattern = rf"^[ \t]*(?:[<>] )?{name}[ \t]*:"  # curl -v adds < or >
     return re.compile(pattern, re.IGNORECASE | re.ASCII | re.MULTILINE)
+
+
+COOKIE = _header_pattern("Cookie")
+"""The start of a line with a Cookie header."""
+SET_COOKIE = _header_pattern("Set-Cookie")
+"""The start of a line with a Set-Cookie header."""
 
 
 def header_values(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
     """Yields the values of a header, one per line; its name may be missing in all of them.
 
-    If a line has the name, the lines of other headers are ignored.
+    If a line has the name, the others are ignored: they are other headers, a body, or progress.
     """
     is_named = bool(pattern.search(text))
     for number, line in lines.numbered(text):
         with records.at(f"line {number}"):
             _reject_nul(line)
         start = pattern.match(line)
-        if start or not is_named or not _OTHER_HEADER.match(line):
+        if start or not is_named:
             yield line[start.end() if start else 0 :]
 
 
@@ -90,6 +102,7 @@ def read_set_cookie(value: str, page: Page, now: float, losses: Losses) -> Cooki
     if reason is not None:
         _reject(reason, losses)
         return None
+    _count_ignored(rest, attributes, losses)
     return _build(name, content, attributes, page, now, losses)
 
 
@@ -140,6 +153,16 @@ def _attributes(text: str) -> Iterator[tuple[str, str]]:
         name, _, content = match[0].partition("=")
         if len(content.encode(errors="replace")) <= _MAX_ATTRIBUTE_BYTES:
             yield name.strip(_WHITESPACE).lower(), content.strip(_WHITESPACE)
+
+
+def _count_ignored(text: str, attributes: dict[str, str], losses: Losses) -> None:
+    """Counts what browsers ignore, because it may be a cookie."""
+    if _JOINED.search(text):
+        losses.add("cookie", _SEVERAL, "header")
+    elif not _KNOWN_ATTRIBUTES.issuperset(attributes):
+        losses.add("member", _UNKNOWN_ATTRIBUTE)
+    if attributes.get("priority", "").lower() in ("low", "high"):
+        losses.add("priority", records.LOST_PRIORITY)
 
 
 def _reason_to_reject(

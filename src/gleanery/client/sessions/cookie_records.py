@@ -40,8 +40,8 @@ _KNOWN = _EXTENSION_MEMBERS.union(
     _PARTITION_MEMBERS,
     _IGNORED_MEMBERS,
 )
+_DOCUMENT_MEMBERS = frozenset(("cookies", "url"))  # some extensions add the URL of the page
 _WEB_SCHEMES = ("http://", "https://")
-_PRIORITY = "The priority is lost: it is Chromium's own"
 _FIRST_PARTY = "The first-party domain is lost: it is Firefox's own"
 _OPAQUE = "A cookie is left out, because its partition exists only in the browser that made it"
 
@@ -80,17 +80,20 @@ def detector(name: str) -> Callable[[Document], bool]:
 
 
 def read_state(document: Document, losses: Losses, url: str | None) -> SessionState:
-    """Reads a document that has only cookies."""
-    return SessionState(tuple(read_cookies(document, losses, url)))
-
-
-def read_cookies(document: Document, losses: Losses, url: str | None) -> Iterator[Cookie]:
-    """Yields the cookies of an array, or of the array "cookies" of an object."""
+    """Reads a document that has only cookies: an array, or an object with "cookies"."""
     value = document.value
-    found = value.get("cookies", []) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        records.count_unknown(value, _DOCUMENT_MEMBERS, losses, "document")
+        value = value.get("cookies")
+    return SessionState(tuple(read_cookies(value, losses, url)))
+
+
+def read_cookies(values: Any, losses: Losses, url: str | None) -> Iterator[Cookie]:
+    """Yields the cookies of an array."""
     host = None if url is None else parse_url(url).host
-    values = records.array(found, "cookies")
-    for cookie in records.read_each(values, "cookies", lambda one: _read(one, losses, host)):
+    for cookie in records.read_each(
+        records.array(values, "cookies"), "cookies", lambda one: _read(one, losses, host)
+    ):
         if cookie is not None:
             yield cookie
 
@@ -176,7 +179,9 @@ def _partition_key(record: Mapping[str, Any], host: str) -> PartitionKey | None:
         else (record, "_crHasCrossSiteAncestor")
     )
     with records.at('"partitionKey"'):
-        site = normalize_origin(site)
+        origin = normalize_origin(site)
+        scheme = origin.partition("://")[0]
+        site = f"{scheme}://{hostnames.host_of_origin(origin)}"  # a site has no port
         return PartitionKey(site, records.flag(holder, member, not _is_of_site(host, site)))
 
 
@@ -197,6 +202,6 @@ def _is_of_site(host: str, site: str) -> bool:
 def _count_losses(record: Mapping[str, Any], losses: Losses) -> None:
     records.count_unknown(record, _KNOWN, losses)
     if record.get("priority", "Medium") not in ("Medium", None):
-        losses.add("priority", _PRIORITY)
+        losses.add("priority", records.LOST_PRIORITY)
     if record.get("firstPartyDomain"):
         losses.add("partition_key", _FIRST_PARTY)

@@ -7,13 +7,13 @@ from http import cookiejar
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
-from gleanery.client.sessions import conversion, records
+from gleanery.client.sessions import conversion, cookie_dates, records
 from gleanery.client.sessions.conversion import ReadResult, WriteResult
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.format import Format
 from gleanery.client.sessions.losses import Losses
-from gleanery.client.sessions.model import MAX_EXPIRES, Cookie, SessionState, split_domain
+from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 from gleanery.client.sessions.visibility import parse_url
 
 _TITLE = "A cookie jar"
@@ -88,7 +88,7 @@ def _read_expires(expires: float | None) -> int | None:
     """Returns None for a session cookie. Jars that were read from cookies.txt have 0 for it."""
     if expires is None or math.isnan(expires) or expires <= 0:
         return None
-    return int(min(expires, MAX_EXPIRES))
+    return cookie_dates.from_number(expires)
 
 
 def _has_attribute(found: cookiejar.Cookie, name: str) -> bool:

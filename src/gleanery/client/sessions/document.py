@@ -10,6 +10,11 @@ from typing import Any, Final
 from gleanery.client.sessions.errors import InvalidSession
 
 _BYTE_ORDER_MARK = "\ufeff"
+_JSON_TYPES = (dict, list, str, int, float, type(None))
+_NO_DOCUMENT = (
+    "Expected a text, bytes or a JSON value. Give the content of a file, not its path, and read a "
+    "cookie jar with from_cookiejar"
+)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -42,6 +47,8 @@ class Document:
 def parse(content: Any) -> Document:
     """Returns the document of a text, of its bytes, or of a value that is parsed already."""
     if not isinstance(content, str | bytes | bytearray):
+        if not isinstance(content, _JSON_TYPES):
+            raise InvalidSession(_NO_DOCUMENT)
         return Document("", content)
     text = content if isinstance(content, str) else _decode(bytes(content))
     text = text.removeprefix(_BYTE_ORDER_MARK)

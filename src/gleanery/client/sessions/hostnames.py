@@ -21,6 +21,7 @@ MAX_LENGTH = 254
 
 _DOMAIN = re.compile(DOMAIN_PATTERN.removesuffix("$") + r"\Z")
 _PORT = re.compile(r":[0-9]{1,5}\Z")
+_NUMBER_AT_END = re.compile(r"(?:\A|\.)(?:[0-9]+|0x[0-9a-f]*)\.?\Z")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _MAX_PORT = 65535
 # Without re.ASCII, "s" also matches the long s of old prints.
@@ -84,6 +85,18 @@ def is_address(host: str) -> bool:
     """Returns True if the host is an IP address, which has no parent domains."""
     try:
         ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def is_valid_in_browsers(host: str) -> bool:
+    """Returns False for a wrong address. Browsers take a host with a number at the end for one."""
+    try:
+        if host.startswith("["):
+            ipaddress.IPv6Address(host[1:-1])
+        elif _NUMBER_AT_END.search(host):
+            ipaddress.IPv4Address(host)
     except ValueError:
         return False
     return True

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+_AUTHORIZATION = (
+    "The Authorization header is not kept: a session has only cookies and local storage"
+)
+
 
 class Loss(NamedTuple):
     """One kind of loss. The sentence contains no name and no value."""
 
     subject: str
     """What is lost: a field of ``Cookie``, ``cookie``, ``local_storage``, ``indexed_db``,
-    ``priority`` or ``member``."""
+    ``authorization``, ``priority`` or ``member``."""
     records: int
     """Number of records that are affected."""
     sentence: str
@@ -30,6 +34,10 @@ class Losses:
         """Adds a loss, if the count is not 0. Equal reasons become one sentence with the sum."""
         if count:
             self._counts[subject, reason, noun] += count
+
+    def add_authorization(self, count: int = 1) -> None:
+        """Adds requests whose login is in the Authorization header, if there are any."""
+        self.add("authorization", _AUTHORIZATION, "request", count)
 
     def found(self) -> tuple[Loss, ...]:
         return tuple(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gleanery.client.sessions import records
+from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, split_domain
 
 _TEXT = r'"([^`"]*(?:`.[^`"]*)*)"'
@@ -13,6 +14,10 @@ _COOKIE = re.compile(
     rf"New-Object System\.Net\.Cookie\({_TEXT}, {_TEXT}, {_TEXT}, {_TEXT}\)", re.DOTALL
 )
 _COMMAND = re.compile(r"^\s*(?:\$session = New-Object|Invoke-WebRequest )", re.MULTILINE)
+_HEADER = r'[{{;\n][ \t]*"{name}"[ \t]*='
+_COOKIE_HEADER = re.compile(_HEADER.format(name="cookie"), re.IGNORECASE | re.ASCII)
+_AUTHORIZATION = re.compile(_HEADER.format(name="authorization"), re.IGNORECASE | re.ASCII)
+_NOT_READ = "The cookies of a Cookie header in a PowerShell command are not read: read it alone"
 _ESCAPE = re.compile(r"`(.)|\$\(\[char\]([0-9]{1,5})\)", re.DOTALL)
 
 
@@ -20,8 +25,10 @@ def is_command(text: str) -> bool:
     return _COMMAND.match(text) is not None
 
 
-def read(text: str) -> Iterator[Cookie]:
+def read(text: str, losses: Losses) -> Iterator[Cookie]:
     """Yields the cookies, which have a path and a domain, but no flags."""
+    losses.add("cookie", _NOT_READ, "header", len(_COOKIE_HEADER.findall(text)))
+    losses.add_authorization(len(_AUTHORIZATION.findall(text)))
     for index, match in enumerate(_COOKIE.finditer(text)):
         with records.at(f"cookies[{index}]"):
             name, value, path, domain = map(_unescape, match.groups())

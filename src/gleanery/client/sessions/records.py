@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from gleanery.client.sessions import cookie_dates
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.losses import Losses
-from gleanery.client.sessions.model import MAX_EXPIRES, SameSite
+from gleanery.client.sessions.model import SameSite
 
 _SAME_SITE: dict[str, SameSite | None] = {
     "strict": "Strict",
@@ -19,7 +20,8 @@ _SAME_SITE: dict[str, SameSite | None] = {
     "": None,
 }
 _UNKNOWN_SAME_SITE = "SameSite is omitted, because its value is unknown"
-_UNKNOWN_MEMBER = "A member of a record is ignored, because it is unknown"
+_UNKNOWN_MEMBER = "A member of a {noun} is ignored, because it is unknown"
+LOST_PRIORITY = "The priority is lost: it is Chromium's own"
 
 Read = TypeVar("Read")
 
@@ -55,10 +57,12 @@ def read_each(
         yield result
 
 
-def count_unknown(record: Mapping[str, Any], known: frozenset[str], losses: Losses) -> None:
+def count_unknown(
+    record: Mapping[str, Any], known: frozenset[str], losses: Losses, noun: str = "record"
+) -> None:
     """Counts a loss if the record has a member that nobody reads."""
     if not known.issuperset(record):
-        losses.add("member", _UNKNOWN_MEMBER, "record")
+        losses.add("member", _UNKNOWN_MEMBER.format(noun=noun), noun)
 
 
 def text(record: Mapping[str, Any], name: str, default: str | None = None) -> str:
@@ -90,8 +94,7 @@ def expires(record: Mapping[str, Any], name: str) -> int | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or value != value:  # NaN differs from itself
         raise InvalidSession(f'"{name}" must be a number of seconds since 1970')
-    # Tools write -1 for a session cookie. A date after the year 9999 is as good as the last day.
-    return None if value < 0 else int(min(value, MAX_EXPIRES))
+    return cookie_dates.from_number(value)
 
 
 def same_site(value: Any, losses: Losses) -> SameSite | None:

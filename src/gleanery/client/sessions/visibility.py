@@ -12,6 +12,7 @@ from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 
 # urlsplit rejects some hosts in brackets that the service can store.
 _URL = re.compile(r"(https?)://(?:[^/?#]*@)?([^/?#@]+)([^?#]*)", re.IGNORECASE | re.ASCII)
+_WEB_SOCKET = re.compile(r"\A\s*ws(?=s?://)", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ def parse_url(url: str) -> Page:
     except ValueError:
         raise InvalidSession("The URL is invalid: its host or its port is wrong") from None
     return Page(origin, hostnames.host_of_origin(origin), path or "/")
+
+
+def parse_request_url(url: str) -> Page:
+    """Returns the page at the URL of a request, which may be that of a WebSocket."""
+    return parse_url(_WEB_SOCKET.sub("http", url, count=1))
 
 
 def page_of(url: str | None, title: str) -> Page:

@@ -33,6 +33,8 @@ class PreparedRecord(NamedTuple):
     """Positions of the columns that keep the values of a stored record."""
     alternative: tuple[Any, ...] | None = None
     """Parameters of ``find_alternatives``; None if the client names the partition or origin."""
+    keeps_expiry: bool = False
+    """True if a stored record with the same value keeps its expiry, unless it has passed."""
 
 
 class Statements(NamedTuple):

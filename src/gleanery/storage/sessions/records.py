@@ -21,7 +21,7 @@ from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
 from gleanery.storage.sessions import versions
 from gleanery.storage.sessions.kinds import In, Out, PreparedRecord, RecordKind
 from gleanery.storage.sessions.versions import IfMatch, ListScope
-from gleanery.values import json_text
+from gleanery.values import json_text, timestamps
 
 _log = logging.getLogger("gleanery")
 
@@ -36,7 +36,8 @@ WHERE id = $1 RETURNING session_revision
 """
 _KEY_MISSING = "Values are encrypted with a secret key that this service does not have"
 _KEY_MISSING_HELP = "gleanery keys list shows the missing key; gleanery keys forget gives it up"
-_RECORDS_PER_PAUSE = 500
+RECORDS_PER_PAUSE = 500
+"""Records that are processed at a time, before other requests get their turn."""
 _MAX_AUDITED_DOMAINS = 20
 
 
@@ -96,6 +97,7 @@ class RecordChange(NamedTuple):
     """What a write does to a record, or would do."""
 
     change: Literal["created", "updated", "unchanged", "deleted"]
+    identity: bytes
     columns: Sequence[Any]
     """The values of ``RecordKind.columns``."""
 
@@ -103,14 +105,32 @@ class RecordChange(NamedTuple):
 async def prepare(
     kind: RecordKind[In, Out], organization_id: int, inputs: Sequence[In]
 ) -> Prepared[In]:
-    """Prepares records for ``store_prepared``. Of two with one identity, the last one is kept."""
+    """Prepares records for ``store_prepared``, in a thread if there are many."""
+    if len(inputs) <= RECORDS_PER_PAUSE:
+        return prepare_at_once(kind, organization_id, inputs)
+    return await asyncio.to_thread(prepare_at_once, kind, organization_id, inputs)
 
-    def work() -> dict[bytes, PreparedRecord]:
-        prepared = (kind.prepare(organization_id, one) for one in inputs)
-        return {record.identity: record for record in prepared}
 
-    is_long = len(inputs) > _RECORDS_PER_PAUSE
-    return Prepared(inputs, await asyncio.to_thread(work) if is_long else work())
+def prepare_at_once(
+    kind: RecordKind[In, Out],
+    organization_id: int,
+    inputs: Sequence[In],
+    kept_columns: Iterable[str] = (),
+    keeps_expiry: bool = False,
+) -> Prepared[In]:
+    """Prepares records for ``store_prepared``. Of two with one identity, the last one is kept.
+
+    A stored record keeps its values of ``kept_columns``, and perhaps its expiry.
+    """
+    kept = tuple(kind.columns.index(column) for column in kept_columns)
+    prepared = (kind.prepare(organization_id, one) for one in inputs)
+    return Prepared(
+        inputs,
+        {
+            one.identity: one._replace(kept=(*one.kept, *kept), keeps_expiry=keeps_expiry)
+            for one in prepared
+        },
+    )
 
 
 async def store(
@@ -157,7 +177,7 @@ async def store_prepared(
         await kind.check(locked.transaction, prepared.inputs)
     changes: list[RecordChange] = []
     remaining = iter(prepared.by_identity.values())
-    while step := list(islice(remaining, _RECORDS_PER_PAUSE)):
+    while step := list(islice(remaining, RECORDS_PER_PAUSE)):
         changes += await _store_some(kind, locked, step, is_dry_run)
         await locked.transaction.pause()
     return changes
@@ -170,7 +190,7 @@ async def _store_some(
     is_dry_run: bool,
 ) -> list[RecordChange]:
     """Writes the records that are new or changed; returns what happens to each."""
-    records, stored = await _match(kind, locked.transaction, given)
+    records, stored = await _match(kind, locked, given)
     changes = [_compare(locked.vault, one, stored.get(one.identity)) for one in records]
     if not is_dry_run:
         pairs = zip(records, changes, strict=True)
@@ -180,25 +200,29 @@ async def _store_some(
 
 def _compare(vault: Vault, record: PreparedRecord, row: Row | None) -> RecordChange:
     if row is None:
-        return RecordChange("created", record.columns)
-    is_unchanged = _is_unchanged(vault, record, row)
-    return RecordChange("unchanged" if is_unchanged else "updated", record.columns)
+        return RecordChange("created", record.identity, record.columns)
+    change: Literal["unchanged", "updated"]
+    change = "unchanged" if _is_unchanged(vault, record, row) else "updated"
+    return RecordChange(change, record.identity, record.columns)
 
 
 async def _match(
-    kind: RecordKind[In, Out], transaction: Transaction, given: Sequence[PreparedRecord]
+    kind: RecordKind[In, Out], locked: LockedState, given: Sequence[PreparedRecord]
 ) -> tuple[list[PreparedRecord], dict[bytes, Row]]:
     """Finds the stored record that each given one means.
 
     Returns the records to store, with the values that they keep, and the stored ones by identity.
     """
+    transaction = locked.transaction
     stored = await _find(kind, transaction, given)
     new = [record for record in given if record.alternative and record.identity not in stored]
     meant = await _find_alternatives(kind, transaction, new) if new else {}
     if meant:
         given = [one._replace(identity=meant.get(one.identity, one.identity)) for one in given]
         stored |= await _find(kind, transaction, [r for r in given if r.identity in meant.values()])
-    records = {r.identity: _with_kept_values(r, stored.get(r.identity)) for r in given}
+    records = {
+        r.identity: _with_kept_values(kind, locked, r, stored.get(r.identity)) for r in given
+    }
     return list(records.values()), stored
 
 
@@ -217,13 +241,32 @@ async def _find_alternatives(
     return {given: meant[0] for given, meant in found.items() if len(meant) == 1}
 
 
-def _with_kept_values(record: PreparedRecord, row: Row | None) -> PreparedRecord:
-    if row is None or not record.kept:
+def _with_kept_values(
+    kind: RecordKind[In, Out], locked: LockedState, record: PreparedRecord, row: Row | None
+) -> PreparedRecord:
+    if row is None:
         return record
+    kept = record.kept
+    if record.keeps_expiry:
+        kept += _kept_expiry(kind, locked, record, row)
     columns = list(record.columns)
-    for position in record.kept:
+    for position in kept:
         columns[position] = row[2 + position]
-    return record._replace(columns=tuple(columns))
+    return record._replace(columns=tuple(columns)) if kept else record
+
+
+def _kept_expiry(
+    kind: RecordKind[In, Out], locked: LockedState, record: PreparedRecord, row: Row
+) -> tuple[int, ...]:
+    """Returns the position of the expiry, if the stored record keeps it.
+
+    A new value has an expiry of its own, which is not known. Who has a record after its expiry has
+    one that was renewed.
+    """
+    position = kind.columns.index("expires")
+    expires = row[2 + position]
+    is_current = expires is not None and expires > locked.now // timestamps.SECOND
+    return (position,) if is_current and _has_value(locked.vault, record, row) else ()
 
 
 async def _find(
@@ -253,7 +296,12 @@ async def _write(
 
 
 def _is_unchanged(vault: Vault, record: PreparedRecord, row: Row) -> bool:
-    if row[1] is None or tuple(row[2:]) != record.columns:
+    return tuple(row[2:]) == record.columns and _has_value(vault, record, row)
+
+
+def _has_value(vault: Vault, record: PreparedRecord, row: Row) -> bool:
+    """Returns True if the stored record has the same value."""
+    if row[1] is None:
         return False
     try:
         return vault.decrypt(row[1], record.identity) == record.value
@@ -317,7 +365,7 @@ async def delete_hosts(
         if not is_dry_run:
             keys = [(organization_id, row[0]) for row in deleted]
             await transaction.execute_many(kind.statements.delete_one, keys)
-        changes += [RecordChange("deleted", row[1:]) for row in deleted]
+        changes += [RecordChange("deleted", bytes(row[0]), row[1:]) for row in deleted]
         await transaction.pause()
     return changes
 

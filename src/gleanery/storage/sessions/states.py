@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -21,7 +22,12 @@ from gleanery.client.sessions import (
 from gleanery.client.sessions import Cookie as BrowserCookie
 from gleanery.client.sessions.losses import Losses
 from gleanery.models.responses import AuditAbout, ImportCounts, ImportedRecord, ImportResult
-from gleanery.models.session_state import DEFAULT_PROFILE, Cookie, LocalStorageEntry
+from gleanery.models.session_state import (
+    DEFAULT_PROFILE,
+    NOT_GIVEN,
+    Cookie,
+    LocalStorageEntry,
+)
 from gleanery.security.vault import Vault
 from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Database, Row, Transaction
@@ -34,8 +40,9 @@ from gleanery.storage.sessions.versions import IfMatch, ListScope
 from gleanery.storage.sessions.whole_records import StateTooLarge as StateTooLarge  # for callers
 from gleanery.values import timestamps
 
-_RECORDS_IN_EVENT_LOOP = 500
+_RECORDS_IN_EVENT_LOOP = records.RECORDS_PER_PAUSE
 _LARGE_BYTES = 256 * 1024
+_KEPT_COLUMNS = ("secure", "http_only", "same_site")
 _INVALID_COOKIE = "A stored cookie is left out, because no browser can have it"
 _INVALID_ENTRY = "A stored entry is left out, because no browser can have it"
 _OTHER_GROUP = (
@@ -275,19 +282,31 @@ class PreparedState(NamedTuple):
 
 
 async def prepare_state(
-    organization_id: int, state: SessionState, destination: Destination
+    organization_id: int, document: ReadResult, destination: Destination
 ) -> PreparedState:
-    """Prepares a document for ``store_state``."""
-    given = [_to_cookie(cookie, destination) for cookie in state.cookies]
-    entries = [_to_input(entry, destination) for entry in state.local_storage]
-    return PreparedState(
-        destination,
-        await records.prepare(COOKIES, organization_id, given),
-        await records.prepare(LOCAL_STORAGE, organization_id, entries),
-    )
+    """Prepares a document for ``store_state``.
+
+    A stored cookie keeps what the format of the document does not carry. It keeps its expiry only
+    with its value.
+    """
+    state, carries = document.state, FORMATS[document.format].carries
+    kept = [column for column in _KEPT_COLUMNS if column not in carries]
+    keeps_expiry = "expires" not in carries
+
+    def work() -> PreparedState:
+        given = [_to_cookie(cookie, destination, carries) for cookie in state.cookies]
+        entries = [_to_input(entry, destination) for entry in state.local_storage]
+        return PreparedState(
+            destination,
+            records.prepare_at_once(COOKIES, organization_id, given, kept, keeps_expiry),
+            records.prepare_at_once(LOCAL_STORAGE, organization_id, entries),
+        )
+
+    is_long = len(state.cookies) + len(state.local_storage) > _RECORDS_IN_EVENT_LOOP
+    return await asyncio.to_thread(work) if is_long else work()
 
 
-def _to_cookie(cookie: BrowserCookie, destination: Destination) -> Cookie:
+def _to_cookie(cookie: BrowserCookie, destination: Destination, carries: Container[str]) -> Cookie:
     return Cookie(
         cookie.domain,
         cookie.name,
@@ -298,7 +317,7 @@ def _to_cookie(cookie: BrowserCookie, destination: Destination) -> Cookie:
         cookie.path,
         cookie.host_only,
         cookie.same_site,
-        cookie.partition_key,
+        cookie.partition_key if "partition_key" in carries else NOT_GIVEN,
         destination.profile,
     )
 
@@ -379,7 +398,7 @@ async def _store_kind(
         locked.transaction,
         destination.profile,
         await _hosts(kind, locked.transaction, destination.profile, domains),
-        kept=prepared.by_identity,
+        kept={one.identity for one in stored},
         group_id=destination.group_id,
         is_dry_run=is_dry_run,
     )
@@ -422,7 +441,7 @@ async def import_state(
     if_match: IfMatch = None,
 ) -> ImportResult:
     """Stores a document completely or not at all; audits it, and a dry run, too."""
-    prepared = await prepare_state(database.organization_id, document.state, destination)
+    prepared = await prepare_state(database.organization_id, document, destination)
     replacement = _replacement(document) if options.is_replacing else NO_REPLACEMENT
 
     async def work(transaction: Transaction) -> StateChanges:
@@ -434,7 +453,9 @@ async def import_state(
         return changes
 
     changes = await database.write(work, queue_key=records.QUEUE_KEY)
-    return _to_result(document, destination, options, changes)
+    result = partial(_to_result, document, destination, options, changes)
+    is_long = len(changes.cookies) + len(changes.local_storage) > _RECORDS_IN_EVENT_LOOP
+    return await asyncio.to_thread(result) if is_long else result()
 
 
 def _replacement(document: ReadResult) -> Replacement:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gleanery.client.sessions import cookie_headers
+from gleanery.client.sessions.cookie_headers import COOKIE
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.format import TEXT, Format
@@ -13,7 +14,6 @@ from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import SessionState
 from gleanery.client.sessions.visibility import page_of
 
-_HEADER = cookie_headers.header_pattern("Cookie")
 _TITLE = "A Cookie header"
 # One line of pairs whose names are tokens, as servers should choose them.
 _PAIR = r"[\w!#%&'*+.^`|~-]+=[^;\t\r\n]*"
@@ -23,14 +23,14 @@ _BARE = re.compile(rf"{_PAIR}(?:; ?{_PAIR})*;?\s*\Z", re.ASCII)
 def _detect(document: Document) -> bool:
     if document.is_json or set_cookie.FORMAT.detect(document):
         return False
-    return bool(_HEADER.search(document.text) or _BARE.match(document.text))
+    return bool(COOKIE.search(document.text) or _BARE.match(document.text))
 
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     page = page_of(url, _TITLE)
     if document.is_json:
         raise InvalidSession("Expected the text of a Cookie header, not JSON")
-    values = cookie_headers.header_values(document.text, _HEADER)
+    values = cookie_headers.header_values(document.text, COOKIE)
     return SessionState(tuple(cookie_headers.read_cookie_header(values, page, losses)))
 
 

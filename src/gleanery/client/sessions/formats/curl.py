@@ -6,22 +6,26 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from gleanery.client.sessions import cookie_headers, powershell, shell_words
+from gleanery.client.sessions.cookie_headers import COOKIE
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.format import TEXT, Format
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, SessionState
-from gleanery.client.sessions.visibility import page_of
+from gleanery.client.sessions.visibility import Page, page_of, parse_request_url
 
 _START = re.compile(r"\s*(?:\$ )?curl(?:\.exe)?\s")
 _PROGRAMS = ("curl", "curl.exe")
 _TITLE = "A curl command"
-_COOKIE = cookie_headers.header_pattern("Cookie")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE | re.ASCII)
 _HEADERS = ("-H", "--header")
 _COOKIES = ("-b", "--cookie")
+_NEXT = ("-:", "--next")
+_USER = ("-u", "--user")
+_AUTHORIZATION = re.compile(r"\s*authorization\s*:", re.IGNORECASE)
 _URL = "--url"
 _SHORT_WITH_VALUE = frozenset("AbcCdDeEFHKmoPQrtTuUwxXyYz")
 # The values of other long options have no scheme, so they are not taken for the URL.
@@ -40,6 +44,7 @@ _COOKIE_FILE = "The cookies of a file are not read: the command has only the nam
 class _Request:
     urls: list[str] = field(default_factory=list)
     cookies: list[str] = field(default_factory=list)
+    has_authorization: bool = False
 
     @property
     def url(self) -> str | None:
@@ -58,27 +63,46 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     if not _detect(document):
         raise InvalidSession("Expected a command that starts with curl")
     if powershell.is_command(document.text):
-        return SessionState(tuple(powershell.read(document.text)))
+        return SessionState(tuple(powershell.read(document.text, losses)))
     text = document.text.lstrip().removeprefix("$ ")
     commands = (words[1:] for words in shell_words.split(text) if words[0] in _PROGRAMS)
+    requests = (request for words in commands for request in _split_at_next(words))
     return SessionState(
-        tuple(cookie for words in commands for cookie in _read_command(words, losses, url))
+        tuple(cookie for words in requests for cookie in _read_request(words, losses, url))
     )
 
 
-def _read_command(words: list[str], losses: Losses, url: str | None) -> Iterator[Cookie]:
+def _split_at_next(words: list[str]) -> Iterator[list[str]]:
+    """Yields the words of each request of a command."""
+    for is_next, request in groupby(words, lambda word: word in _NEXT):
+        if not is_next:
+            yield list(request)
+
+
+def _read_request(words: list[str], losses: Losses, url: str | None) -> Iterator[Cookie]:
     request = _parse(words, losses)
-    page = page_of(request.url or url, "A curl command without a URL")
-    return cookie_headers.read_cookie_header(request.cookies, page, losses)
+    losses.add_authorization(request.has_authorization)
+    if request.cookies:
+        page = _page_of(request, url)
+        yield from cookie_headers.read_cookie_header(request.cookies, page, losses)
+
+
+def _page_of(request: _Request, url: str | None) -> Page:
+    if request.url is None:
+        return page_of(url, "A curl command without a URL")
+    return parse_request_url(request.url)
 
 
 def _parse(words: list[str], losses: Losses) -> _Request:
     request = _Request()
     for option, value in _options(words):
         if option in _HEADERS:
-            header = _COOKIE.match(value)
+            header = COOKIE.match(value)
             if header:
                 request.cookies.append(value[header.end() :])
+            request.has_authorization |= bool(_AUTHORIZATION.match(value))
+        elif option in _USER:
+            request.has_authorization = True
         elif option in _COOKIES and "=" in value:
             request.cookies.append(value)
         elif option in _COOKIES:

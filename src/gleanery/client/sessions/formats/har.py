@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import MAX_EXPIRES, Cookie, SessionState
 from gleanery.client.sessions.received_cookies import ReceivedCookies
-from gleanery.client.sessions.visibility import Page, parse_url
+from gleanery.client.sessions.visibility import Page, parse_request_url
 
 _Record = Mapping[str, Any]
 _CHROMIUM = "WebInspector"
@@ -24,7 +23,6 @@ _SANITIZED = (
     "data in the settings of its developer tools, and choose this export"
 )
 _NO_DATE = "The expiry is omitted, because it is not a date"
-_WEB_SOCKET = re.compile(r"ws(?=s?://)", re.IGNORECASE)
 _START = "1970-01-01T00:00:00.000Z"
 
 
@@ -55,9 +53,10 @@ def _read_entry(entry: _Record, received: ReceivedCookies, losses: Losses) -> No
     request, response = _member(entry, "request"), _member(entry, "response")
     sent, sent_headers = _cookies(request), _headers(request, "cookie")
     changed, set_headers = _cookies(response), _headers(response, "set-cookie")
+    losses.add_authorization(bool(_headers(request, "authorization")))
     if not (sent or sent_headers or changed or set_headers):
         return
-    page = parse_url(_WEB_SOCKET.sub("http", records.text(request, "url"), count=1))
+    page = parse_request_url(records.text(request, "url"))
     now = _time_of(entry)
     _read_request(sent, sent_headers, page, received, losses)
     # The array of a response has no Max-Age, so the headers are preferred.
@@ -70,7 +69,7 @@ def _read_request(
 ) -> None:
     """Reads the cookies of a request. Chromium says everything, Firefox the name and the value."""
     complete = [_with_seconds(one, losses) for one in sent if one.get("domain")]
-    for cookie in cookie_records.read_cookies(Document("", complete), losses, None):
+    for cookie in cookie_records.read_cookies(complete, losses, None):
         received.store(cookie)
     pairs = [_pair(record) for record in sent if not record.get("domain")]
     values = pairs if sent else headers

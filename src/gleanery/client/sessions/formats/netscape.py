@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gleanery.client.sessions import hostnames, lines, prefixes, records
+from gleanery.client.sessions import cookie_dates, hostnames, lines, prefixes, records
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.format import TEXT, Format
 from gleanery.client.sessions.losses import Losses
-from gleanery.client.sessions.model import MAX_EXPIRES, Cookie, SessionState, split_domain
+from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 
 _HEADER = re.compile(r"#[ \t]*(Netscape )?HTTP Cookie File", re.IGNORECASE)
 _HTTP_ONLY = "#HttpOnly_"
@@ -110,7 +110,7 @@ def _read_expires(field: str) -> int | None:
         return None
     if not _EXPIRES.match(field):
         raise InvalidSession("the fifth field must be a number of seconds since 1970")
-    seconds = int(max(_SESSION, min(float(field), MAX_EXPIRES)))
+    seconds = cookie_dates.from_number(float(field))
     return None if seconds == _SESSION else seconds
 
 

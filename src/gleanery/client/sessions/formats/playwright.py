@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gleanery.client.sessions import browser_rules, cookie_records, records
+from gleanery.client.sessions import browser_rules, cookie_records, hostnames, records
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
 from gleanery.client.sessions.losses import Losses
@@ -13,18 +13,24 @@ from gleanery.client.sessions.model import Cookie, SessionState, StorageEntry, n
 
 _NAME = "playwright"
 _NO_EXPIRY = -1
+_INVALID_ORIGIN = "An entry is left out, because browsers reject the host of its origin"
 _INDEXED_DB = "IndexedDB is not kept: only cookies and local storage are supported"
+_DOCUMENT_MEMBERS = frozenset(("cookies", "origins"))
 _ORIGIN_MEMBERS = frozenset(("origin", "localStorage", "indexedDB"))
 
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     value = document.value
-    cookies = tuple(cookie_records.read_cookies(document, losses, url))
-    found = value.get("origins", []) if isinstance(value, dict) else []
+    if not isinstance(value, dict) or "origins" not in value:
+        return cookie_records.read_state(document, losses, url)
+    records.count_unknown(value, _DOCUMENT_MEMBERS, losses, "document")
+    cookies = cookie_records.read_cookies(value.get("cookies", []), losses, url)
     origins = records.read_each(
-        records.array(found, "origins"), "origins", lambda one: list(_read_origin(one, losses))
+        records.array(value["origins"], "origins"),
+        "origins",
+        lambda one: list(_read_origin(one, losses)),
     )
-    return SessionState(cookies, tuple(entry for entries in origins for entry in entries))
+    return SessionState(tuple(cookies), tuple(entry for found in origins for entry in found))
 
 
 def _read_origin(record: Mapping[str, Any], losses: Losses) -> Iterator[StorageEntry]:
@@ -43,6 +49,9 @@ def _read_entry(origin: str, record: Mapping[str, Any]) -> StorageEntry:
 def _write(state: SessionState, losses: Losses, url: str | None) -> dict[str, Any]:
     origins: dict[str, list[dict[str, str]]] = {}
     for entry in state.local_storage:
+        if not hostnames.is_valid_in_browsers(hostnames.host_of_origin(entry.origin)):
+            losses.add("local_storage", _INVALID_ORIGIN, "entry")
+            continue
         origins.setdefault(entry.origin, []).append({"name": entry.key, "value": entry.value})
     accepted = browser_rules.accepted(state.cookies, losses)
     return {

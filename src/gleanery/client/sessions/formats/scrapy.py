@@ -26,7 +26,7 @@ def _detect(document: Document) -> bool:
 
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
-    found = cookie_records.read_cookies(document, losses, url)
+    found = cookie_records.read_state(document, losses, url).cookies
     return SessionState(
         tuple(prefixes.with_implied_fields(cookie, _OFTEN_MISSING) for cookie in found)
     )

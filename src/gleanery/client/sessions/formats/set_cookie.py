@@ -6,6 +6,7 @@ import re
 import time
 
 from gleanery.client.sessions import cookie_headers, lines
+from gleanery.client.sessions.cookie_headers import COOKIE, SET_COOKIE
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.format import TEXT, Format
@@ -14,20 +15,20 @@ from gleanery.client.sessions.model import SessionState
 from gleanery.client.sessions.received_cookies import ReceivedCookies
 from gleanery.client.sessions.visibility import page_of
 
-_HEADER = cookie_headers.header_pattern("Set-Cookie")
 _TITLE = "A Set-Cookie header"
 _ATTRIBUTE = re.compile(
     r";[ \t]*(?:secure|httponly|partitioned|path=/[^;]*|domain=[^;]+|max-age=-?[0-9]+"
     r"|expires=[^;]*[0-9:]{5}[^;]*|samesite=(?:lax|strict|none))[ \t]*(?:;|\Z)",
     re.IGNORECASE | re.ASCII,
 )
+_SENT = "The cookies of a Cookie header are not read: read it with the format cookie"
 _START = re.compile(r"[^\s;={}\[\]]+=")
 
 
 def _detect(document: Document) -> bool:
     if document.is_json:
         return False
-    return bool(_HEADER.search(document.text)) or _is_bare(document.text)
+    return bool(SET_COOKIE.search(document.text)) or _is_bare(document.text)
 
 
 def _is_bare(text: str) -> bool:
@@ -39,9 +40,10 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     page = page_of(url, _TITLE)
     if document.is_json:
         raise InvalidSession("Expected the text of Set-Cookie headers, not JSON")
+    losses.add("cookie", _SENT, "header", len(COOKIE.findall(document.text)))
     now = time.time()
     received = ReceivedCookies(losses)
-    for value in cookie_headers.header_values(document.text, _HEADER):
+    for value in cookie_headers.header_values(document.text, SET_COOKIE):
         received.set_by_header(value, page, now)
     return SessionState(received.cookies())
 
