@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gleanery.client.sessions import document, prefixes, visibility
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.format import OPTIONAL_FIELDS, Format
+from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
 from gleanery.client.sessions.losses import Loss, Losses
 from gleanery.client.sessions.model import Cookie, SessionState, StorageEntry
 from gleanery.client.sessions.registry import FORMATS
@@ -74,6 +74,8 @@ def read(content: Any, format: str = AUTO, url: str | None = None) -> ReadResult
 
 def read_as(chosen: Format, source: Document, url: str | None) -> ReadResult:
     """Reads a document in this format."""
+    if chosen.media_type == JSON:
+        source.require_json()
     losses = Losses()
     found = chosen.read(source, losses, url)
     missing = _missing_fields(chosen)
@@ -104,6 +106,8 @@ def _detect(source: Document) -> Format:
     for candidate in FORMATS.values():
         if candidate.detect(source):
             return candidate
+    if source.looks_like_json:
+        source.require_json()
     raise InvalidSession(
         f"The format is not known: expected one of {', '.join(FORMATS)}. Name it, if you know it"
     )

@@ -164,6 +164,8 @@ def _write(state: SessionState, losses: Losses, url: str | None) -> str:
 FORMAT = Format(
     name="curl",
     title=_TITLE,
+    description='"Copy as cURL" of a browser\'s developer tools. Reads "Copy as PowerShell", too',
+    other_names=("copy-as-curl", "powershell"),
     media_type=TEXT,
     file_name="curl.sh",
     carries=frozenset(),
