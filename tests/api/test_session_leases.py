@@ -425,6 +425,19 @@ def test_a_state_has_the_format_that_the_holder_wants(client: Client) -> None:
     assert changed["local_storage"]["deleted"] == 0  # the format has none
 
 
+def test_a_cookie_header_replaces_only_what_its_page_gets(client: Client) -> None:
+    below, elsewhere = cookie("a", "www.shop.example"), cookie("b", path="/account")
+    imported(client, document(cookie("sid", ".shop.example"), cookie("old"), below, elsewhere))
+    lease = acquire(client, ".shop.example", format="cookie")
+    text = lease["state"].replace("value-of-sid", "new").replace("; old=value-of-old", "")
+    curl = "curl https://other.example/ -b sid=x"
+    for state, updated, deleted in ((text, 1, 1), (f"{curl}\ncurl shop.example -b sid=new", 0, 0)):
+        changed = change(client, lease, state=state, replace=True).json()["cookies"]
+        assert (changed["created"], changed["updated"], changed["deleted"]) == (0, updated, deleted)
+    sid = cookie("sid", ".shop.example", value="new")
+    assert exported(client) == document(sid, below, elsewhere)
+
+
 @pytest.mark.thorough
 def test_a_state_that_is_too_large_leaves_no_lease(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path

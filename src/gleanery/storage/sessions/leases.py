@@ -261,7 +261,15 @@ def within(lease: Lease, document: ReadResult) -> ReadResult:
     losses.add("cookie", _OTHER_HOST, "cookie", len(given.cookies) - len(state.cookies))
     entries = len(given.local_storage) - len(state.local_storage)
     losses.add("local_storage", _OTHER_HOST, "entry", entries)
-    return replace(document, state=state, losses=(*document.losses, *losses.found()))
+    pages = tuple(page for page in document.pages if _has_page(lease, page))
+    all_losses = (*document.losses, *losses.found())
+    return replace(document, state=state, losses=all_losses, pages=pages)
+
+
+def _has_page(lease: Lease, page: visibility.Page) -> bool:
+    if page.host == lease.host:
+        return True
+    return lease.domain != lease.host and page.host.endswith(lease.domain)
 
 
 async def change(

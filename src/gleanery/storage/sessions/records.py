@@ -148,8 +148,8 @@ async def store(
     async def work(transaction: Transaction) -> WriteCounts:
         locked = await lock_session_state(transaction, vault, now, if_match)
         changes = await store_prepared(kind, locked, prepared)
-        records = prepared.by_identity.values()
-        about = AuditAbout(records=len(records), domains=audited_domains(records))
+        domains = audited_domains(one.domain for one in prepared.by_identity.values())
+        about = AuditAbout(records=len(prepared.by_identity), domains=domains)
         await audit.append(transaction, actor, now, kind.store_action, about)
         return _count(changes)
 
@@ -309,9 +309,9 @@ def _has_value(vault: Vault, record: PreparedRecord, row: Row) -> bool:
         return False
 
 
-def audited_domains(records: Iterable[PreparedRecord]) -> list[str]:
-    """Returns the first domains of the records, for the audit log."""
-    return list(dict.fromkeys(record.domain for record in records))[:_MAX_AUDITED_DOMAINS]
+def audited_domains(domains: Iterable[str]) -> list[str]:
+    """Returns the first domains, for the audit log."""
+    return list(dict.fromkeys(domains))[:_MAX_AUDITED_DOMAINS]
 
 
 # --- deleting -----------------------------------------------------------------------------------
@@ -362,12 +362,19 @@ async def delete_hosts(
         key = (organization_id, profile, host, *group)
         rows = await transaction.fetch(kind.statements.list_host, *key)
         deleted = [row for row in rows if bytes(row[0]) not in kept]
-        if not is_dry_run:
-            keys = [(organization_id, row[0]) for row in deleted]
-            await transaction.execute_many(kind.statements.delete_one, keys)
-        changes += [RecordChange("deleted", bytes(row[0]), row[1:]) for row in deleted]
+        changes += await delete_rows(kind, transaction, deleted, is_dry_run)
         await transaction.pause()
     return changes
+
+
+async def delete_rows(
+    kind: RecordKind[In, Out], transaction: Transaction, rows: Sequence[Row], is_dry_run: bool
+) -> list[RecordChange]:
+    """Deletes the records of these rows of ``list_host``, as a part of a write."""
+    if not is_dry_run:
+        keys = [(transaction.organization_id, row[0]) for row in rows]
+        await transaction.execute_many(kind.statements.delete_one, keys)
+    return [RecordChange("deleted", bytes(row[0]), row[1:]) for row in rows]
 
 
 # --- reading ------------------------------------------------------------------------------------

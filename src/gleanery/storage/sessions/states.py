@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Literal, NamedTuple
@@ -31,7 +31,7 @@ from gleanery.models.session_state import (
 from gleanery.security.vault import Vault
 from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Database, Row, Transaction
-from gleanery.storage.sessions import cookies, local_storage, records, whole_records
+from gleanery.storage.sessions import cookies, local_storage, page_cookies, records, whole_records
 from gleanery.storage.sessions.cookies import COOKIES, StoredCookie
 from gleanery.storage.sessions.kinds import In, Out, RecordKind
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE, StoredEntry
@@ -273,12 +273,8 @@ class PreparedState(NamedTuple):
     destination: Destination
     cookies: Prepared[Cookie]
     local_storage: Prepared[LocalStorageEntry]
-
-    @property
-    def domains(self) -> list[str]:
-        """The first domains, for the audit log."""
-        found = (self.cookies.by_identity.values(), self.local_storage.by_identity.values())
-        return records.audited_domains(chain(*found))
+    pages: Sequence[visibility.Page]
+    """The pages that the cookies were sent to, if the format does not say domain and path."""
 
 
 async def prepare_state(
@@ -290,23 +286,25 @@ async def prepare_state(
     with its value.
     """
     state, carries = document.state, FORMATS[document.format].carries
+    names_partition = "partition_key" in carries or bool(document.pages)
     kept = [column for column in _KEPT_COLUMNS if column not in carries]
     keeps_expiry = "expires" not in carries
 
     def work() -> PreparedState:
-        given = [_to_cookie(cookie, destination, carries) for cookie in state.cookies]
+        given = [_to_cookie(cookie, destination, names_partition) for cookie in state.cookies]
         entries = [_to_input(entry, destination) for entry in state.local_storage]
         return PreparedState(
             destination,
             records.prepare_at_once(COOKIES, organization_id, given, kept, keeps_expiry),
             records.prepare_at_once(LOCAL_STORAGE, organization_id, entries),
+            document.pages,
         )
 
     is_long = len(state.cookies) + len(state.local_storage) > _RECORDS_IN_EVENT_LOOP
     return await asyncio.to_thread(work) if is_long else work()
 
 
-def _to_cookie(cookie: BrowserCookie, destination: Destination, carries: Container[str]) -> Cookie:
+def _to_cookie(cookie: BrowserCookie, destination: Destination, names_partition: bool) -> Cookie:
     return Cookie(
         cookie.domain,
         cookie.name,
@@ -317,7 +315,7 @@ def _to_cookie(cookie: BrowserCookie, destination: Destination, carries: Contain
         cookie.path,
         cookie.host_only,
         cookie.same_site,
-        cookie.partition_key if "partition_key" in carries else NOT_GIVEN,
+        cookie.partition_key if names_partition else NOT_GIVEN,
         destination.profile,
     )
 
@@ -340,7 +338,10 @@ def hosts_of(state: SessionState) -> set[str]:
 
 
 class Replacement(NamedTuple):
-    """Domains whose other records are deleted."""
+    """Domains whose other records are deleted.
+
+    If the document has the cookies that pages get, only those of these pages are deleted.
+    """
 
     domains: Collection[str] = ()
     """Hosts. A leading dot includes the subdomains."""
@@ -370,9 +371,7 @@ async def store_state(
     """
     of_entries = replacement.domains if replacement.has_local_storage else ()
     return StateChanges(
-        await _store_kind(
-            COOKIES, locked, prepared.cookies, prepared.destination, replacement.domains, is_dry_run
-        ),
+        await _store_cookies(locked, prepared, replacement.domains, is_dry_run),
         await _store_kind(
             LOCAL_STORAGE,
             locked,
@@ -382,6 +381,22 @@ async def store_state(
             is_dry_run,
         ),
     )
+
+
+async def _store_cookies(
+    locked: LockedState, prepared: PreparedState, domains: Collection[str], is_dry_run: bool
+) -> list[RecordChange]:
+    given, destination, transaction = prepared.cookies, prepared.destination, locked.transaction
+    if not prepared.pages:
+        return await _store_kind(COOKIES, locked, given, destination, domains, is_dry_run)
+    found = await page_cookies.find(transaction, destination.profile, prepared.pages)
+    given = page_cookies.meant(given, found, locked.now // timestamps.SECOND)
+    changes = await records.store_prepared(COOKIES, locked, given, is_dry_run)
+    if domains:
+        stored = {one.identity for one in changes}
+        others = {bytes(one.row[0]): one.row for one in found if bytes(one.row[0]) not in stored}
+        changes += await records.delete_rows(COOKIES, transaction, [*others.values()], is_dry_run)
+    return changes
 
 
 async def _store_kind(
@@ -474,7 +489,7 @@ def _about_import(
 ) -> AuditAbout:
     about = AuditAbout(
         records=len(changes.cookies) + len(changes.local_storage),
-        domains=prepared.domains,
+        domains=_audited_domains(changes),
         profile=prepared.destination.profile,
         format=document.format,
         dry_run=options.is_dry_run,
@@ -482,6 +497,16 @@ def _about_import(
     if prepared.destination.group_id != ALL_GROUPS:
         about["for_group"] = prepared.destination.group_id
     return about
+
+
+def _audited_domains(changes: StateChanges) -> list[str]:
+    of_cookie, of_entry = COOKIES.columns.index("domain"), LOCAL_STORAGE.columns.index("domain")
+    return records.audited_domains(
+        chain(
+            (one.columns[of_cookie] for one in changes.cookies),
+            (one.columns[of_entry] for one in changes.local_storage),
+        )
+    )
 
 
 def _to_result(
