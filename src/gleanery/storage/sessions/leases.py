@@ -292,7 +292,7 @@ async def change(
     async def work(transaction: Transaction) -> Changed:
         now = await _lock(transaction, clock)
         lease = await _find(transaction, lease_id, now)
-        await versions.check(transaction, wanted.if_match)
+        await versions.check(transaction, wanted.if_match, lease.profile)
         changes = await _store(transaction, vault, wanted, clock)
         if wanted.is_returned:
             lease = await _end(transaction, lease, now)

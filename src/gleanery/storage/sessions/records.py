@@ -57,14 +57,18 @@ class LockedState(NamedTuple):
 
 
 async def lock_session_state(
-    transaction: Transaction, vault: Vault, now: int = 0, if_match: IfMatch = None
+    transaction: Transaction,
+    vault: Vault,
+    now: int = 0,
+    if_match: IfMatch = None,
+    profile: str = DEFAULT_PROFILE,
 ) -> LockedState:
     """Locks the organization's session state until the commit, to store or re-encrypt values.
 
     The key is read after the wait for the lock. A key rotation takes this lock once it has selected
     the new key, so after that no writer uses the old key. See ``lock_without_key``.
     """
-    revision = await lock_without_key(transaction, now, if_match)
+    revision = await lock_without_key(transaction, now, if_match, profile)
     try:
         key = vault.key(await metadata.active_key(transaction))
     except UnknownKey as error:
@@ -72,14 +76,19 @@ async def lock_session_state(
     return LockedState(transaction, vault, key, revision, now)
 
 
-async def lock_without_key(transaction: Transaction, now: int = 0, if_match: IfMatch = None) -> int:
+async def lock_without_key(
+    transaction: Transaction,
+    now: int = 0,
+    if_match: IfMatch = None,
+    profile: str = DEFAULT_PROFILE,
+) -> int:
     """Locks the organization's session state until the commit, for a deletion of records.
 
     Returns the new revision. It is at least ``now``, so that it is new after a restore, too.
-    Raises PreconditionFailed if the lists of ``if_match`` have changed.
+    Raises PreconditionFailed if the lists of ``if_match`` have changed, or are of another profile.
     """
     rows = await transaction.fetch(_LOCK, transaction.organization_id, now)
-    await versions.check(transaction, if_match)
+    await versions.check(transaction, if_match, profile)
     return int(rows[0][0]) if rows else now  # no row: the organization was deleted meanwhile
 
 

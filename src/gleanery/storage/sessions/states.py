@@ -460,7 +460,8 @@ async def import_state(
     replacement = _replacement(document) if options.is_replacing else NO_REPLACEMENT
 
     async def work(transaction: Transaction) -> StateChanges:
-        locked = await records.lock_session_state(transaction, vault, now, if_match)
+        profile = destination.profile
+        locked = await records.lock_session_state(transaction, vault, now, if_match, profile)
         await _check_group(transaction, destination.group_id)
         changes = await store_state(locked, prepared, replacement, options.is_dry_run)
         about = _about_import(prepared, document, changes, options)

@@ -122,7 +122,7 @@ async def delete_session(
     """
 
     async def work(transaction: Transaction) -> int:
-        await records.lock_without_key(transaction, now, if_match)
+        await records.lock_without_key(transaction, now, if_match, profile)
         cookies = await records.delete_hosts(COOKIES, transaction, profile, [host])
         entries = await records.delete_hosts(LOCAL_STORAGE, transaction, profile, [host])
         deleted = len(cookies) + len(entries)
