@@ -279,7 +279,8 @@ OPERATIONS = (
         handler=sessions.delete_session,
         title="Delete a session",
         description="Deletes the cookies and the local storage of exactly this host and profile, "
-        "with and without a leading dot of the domain. Records of subdomains stay.",
+        "with and without a leading dot of the domain. Records of subdomains stay. Leases whose "
+        "holders may have these records end, so that a late holder cannot store them again.",
         accepts_if_match=True,
         scopes=("session:write",),
         query=requests.SessionDeletion,

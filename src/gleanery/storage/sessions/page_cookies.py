@@ -30,6 +30,14 @@ class PageCookie(NamedTuple):
     row: Row
     """The identity and the columns."""
 
+    @property
+    def identity(self) -> bytes:
+        return bytes(self.row[0])
+
+    @property
+    def host(self) -> str:
+        return str(self.row[1 + _HOST])
+
 
 async def find(transaction: Transaction, profile: str, pages: Sequence[Page]) -> list[PageCookie]:
     """Returns the cookies that the pages get, with expired ones."""

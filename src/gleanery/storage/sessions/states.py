@@ -31,7 +31,14 @@ from gleanery.models.session_state import (
 from gleanery.security.vault import Vault
 from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Database, Row, Transaction
-from gleanery.storage.sessions import cookies, local_storage, page_cookies, records, whole_records
+from gleanery.storage.sessions import (
+    cookies,
+    local_storage,
+    page_cookies,
+    records,
+    versions,
+    whole_records,
+)
 from gleanery.storage.sessions.cookies import COOKIES, StoredCookie
 from gleanery.storage.sessions.kinds import In, Out, RecordKind
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE, StoredEntry
@@ -340,7 +347,7 @@ def hosts_of(state: SessionState) -> set[str]:
 class Replacement(NamedTuple):
     """Domains whose other records are deleted.
 
-    If the document has the cookies that pages get, only those of these pages are deleted.
+    If the document has the cookies that pages get, only cookies of these pages are deleted.
     """
 
     domains: Collection[str] = ()
@@ -392,11 +399,19 @@ async def _store_cookies(
     found = await page_cookies.find(transaction, destination.profile, prepared.pages)
     given = page_cookies.meant(given, found, locked.now // timestamps.SECOND)
     changes = await records.store_prepared(COOKIES, locked, given, is_dry_run)
-    if domains:
-        stored = {one.identity for one in changes}
-        others = {bytes(one.row[0]): one.row for one in found if bytes(one.row[0]) not in stored}
-        changes += await records.delete_rows(COOKIES, transaction, [*others.values()], is_dry_run)
-    return changes
+    stored = {one.identity for one in changes}
+    others = {one.identity: one.row for one in found if _is_on(one.host, domains)}
+    deleted = [row for identity, row in others.items() if identity not in stored]
+    return changes + await records.delete_rows(COOKIES, transaction, deleted, is_dry_run)
+
+
+def _is_on(host: str, domains: Iterable[str]) -> bool:
+    """Returns True if the host is one of the domains. A leading dot includes the subdomains."""
+    return any(host == domain.removeprefix(".") or _is_below(host, domain) for domain in domains)
+
+
+def _is_below(host: str, domain: str) -> bool:
+    return domain.startswith(".") and host.endswith(domain)
 
 
 async def _store_kind(
@@ -476,7 +491,10 @@ async def import_state(
 
 def _replacement(document: ReadResult) -> Replacement:
     has_local_storage = "local_storage" in FORMATS[document.format].carries
-    return Replacement(hosts_of(document.state), has_local_storage)
+    hosts = (versions.visible_hosts(page.host) for page in document.pages)
+    return Replacement(
+        set(chain.from_iterable(hosts)) or hosts_of(document.state), has_local_storage
+    )
 
 
 async def _check_group(transaction: Transaction, group_id: int) -> None:
