@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 
 from gleanery.client.sessions import cookie_headers, lines, powershell, shell_words
 from gleanery.client.sessions.cookie_headers import COOKIE
@@ -78,16 +78,20 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
         raise InvalidSession("Expected a command that starts with curl")
     if powershell.is_command(document.text):
         return SessionState(tuple(powershell.read(document.text, losses)))
+    cookies = (_read_request(one, losses, url) for one in _requests(document, losses))
+    return SessionState(tuple(lines.limited(chain.from_iterable(cookies), "cookies")))
+
+
+def _pages(document: Document, url: str | None) -> Iterator[Page]:
+    if not powershell.is_command(document.text):  # its cookies have domains and paths
+        yield from (_page_of(one, url) for one in _requests(document, Losses()) if one.cookies)
+
+
+def _requests(document: Document, losses: Losses) -> Iterator[_Request]:
     text = document.text.lstrip().removeprefix("$ ")
-    commands = lines.limited(shell_words.split(text), "commands")
-    requests = (
-        request
-        for words in commands
-        if words[0] in _PROGRAMS
-        for request in _split_at_next(words[1:])
-    )
-    cookies = (cookie for words in requests for cookie in _read_request(words, losses, url))
-    return SessionState(tuple(lines.limited(cookies, "cookies")))
+    for words in lines.limited(shell_words.split(text), "commands"):
+        if words[0] in _PROGRAMS:
+            yield from (_parse(one, losses) for one in _split_at_next(words[1:]))
 
 
 def _split_at_next(words: list[str]) -> Iterator[list[str]]:
@@ -97,8 +101,7 @@ def _split_at_next(words: list[str]) -> Iterator[list[str]]:
             yield list(request)
 
 
-def _read_request(words: list[str], losses: Losses, url: str | None) -> Iterator[Cookie]:
-    request = _parse(words, losses)
+def _read_request(request: _Request, losses: Losses, url: str | None) -> Iterator[Cookie]:
     losses.add_authorization(request.has_authorization)
     if request.cookies:
         page = _page_of(request, url)
@@ -172,5 +175,6 @@ FORMAT = Format(
     detect=_detect,
     read=_read,
     write=_write,
+    pages=_pages,
     needs_url=True,
 )
