@@ -176,6 +176,55 @@ def test_a_cookie_does_not_keep_an_expiry_that_has_passed(client: Client) -> Non
     assert exported(client) == document(expired | {"expires": -1})
 
 
+REQUESTS = {
+    "cookie": ("Cookie: sid=new", {"url": "https://www.shop.example/account/orders"}),
+    "curl": ("curl https://www.shop.example/account/orders -b sid=new", {}),
+}
+
+
+@pytest.mark.parametrize("replace", ["true", "false"])
+@pytest.mark.parametrize("format_", REQUESTS)
+def test_a_request_means_the_stored_cookie_that_its_page_gets(
+    client: Client, format_: str, replace: str
+) -> None:
+    flags = {"httpOnly": True, "secure": True, "sameSite": "Lax"}
+    sid = cookie("sid", ".shop.example", value="old", path="/account", **flags)
+    others = [cookie("sid", "www.shop.example", path="/help"), cookie("sid", "shop.example")]
+    imported(client, document(sid, cookie("seen", ".shop.example"), *others))
+    text, query = REQUESTS[format_]
+    for dry_run in ("true", "false"):
+        result = imported(client, text, **query, replace=replace, dry_run=dry_run)
+        assert result["format"] == format_
+        assert result["cookies"] == counts(updated=1, deleted=int(replace == "true"))
+    kept = [] if replace == "true" else [cookie("seen", ".shop.example")]
+    assert exported(client) == document(sid | {"value": "new"}, *kept, *others)
+    assert audited(client)[-1]["about"]["domains"] == [".shop.example"]
+
+
+@pytest.mark.parametrize("replace", ["true", "false"])
+def test_a_request_with_one_of_two_equal_names_is_a_cookie_of_its_host(
+    client: Client, replace: str
+) -> None:
+    stored = [cookie("sid", ".shop.example"), cookie("sid", "www.shop.example", path="/account")]
+    imported(client, document(*stored))
+    text, query = REQUESTS["cookie"]
+    result = imported(client, text, **query, replace=replace)
+    assert result["cookies"] == counts(created=1, deleted=2 * int(replace == "true"))
+    new = cookie("sid", "www.shop.example", value="new")
+    assert exported(client) == document(*(() if replace == "true" else stored), new)
+
+
+def test_a_request_renews_an_expired_cookie_unless_there_is_another(client: Client) -> None:
+    expired = cookie("sid", ".shop.example", expires=1_000_000_000)
+    imported(client, document(expired))
+    text, query = REQUESTS["cookie"]
+    assert imported(client, text, **query)["cookies"] == counts(updated=1)
+    renewed = expired | {"value": "new", "expires": -1}
+    assert exported(client) == document(renewed)
+    imported(client, document(expired | {"path": "/account"}))
+    assert imported(client, text, **query)["cookies"] == counts(unchanged=1)
+
+
 def test_several_accounts_for_one_domain_are_separate(client: Client) -> None:
     imported(client, document(cookie("sid", value="first")))
     second = document(

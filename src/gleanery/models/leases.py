@@ -81,7 +81,8 @@ class LeaseChange(Input):
     replace: bool = Field(
         default=False,
         description="true: deletes the other records of the leased domain. A format without local "
-        "storage deletes only cookies.",
+        "storage deletes only cookies. A Cookie header or a curl command deletes only those that "
+        "its page gets.",
     )
     release: bool = Field(default=False, description="true: returns the lease.")
 

@@ -147,7 +147,8 @@ class SessionImport(Query):
     replace: Literal["true", "false"] = Field(
         default="false",
         description="true: of the hosts in the body, delete the records that the body does not "
-        "have. A format without local storage deletes only cookies.",
+        "have. A format without local storage deletes only cookies. A Cookie header or a curl "
+        "command deletes only cookies that its page gets.",
     )
     dry_run: Literal["true", "false"] = Field(
         default="false", description="true: store nothing, and list what would be stored."

@@ -44,6 +44,11 @@ class ReadResult:
     state: SessionState
     format: str
     losses: tuple[Loss, ...]
+    pages: tuple[Page, ...] = ()
+    """The pages that the cookies were sent to, if the format does not say domain and path.
+
+    Such a cookie has the page's host, but it can be one of a parent domain or of another path.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,8 @@ def read_as(chosen: Format, source: Document, url: str | None) -> ReadResult:
     complete = (prefixes.with_implied_fields(cookie, missing) for cookie in found.cookies)
     cookies = prefixes.without_violations(_last_of_each(complete), losses)
     state = SessionState(tuple(cookies), tuple(_last_of_each(found.local_storage)))
-    return ReadResult(state, chosen.name, losses.found())
+    pages = tuple(dict.fromkeys(chosen.pages(source, url)))
+    return ReadResult(state, chosen.name, losses.found(), pages)
 
 
 def write(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import SessionState
+from gleanery.client.sessions.visibility import Page
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
@@ -22,6 +23,10 @@ OPTIONAL_FIELDS = (
     "partition_key",
 )
 """Fields of a cookie that some formats do not have."""
+
+
+def _no_pages(document: Document, url: str | None) -> Iterable[Page]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,5 +51,7 @@ class Format:
     """Reads a document; the third argument is the URL that the document belongs to."""
     write: Callable[[SessionState, Losses, str | None], Any]
     """Returns a text or a JSON value. The state has only what the format carries."""
+    pages: Callable[[Document, str | None], Iterable[Page]] = _no_pages
+    """Returns the pages whose requests a document has, if its cookies have no domain and path."""
     needs_url: bool = False
     """True if a document has the cookies of one page, whose URL ``write`` needs."""
