@@ -18,7 +18,8 @@ _NO_DOCUMENT = (
     "Expected a text, bytes, a JSON value, a Path or an open file. Read a cookie jar with "
     "from_cookiejar"
 )
-_FILE_NAME = re.compile(r"\s*[^\r\n\t=;{\[]{1,1000}\.(?:txt|json|har)\s*", re.IGNORECASE)
+_FILE_NAME = re.compile(r"[^\r\n\t=;{\[]+\.(?:txt|json|har)", re.IGNORECASE)
+_MAX_FILE_NAME = 1000
 _NO_CONTENT = (
     "Expected the content of a file, not its name: in Python read Path(…), in curl use "
     "--data-binary @file"
@@ -62,8 +63,11 @@ class Document:
             raise InvalidSession(f"The document is not valid JSON: {_problem(self.text)}")
 
     def reject_file_name(self) -> None:
-        # The service reads texts of clients, who must not learn which files exist.
-        if _FILE_NAME.fullmatch(self.text):
+        """Raises InvalidSession if the text looks like the name of a file.
+
+        Does not look for the file: a client of the service must not learn which files exist.
+        """
+        if len(self.text) <= _MAX_FILE_NAME and _FILE_NAME.fullmatch(self.text.strip()):
             raise InvalidSession(_NO_CONTENT)
 
 
