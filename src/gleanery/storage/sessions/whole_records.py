@@ -57,7 +57,7 @@ async def count_below(
 ) -> int:
     """Counts the records of the host's subdomains that have not expired at this second."""
     key = (database.organization_id, filter_.profile, filter_.host, now)
-    [[count]] = await database.read(_COUNT_BELOW.format(kind.table), *key)
+    [[count]] = await database.read_large(_COUNT_BELOW.format(kind.table), *key)
     return int(count)
 
 
