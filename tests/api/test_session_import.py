@@ -176,6 +176,55 @@ def test_a_cookie_does_not_keep_an_expiry_that_has_passed(client: Client) -> Non
     assert exported(client) == document(expired | {"expires": -1})
 
 
+REQUESTS = {
+    "cookie": ("Cookie: sid=new", {"url": "https://www.shop.example/account/orders"}),
+    "curl": ("curl https://www.shop.example/account/orders -b sid=new", {}),
+}
+
+
+@pytest.mark.parametrize("replace", ["true", "false"])
+@pytest.mark.parametrize("format_", REQUESTS)
+def test_a_request_means_the_stored_cookie_that_its_page_gets(
+    client: Client, format_: str, replace: str
+) -> None:
+    flags = {"httpOnly": True, "secure": True, "sameSite": "Lax"}
+    sid = cookie("sid", ".shop.example", value="old", path="/account", **flags)
+    others = [cookie("sid", "www.shop.example", path="/help"), cookie("sid", "shop.example")]
+    imported(client, document(sid, cookie("seen", ".shop.example"), *others))
+    text, query = REQUESTS[format_]
+    for dry_run in ("true", "false"):
+        result = imported(client, text, **query, replace=replace, dry_run=dry_run)
+        assert result["format"] == format_
+        assert result["cookies"] == counts(updated=1, deleted=int(replace == "true"))
+    kept = [] if replace == "true" else [cookie("seen", ".shop.example")]
+    assert exported(client) == document(sid | {"value": "new"}, *kept, *others)
+    assert audited(client)[-1]["about"]["domains"] == [".shop.example"]
+
+
+@pytest.mark.parametrize("replace", ["true", "false"])
+def test_a_request_with_one_of_two_equal_names_is_a_cookie_of_its_host(
+    client: Client, replace: str
+) -> None:
+    stored = [cookie("sid", ".shop.example"), cookie("sid", "www.shop.example", path="/account")]
+    imported(client, document(*stored))
+    text, query = REQUESTS["cookie"]
+    result = imported(client, text, **query, replace=replace)
+    assert result["cookies"] == counts(created=1, deleted=2 * int(replace == "true"))
+    new = cookie("sid", "www.shop.example", value="new")
+    assert exported(client) == document(*(() if replace == "true" else stored), new)
+
+
+def test_a_request_renews_an_expired_cookie_unless_there_is_another(client: Client) -> None:
+    expired = cookie("sid", ".shop.example", expires=1_000_000_000)
+    imported(client, document(expired))
+    text, query = REQUESTS["cookie"]
+    assert imported(client, text, **query)["cookies"] == counts(updated=1)
+    renewed = expired | {"value": "new", "expires": -1}
+    assert exported(client) == document(renewed)
+    imported(client, document(expired | {"path": "/account"}))
+    assert imported(client, text, **query)["cookies"] == counts(unchanged=1)
+
+
 def test_several_accounts_for_one_domain_are_separate(client: Client) -> None:
     imported(client, document(cookie("sid", value="first")))
     second = document(
@@ -337,7 +386,7 @@ BAD = {
     "one bad record": (json.dumps(BAD_RECORD).encode(), {}, ["body"], "session_format"),
     "nested": (b"[" * 100_000, {}, ["body"], "session_format"),
     "NUL": (json.dumps(document(cookie("a\0"))).encode(), {}, ["body"], "session_format"),
-    "no page": (b"Cookie: a=value-of-sid", {}, ["body"], "session_format"),
+    "no page": (b"Cookie: a=value-of-sid", {}, ["query", "url"], "missing"),
     "lost lines": (b"# Netscape HTTP Cookie File.a.com\tTRUE", {}, ["body"], "session_format"),
     "format": (b"{}", {"format": "excel"}, ["query", "format"], "session_format"),
     "url": (b"{}", {"url": "ftp://value-of-sid"}, ["query", "url"], "url"),
@@ -362,9 +411,46 @@ def test_an_invalid_record_is_named_by_its_place(client: Client) -> None:
     assert detail["msg"].startswith("cookies[1]: ")
 
 
+def test_a_cookie_file_without_cookies_is_read(client: Client) -> None:
+    empty = imported(client, "# Netscape HTTP Cookie File\n")
+    assert (empty["format"], empty["cookies"]) == ("netscape", NOTHING)
+    [detail] = send(client, "# Netscape HTTP Cookie File").json()["detail"]
+    assert "no line breaks, or no cookies" in detail["msg"]
+
+
+@pytest.mark.parametrize("format_", ["auto", "extension"])
+def test_truncated_json_is_named_as_such(client: Client, format_: str) -> None:
+    [detail] = send(client, b'[{"name": "sid", "value": "S3C', format=format_).json()["detail"]
+    expected = "The document is not valid JSON: it ends too early, after 30 characters"
+    assert (detail["loc"], detail["msg"]) == (["body"], expected)
+
+
 def test_an_unknown_format_gets_the_list_of_formats(client: Client) -> None:
     [detail] = send(client, "{}", format="excel").json()["detail"]
     assert detail["msg"] == f"expected one of auto, {', '.join(FORMATS)}"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *(("netscpae", "netscape"), ("Cookies.txt", "netscape"), ("storageState", "playwright")),
+        *(
+            ("editthiscookie", "extension"),
+            ("cookie_editor", "extension"),
+            ("header", "cookie"),
+        ),
+    ],
+)
+def test_an_unknown_format_gets_the_one_that_is_meant(
+    client: Client, name: str, expected: str
+) -> None:
+    for answer in (
+        send(client, "{}", format=name),
+        client.get("/v1/sessions/export", params={"format": name}),
+    ):
+        [detail] = answer.json()["detail"]
+        assert (answer.status_code, detail["loc"]) == (422, ["query", "format"])
+        assert detail["msg"].endswith(f'; did you mean "{expected}"?')
 
 
 @pytest.mark.thorough

@@ -414,6 +414,30 @@ def test_each_profile_has_its_own_state(client: Client) -> None:
     assert exported(client, profile="second")["cookies"][0]["value"] == "second"
 
 
+@pytest.mark.parametrize("domain", ["shop.example", "www.shop.example", ".example"])
+def test_a_deleted_session_does_not_come_back(client: Client, domain: str) -> None:
+    imported(client, document(cookie("sid", ".shop.example")))
+    lease = acquire(client, domain)
+    assert names(lease["state"]) == ["sid"]
+    answer = client.delete("/v1/sessions", params={"domain": "shop.example"})
+    assert answer.json() == {"deleted": 1}
+    late = change(client, lease, state=lease["state"], release=True)
+    assert late.status_code == 404
+    assert exported(client) == document()
+    acquire(client, domain)
+
+
+def test_a_deletion_does_not_end_the_leases_of_other_sessions(client: Client) -> None:
+    of_others = [
+        acquire(client, "example"),  # its pages do not see subdomains
+        acquire(client, "notshop.example", profile="2"),
+        acquire(client, "shop.example", profile="3"),
+    ]
+    for profile in ("default", "2"):
+        client.delete("/v1/sessions", params={"domain": "shop.example", "profile": profile})
+    assert held(client) == [lease["id"] for lease in of_others]
+
+
 def test_a_state_has_the_format_that_the_holder_wants(client: Client) -> None:
     imported(client, document(cookie("sid"), origins=(origin("https://shop.example", a="1"),)))
     lease = acquire(client, format="netscape")
@@ -423,6 +447,28 @@ def test_a_state_has_the_format_that_the_holder_wants(client: Client) -> None:
     changed = change(client, lease, state=text, format="netscape", replace=True).json()
     assert changed["cookies"]["updated"] == 1
     assert changed["local_storage"]["deleted"] == 0  # the format has none
+
+
+def test_a_cookie_header_deletes_no_cookie_of_a_parent_domain(client: Client) -> None:
+    parents = cookie("of the parent", ".shop.example")
+    imported(client, document(parents, cookie("old", "www.shop.example")))
+    lease = acquire(client, "www.shop.example", format="cookie")
+    changed = change(client, lease, state="new=1", format="cookie", replace=True).json()["cookies"]
+    assert (changed["created"], changed["deleted"]) == (1, 1)
+    assert names(exported(client)) == ["of the parent", "new"]
+
+
+def test_a_cookie_header_replaces_only_what_its_page_gets(client: Client) -> None:
+    below, elsewhere = cookie("a", "www.shop.example"), cookie("b", path="/account")
+    imported(client, document(cookie("sid", ".shop.example"), cookie("old"), below, elsewhere))
+    lease = acquire(client, ".shop.example", format="cookie")
+    text = lease["state"].replace("value-of-sid", "new").replace("; old=value-of-old", "")
+    curl = "curl https://other.example/ -b sid=x"
+    for state, updated, deleted in ((text, 1, 1), (f"{curl}\ncurl shop.example -b sid=new", 0, 0)):
+        changed = change(client, lease, state=state, replace=True).json()["cookies"]
+        assert (changed["created"], changed["updated"], changed["deleted"]) == (0, updated, deleted)
+    sid = cookie("sid", ".shop.example", value="new")
+    assert exported(client) == document(sid, below, elsewhere)
 
 
 @pytest.mark.thorough

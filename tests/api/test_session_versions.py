@@ -75,6 +75,30 @@ def test_an_etag_belongs_to_its_list(service: Service, client: Client) -> None:
         assert status_of_write(other, "/v1/cookies", "1", of_a) == 412
 
 
+def test_an_etag_of_another_profile_does_not_match(client: Client) -> None:
+    text = "Cookie: sid=1"
+    imports = "/v1/sessions/import?url=https://a.com/&profile="
+    for profile in ("anna", "bert"):
+        assert client.post(f"{imports}{profile}", content=text).status_code == 200
+    of_anna = etag_of(client, "/v1/sessions/export?profile=anna")
+    of_bert = etag_of(client, "/v1/sessions/export?profile=bert")
+    lease = {"domain": "a.com", "profile": "bert", "seconds": 60}
+    number = client.post("/v1/sessions/leases", json=lease).json()["id"]
+    headers = {"If-Match": of_anna}
+    for answer in (
+        client.post(f"{imports}bert", content=text, headers=headers),
+        client.delete("/v1/sessions?domain=a.com&profile=bert", headers=headers),
+        client.post("/v1/cookies", json=[COOKIE], headers=headers),
+        client.delete("/v1/cookies?domain=a.com", headers=headers),
+        client.put(f"/v1/sessions/leases/{number}", json={"seconds": 60}, headers=headers),
+    ):
+        [problem] = answer.json()["detail"]
+        assert (answer.status_code, problem["loc"]) == (412, ["header", "if-match"])
+        assert "another profile" in problem["msg"]
+    both = {"If-Match": f"{of_anna}, {of_bert}"}
+    assert client.post(f"{imports}bert", content=text, headers=both).status_code == 200
+
+
 def test_an_etag_of_local_storage_belongs_to_its_group(client: Client) -> None:
     client.store("g", {"job_id": "j", "source_url": "https://a", "data": {}})
     group = client.get("/v1/groups/g").json()["id"]

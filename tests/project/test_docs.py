@@ -62,8 +62,8 @@ def test_every_scope_is_documented() -> None:
 
 def test_every_format_of_session_state_is_documented() -> None:
     guide = (DOCS / "how-to" / "hand-cookies-to-a-scraper.md").read_text()
-    for name in FORMATS:
-        assert f"| `{name}` | " in guide
+    for one in FORMATS.values():
+        assert f"| `{one.name}` | {one.description} |" in guide
 
 
 def test_every_action_of_the_audit_log_is_documented() -> None:
@@ -71,6 +71,14 @@ def test_every_action_of_the_audit_log_is_documented() -> None:
     table = "".join(line for line in guide.splitlines() if line.startswith("| `"))
     for action in get_args(AuditAction):
         assert f"`{action}`" in table, action
+
+
+def test_a_link_to_a_decision_has_its_number() -> None:
+    links = re.compile(r"\[[Dd]ecision (\d{4})\]\([^)]*?(\d{4})-[^)]*\)")
+    found = {page: links.findall(page.read_text()) for page in DOCS.rglob("*.md")}
+    assert sum(map(len, found.values())) > 0
+    for page, numbers in found.items():
+        assert all(shown == linked for shown, linked in numbers), page
 
 
 def test_every_dependency_has_its_reason() -> None:

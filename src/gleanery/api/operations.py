@@ -279,7 +279,8 @@ OPERATIONS = (
         handler=sessions.delete_session,
         title="Delete a session",
         description="Deletes the cookies and the local storage of exactly this host and profile, "
-        "with and without a leading dot of the domain. Records of subdomains stay.",
+        "with and without a leading dot of the domain. Records of subdomains stay. Leases whose "
+        "holders may have these records end, so that a late holder cannot store them again.",
         accepts_if_match=True,
         scopes=("session:write",),
         query=requests.SessionDeletion,
@@ -312,9 +313,11 @@ OPERATIONS = (
         description="Stores the cookies and the local storage of a document, completely or not at "
         "all. The document can have any of the formats and any `Content-Type`. A record with the "
         "identity of a stored one replaces it. A stored cookie keeps the flags and the partition "
-        "that the format does not carry and, if its value is the same, the expiry. "
-        "`losses` says what could not be kept. The response contains no values. The import is in "
-        "the audit log, and so is a dry run.",
+        "that the format does not carry and, if its value is the same, the expiry. The cookies of "
+        "a request, such as a Cookie header, have no domain and path. Each one means the only "
+        "stored cookie of its name that the page gets; otherwise it becomes a cookie of the page's "
+        "host. `losses` says what could not be kept. The response contains no values. The import "
+        "is in the audit log, and so is a dry run.",
         scopes=("session:write",),
         accepts_if_match=True,
         query=requests.SessionImport,

@@ -14,6 +14,7 @@ import gleanery
 from gleanery.client import sessions
 from gleanery.client.sessions import Cookie, InvalidSession, PartitionKey, SessionState
 from gleanery.client.sessions.conversion import _reduce
+from gleanery.client.sessions.format import JSON
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.registry import FORMATS
 
@@ -56,6 +57,29 @@ def test_an_object_that_is_no_document_is_rejected(content: Any) -> None:
         with pytest.raises(InvalidSession, match=r"content of a file.*from_cookiejar") as caught:
             sessions.read(content, name, "https://shop.example/")
         assert "S3CRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"cookies": [', "it ends too early, after 13 characters"),
+        ('[{"name": "S3CRET', "it ends too early, after 17 characters"),
+        ('[{"name":\n "S3CRET"]\n', "line 2, column 10: expecting ',' delimiter"),
+        ('[{"name": "S3CRET"}] S3CRET', "line 1, column 22: extra data"),
+        ("[{'name': 'S3CRET'}]",),
+        ('[{"value": NaN}]', "NaN and Infinity are not allowed, nor numbers with 4300 digits"),
+    ],
+)
+def test_an_error_of_json_has_its_place(text: str, problem: str) -> None:
+    for name in ("auto", *(one.name for one in FORMATS.values() if one.media_type == JSON)):
+        with pytest.raises(InvalidSession) as caught:
+            sessions.read(text, name, "https://shop.example/")
+        assert str(caught.value) == f"The document is not valid JSON: {problem}"
+
+
+def test_a_text_is_no_json() -> None:
+    with pytest.raises(InvalidSession, match="not valid JSON: line 1, column 1"):
+        sessions.read("Cookie: sid=S3CRET", "selenium")
 
 
 def test_programs_that_use_the_package_are_checked_with_its_types() -> None:

@@ -56,6 +56,7 @@ def test_reads_the_commands_of_browsers(text: str) -> None:
         "curl https://shop.example --cookie a=1 | grep b=2",
         "curl -x http://proxy.example:3128 -o out.html http://shop.example -H Cookie:a=1 > f",
         'curl "https://shop.example/" -H "cookie: \\\na=1"',
+        "curl --max-time 10 --resolve shop.example:80:127.0.0.1 shop.example -b a=1",
     ],
 )
 def test_reads_commands_of_people(command: str) -> None:
@@ -131,7 +132,7 @@ def test_a_cookie_file_is_a_loss() -> None:
     ("command", "message"),
     [
         ("curl -b 'sid=S3CRET", "a quote or an escape has no end"),
-        ("curl -b sid=S3CRET", "give the URL"),
+        ("curl -b sid=S3CRET", "add the parameter url"),
         ("curl -b sid=S3CRET ftp://S3CRET", "Expected a URL"),
         ("curl -b sid=S3CRET https://S3CRET:x/", "The URL is invalid"),
     ],

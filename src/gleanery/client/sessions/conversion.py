@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gleanery.client.sessions import document, prefixes, visibility
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.format import OPTIONAL_FIELDS, Format
+from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
 from gleanery.client.sessions.losses import Loss, Losses
 from gleanery.client.sessions.model import Cookie, SessionState, StorageEntry
 from gleanery.client.sessions.registry import FORMATS
@@ -44,6 +44,11 @@ class ReadResult:
     state: SessionState
     format: str
     losses: tuple[Loss, ...]
+    pages: tuple[Page, ...] = ()
+    """The pages that the cookies were sent to, if the format does not say domain and path.
+
+    Such a cookie has the page's host, but it can be one of a parent domain or of another path.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +79,16 @@ def read(content: Any, format: str = AUTO, url: str | None = None) -> ReadResult
 
 def read_as(chosen: Format, source: Document, url: str | None) -> ReadResult:
     """Reads a document in this format."""
+    if chosen.media_type == JSON:
+        source.require_json()
     losses = Losses()
     found = chosen.read(source, losses, url)
     missing = _missing_fields(chosen)
     complete = (prefixes.with_implied_fields(cookie, missing) for cookie in found.cookies)
     cookies = prefixes.without_violations(_last_of_each(complete), losses)
     state = SessionState(tuple(cookies), tuple(_last_of_each(found.local_storage)))
-    return ReadResult(state, chosen.name, losses.found())
+    pages = tuple(dict.fromkeys(chosen.pages(source, url)))
+    return ReadResult(state, chosen.name, losses.found(), pages)
 
 
 def write(state: SessionState, format: str, url: str | None = None) -> WriteResult:  # noqa: A002
@@ -104,6 +112,8 @@ def _detect(source: Document) -> Format:
     for candidate in FORMATS.values():
         if candidate.detect(source):
             return candidate
+    if source.looks_like_json:
+        source.require_json()
     raise InvalidSession(
         f"The format is not known: expected one of {', '.join(FORMATS)}. Name it, if you know it"
     )

@@ -10,7 +10,7 @@ from typing import Any
 from gleanery.client.sessions import conversion, cookie_dates, records
 from gleanery.client.sessions.conversion import ReadResult, WriteResult
 from gleanery.client.sessions.document import Document
-from gleanery.client.sessions.errors import InvalidSession
+from gleanery.client.sessions.errors import InvalidSession, MissingUrl
 from gleanery.client.sessions.format import Format
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, SessionState, split_domain
@@ -71,7 +71,7 @@ def _read_cookie(found: cookiejar.Cookie, page_host: str | None, losses: Losses)
 def _read_host(domain: str, page_host: str | None) -> str:
     if not domain:
         if page_host is None:
-            raise InvalidSession("The cookie has no domain: give the URL of its page")
+            raise MissingUrl("The cookie has no domain: add the parameter url with its page")
         return page_host
     host = domain.removeprefix(".")
     short = host.removesuffix(_LOCAL)
@@ -154,6 +154,7 @@ def _write_domain(cookie: Cookie, losses: Losses) -> str:
 _FORMAT = Format(
     name="cookiejar",
     title=_TITLE,
+    description="Cookie jar of Python",
     media_type="",  # it exists only as a Python object
     file_name="",
     carries=frozenset(("host_only", "path", "expires", "secure", "http_only", "same_site")),

@@ -43,6 +43,15 @@ class Document:
     def is_json(self) -> bool:
         return self.value is not NO_JSON
 
+    @property
+    def looks_like_json(self) -> bool:
+        return self.is_json or self.text.lstrip().startswith(("{", "["))
+
+    def require_json(self) -> None:
+        """Raises InvalidSession that says where the text is not JSON."""
+        if not self.is_json:
+            raise InvalidSession(f"The document is not valid JSON: {_problem(self.text)}")
+
 
 def parse(content: Any) -> Document:
     """Returns the document of a text, of its bytes, or of a value that is parsed already."""
@@ -75,3 +84,18 @@ def _parse_json(text: str) -> Any:
 
 def _reject_constant(_: str) -> None:
     raise ValueError
+
+
+def _problem(text: str) -> str:
+    """Returns why a text is not JSON, without its content."""
+    try:
+        json.loads(text, parse_constant=_reject_constant)
+    except json.JSONDecodeError as error:
+        # The place of a string without an end is its start.
+        if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
+            return f"it ends too early, after {len(text)} characters"
+        reason = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
+        return f"line {error.lineno}, column {error.colno}: {reason}"
+    except ValueError:
+        pass
+    return "NaN and Infinity are not allowed, nor numbers with 4300 digits"

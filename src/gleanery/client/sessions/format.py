@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import SessionState
+from gleanery.client.sessions.visibility import Page
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
@@ -24,6 +25,10 @@ OPTIONAL_FIELDS = (
 """Fields of a cookie that some formats do not have."""
 
 
+def _no_pages(document: Document, url: str | None) -> Iterable[Page]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """One format: how it is recognised, read and written."""
@@ -32,6 +37,10 @@ class Format:
     """The name in ``read``, ``write`` and the API."""
     title: str
     """The name in sentences for people, such as ``cookies.txt``."""
+    description: str
+    """What it is, for people who choose a format. Backquotes mark code."""
+    other_names: tuple[str, ...] = ()
+    """What people also call it. The names are suggested, and not accepted."""
     media_type: str
     file_name: str
     carries: frozenset[str]
@@ -42,5 +51,7 @@ class Format:
     """Reads a document; the third argument is the URL that the document belongs to."""
     write: Callable[[SessionState, Losses, str | None], Any]
     """Returns a text or a JSON value. The state has only what the format carries."""
+    pages: Callable[[Document, str | None], Iterable[Page]] = _no_pages
+    """Returns the pages whose requests a document has, if its cookies have no domain and path."""
     needs_url: bool = False
     """True if a document has the cookies of one page, whose URL ``write`` needs."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from gleanery.client.sessions import model
 from gleanery.models.responses import CookieOut
@@ -122,10 +123,19 @@ class StoredCookie(NamedTuple):
 
 
 def to_stored(value: str, row: Row) -> StoredCookie:
-    """Converts a decrypted value and a row of a list."""
-    _, _, _, host, name, path, secure, http_only, expires, host_only, same_site, *rest = row
-    site, ancestor, _, updated_at = rest
-    cookie = model.Cookie(
+    """Converts a decrypted value and a row of a list. Raises InvalidSession."""
+    return StoredCookie(_to_model(value, row[2:]), row[-1])
+
+
+def without_value(row: Row) -> model.Cookie:
+    """Converts the identity and the columns of a cookie. Raises InvalidSession."""
+    return _to_model("-", row[1:])
+
+
+def _to_model(value: str, columns: Sequence[Any]) -> model.Cookie:
+    _, host, name, path, secure, http_only, expires, host_only, same_site, *rest = columns
+    site, ancestor, *_ = rest
+    return model.Cookie(
         name=name,
         value=value,
         host=host,
@@ -137,4 +147,3 @@ def to_stored(value: str, row: Row) -> StoredCookie:
         same_site=same_site,
         partition_key=None if site is None else model.PartitionKey(site, bool(ancestor)),
     )
-    return StoredCookie(cookie, updated_at)

@@ -261,7 +261,14 @@ def within(lease: Lease, document: ReadResult) -> ReadResult:
     losses.add("cookie", _OTHER_HOST, "cookie", len(given.cookies) - len(state.cookies))
     entries = len(given.local_storage) - len(state.local_storage)
     losses.add("local_storage", _OTHER_HOST, "entry", entries)
-    return replace(document, state=state, losses=(*document.losses, *losses.found()))
+    pages = tuple(page for page in document.pages if _has_host(lease, page.host))
+    all_losses = (*document.losses, *losses.found())
+    return replace(document, state=state, losses=all_losses, pages=pages)
+
+
+def _has_host(lease: Lease, host: str) -> bool:
+    """Returns True if the lease is of pages on the host."""
+    return host == lease.host or (lease.domain != lease.host and host.endswith(lease.domain))
 
 
 async def change(
@@ -284,7 +291,7 @@ async def change(
     async def work(transaction: Transaction) -> Changed:
         now = await _lock(transaction, clock)
         lease = await _find(transaction, lease_id, now)
-        await versions.check(transaction, wanted.if_match)
+        await versions.check(transaction, wanted.if_match, lease.profile)
         changes = await _store(transaction, vault, wanted, clock)
         if wanted.is_returned:
             lease = await _end(transaction, lease, now)
@@ -341,6 +348,19 @@ def _one(rows: Sequence[Row]) -> Lease:
     if not rows:
         raise errors.no_lease()
     return Lease(*rows[0])
+
+
+async def end_of_host(transaction: Transaction, host: str, profile: str) -> None:
+    """Ends the leases whose holders may have records of a host, as a part of its deletion.
+
+    Otherwise a holder that returns its state would store the deleted records again. The caller
+    locks the session state.
+    """
+    organization_id = transaction.organization_id
+    for row in await transaction.fetch(_CURRENT, organization_id, 0):
+        lease = Lease(*row)
+        if lease.profile == profile and (_has_host(lease, host) or lease.host.endswith(f".{host}")):
+            await transaction.fetch(_DELETE, organization_id, lease.id)
 
 
 async def _end(transaction: Transaction, lease: Lease, now: int) -> Lease:

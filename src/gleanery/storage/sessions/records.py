@@ -57,14 +57,18 @@ class LockedState(NamedTuple):
 
 
 async def lock_session_state(
-    transaction: Transaction, vault: Vault, now: int = 0, if_match: IfMatch = None
+    transaction: Transaction,
+    vault: Vault,
+    now: int = 0,
+    if_match: IfMatch = None,
+    profile: str = DEFAULT_PROFILE,
 ) -> LockedState:
     """Locks the organization's session state until the commit, to store or re-encrypt values.
 
     The key is read after the wait for the lock. A key rotation takes this lock once it has selected
     the new key, so after that no writer uses the old key. See ``lock_without_key``.
     """
-    revision = await lock_without_key(transaction, now, if_match)
+    revision = await lock_without_key(transaction, now, if_match, profile)
     try:
         key = vault.key(await metadata.active_key(transaction))
     except UnknownKey as error:
@@ -72,14 +76,19 @@ async def lock_session_state(
     return LockedState(transaction, vault, key, revision, now)
 
 
-async def lock_without_key(transaction: Transaction, now: int = 0, if_match: IfMatch = None) -> int:
+async def lock_without_key(
+    transaction: Transaction,
+    now: int = 0,
+    if_match: IfMatch = None,
+    profile: str = DEFAULT_PROFILE,
+) -> int:
     """Locks the organization's session state until the commit, for a deletion of records.
 
     Returns the new revision. It is at least ``now``, so that it is new after a restore, too.
-    Raises PreconditionFailed if the lists of ``if_match`` have changed.
+    Raises PreconditionFailed if the lists of ``if_match`` have changed, or are of another profile.
     """
     rows = await transaction.fetch(_LOCK, transaction.organization_id, now)
-    await versions.check(transaction, if_match)
+    await versions.check(transaction, if_match, profile)
     return int(rows[0][0]) if rows else now  # no row: the organization was deleted meanwhile
 
 
@@ -148,8 +157,8 @@ async def store(
     async def work(transaction: Transaction) -> WriteCounts:
         locked = await lock_session_state(transaction, vault, now, if_match)
         changes = await store_prepared(kind, locked, prepared)
-        records = prepared.by_identity.values()
-        about = AuditAbout(records=len(records), domains=audited_domains(records))
+        domains = audited_domains(one.domain for one in prepared.by_identity.values())
+        about = AuditAbout(records=len(prepared.by_identity), domains=domains)
         await audit.append(transaction, actor, now, kind.store_action, about)
         return _count(changes)
 
@@ -309,9 +318,9 @@ def _has_value(vault: Vault, record: PreparedRecord, row: Row) -> bool:
         return False
 
 
-def audited_domains(records: Iterable[PreparedRecord]) -> list[str]:
-    """Returns the first domains of the records, for the audit log."""
-    return list(dict.fromkeys(record.domain for record in records))[:_MAX_AUDITED_DOMAINS]
+def audited_domains(domains: Iterable[str]) -> list[str]:
+    """Returns the first domains, for the audit log."""
+    return list(dict.fromkeys(domains))[:_MAX_AUDITED_DOMAINS]
 
 
 # --- deleting -----------------------------------------------------------------------------------
@@ -363,12 +372,19 @@ async def delete_hosts(
         keys = [(organization_id, profile, host, *group) for host in step]
         rows = await transaction.fetch_many(kind.statements.list_host, keys)
         deleted = [row for row in rows if bytes(row[0]) not in kept]
-        if not is_dry_run:
-            identities = [(organization_id, row[0]) for row in deleted]
-            await transaction.execute_many(kind.statements.delete_one, identities)
-        changes += [RecordChange("deleted", bytes(row[0]), row[1:]) for row in deleted]
+        changes += await delete_rows(kind, transaction, deleted, is_dry_run)
         await transaction.pause()
     return changes
+
+
+async def delete_rows(
+    kind: RecordKind[In, Out], transaction: Transaction, rows: Sequence[Row], is_dry_run: bool
+) -> list[RecordChange]:
+    """Deletes the records of these rows of ``list_host``, as a part of a write."""
+    if not is_dry_run:
+        keys = [(transaction.organization_id, row[0]) for row in rows]
+        await transaction.execute_many(kind.statements.delete_one, keys)
+    return [RecordChange("deleted", bytes(row[0]), row[1:]) for row in rows]
 
 
 # --- reading ------------------------------------------------------------------------------------

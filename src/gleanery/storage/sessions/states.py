@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Literal, NamedTuple
@@ -31,7 +31,14 @@ from gleanery.models.session_state import (
 from gleanery.security.vault import Vault
 from gleanery.storage import audit, group_lock
 from gleanery.storage.database import Database, Row, Transaction
-from gleanery.storage.sessions import cookies, local_storage, records, whole_records
+from gleanery.storage.sessions import (
+    cookies,
+    local_storage,
+    page_cookies,
+    records,
+    versions,
+    whole_records,
+)
 from gleanery.storage.sessions.cookies import COOKIES, StoredCookie
 from gleanery.storage.sessions.kinds import In, Out, RecordKind
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE, StoredEntry
@@ -273,12 +280,8 @@ class PreparedState(NamedTuple):
     destination: Destination
     cookies: Prepared[Cookie]
     local_storage: Prepared[LocalStorageEntry]
-
-    @property
-    def domains(self) -> list[str]:
-        """The first domains, for the audit log."""
-        found = (self.cookies.by_identity.values(), self.local_storage.by_identity.values())
-        return records.audited_domains(chain(*found))
+    pages: Sequence[visibility.Page]
+    """The pages that the cookies were sent to, if the format does not say domain and path."""
 
 
 async def prepare_state(
@@ -290,23 +293,25 @@ async def prepare_state(
     with its value.
     """
     state, carries = document.state, FORMATS[document.format].carries
+    names_partition = "partition_key" in carries or bool(document.pages)
     kept = [column for column in _KEPT_COLUMNS if column not in carries]
     keeps_expiry = "expires" not in carries
 
     def work() -> PreparedState:
-        given = [_to_cookie(cookie, destination, carries) for cookie in state.cookies]
+        given = [_to_cookie(cookie, destination, names_partition) for cookie in state.cookies]
         entries = [_to_input(entry, destination) for entry in state.local_storage]
         return PreparedState(
             destination,
             records.prepare_at_once(COOKIES, organization_id, given, kept, keeps_expiry),
             records.prepare_at_once(LOCAL_STORAGE, organization_id, entries),
+            document.pages,
         )
 
     is_long = len(state.cookies) + len(state.local_storage) > _RECORDS_IN_EVENT_LOOP
     return await asyncio.to_thread(work) if is_long else work()
 
 
-def _to_cookie(cookie: BrowserCookie, destination: Destination, carries: Container[str]) -> Cookie:
+def _to_cookie(cookie: BrowserCookie, destination: Destination, names_partition: bool) -> Cookie:
     return Cookie(
         cookie.domain,
         cookie.name,
@@ -317,7 +322,7 @@ def _to_cookie(cookie: BrowserCookie, destination: Destination, carries: Contain
         cookie.path,
         cookie.host_only,
         cookie.same_site,
-        cookie.partition_key if "partition_key" in carries else NOT_GIVEN,
+        cookie.partition_key if names_partition else NOT_GIVEN,
         destination.profile,
     )
 
@@ -340,7 +345,10 @@ def hosts_of(state: SessionState) -> set[str]:
 
 
 class Replacement(NamedTuple):
-    """Domains whose other records are deleted."""
+    """Domains whose other records are deleted.
+
+    If the document has the cookies that pages get, only cookies of these pages are deleted.
+    """
 
     domains: Collection[str] = ()
     """Hosts. A leading dot includes the subdomains."""
@@ -370,9 +378,7 @@ async def store_state(
     """
     of_entries = replacement.domains if replacement.has_local_storage else ()
     return StateChanges(
-        await _store_kind(
-            COOKIES, locked, prepared.cookies, prepared.destination, replacement.domains, is_dry_run
-        ),
+        await _store_cookies(locked, prepared, replacement.domains, is_dry_run),
         await _store_kind(
             LOCAL_STORAGE,
             locked,
@@ -382,6 +388,30 @@ async def store_state(
             is_dry_run,
         ),
     )
+
+
+async def _store_cookies(
+    locked: LockedState, prepared: PreparedState, domains: Collection[str], is_dry_run: bool
+) -> list[RecordChange]:
+    given, destination, transaction = prepared.cookies, prepared.destination, locked.transaction
+    if not prepared.pages:
+        return await _store_kind(COOKIES, locked, given, destination, domains, is_dry_run)
+    found = await page_cookies.find(transaction, destination.profile, prepared.pages)
+    given = page_cookies.meant(given, found, locked.now // timestamps.SECOND)
+    changes = await records.store_prepared(COOKIES, locked, given, is_dry_run)
+    stored = {one.identity for one in changes}
+    others = {one.identity: one.row for one in found if _is_on(one.host, domains)}
+    deleted = [row for identity, row in others.items() if identity not in stored]
+    return changes + await records.delete_rows(COOKIES, transaction, deleted, is_dry_run)
+
+
+def _is_on(host: str, domains: Iterable[str]) -> bool:
+    """Returns True if the host is one of the domains. A leading dot includes the subdomains."""
+    return any(host == domain.removeprefix(".") or _is_below(host, domain) for domain in domains)
+
+
+def _is_below(host: str, domain: str) -> bool:
+    return domain.startswith(".") and host.endswith(domain)
 
 
 async def _store_kind(
@@ -445,7 +475,8 @@ async def import_state(
     replacement = _replacement(document) if options.is_replacing else NO_REPLACEMENT
 
     async def work(transaction: Transaction) -> StateChanges:
-        locked = await records.lock_session_state(transaction, vault, now, if_match)
+        profile = destination.profile
+        locked = await records.lock_session_state(transaction, vault, now, if_match, profile)
         await _check_group(transaction, destination.group_id)
         changes = await store_state(locked, prepared, replacement, options.is_dry_run)
         about = _about_import(prepared, document, changes, options)
@@ -460,7 +491,10 @@ async def import_state(
 
 def _replacement(document: ReadResult) -> Replacement:
     has_local_storage = "local_storage" in FORMATS[document.format].carries
-    return Replacement(hosts_of(document.state), has_local_storage)
+    hosts = (versions.visible_hosts(page.host) for page in document.pages)
+    return Replacement(
+        set(chain.from_iterable(hosts)) or hosts_of(document.state), has_local_storage
+    )
 
 
 async def _check_group(transaction: Transaction, group_id: int) -> None:
@@ -474,7 +508,7 @@ def _about_import(
 ) -> AuditAbout:
     about = AuditAbout(
         records=len(changes.cookies) + len(changes.local_storage),
-        domains=prepared.domains,
+        domains=_audited_domains(changes),
         profile=prepared.destination.profile,
         format=document.format,
         dry_run=options.is_dry_run,
@@ -482,6 +516,16 @@ def _about_import(
     if prepared.destination.group_id != ALL_GROUPS:
         about["for_group"] = prepared.destination.group_id
     return about
+
+
+def _audited_domains(changes: StateChanges) -> list[str]:
+    of_cookie, of_entry = COOKIES.columns.index("domain"), LOCAL_STORAGE.columns.index("domain")
+    return records.audited_domains(
+        chain(
+            (one.columns[of_cookie] for one in changes.cookies),
+            (one.columns[of_entry] for one in changes.local_storage),
+        )
+    )
 
 
 def _to_result(

@@ -10,7 +10,7 @@ from gleanery.models.fields import SessionPosition
 from gleanery.models.responses import AuditAbout, SessionOut
 from gleanery.storage import audit
 from gleanery.storage.database import Database, Engine, Row, Transaction
-from gleanery.storage.sessions import records
+from gleanery.storage.sessions import leases, records
 from gleanery.storage.sessions.cookies import COOKIES
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
 from gleanery.storage.sessions.versions import IfMatch
@@ -118,13 +118,14 @@ async def delete_session(
 ) -> int:
     """Deletes the records of a host and profile, with and without a leading dot of the domain.
 
-    Returns the number of deleted records.
+    Ends the leases whose holders may have them. Returns the number of deleted records.
     """
 
     async def work(transaction: Transaction) -> int:
-        await records.lock_without_key(transaction, now, if_match)
+        await records.lock_without_key(transaction, now, if_match, profile)
         cookies = await records.delete_hosts(COOKIES, transaction, profile, [host])
         entries = await records.delete_hosts(LOCAL_STORAGE, transaction, profile, [host])
+        await leases.end_of_host(transaction, host, profile)
         deleted = len(cookies) + len(entries)
         about = AuditAbout(records=deleted, domains=[host], profile=profile)
         await audit.append(transaction, actor, now, "delete_session", about)

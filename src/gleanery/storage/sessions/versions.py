@@ -24,6 +24,10 @@ _LETTERS = {letter: table for table, letter in _TABLES.items()}
 _HASH_LENGTH = 16
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _CHANGED = "The records have changed since you read them: read them again, then repeat the request"
+_OTHER_PROFILE = (
+    "The ETag is of another profile than this request: read the records of this profile, then "
+    "repeat the request"
+)
 
 HOST_IS_BELOW = "substr(host, length(host) - length($3)) = '.' || $3"
 """SQL condition: the host is a subdomain of host $3."""
@@ -56,16 +60,20 @@ async def read_etag(read: Read, organization_id: int, scope: ListScope) -> str:
     return f"{_encode_scope(scope)}.{version}"
 
 
-async def check(transaction: Transaction, if_match: IfMatch) -> None:
-    """Raises PreconditionFailed if no ETag of If-Match is current. Call it under the lock."""
+async def check(transaction: Transaction, if_match: IfMatch, profile: str) -> None:
+    """Raises PreconditionFailed if no ETag of If-Match is current and of the profile.
+
+    Call it under the lock.
+    """
     if if_match is None:
         return
-    for etag in if_match:
-        scope = _decode_scope(etag.partition(".")[0])
-        organization_id = transaction.organization_id
-        if scope and etag == await read_etag(transaction.fetch, organization_id, scope):
+    scopes = {etag: _decode_scope(etag.partition(".")[0]) for etag in if_match}
+    own = {etag: scope for etag, scope in scopes.items() if scope and scope.profile == profile}
+    for etag, scope in own.items():
+        if etag == await read_etag(transaction.fetch, transaction.organization_id, scope):
             return
-    raise PreconditionFailed(_CHANGED)
+    is_of_other = not own and any(scopes.values())
+    raise PreconditionFailed(_OTHER_PROFILE if is_of_other else _CHANGED)
 
 
 # --- the query ----------------------------------------------------------------------------------

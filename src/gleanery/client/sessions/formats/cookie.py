@@ -12,7 +12,7 @@ from gleanery.client.sessions.format import TEXT, Format
 from gleanery.client.sessions.formats import set_cookie
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import SessionState
-from gleanery.client.sessions.visibility import page_of
+from gleanery.client.sessions.visibility import Page, page_of
 
 _TITLE = "A Cookie header"
 # One line of pairs whose names are tokens, as servers should choose them.
@@ -34,6 +34,10 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     return SessionState(tuple(cookie_headers.read_cookie_header(values, page, losses)))
 
 
+def _pages(document: Document, url: str | None) -> tuple[Page]:
+    return (page_of(url, _TITLE),)
+
+
 def _write(state: SessionState, losses: Losses, url: str | None) -> str:
     page = page_of(url, _TITLE)
     return f"Cookie: {cookie_headers.write_cookie_header(state.cookies, page, losses)}\n"
@@ -42,11 +46,14 @@ def _write(state: SessionState, losses: Losses, url: str | None) -> str:
 FORMAT = Format(
     name="cookie",
     title=_TITLE,
+    description="`Cookie` header of the page at `url`",
+    other_names=("header", "cookie-header"),
     media_type=TEXT,
     file_name="cookie.txt",
     carries=frozenset(),
     detect=_detect,
     read=_read,
     write=_write,
+    pages=_pages,
     needs_url=True,
 )
