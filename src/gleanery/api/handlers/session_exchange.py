@@ -60,7 +60,7 @@ async def export_session(context: RequestContext[SessionExport, None]) -> Respon
 
 async def _etag(context: RequestContext[SessionExport, None], filter_: StateFilter) -> bytes:
     database = context.database
-    version = await versions.read_etag(database.read, database.organization_id, filter_.scope)
+    version = await versions.read_etag(database.read_large, database.organization_id, filter_.scope)
     return b'"%s"' % version.encode()
 
 
