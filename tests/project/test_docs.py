@@ -73,6 +73,14 @@ def test_every_action_of_the_audit_log_is_documented() -> None:
         assert f"`{action}`" in table, action
 
 
+def test_a_link_to_a_decision_has_its_number() -> None:
+    links = re.compile(r"\[[Dd]ecision (\d{4})\]\([^)]*?(\d{4})-[^)]*\)")
+    found = {page: links.findall(page.read_text()) for page in DOCS.rglob("*.md")}
+    assert sum(map(len, found.values())) > 0
+    for page, numbers in found.items():
+        assert all(shown == linked for shown, linked in numbers), page
+
+
 def test_every_dependency_has_its_reason() -> None:
     _, reasons = (DOCS / "decisions" / "dependencies.md").read_text().split("## Reasons")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -325,6 +325,15 @@ def test_httpx2(workplace: Workplace) -> None:
         assert workplace.visit("httpx2", url) == LOGGED_IN
 
 
+def test_requests_stores_the_session_again(workplace: Workplace, state: State) -> None:
+    change = f"browser.cookies.set('new', '1', domain='.{HOST}', path='/basket')"
+    assert workplace.visit("Store the session again", ACCOUNT, also=change) == LOGGED_IN
+    after = workplace.client.get("/v1/sessions/export", params={"domain": HOST}).json()
+    cookies = comparable(after["cookies"])
+    assert cookies.pop((f".{HOST}", "/basket", "new"))["value"] == "1"
+    assert cookies == comparable(state["cookies"])
+
+
 def test_scrapy(workplace: Workplace) -> None:
     require_python_tools()
     for url in (ACCOUNT, OTHER_PATH):

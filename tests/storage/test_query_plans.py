@@ -65,6 +65,7 @@ class Access(NamedTuple):
     """Columns and operators that bound what is read from an index, such as ``seq >``."""
     tested: frozenset[str]
     """Columns that are tested in each row. SQLite does not tell them."""
+    index: str | None = None
 
 
 class Plan(NamedTuple):
@@ -143,9 +144,15 @@ class Planner:
         rows = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values or nothing)
         steps = [row[3] for row in rows]
         connection.close()
-        found = [re.match(r"(?:SEARCH|SCAN) (\w+)(?:.*\((.*)\))?", step) for step in steps]
+        found = [re.match(r"(?:SEARCH|SCAN) (\w+)(?:.*?\((.*)\))?", step) for step in steps]
+        index = re.compile(r".* INDEX (\w+)")
         accesses = [
-            Access(match[1], frozenset(re.findall(r"(\w+[=<>])", match[2] or "")), frozenset())
+            Access(
+                match[1],
+                frozenset(re.findall(r"(\w+[=<>])", match[2] or "")),
+                frozenset(),
+                named[1] if (named := index.match(match[0])) else None,
+            )
             for match in found
             if match is not None
         ]
@@ -187,6 +194,7 @@ def plan_of(nodes: list[dict[str, Any]]) -> Plan:
             node["Relation Name"],
             frozenset(column + operator[0] for column, operator in compared(node, "Index Cond")),
             frozenset(column for column, _ in compared(node, "Filter")),
+            node.get("Index Name"),
         )
         for node in nodes
         if node["Node Type"] in ("Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Heap Scan")
@@ -324,6 +332,49 @@ def test_jobs_of_a_group_are_listed_by_a_seek(planner: Planner) -> None:
 
 
 @pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+@pytest.mark.parametrize("name", ["find", "delete_one"])
+def test_a_session_record_is_found_by_its_identity(
+    planner: Planner, kind: RecordKind[Any, Any], name: str
+) -> None:
+    found = planner.plan(getattr(kind.statements, name))
+    [access] = found.of(kind.table)
+    assert "identity=" in access.bounds
+
+
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+def test_a_write_without_partitions_does_not_read_the_other_records(
+    planner: Planner, kind: RecordKind[Any, Any]
+) -> None:
+    for sql in (kind.statements.any_alternative, kind.statements.find_alternatives):
+        [access] = planner.plan(sql).of(kind.table)
+        assert access.index in ("cookies_partitioned", "local_storage_with_origin")
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+def test_many_session_records_are_found_each_by_its_identity(
+    planner: Planner, kind: RecordKind[Any, Any]
+) -> None:
+    statement = over_arrays(kind.statements.find, ["int8", "bytea", "int8"])
+    assert statement is not None
+    found = planner.plan(statement)
+    [access] = found.of(kind.table)
+    assert "identity=" in access.bounds
+
+
+@pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+def test_session_records_of_many_hosts_are_found_by_each_host(
+    planner: Planner, kind: RecordKind[Any, Any]
+) -> None:
+    types = ["int8", "text", "text", *["int8"] * kind.has_groups]
+    statement = over_arrays(kind.statements.list_host, types)
+    assert statement is not None
+    [access] = planner.plan(statement).of(kind.table)
+    assert access.bounds >= {"organization_id=", "host=", "profile="}
+
+
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
 @pytest.mark.parametrize("name", ["sizes_of_all", "sizes_of_visible", "list_all", "list_visible"])
 def test_session_records_are_listed_by_a_seek(
     planner: Planner, kind: RecordKind[Any, Any], name: str
@@ -334,13 +385,23 @@ def test_session_records_are_listed_by_a_seek(
     assert not found.sorts
 
 
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+@pytest.mark.parametrize("name", ["delete", "list_host"])
+def test_session_records_of_a_host_are_found_by_it(
+    planner: Planner, kind: RecordKind[Any, Any], name: str
+) -> None:
+    found = planner.plan(getattr(kind.statements, name))
+    [access] = found.of(kind.table)
+    assert access.bounds >= {"organization_id=", "host=", "profile="}
+
+
 @pytest.mark.parametrize("name", ["_ALL", "_OF_HOST", "_OF_PROFILE", "_OF_HOST_AND_PROFILE"])
 def test_sessions_are_counted_in_the_index_of_hosts(planner: Planner, name: str) -> None:
     found = planner.plan(getattr(summaries, name))
     for table in ("cookies", "local_storage"):
         [access] = found.of(table)
         assert "organization_id=" in access.bounds
-        assert "organization_id" not in access.tested
+        assert not access.tested & {"host", "profile"}
 
 
 def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:

@@ -56,7 +56,8 @@ def undo_newest_migration(settings: Settings) -> None:
         ("cookies", "partitioned", "host_only same_site partition_site cross_site_ancestor"),
         ("local_storage", "with_origin", "origin"),
     ):
-        for name in ("by_host", "by_expiry", index):
+        only_in_postgres = ("by_identity",) if settings.database is not None else ()
+        for name in ("by_host", "by_expiry", index, *only_in_postgres):
             run_script(settings, f"DROP INDEX {table}_{name}")
         for column in ("profile", "revision", *columns.split()):
             run_script(settings, f"ALTER TABLE {table} DROP COLUMN {column}")

@@ -120,7 +120,7 @@ def states(draw: st.DrawFn) -> SessionState:
     found = [draw(cookies(number)) for number in numbers]
     if found and mark(0) in found[0].value and draw(st.booleans()):
         # another cookie that some formats cannot tell from the first one
-        twin = replace(found[0], value=mark(MAX_RECORDS), host_only=not found[0].host_only)
+        twin = replace(found[0], value=mark(MAX_RECORDS), host_only=draw(st.booleans()))
         found.append(replace(twin, partition_key=draw(st.none() | PARTITIONS)))
     stored = [draw(entries(number)) for number in range(draw(st.integers(0, MAX_RECORDS)))]
     return SessionState(

@@ -56,6 +56,7 @@ def test_reads_the_commands_of_browsers(text: str) -> None:
         "curl https://shop.example --cookie a=1 | grep b=2",
         "curl -x http://proxy.example:3128 -o out.html http://shop.example -H Cookie:a=1 > f",
         'curl "https://shop.example/" -H "cookie: \\\na=1"',
+        "curl --max-time 10 --resolve shop.example:80:127.0.0.1 shop.example -b a=1",
     ],
 )
 def test_reads_commands_of_people(command: str) -> None:

@@ -143,3 +143,23 @@ def test_a_document_of_too_many_lines_is_rejected(name: str) -> None:
     content = {"log": {"entries": [entry]}} if name == "har" else lines
     with pytest.raises(InvalidSession, match="more than 100000"):
         sessions.read(content, name, URL)
+
+
+@pytest.mark.thorough
+def test_a_document_of_too_many_cookies_is_rejected() -> None:
+    """A cookie of three bytes in a Cookie header costs as much as a whole line."""
+    header = ";".join(f"{number:x}=" for number in range(50_001))
+    requests = [
+        {"request": {"url": URL, "headers": [{"name": "Cookie", "value": value}]}}
+        for value in (header, header.replace("=", "x="), "a=1")
+    ]
+    cookie = 'New-Object System.Net.Cookie("a", "b", "/", "c.example")'
+    for content, name in (
+        (f"{header};{header}", "cookie"),
+        (f"curl {URL} -b '{header}';" * 2, "curl"),
+        ("curl x;" * 100_001, "curl"),
+        (f"Invoke-WebRequest {cookie * 100_001}", "curl"),
+        ({"log": {"entries": requests}}, "har"),
+    ):
+        with pytest.raises(InvalidSession, match="read less at a time"):
+            sessions.read(content, name, URL)

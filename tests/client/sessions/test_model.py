@@ -55,7 +55,9 @@ def test_a_partition_rejects_line_ends() -> None:
         PartitionKey("https://a\n", has_cross_site_ancestor=False)
 
 
-@pytest.mark.parametrize("changes", [{"name": "", "value": ""}, {"expires": -1}])
+@pytest.mark.parametrize(
+    "changes", [{"name": "", "value": ""}, {"expires": -1}, {"same_site": "lax"}]
+)
 def test_an_invalid_cookie_is_rejected(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidSession):
         replace(COOKIE, **changes)

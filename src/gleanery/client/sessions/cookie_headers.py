@@ -60,7 +60,8 @@ def header_values(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
 def read_cookie_header(values: Iterable[str], page: Page, losses: Losses) -> Iterator[Cookie]:
     """Yields the cookies of a Cookie header. The first of one name is the most specific one."""
     names: set[str] = set()
-    for part in (match[0] for value in values for match in _PART.finditer(value)):
+    parts = (match[0] for value in values for match in _PART.finditer(value))
+    for part in lines.limited(parts, "cookies"):
         _reject_nul(part)
         name, value = _split_pair(part)
         if not name and not value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from gleanery.client.sessions import hostnames
 from gleanery.client.sessions.errors import InvalidSession
@@ -11,6 +11,12 @@ from gleanery.client.sessions.errors import InvalidSession
 SameSite = Literal["Strict", "Lax", "None"]
 MAX_EXPIRES = 253_402_300_799
 """The last second of the year 9999."""
+
+_SAME_SITE = (None, *get_args(SameSite))
+_HOST_RULE = (
+    "The host of a cookie must be in lower case and ASCII, without a leading dot. A cookie for "
+    "subdomains, too, has host_only=False"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +54,15 @@ class Cookie:
     def __post_init__(self) -> None:
         _reject_characters("\0\r\n", "NUL, CR or LF", self.name, self.value, self.path)
         if split_domain(self.host) != (self.host, True):
-            raise InvalidSession("The host of a cookie must be normalized, without a leading dot")
+            raise InvalidSession(_HOST_RULE)
         if not self.path:
             object.__setattr__(self, "path", "/")
         if not self.name and not self.value:
             raise InvalidSession("A cookie needs a name or a value")
         if self.expires is not None and not 0 <= self.expires <= MAX_EXPIRES:
-            raise InvalidSession("The expiry of a cookie must be between 1970 and 9999")
+            raise InvalidSession("The expiry of a cookie must be in seconds, from 1970 to 9999")
+        if self.same_site not in _SAME_SITE:
+            raise InvalidSession('SameSite must be "Strict", "Lax", "None", or None if not known')
 
     @property
     def domain(self) -> str:

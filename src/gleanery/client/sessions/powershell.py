@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gleanery.client.sessions import records
+from gleanery.client.sessions import lines, records
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, split_domain
 
@@ -29,7 +29,7 @@ def read(text: str, losses: Losses) -> Iterator[Cookie]:
     """Yields the cookies, which have a path and a domain, but no flags."""
     losses.add("cookie", _NOT_READ, "header", len(_COOKIE_HEADER.findall(text)))
     losses.add_authorization(len(_AUTHORIZATION.findall(text)))
-    for index, match in enumerate(_COOKIE.finditer(text)):
+    for index, match in enumerate(lines.limited(_COOKIE.finditer(text), "cookies")):
         with records.at(f"cookies[{index}]"):
             name, value, path, domain = map(_unescape, match.groups())
             host, host_only = split_domain(domain)

@@ -16,6 +16,9 @@ _EXPIRED = "A cookie is left out, because it had expired when it was set"
 _TOO_MANY_HEADERS = (
     f"The document has more than {lines.MAX_LINES} Set-Cookie headers: read less at a time"
 )
+_TOO_MANY_SENT = "The document has too many Cookie headers: read less at a time"
+_MAX_SENT = 10 * lines.MAX_LINES
+"""Cookies of all requests. A browser sends the same ones with each of its requests."""
 _MAX_PATHS = 50
 """Cookies with the same name and host that are compared; keeps the time linear."""
 
@@ -26,6 +29,7 @@ class ReceivedCookies:
     def __init__(self, losses: Losses) -> None:
         self._losses = losses
         self._headers = 0
+        self._times_sent = 0
         self._known: dict[tuple[str, str], dict[tuple[object, ...], Cookie]] = {}
         self._sent: dict[tuple[str, str], Cookie] = {}
 
@@ -57,6 +61,9 @@ class ReceivedCookies:
 
     def note_sent(self, cookie: Cookie, page: Page) -> None:
         """Stores a cookie that a page got, of which only the name and the value are known."""
+        self._times_sent += 1
+        if self._times_sent > _MAX_SENT or len(self._sent) > lines.MAX_LINES:
+            raise InvalidSession(_TOO_MANY_SENT)
         known = max(self._sent_to(page, cookie.name), key=lambda one: len(one.path), default=None)
         if known is not None:
             self.store(replace(known, value=cookie.value))

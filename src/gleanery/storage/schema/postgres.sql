@@ -63,6 +63,7 @@ CREATE TABLE cookies (
 
 CREATE INDEX cookies_by_host
     ON cookies (organization_id, host, profile, expires, updated_at, revision);
+CREATE INDEX cookies_by_identity ON cookies USING hash (identity);
 CREATE INDEX cookies_partitioned ON cookies (organization_id, profile, host, name)
     WHERE partition_site IS NOT NULL;
 CREATE INDEX cookies_by_expiry ON cookies (expires) WHERE expires IS NOT NULL;
@@ -89,6 +90,7 @@ CREATE TABLE local_storage (
 
 CREATE INDEX local_storage_by_host
     ON local_storage (organization_id, host, profile, expires, updated_at, revision);
+CREATE INDEX local_storage_by_identity ON local_storage USING hash (identity);
 CREATE INDEX local_storage_with_origin ON local_storage (organization_id, profile, host, key)
     WHERE origin IS NOT NULL;
 CREATE INDEX local_storage_by_expiry ON local_storage (expires) WHERE expires IS NOT NULL;

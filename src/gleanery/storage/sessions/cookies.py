@@ -94,6 +94,7 @@ COOKIES = RecordKind[Cookie, CookieOut](
     replaced_columns=("path", "secure", "http_only", "expires", "host_only", "same_site"),
     visible_if=f"host = $5 OR {HOST_IS_PARENT}",
     alternative_column="partition_site",
+    alternative_index="cookies_partitioned",
     find_alternatives="""
 SELECT identity, profile, host, name, domain, CASE path WHEN '' THEN '/' ELSE path END
 FROM cookies

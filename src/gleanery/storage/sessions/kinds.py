@@ -95,6 +95,8 @@ class RecordKind(Generic[In, Out]):
     """SQL condition: the record is visible to a page on host $5; see ``HOST_IS_PARENT``."""
     alternative_column: str
     """The column of the partition or of the origin."""
+    alternative_index: str
+    """The index of the records in which this column is not null."""
     find_alternatives: str
     """Finds the partitioned cookies, or the entries with an origin, that a client can mean.
 
@@ -123,7 +125,10 @@ class RecordKind(Generic[In, Out]):
         source = f"FROM {self.table} WHERE organization_id = $1"
         return Statements(
             find=f"{select} {source} AND identity = $2",
-            any_alternative=f"SELECT 1 {source} AND {self.alternative_column} IS NOT NULL LIMIT 1",
+            any_alternative=f"""
+SELECT 1 FROM {self.table} /* INDEXED BY {self.alternative_index} */
+WHERE organization_id = $1 AND {self.alternative_column} IS NOT NULL LIMIT 1
+""",
             find_alternatives=self.find_alternatives,
             store=self._store_statement(),
             list_all=self._list_statement(self._group_condition(5)),

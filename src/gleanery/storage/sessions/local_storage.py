@@ -106,6 +106,7 @@ LOCAL_STORAGE = RecordKind[LocalStorageEntry, LocalStorageOut](
     # Local storage belongs to one host. A leading dot makes it visible to subdomains.
     visible_if=f"host = $5 OR domain <> host AND {HOST_IS_PARENT}",
     alternative_column="origin",
+    alternative_index="local_storage_with_origin",
     find_alternatives="""
 SELECT identity, profile, host, key, domain, path, group_id
 FROM local_storage

@@ -367,9 +367,10 @@ async def delete_hosts(
     """
     organization_id, changes = transaction.organization_id, list[RecordChange]()
     group = (group_id,) if kind.has_groups else ()
-    for host in dict.fromkeys(hosts):
-        key = (organization_id, profile, host, *group)
-        rows = await transaction.fetch(kind.statements.list_host, *key)
+    remaining = iter(dict.fromkeys(hosts))
+    while step := list(islice(remaining, RECORDS_PER_PAUSE)):
+        keys = [(organization_id, profile, host, *group) for host in step]
+        rows = await transaction.fetch_many(kind.statements.list_host, keys)
         deleted = [row for row in rows if bytes(row[0]) not in kept]
         changes += await delete_rows(kind, transaction, deleted, is_dry_run)
         await transaction.pause()

@@ -6,9 +6,9 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, groupby
+from itertools import groupby
 
-from gleanery.client.sessions import cookie_headers, powershell, shell_words
+from gleanery.client.sessions import cookie_headers, lines, powershell, shell_words
 from gleanery.client.sessions.cookie_headers import COOKIE
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
@@ -28,15 +28,29 @@ _USER = ("-u", "--user")
 _AUTHORIZATION = re.compile(r"\s*authorization\s*:", re.IGNORECASE)
 _URL = "--url"
 _SHORT_WITH_VALUE = frozenset("AbcCdDeEFHKmoPQrtTuUwxXyYz")
-# The values of other long options have no scheme, so they are not taken for the URL.
-_LONG_WITH_VALUE = frozenset(
-    (
-        *("--cookie", "--data", "--data-ascii", "--data-binary", "--data-raw", "--data-urlencode"),
-        *("--doh-url", "--form", "--form-string", "--header", "--json", "--preproxy", "--proxy"),
-        *("--proxy-header", "--referer", "--request", "--request-target", "--url", "--url-query"),
-        *("--user", "--user-agent"),
-    )
-)
+# Without the list, the value of an option is taken for a URL without a scheme.
+_NAMES_WITH_VALUE = """
+    abstract-unix-socket alt-svc aws-sigv4 cacert capath cert cert-type ciphers config
+    connect-timeout connect-to continue-at cookie cookie-jar create-file-mode crlfile curves
+    data data-ascii data-binary data-raw data-urlencode delegation dns-interface
+    dns-ipv4-addr dns-ipv6-addr dns-servers doh-url dump-header ech egd-file engine
+    etag-compare etag-save expect100-timeout form form-string ftp-account
+    ftp-alternative-to-user ftp-method ftp-port ftp-ssl-ccc-mode happy-eyeballs-timeout-ms
+    haproxy-clientip header hostpubmd5 hostpubsha256 hsts interface ip-tos ipfs-gateway json
+    keepalive-cnt keepalive-time key key-type krb libcurl limit-rate local-port
+    login-options mail-auth mail-from mail-rcpt max-filesize max-redirs max-time netrc-file
+    noproxy oauth2-bearer output output-dir parallel-max pass pinnedpubkey preproxy proto
+    proto-default proto-redir proxy proxy-cacert proxy-capath proxy-cert proxy-cert-type
+    proxy-ciphers proxy-crlfile proxy-header proxy-key proxy-key-type proxy-pass
+    proxy-pinnedpubkey proxy-service-name proxy-tls13-ciphers proxy-tlsauthtype
+    proxy-tlspassword proxy-tlsuser proxy-user proxy1.0 pubkey quote random-file range rate
+    referer request request-target resolve retry retry-delay retry-max-time sasl-authzid
+    service-name sigalgs socks4 socks4a socks5 socks5-gssapi-service socks5-hostname
+    speed-limit speed-time stderr telnet-option tftp-blksize time-cond tls-max tls13-ciphers
+    tlsauthtype tlspassword tlsuser trace trace-ascii trace-config unix-socket upload-file
+    upload-flags url url-query user user-agent variable vlan-priority write-out
+"""
+_LONG_WITH_VALUE = frozenset(f"--{name}" for name in _NAMES_WITH_VALUE.split())
 _COOKIE_FILE = "The cookies of a file are not read: the command has only the name of the file"
 
 
@@ -64,8 +78,9 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
         raise InvalidSession("Expected a command that starts with curl")
     if powershell.is_command(document.text):
         return SessionState(tuple(powershell.read(document.text, losses)))
-    cookies = (_read_request(one, losses, url) for one in _requests(document, losses))
-    return SessionState(tuple(chain.from_iterable(cookies)))
+    requests = _requests(document, losses)
+    cookies = (cookie for one in requests for cookie in _read_request(one, losses, url))
+    return SessionState(tuple(lines.limited(cookies, "cookies")))
 
 
 def _pages(document: Document, url: str | None) -> Iterator[Page]:
@@ -75,9 +90,9 @@ def _pages(document: Document, url: str | None) -> Iterator[Page]:
 
 def _requests(document: Document, losses: Losses) -> Iterator[_Request]:
     text = document.text.lstrip().removeprefix("$ ")
-    commands = (words[1:] for words in shell_words.split(text) if words[0] in _PROGRAMS)
-    for command in commands:
-        yield from (_parse(words, losses) for words in _split_at_next(command))
+    for words in lines.limited(shell_words.split(text), "commands"):
+        if words[0] in _PROGRAMS:
+            yield from (_parse(request, losses) for request in _split_at_next(words[1:]))
 
 
 def _split_at_next(words: list[str]) -> Iterator[list[str]]:
