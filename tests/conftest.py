@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from tests.support.s3 import Bucket
 
 ENGINES = ("sqlite", "postgres")
+
+# Under nohup the programs that the tests start would ignore SIGHUP, too. A handler is not
+# inherited by them.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ import pytest
 
 from gleanery.api.examples import EXAMPLES
 from gleanery.api.operations import OPERATIONS
+from gleanery.client.sessions import FORMATS
 from tests.api.test_openapi_examples import FORM, JSON, NDJSON, Story, calls
 from tests.support.html import Element, parse_html
 from tests.support.process import environment
@@ -100,6 +101,13 @@ def test_each_status_code_is_explained_once(page: Element) -> None:
         own = {code.text for code in details.find_all("code")}
         assert set(details.find("small").text.split()) <= own | common
         assert not own & common
+
+
+def test_the_formats_of_session_state_are_explained(page: Element) -> None:
+    for name in ("export_session", "import_session"):
+        text = page.find("article", id=name).text
+        for one in FORMATS.values():
+            assert f"- {one.name}: {one.description.replace('`', '')}" in text
 
 
 def test_values_have_the_spelling_of_json_and_are_no_links(page: Element) -> None:

@@ -408,7 +408,8 @@ BAD = {
     "one bad record": (json.dumps(BAD_RECORD).encode(), {}, ["body"], "session_format"),
     "nested": (b"[" * 100_000, {}, ["body"], "session_format"),
     "NUL": (json.dumps(document(cookie("a\0"))).encode(), {}, ["body"], "session_format"),
-    "no page": (b"Cookie: a=value-of-sid", {}, ["body"], "session_format"),
+    "no page": (b"Cookie: a=value-of-sid", {}, ["query", "url"], "missing"),
+    "file name": (b"cookies-value-of-sid.txt", {}, ["body"], "session_format"),
     "lost lines": (b"# Netscape HTTP Cookie File.a.com\tTRUE", {}, ["body"], "session_format"),
     "format": (b"{}", {"format": "excel"}, ["query", "format"], "session_format"),
     "url": (b"{}", {"url": "ftp://value-of-sid"}, ["query", "url"], "url"),
@@ -433,9 +434,46 @@ def test_an_invalid_record_is_named_by_its_place(client: Client) -> None:
     assert detail["msg"].startswith("cookies[1]: ")
 
 
+def test_a_cookie_file_without_cookies_is_read(client: Client) -> None:
+    empty = imported(client, "# Netscape HTTP Cookie File\n")
+    assert (empty["format"], empty["cookies"]) == ("netscape", NOTHING)
+    [detail] = send(client, "# Netscape HTTP Cookie File").json()["detail"]
+    assert "no line breaks, or no cookies" in detail["msg"]
+
+
+@pytest.mark.parametrize("format_", ["auto", "extension"])
+def test_truncated_json_is_named_as_such(client: Client, format_: str) -> None:
+    [detail] = send(client, b'[{"name": "sid", "value": "S3C', format=format_).json()["detail"]
+    expected = "The document is not valid JSON: it ends too early, after 30 characters"
+    assert (detail["loc"], detail["msg"]) == (["body"], expected)
+
+
 def test_an_unknown_format_gets_the_list_of_formats(client: Client) -> None:
     [detail] = send(client, "{}", format="excel").json()["detail"]
     assert detail["msg"] == f"expected one of auto, {', '.join(FORMATS)}"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *(("netscpae", "netscape"), ("Cookies.txt", "netscape"), ("storageState", "playwright")),
+        *(
+            ("editthiscookie", "extension"),
+            ("cookie_editor", "extension"),
+            ("header", "cookie"),
+        ),
+    ],
+)
+def test_an_unknown_format_gets_the_one_that_is_meant(
+    client: Client, name: str, expected: str
+) -> None:
+    for answer in (
+        send(client, "{}", format=name),
+        client.get("/v1/sessions/export", params={"format": name}),
+    ):
+        [detail] = answer.json()["detail"]
+        assert (answer.status_code, detail["loc"]) == (422, ["query", "format"])
+        assert detail["msg"].endswith(f'; did you mean "{expected}"?')
 
 
 @pytest.mark.thorough

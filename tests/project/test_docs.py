@@ -62,8 +62,8 @@ def test_every_scope_is_documented() -> None:
 
 def test_every_format_of_session_state_is_documented() -> None:
     guide = (DOCS / "how-to" / "hand-cookies-to-a-scraper.md").read_text()
-    for name in FORMATS:
-        assert f"| `{name}` | " in guide
+    for one in FORMATS.values():
+        assert f"| `{one.name}` | {one.description} |" in guide
 
 
 def test_every_action_of_the_audit_log_is_documented() -> None:

@@ -214,7 +214,6 @@ def test_a_closed_terminal_stops_the_service_in_order(
     options = ("serve", "--data", str(tmp_path), "--port", str(port))
     pid, terminal = pty.fork()
     if pid == 0:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
         os.execve(sys.executable, [sys.executable, *program, *options], environment())
     try:
         wait_until(lambda: is_ready(f"http://127.0.0.1:{port}"))

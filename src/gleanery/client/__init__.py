@@ -1,1 +1,4 @@
-"""The Python client library. It imports nothing from the rest of Gleanery."""
+"""The Python client library: so far it converts sessions, and does not call the service.
+
+It imports nothing from the rest of Gleanery.
+"""

@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from gleanery.client.sessions import FORMATS, hostnames, visibility
-from gleanery.values import countries, timestamps
+from gleanery.client.sessions import FORMATS, hostnames, registry, visibility
+from gleanery.values import countries, suggestions, timestamps
 
 MAX_INT64 = 2**63 - 1
 MAX_NAME_LENGTH = 200
@@ -193,12 +193,18 @@ def _check_url(url: str) -> str:
     return url
 
 
+def _suggestion(name: str) -> str:
+    """Return the end of the message: the format that the name most likely means."""
+    similar = suggestions.closest(name, registry.NAMES)
+    return "" if similar is None else f'; did you mean "{registry.NAMES[similar]}"?'
+
+
 def _session_format(*names: str) -> Any:
     """Return the type of a format's name. The message lists the formats."""
 
     def check(name: str) -> str:
         if name not in names:
-            raise ValueError(f"expected one of {', '.join(names)}")
+            raise ValueError(f"expected one of {', '.join(names)}{_suggestion(name)}")
         return name
 
     return Annotated[
@@ -339,6 +345,8 @@ PageUrl = Annotated[
 ]
 WrittenFormat = _session_format(*FORMATS)
 ReadFormat = _session_format("auto", *FORMATS)
+LIST_OF_FORMATS = "\n".join(f"- `{one.name}`: {one.description}" for one in FORMATS.values())
+"""The formats in the description of a parameter, one per line."""
 DateTime = Annotated[
     int,
     BeforeValidator(as_validation_error("date_time", timestamps.parse)),

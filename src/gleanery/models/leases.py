@@ -51,7 +51,9 @@ class LeaseIn(Input):
     holder: Text | None = Field(
         default=None, max_length=MAX_NAME_LENGTH, description="Who holds the lease, for people."
     )
-    format: WrittenFormat = Field(default="playwright", description="Format of the state.")
+    format: WrittenFormat = Field(
+        default="playwright", description="Format of the state, as in an export."
+    )
 
 
 class LeaseChange(Input):
@@ -74,7 +76,7 @@ class LeaseChange(Input):
     )
     state: StateIn = Field(default=None, description="Cookies and local storage to store.")
     format: ReadFormat = Field(
-        default="auto", description="Format of the state. `auto` recognises it."
+        default="auto", description="Format of the state, as in an import. `auto` recognises it."
     )
     replace: bool = Field(
         default=False,

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 from pydantic_core import InitErrorDetails
 
 from gleanery.models.fields import (
+    LIST_OF_FORMATS,
     MAX_INT64,
     MAX_NAME_LENGTH,
     DateTime,
@@ -105,7 +106,9 @@ class SessionDeletion(Query):
 class SessionExport(Query):
     """Format and filters of an export of session state."""
 
-    format: WrittenFormat = Field(default="playwright", description="Format of the response.")
+    format: WrittenFormat = Field(
+        default="playwright", description=f"Format of the response:\n{LIST_OF_FORMATS}"
+    )
     domain: Domain | None = Field(
         default=None,
         description="Only what pages on this host see (RFC 6265 domain-match). A leading dot "
@@ -128,7 +131,8 @@ class SessionImport(Query):
     """Format and destination of an import of session state."""
 
     format: ReadFormat = Field(
-        default="auto", description="Format of the body. `auto` recognises it."
+        default="auto",
+        description=f"Format of the body. `auto` recognises it.\n{LIST_OF_FORMATS}",
     )
     url: PageUrl | None = Field(
         default=None,

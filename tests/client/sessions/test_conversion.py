@@ -14,6 +14,7 @@ import gleanery
 from gleanery.client import sessions
 from gleanery.client.sessions import Cookie, InvalidSession, PartitionKey, SessionState
 from gleanery.client.sessions.conversion import _reduce
+from gleanery.client.sessions.format import JSON
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.registry import FORMATS
 
@@ -50,12 +51,68 @@ def test_bytes_that_are_no_text_are_rejected(content: bytes) -> None:
         sessions.read(content)
 
 
-@pytest.mark.parametrize("content", [Path("S3CRET"), CookieJar(), {"S3CRET"}])
+def test_reads_a_path_and_an_open_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(DOCUMENT), encoding="utf-16")
+    assert sessions.read(path).state == sessions.read(DOCUMENT).state
+    for mode, encoding in (("rb", None), ("r", "utf-16")):
+        with path.open(mode, encoding=encoding) as file:
+            assert sessions.read(file).state == sessions.read(DOCUMENT).state
+    with pytest.raises(FileNotFoundError):
+        sessions.read(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize("name", ["cookies.txt", "/home/anna/state.json", r"C:\my files\a.har"])
+def test_the_name_of_a_file_is_no_document(name: str) -> None:
+    for format_ in ("auto", "playwright"):
+        with pytest.raises(InvalidSession, match=r"not its name.*Path.*--data-binary @"):
+            sessions.read(name, format_)
+
+
+@pytest.mark.parametrize("content", [None, CookieJar(), {"S3CRET"}])
 def test_an_object_that_is_no_document_is_rejected(content: Any) -> None:
     for name in ("auto", *FORMATS):
-        with pytest.raises(InvalidSession, match=r"content of a file.*from_cookiejar") as caught:
+        with pytest.raises(InvalidSession, match=r"an open file.*from_cookiejar") as caught:
             sessions.read(content, name, "https://shop.example/")
         assert "S3CRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"cookies": [', "it ends too early, after 13 characters"),
+        ('[{"name": "S3CRET', "it ends too early, after 17 characters"),
+        ('[{"name":\n "S3CRET"]\n', "line 2, column 10: expecting ',' delimiter"),
+        ('[{"name": "S3CRET"}] S3CRET', "line 1, column 22: extra data"),
+        ('[{"value": NaN}]', "NaN and Infinity are not allowed, nor numbers with 4300 digits"),
+    ],
+)
+def test_an_error_of_json_has_its_place(text: str, problem: str) -> None:
+    for name in ("auto", *(one.name for one in FORMATS.values() if one.media_type == JSON)):
+        with pytest.raises(InvalidSession) as caught:
+            sessions.read(text, name, "https://shop.example/")
+        assert str(caught.value) == f"The document is not valid JSON: {problem}"
+
+
+def test_a_text_is_no_json() -> None:
+    with pytest.raises(InvalidSession, match="not valid JSON: line 1, column 1"):
+        sessions.read("Cookie: sid=S3CRET", "selenium")
+
+
+def test_writes_what_was_read_without_its_state() -> None:
+    found = sessions.read(DOCUMENT)
+    assert sessions.write(found, "netscape") == sessions.write(found.state, "netscape")
+    assert list(sessions.to_cookiejar(found).content)
+    for call in (sessions.to_cookiejar, lambda state: sessions.write(state, "netscape")):
+        with pytest.raises(TypeError, match="Expected a SessionState"):
+            call({"sid": "S3CRET"})  # type: ignore[operator]
+
+
+def test_the_help_explains_each_format() -> None:
+    words = " ".join((sessions.read.__doc__ or "").split())
+    for one in FORMATS.values():
+        assert f"``{one.name}``: {one.description.replace('`', '``')}" in words
+    assert all(f"``{name}``" in (sessions.write.__doc__ or "") for name in FORMATS)
 
 
 def test_programs_that_use_the_package_are_checked_with_its_types() -> None:

@@ -48,7 +48,7 @@ def test_other_text_is_not_taken_for_cookies(text: str) -> None:
 
 
 def test_an_error_does_not_contain_the_value() -> None:
-    with pytest.raises(InvalidSession, match="give the URL") as caught:
+    with pytest.raises(InvalidSession, match="add the parameter url") as caught:
         read("sid=S3CRET")
     assert "S3CRET" not in str(caught.value)
     with pytest.raises(InvalidSession, match=r"line 2: .* NUL"):

@@ -132,7 +132,7 @@ def test_a_cookie_file_is_a_loss() -> None:
     ("command", "message"),
     [
         ("curl -b 'sid=S3CRET", "a quote or an escape has no end"),
-        ("curl -b sid=S3CRET", "give the URL"),
+        ("curl -b sid=S3CRET", "add the parameter url"),
         ("curl -b sid=S3CRET ftp://S3CRET", "Expected a URL"),
         ("curl -b sid=S3CRET https://S3CRET:x/", "The URL is invalid"),
     ],

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gleanery.client.sessions import Cookie, SessionState, read, write
+from gleanery.client.sessions import Cookie, InvalidSession, SessionState, read, write
 
 _COOKIE = Cookie("sid", "S3CRET", "shop.example", False, "/x", secure=True)
 
@@ -37,6 +37,28 @@ def test_a_domain_cookie_replaces_a_host_only_cookie_of_its_name() -> None:
     written = write(SessionState((replace(_COOKIE, host_only=True), _COOKIE)), "scrapy")
     assert read(written.content).state.cookies == (_COOKIE,)
     assert [(loss.subject, loss.records) for loss in written.losses] == [("cookie", 1)]
+
+
+def test_reads_the_dictionary_of_a_request() -> None:
+    found = read({"sid": "S3CRET", "__Host-a": "1"}, "scrapy", "https://shop.example/")
+    assert found.state.cookies == (
+        Cookie("sid", "S3CRET", "shop.example"),
+        Cookie("__Host-a", "1", "shop.example", secure=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "url", "message"),
+    [
+        ({"sid": "S3CRET"}, None, "add the parameter url"),
+        ({"S3CRET": ["S3CRET"]}, "https://shop.example/", r"^cookies\[0\]: expected a string"),
+        ({}, "https://shop.example/", 'has no "cookies"'),
+    ],
+)
+def test_another_object_is_rejected(document: object, url: str | None, message: str) -> None:
+    with pytest.raises(InvalidSession, match=message) as caught:
+        read(document, "scrapy", url)
+    assert "S3CRET" not in str(caught.value)
 
 
 def test_the_name_says_secure_where_a_list_does_not() -> None:

@@ -217,7 +217,7 @@ def test_counts_what_it_cannot_carry(cookie: Cookie) -> None:
 
 
 def test_an_error_does_not_contain_the_value() -> None:
-    with pytest.raises(InvalidSession, match="give the URL") as caught:
+    with pytest.raises(InvalidSession, match="add the parameter url") as caught:
         read(_COPIED_RESPONSE)
     assert "S3CRET" not in str(caught.value)
     with pytest.raises(InvalidSession, match=r"line 2: .* NUL"):

@@ -30,7 +30,7 @@ async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
     engine, organization_id = context.services.database, context.organization_id
     acquired = await leases.acquire(engine, organization_id, wanted, clock, context.actor)
     try:
-        etag = await leases.read_etag(context.database.read, organization_id, acquired.lease)
+        etag = await leases.read_etag(context.database.read_large, organization_id, acquired.lease)
         written, losses = await _read_state(context, acquired.lease)
         content = encode(
             AcquiredLease(**acquired.to_response(), state=written.content, losses=losses)

@@ -10,6 +10,7 @@ from gleanery.api import binding
 from gleanery.api.context import RequestContext, Response
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, visibility
+from gleanery.client.sessions.errors import MissingUrl
 from gleanery.client.sessions.format import JSON, Format
 from gleanery.errors import ErrorDetail, InvalidRequest, UnsupportedMedia
 from gleanery.http import ranges
@@ -26,7 +27,9 @@ from gleanery.values.json_text import encode
 _TRUE = "true"
 _FORM = b"multipart/form-data"
 _NO_FORM = "A form is not understood: send the document itself, in curl with --data-binary @file"
-_NO_LINES = "The document has no line breaks: in curl, use --data-binary @file, not -d @file"
+_NO_LINES = (
+    "The document has no line breaks, or no cookies: in curl, use --data-binary @file, not -d @file"
+)
 
 _NO_RECORD = "No record matches: check domain, url, group_id and profile."
 
@@ -59,7 +62,7 @@ async def export_session(context: RequestContext[SessionExport, None]) -> Respon
 
 async def _etag(context: RequestContext[SessionExport, None], filter_: StateFilter) -> bytes:
     database = context.database
-    version = await versions.read_etag(database.read, database.organization_id, filter_.scope)
+    version = await versions.read_etag(database.read_large, database.organization_id, filter_.scope)
     return b'"%s"' % version.encode()
 
 
@@ -159,10 +162,12 @@ async def import_session(context: RequestContext[SessionImport, bytes]) -> Respo
 def _read(body: bytes, query: SessionImport, settings: Settings) -> sessions.ReadResult:
     """Reads the document. A thread runs it, because it takes long for a large document."""
     binding.check_value_count(body, settings.max_json_values)
-    if body.startswith(b"#") and b"\n" not in body.strip():
+    if body.startswith(b"#") and b"\n" not in body:
         raise _invalid_document(_NO_LINES)
     try:
         document = sessions.read(_parse_json(body, query.format), query.format, query.url)
+    except MissingUrl as error:
+        raise InvalidRequest(ErrorDetail(("query", "url"), str(error), "missing")) from None
     except InvalidSession as error:
         raise _invalid_document(str(error)) from None
     if query.replace == _TRUE and states.is_empty(document.state):

@@ -56,9 +56,14 @@ def _titles(contents: list[Content]) -> str:
     return " or ".join(f"`{content.title}`" for content in contents)
 
 
+def _line(row: Row) -> str:
+    meaning = row.description.replace("\n", "<br>")  # a row of a table is one line
+    return f"| `{row.name}` | {row.type} | {row.note} | {meaning} |"
+
+
 def _rows(what: str, rows: list[Row]) -> list[str]:
     if not rows:
         return []
     table = [f"| {what} | type | | meaning |", "|---|---|---|---|"]
-    table += [f"| `{row.name}` | {row.type} | {row.note} | {row.description} |" for row in rows]
+    table += map(_line, rows)
     return [*table, ""]

@@ -17,8 +17,8 @@ def paragraphs(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Render backquotes as code."""
-    parts = escape(text, quote=False).split("`")
+    """Render backquotes as code, and keep line breaks."""
+    parts = escape(text, quote=False).replace("\n", "<br>").split("`")
     return "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(parts))
 
 

@@ -4,11 +4,11 @@
 
     from gleanery.client import sessions
 
-    found = sessions.read(Path("cookies.txt").read_bytes())
-    written = sessions.write(found.state, "playwright")
+    found = sessions.read(Path("cookies.txt"))
+    written = sessions.write(found, "playwright")
     browser.new_context(storage_state=written.content)
 
-    jar = sessions.to_cookiejar(found.state).content
+    jar = sessions.to_cookiejar(found).content
     requests.get("https://shop.example/", cookies=jar)
 
 ``read`` recognises the format. ``FORMATS`` has the names of all of them. A format that does not

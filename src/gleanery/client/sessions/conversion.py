@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gleanery.client.sessions import document, prefixes, visibility
 from gleanery.client.sessions.document import Document
 from gleanery.client.sessions.errors import InvalidSession
-from gleanery.client.sessions.format import OPTIONAL_FIELDS, Format
+from gleanery.client.sessions.format import JSON, OPTIONAL_FIELDS, Format
 from gleanery.client.sessions.losses import Loss, Losses
 from gleanery.client.sessions.model import Cookie, SessionState, StorageEntry
 from gleanery.client.sessions.registry import FORMATS
@@ -68,10 +68,22 @@ class WriteResult:
 
 
 def read(content: Any, format: str = AUTO, url: str | None = None) -> ReadResult:  # noqa: A002
-    """Reads a text, its bytes, or a JSON value that is parsed already.
+    """Reads a text, its bytes, a JSON value that is parsed already, a Path, or an open file.
 
     ``url`` is the page that the cookies belong to, for formats that do not say it. Raises
-    InvalidSession, whose message never contains a value.
+    InvalidSession, whose message never contains a value. ``auto`` recognises the format:
+
+    - ``playwright``: Playwright: ``context.storage_state()``
+    - ``cdp``: Chrome DevTools Protocol: ``Network.getCookies``, ``Storage.getCookies``
+    - ``puppeteer``: Puppeteer: ``browserContext.cookies()``
+    - ``selenium``: Selenium, WebDriver: ``driver.get_cookies()``
+    - ``extension``: JSON of browser extensions, such as Cookie-Editor and EditThisCookie
+    - ``scrapy``: Scrapy: the list of ``Request(cookies=[…])``, or its dictionary with ``url``
+    - ``har``: HAR file of a browser's developer tools
+    - ``netscape``: ``cookies.txt`` of curl, wget, yt-dlp and browser extensions
+    - ``curl``: "Copy as cURL" of a browser's developer tools. Reads "Copy as PowerShell", too
+    - ``set-cookie``: ``Set-Cookie`` headers of the page at ``url``, one per line
+    - ``cookie``: ``Cookie`` header of the page at ``url``
     """
     source = document.parse(content)
     return read_as(_detect(source) if format == AUTO else _by_name(format), source, url)
@@ -79,6 +91,8 @@ def read(content: Any, format: str = AUTO, url: str | None = None) -> ReadResult
 
 def read_as(chosen: Format, source: Document, url: str | None) -> ReadResult:
     """Reads a document in this format."""
+    if chosen.media_type == JSON:
+        source.require_json()
     losses = Losses()
     found = chosen.read(source, losses, url)
     missing = _missing_fields(chosen)
@@ -89,14 +103,23 @@ def read_as(chosen: Format, source: Document, url: str | None) -> ReadResult:
     return ReadResult(state, chosen.name, losses.found(), pages)
 
 
-def write(state: SessionState, format: str, url: str | None = None) -> WriteResult:  # noqa: A002
-    """Writes the state. ``url`` is the page for which a format has cookies, if it has one."""
+def write(
+    state: SessionState | ReadResult,
+    format: str,  # noqa: A002
+    url: str | None = None,
+) -> WriteResult:
+    """Writes the state, or that of a result of ``read``. Raises InvalidSession.
+
+    The ``content`` of the result is the JSON value of ``playwright``, ``cdp``, ``puppeteer``,
+    ``selenium``, ``extension``, ``scrapy`` and ``har``, and the text of ``netscape``, ``curl``,
+    ``set-cookie`` and ``cookie``. The last three have the cookies of one page: it is ``url``.
+    """
     return write_as(_by_name(format), state, url)
 
 
-def write_as(chosen: Format, state: SessionState, url: str | None) -> WriteResult:
+def write_as(chosen: Format, state: SessionState | ReadResult, url: str | None) -> WriteResult:
     """Writes the state in this format."""
-    losses = Losses()
+    state, losses = _state_of(state), Losses()
     if chosen.needs_url:
         page = visibility.page_of(url, chosen.title)
         state = _of_page(state, page, losses)
@@ -106,10 +129,20 @@ def write_as(chosen: Format, state: SessionState, url: str | None) -> WriteResul
     return WriteResult(content, losses.found())
 
 
+def _state_of(value: SessionState | ReadResult) -> SessionState:
+    state = value.state if isinstance(value, ReadResult) else value
+    if not isinstance(state, SessionState):
+        raise TypeError("Expected a SessionState, or what read() returns")
+    return state
+
+
 def _detect(source: Document) -> Format:
     for candidate in FORMATS.values():
         if candidate.detect(source):
             return candidate
+    source.reject_file_name()
+    if source.looks_like_json:
+        source.require_json()
     raise InvalidSession(
         f"The format is not known: expected one of {', '.join(FORMATS)}. Name it, if you know it"
     )

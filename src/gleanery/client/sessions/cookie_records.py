@@ -83,8 +83,10 @@ def read_state(document: Document, losses: Losses, url: str | None) -> SessionSt
     """Reads a document that has only cookies: an array, or an object with "cookies"."""
     value = document.value
     if isinstance(value, dict):
+        if "cookies" not in value:
+            raise InvalidSession('The document has no "cookies"')
         records.count_unknown(value, _DOCUMENT_MEMBERS, losses, "document")
-        value = value.get("cookies")
+        value = value["cookies"]
     return SessionState(tuple(read_cookies(value, losses, url)))
 
 
@@ -151,7 +153,7 @@ def _host_of_url(record: Mapping[str, Any], page_host: str | None) -> str:
     if url:
         return parse_url(url).host
     if page_host is None:
-        raise InvalidSession('"domain" is missing. Add it, or give the URL of the page')
+        raise InvalidSession('"domain" is missing: add it, or the parameter url with the page')
     return page_host
 
 

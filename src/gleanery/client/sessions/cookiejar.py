@@ -10,13 +10,17 @@ from typing import Any
 from gleanery.client.sessions import conversion, cookie_dates, records
 from gleanery.client.sessions.conversion import ReadResult, WriteResult
 from gleanery.client.sessions.document import Document
-from gleanery.client.sessions.errors import InvalidSession
+from gleanery.client.sessions.errors import InvalidSession, MissingUrl
 from gleanery.client.sessions.format import Format
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 from gleanery.client.sessions.visibility import parse_url
 
 _TITLE = "A cookie jar"
+_NO_JAR = (
+    "Expected a cookie jar of http.cookiejar, requests or httpx. Read a dictionary with "
+    'read(…, "scrapy", url)'
+)
 _HTTP_ONLY = ("HttpOnly", "httponly", "httpOnly", "HTTPOnly")
 _SAME_SITE = ("SameSite", "samesite", "sameSite")
 _LOCAL = ".local"
@@ -29,19 +33,19 @@ _COLLISION = "A cookie is left out: a cookie jar cannot tell it from another one
 def from_cookiejar(jar: Any, url: str | None = None) -> ReadResult:
     """Reads a CookieJar, or the ``cookies`` of a session of requests or of a client of httpx.
 
-    ``url`` is the page of the cookies that have no domain, such as those of ``cookies={…}``.
+    ``url`` is the page of the cookies that have no domain, such as those that a program has set.
     """
     return conversion.read_as(_FORMAT, Document("", getattr(jar, "jar", jar)), url)
 
 
-def to_cookiejar(state: SessionState) -> WriteResult:
+def to_cookiejar(state: SessionState | ReadResult) -> WriteResult:
     """Writes a CookieJar for urllib, requests and httpx. It is the ``content`` of the result."""
     return conversion.write_as(_FORMAT, state, None)
 
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
     if not isinstance(document.value, CookieJar):
-        raise InvalidSession("Expected a cookie jar of http.cookiejar, requests or httpx")
+        raise InvalidSession(_NO_JAR)
     host = None if url is None else parse_url(url).host
     cookies = []
     for index, found in enumerate(document.value):
@@ -71,7 +75,7 @@ def _read_cookie(found: cookiejar.Cookie, page_host: str | None, losses: Losses)
 def _read_host(domain: str, page_host: str | None) -> str:
     if not domain:
         if page_host is None:
-            raise InvalidSession("The cookie has no domain: give the URL of its page")
+            raise MissingUrl("The cookie has no domain: add the parameter url with its page")
         return page_host
     host = domain.removeprefix(".")
     short = host.removesuffix(_LOCAL)
@@ -154,6 +158,7 @@ def _write_domain(cookie: Cookie, losses: Losses) -> str:
 _FORMAT = Format(
     name="cookiejar",
     title=_TITLE,
+    description="Cookie jar of Python",
     media_type="",  # it exists only as a Python object
     file_name="",
     carries=frozenset(("host_only", "path", "expires", "secure", "http_only", "same_site")),

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from gleanery.client.sessions.errors import InvalidSession
 
 _BYTE_ORDER_MARK = "\ufeff"
-_JSON_TYPES = (dict, list, str, int, float, type(None))
+_JSON_TYPES = (dict, list, int, float)
 _NO_DOCUMENT = (
-    "Expected a text, bytes or a JSON value. Give the content of a file, not its path, and read a "
-    "cookie jar with from_cookiejar"
+    "Expected a text, bytes, a JSON value, a Path or an open file. Read a cookie jar with "
+    "from_cookiejar"
+)
+_FILE_NAME = re.compile(r"\s*[^\r\n\t=;{\[]{1,1000}\.(?:txt|json|har)\s*", re.IGNORECASE)
+_NO_CONTENT = (
+    "Expected the content of a file, not its name: in Python read Path(…), in curl use "
+    "--data-binary @file"
 )
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -43,18 +51,41 @@ class Document:
     def is_json(self) -> bool:
         return self.value is not NO_JSON
 
+    @property
+    def looks_like_json(self) -> bool:
+        return self.is_json or self.text.lstrip().startswith(("{", "["))
+
+    def require_json(self) -> None:
+        """Raises InvalidSession that says where the text is not JSON."""
+        self.reject_file_name()
+        if not self.is_json:
+            raise InvalidSession(f"The document is not valid JSON: {_problem(self.text)}")
+
+    def reject_file_name(self) -> None:
+        # The service reads texts of clients, who must not learn which files exist.
+        if _FILE_NAME.fullmatch(self.text):
+            raise InvalidSession(_NO_CONTENT)
+
 
 def parse(content: Any) -> Document:
-    """Returns the document of a text, of its bytes, or of a value that is parsed already."""
-    if not isinstance(content, str | bytes | bytearray):
-        if not isinstance(content, _JSON_TYPES):
-            raise InvalidSession(_NO_DOCUMENT)
+    """Returns the document of a text, its bytes, a JSON value, a path or an open file."""
+    content = _load(content)
+    if isinstance(content, _JSON_TYPES):
         return Document("", content)
+    if not isinstance(content, str | bytes | bytearray):
+        raise InvalidSession(_NO_DOCUMENT)
     text = content if isinstance(content, str) else _decode(bytes(content))
     text = text.removeprefix(_BYTE_ORDER_MARK)
     if not text.strip():
         raise InvalidSession("The document is empty")
     return Document(text, _parse_json(text))
+
+
+def _load(content: Any) -> Any:
+    """Returns the bytes of a path, the content of an open file, and everything else as it is."""
+    if isinstance(content, os.PathLike):
+        return Path(content).read_bytes()
+    return content.read() if hasattr(content, "read") else content
 
 
 def _decode(content: bytes) -> str:
@@ -75,3 +106,18 @@ def _parse_json(text: str) -> Any:
 
 def _reject_constant(_: str) -> None:
     raise ValueError
+
+
+def _problem(text: str) -> str:
+    """Returns why a text is not JSON, without its content."""
+    try:
+        json.loads(text, parse_constant=_reject_constant)
+    except json.JSONDecodeError as error:
+        # The place of a string without an end is its start.
+        if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
+            return f"it ends too early, after {len(text)} characters"
+        reason = error.msg[0].lower() + error.msg[1:].removesuffix(" at")
+        return f"line {error.lineno}, column {error.colno}: {reason}"
+    except ValueError:
+        pass
+    return "NaN and Infinity are not allowed, nor numbers with 4300 digits"

@@ -37,6 +37,10 @@ class Format:
     """The name in ``read``, ``write`` and the API."""
     title: str
     """The name in sentences for people, such as ``cookies.txt``."""
+    description: str
+    """What it is, for people who choose a format. Backquotes mark code."""
+    other_names: tuple[str, ...] = ()
+    """What people also call it. The names are suggested, and not accepted."""
     media_type: str
     file_name: str
     carries: frozenset[str]

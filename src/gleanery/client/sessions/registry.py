@@ -32,3 +32,5 @@ FORMATS: dict[str, Format] = {
         cookie.FORMAT,
     )
 }
+NAMES = {name: one.name for one in FORMATS.values() for name in (one.name, *one.other_names)}
+"""The name of a format by each of the names that people call it."""

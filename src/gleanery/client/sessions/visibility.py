@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from gleanery.client.sessions import hostnames
-from gleanery.client.sessions.errors import InvalidSession
+from gleanery.client.sessions.errors import InvalidSession, MissingUrl
 from gleanery.client.sessions.model import Cookie, SessionState, split_domain
 
 # urlsplit rejects some hosts in brackets that the service can store.
@@ -50,7 +50,7 @@ def parse_request_url(url: str) -> Page:
 def page_of(url: str | None, title: str) -> Page:
     """Returns the page of a document that does not say it. ``title`` names the document."""
     if url is None:
-        raise InvalidSession(f"{title} does not say which page it belongs to: give the URL")
+        raise MissingUrl(f"{title} does not say which page it belongs to: add the parameter url")
     return parse_url(url)
 
 

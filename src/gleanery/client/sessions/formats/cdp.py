@@ -46,6 +46,8 @@ def _write_cookie(cookie: Cookie, site_member: str) -> dict[str, Any]:
 CDP = Format(
     name=_CDP,
     title="The Chrome DevTools Protocol",
+    description="Chrome DevTools Protocol: `Network.getCookies`, `Storage.getCookies`",
+    other_names=("devtools", "chrome-devtools"),
     media_type=JSON,
     file_name="cookies.cdp.json",
     carries=frozenset(OPTIONAL_FIELDS),
@@ -57,6 +59,7 @@ CDP = Format(
 PUPPETEER = Format(
     name=_PUPPETEER,
     title="Puppeteer",
+    description="Puppeteer: `browserContext.cookies()`",
     media_type=JSON,
     file_name="cookies.puppeteer.json",
     carries=frozenset(OPTIONAL_FIELDS),

@@ -46,6 +46,8 @@ def _write(state: SessionState, losses: Losses, url: str | None) -> str:
 FORMAT = Format(
     name="cookie",
     title=_TITLE,
+    description="`Cookie` header of the page at `url`",
+    other_names=("header", "cookie-header"),
     media_type=TEXT,
     file_name="cookie.txt",
     carries=frozenset(),

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 
 from gleanery.client.sessions import cookie_headers, lines, powershell, shell_words
 from gleanery.client.sessions.cookie_headers import COOKIE
@@ -78,9 +78,8 @@ def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
         raise InvalidSession("Expected a command that starts with curl")
     if powershell.is_command(document.text):
         return SessionState(tuple(powershell.read(document.text, losses)))
-    requests = _requests(document, losses)
-    cookies = (cookie for one in requests for cookie in _read_request(one, losses, url))
-    return SessionState(tuple(lines.limited(cookies, "cookies")))
+    cookies = (_read_request(one, losses, url) for one in _requests(document, losses))
+    return SessionState(tuple(lines.limited(chain.from_iterable(cookies), "cookies")))
 
 
 def _pages(document: Document, url: str | None) -> Iterator[Page]:
@@ -92,7 +91,7 @@ def _requests(document: Document, losses: Losses) -> Iterator[_Request]:
     text = document.text.lstrip().removeprefix("$ ")
     for words in lines.limited(shell_words.split(text), "commands"):
         if words[0] in _PROGRAMS:
-            yield from (_parse(request, losses) for request in _split_at_next(words[1:]))
+            yield from (_parse(one, losses) for one in _split_at_next(words[1:]))
 
 
 def _split_at_next(words: list[str]) -> Iterator[list[str]]:
@@ -168,6 +167,8 @@ def _write(state: SessionState, losses: Losses, url: str | None) -> str:
 FORMAT = Format(
     name="curl",
     title=_TITLE,
+    description='"Copy as cURL" of a browser\'s developer tools. Reads "Copy as PowerShell", too',
+    other_names=("copy-as-curl", "powershell"),
     media_type=TEXT,
     file_name="curl.sh",
     carries=frozenset(),

@@ -40,6 +40,8 @@ def _write_cookie(cookie: Cookie) -> dict[str, Any]:
 FORMAT = Format(
     name=_NAME,
     title="A browser extension",
+    description="JSON of browser extensions, such as Cookie-Editor and EditThisCookie",
+    other_names=("cookie-editor", "editthiscookie", "chrome"),
     media_type=JSON,
     file_name="cookies.json",
     carries=frozenset(OPTIONAL_FIELDS),

@@ -188,6 +188,8 @@ def _members(cookie: Cookie) -> Iterator[tuple[str, Any]]:
 FORMAT = Format(
     name="har",
     title="HAR",
+    description="HAR file of a browser's developer tools",
+    other_names=("http-archive",),
     media_type=JSON,
     file_name="cookies.har",
     carries=frozenset(OPTIONAL_FIELDS),

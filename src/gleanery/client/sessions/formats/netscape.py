@@ -158,6 +158,8 @@ def _reason_to_leave_out(cookie: Cookie, line: str) -> str | None:
 FORMAT = Format(
     name="netscape",
     title="cookies.txt",
+    description="`cookies.txt` of curl, wget, yt-dlp and browser extensions",
+    other_names=("cookies.txt", "mozilla", "wget", "yt-dlp"),
     media_type=TEXT,
     file_name="cookies.txt",
     carries=frozenset(("host_only", "path", "expires", "secure", "http_only")),

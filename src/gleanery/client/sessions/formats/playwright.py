@@ -72,6 +72,8 @@ def _write_cookie(cookie: Cookie) -> dict[str, Any]:
 FORMAT = Format(
     name=_NAME,
     title="Playwright's storage state",
+    description="Playwright: `context.storage_state()`",
+    other_names=("storage_state", "storage-state.json"),
     media_type=JSON,
     file_name="storage_state.json",
     carries=frozenset((*OPTIONAL_FIELDS, "local_storage")),

@@ -1,4 +1,4 @@
-"""Cookies of Scrapy: the list of ``Request(cookies=[...])``.
+"""Cookies of Scrapy: the list of ``Request(cookies=[...])``. Reads its dictionary, too.
 
 Scrapy makes a ``Set-Cookie`` header of each record, and lets the standard library parse it.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gleanery.client.sessions import cookie_records, domain_cookies, hostnames, prefixes
+from gleanery.client.sessions import cookie_records, domain_cookies, hostnames, prefixes, records
 from gleanery.client.sessions.document import Document
+from gleanery.client.sessions.errors import InvalidSession
 from gleanery.client.sessions.format import JSON, Format
 from gleanery.client.sessions.losses import Losses
 from gleanery.client.sessions.model import Cookie, SessionState
+from gleanery.client.sessions.visibility import page_of
 
 _NAME = "scrapy"
 _OFTEN_MISSING = ("secure", "http_only")  # in lists that people write
@@ -26,10 +28,26 @@ def _detect(document: Document) -> bool:
 
 
 def _read(document: Document, losses: Losses, url: str | None) -> SessionState:
-    found = cookie_records.read_state(document, losses, url).cookies
+    found = _read_pairs(document, url) or cookie_records.read_state(document, losses, url).cookies
     return SessionState(
         tuple(prefixes.with_implied_fields(cookie, _OFTEN_MISSING) for cookie in found)
     )
+
+
+def _read_pairs(document: Document, url: str | None) -> list[Cookie]:
+    """Returns the cookies of a dictionary with names and values; none of another document."""
+    pairs = document.value
+    if not isinstance(pairs, dict) or "cookies" in pairs or "origins" in pairs or not pairs:
+        return []
+    host = page_of(url, "A dictionary of Scrapy").host
+    return [_read_pair(*pair, host, index) for index, pair in enumerate(pairs.items())]
+
+
+def _read_pair(name: Any, value: Any, host: str, index: int) -> Cookie:
+    with records.at(f"cookies[{index}]"):
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidSession("expected a string")
+        return Cookie(name, value, host)
 
 
 def _write(state: SessionState, losses: Losses, url: str | None) -> list[dict[str, Any]]:
@@ -76,6 +94,7 @@ def _write_cookie(cookie: Cookie) -> dict[str, Any]:
 FORMAT = Format(
     name=_NAME,
     title="Scrapy",
+    description="Scrapy: the list of `Request(cookies=[…])`, or its dictionary with `url`",
     media_type=JSON,
     file_name="cookies.scrapy.json",
     carries=frozenset(("host_only", "path", "secure")),

@@ -52,6 +52,8 @@ def _write_cookie(cookie: Cookie, page_host: str | None) -> dict[str, Any]:
 FORMAT = Format(
     name=_NAME,
     title="Selenium",
+    description="Selenium, WebDriver: `driver.get_cookies()`",
+    other_names=("webdriver",),
     media_type=JSON,
     file_name="cookies.selenium.json",
     carries=frozenset(OPTIONAL_FIELDS) - {"partition_key"},

@@ -57,6 +57,7 @@ def _write(state: SessionState, losses: Losses, url: str | None) -> str:
 FORMAT = Format(
     name="set-cookie",
     title=_TITLE,
+    description="`Set-Cookie` headers of the page at `url`, one per line",
     media_type=TEXT,
     file_name="set-cookie.txt",
     carries=frozenset(("host_only", "path", "expires", "secure", "http_only", "same_site")),
