@@ -22,6 +22,7 @@ from tests.support.session_documents import (
 
 DOMAIN = "shop.example"
 PAGE_BYTES = 16 * 1024 * 1024
+NO_RECORD = "No record matches: check domain, url, group_id and profile."
 
 
 def audited(client: Client) -> list[dict[str, Any]]:
@@ -69,7 +70,7 @@ def test_a_domain_with_a_leading_dot_includes_its_subdomains(client: Client) -> 
     complete = export(client, domain=".shop.example")
     assert names(complete.json()) == ["lang", "sid"]
     assert complete.json()["origins"] == [entries, origin("https://a.shop.example", a="b")]
-    assert losses(complete) == []
+    assert losses(complete) == ["A cookie is left out, because it has expired (1 cookie)."]
     part = export(client, domain="shop.example")
     assert (names(part.json()), part.json()["origins"]) == (["lang"], [])
     assert [loss.rpartition("(")[2] for loss in losses(part)] == ["1 cookie).", "2 entries)."]
@@ -246,7 +247,28 @@ def test_expired_records_are_left_out(timed: Client, clock: Clock) -> None:
     timed.post("/v1/local-storage", json=[entry])
     assert (names(exported(timed)), len(exported(timed)["origins"])) == (["soon", "session"], 1)
     clock.move(seconds=61)
-    assert exported(timed) == document(cookie("session"))
+    answer = export(timed)
+    assert answer.json() == document(cookie("session"))
+    expired = [
+        "A cookie is left out, because it has expired (1 cookie).",
+        "An entry is left out, because it has expired (1 entry).",
+    ]
+    assert losses(answer) == expired
+    assert losses(export(timed, url="https://shop.example/")) == expired
+    assert losses(export(timed, domain="other.example")) == [NO_RECORD]
+    lease = timed.post("/v1/sessions/leases", json={"domain": "shop.example", "seconds": 60})
+    assert lease.json()["losses"] == expired
+
+
+def test_an_export_without_records_says_so(client: Client) -> None:
+    imported(client, document(cookie("sid", path="/account")))
+    for query in (
+        {"domain": "other.example"},
+        {"profile": "other"},
+        {"url": "https://shop.example/", "format": "cookie"},
+    ):
+        assert losses(export(client, **query)) == [NO_RECORD]
+    assert losses(export(client)) == []
 
 
 def test_the_newest_of_cookies_that_are_the_same_for_a_browser_wins(client: Client) -> None:

@@ -302,6 +302,28 @@ def test_replace_keeps_the_entries_of_other_groups(client: Client) -> None:
     assert [one["group_id"] for one in client.get("/v1/local-storage").json()] == [number]
 
 
+EMPTY = {
+    "playwright": (document(), {}),
+    "cookie": ("Cookie: ", {"format": "cookie", "url": "https://shop.example/"}),
+    "all rejected": (document(cookie("__Host-a", ".shop.example")), {}),
+}
+
+
+@pytest.mark.parametrize("case", EMPTY)
+def test_a_document_without_records_says_so_and_replaces_nothing(client: Client, case: str) -> None:
+    imported(client, LOGIN)
+    content, query = EMPTY[case]
+    result = imported(client, content, **query)
+    assert (result["cookies"], result["local_storage"]) == (NOTHING, NOTHING)
+    assert result["losses"][-1].startswith("Nothing is stored")
+    for dry_run in ("true", "false"):
+        answer = send(client, content, **query, replace="true", dry_run=dry_run)
+        [detail] = answer.json()["detail"]
+        assert (answer.status_code, detail["loc"]) == (422, ["body"])
+        assert "DELETE /v1/sessions" in detail["msg"]
+    assert exported(client) == LOGIN
+
+
 # --- dry run ------------------------------------------------------------------------------------
 
 

@@ -414,6 +414,18 @@ def test_each_profile_has_its_own_state(client: Client) -> None:
     assert exported(client, profile="second")["cookies"][0]["value"] == "second"
 
 
+@pytest.mark.parametrize("state", [document(), document(cookie("sid", "other.example"))])
+def test_a_state_without_records_deletes_nothing(client: Client, state: dict[str, Any]) -> None:
+    imported(client, document(cookie("sid")))
+    lease = acquire(client)
+    answer = change(client, lease, state=state, replace=True, release=True)
+    [detail] = answer.json()["detail"]
+    assert (answer.status_code, detail["loc"]) == (422, ["body", "state"])
+    returned = change(client, lease, state=state, release=True).json()
+    assert returned["losses"][-1].startswith("Nothing is stored")
+    assert exported(client) == document(cookie("sid"))
+
+
 @pytest.mark.parametrize("domain", ["shop.example", "www.shop.example", ".example"])
 def test_a_deleted_session_does_not_come_back(client: Client, domain: str) -> None:
     imported(client, document(cookie("sid", ".shop.example")))

@@ -26,7 +26,7 @@ from gleanery.storage.groups import catalog
 from gleanery.storage.outputs import apply, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
-from gleanery.storage.sessions import cookies, local_storage, summaries
+from gleanery.storage.sessions import cookies, local_storage, summaries, whole_records
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
 from tests.support.databases import undo_newest_migration
@@ -393,6 +393,16 @@ def test_session_records_of_a_host_are_found_by_it(
     found = planner.plan(getattr(kind.statements, name))
     [access] = found.of(kind.table)
     assert access.bounds >= {"organization_id=", "host=", "profile="}
+
+
+@pytest.mark.parametrize("kind", [cookies.COOKIES, local_storage.LOCAL_STORAGE])
+@pytest.mark.parametrize("has_subdomains", [False, True])
+def test_an_export_of_a_host_reads_the_index_of_hosts(
+    planner: Planner, kind: RecordKind[Any, Any], has_subdomains: bool
+) -> None:
+    for sql in whole_records._statements(kind, 2, False, has_subdomains):
+        [access] = planner.plan(sql).of(kind.table)
+        assert access.index == f"{kind.table}_by_host"
 
 
 @pytest.mark.parametrize("name", ["_ALL", "_OF_HOST", "_OF_PROFILE", "_OF_HOST_AND_PROFILE"])

@@ -293,10 +293,11 @@ OPERATIONS = (
         title="Export session state",
         description="Cookies and local storage in the format of a browser or tool, for example "
         "Playwright's storage state. Expired records are left out. With `url`, the response has "
-        "only what a page at this URL sees. What the format cannot carry is left out, and the "
-        "header `Gleanery-Losses` says so. An entry without an origin gets that of `url`, or else "
-        "`https` and its host. An export is limited in bytes: if the state is larger, the "
-        "response is 422. The export is in the audit log.",
+        "only what a page at this URL sees. What the format cannot carry is left out. The header "
+        "`Gleanery-Losses` says so, counts expired records, and says if no record matches. An "
+        "entry without an origin gets that of `url`, or else `https` and its host. An export is "
+        "limited in bytes: if the state is larger, the response is 422. The export is in the audit "
+        "log.",
         scopes=("session:read",),
         has_etag=True,
         query=requests.SessionExport,

@@ -82,7 +82,7 @@ class LeaseChange(Input):
         default=False,
         description="true: deletes the other records of the leased domain. A format without local "
         "storage deletes only cookies. A Cookie header or a curl command deletes only those that "
-        "its page gets.",
+        "its page gets. A state without any record is an error.",
     )
     release: bool = Field(default=False, description="true: returns the lease.")
 

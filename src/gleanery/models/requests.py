@@ -148,7 +148,7 @@ class SessionImport(Query):
         default="false",
         description="true: of the hosts in the body, delete the records that the body does not "
         "have. A format without local storage deletes only cookies. A Cookie header or a curl "
-        "command deletes only cookies that its page gets.",
+        "command deletes only cookies that its page gets. A body without any record is an error.",
     )
     dry_run: Literal["true", "false"] = Field(
         default="false", description="true: store nothing, and list what would be stored."

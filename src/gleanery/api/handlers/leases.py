@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.client import sessions
@@ -31,7 +30,7 @@ async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
     engine, organization_id = context.services.database, context.organization_id
     acquired = await leases.acquire(engine, organization_id, wanted, clock, context.actor)
     try:
-        etag = await leases.read_etag(context.database.read, organization_id, acquired.lease)
+        etag = await leases.read_etag(context.database.read_large, organization_id, acquired.lease)
         written, losses = await _read_state(context, acquired.lease)
         content = encode(
             AcquiredLease(**acquired.to_response(), state=written.content, losses=losses)
@@ -95,26 +94,29 @@ async def _prepare(
     body, services = context.body, context.services
     if body.state is None:
         return None, NO_REPLACEMENT, []
-    read = partial(_read_document, body.state, body.format, lease, services.settings.max_records)
+    read = partial(_read_document, body, lease, services.settings.max_records)
     document = await services.computations.run(context.organization_id, read)
     destination = Destination(lease.profile)
     prepared = await states.prepare_state(context.organization_id, document, destination)
     has_local_storage = "local_storage" in FORMATS[document.format].carries
     others = Replacement((lease.domain,), has_local_storage) if body.replace else NO_REPLACEMENT
-    return prepared, others, [str(loss) for loss in document.losses]
+    return prepared, others, states.described_losses(document)
 
 
-def _read_document(state: Any, format_: str, lease: Lease, max_records: int) -> ReadResult:
+def _read_document(body: LeaseChange, lease: Lease, max_records: int) -> ReadResult:
     """Reads the state. A thread runs it, because it takes long for a large state."""
     try:
-        document = sessions.read(state, format_, _url(lease))
+        document = sessions.read(body.state, body.format, _url(lease))
     except InvalidSession as error:
         raise _invalid_state(str(error), "session_format") from None
     count = len(document.state.cookies) + len(document.state.local_storage)
     if count > max_records:
         msg = f"The state may have at most {max_records} records: send less at a time"
         raise _invalid_state(msg, "too_long")
-    return leases.within(lease, document)
+    document = leases.within(lease, document)
+    if body.replace and states.is_empty(document.state):
+        raise _invalid_state(states.NOTHING_TO_REPLACE_WITH, "session_format")
+    return document
 
 
 def _invalid_state(msg: str, type_: str) -> InvalidRequest:

@@ -31,6 +31,8 @@ _NO_LINES = (
     "The document has no line breaks, or no cookies: in curl, use --data-binary @file, not -d @file"
 )
 
+_NO_RECORD = "No record matches: check domain, url, group_id and profile."
+
 
 # --- export -------------------------------------------------------------------------------------
 
@@ -60,7 +62,7 @@ async def export_session(context: RequestContext[SessionExport, None]) -> Respon
 
 async def _etag(context: RequestContext[SessionExport, None], filter_: StateFilter) -> bytes:
     database = context.database
-    version = await versions.read_etag(database.read, database.organization_id, filter_.scope)
+    version = await versions.read_etag(database.read_large, database.organization_id, filter_.scope)
     return b'"%s"' % version.encode()
 
 
@@ -113,8 +115,10 @@ def _write(found: FoundState, query: SessionExport, max_bytes: int) -> _Export:
     body = content.encode() if isinstance(content, str) else encode(content)
     if len(body) > max_bytes:
         raise _too_large(max_bytes)
-    losses = json.dumps([str(loss) for loss in (*found.losses, *written.losses)])
-    return _Export(body, losses.encode("ascii"))
+    losses = [str(loss) for loss in (*found.losses, *written.losses)]
+    if not losses and states.is_empty(found.state):
+        losses = [_NO_RECORD]
+    return _Export(body, json.dumps(losses).encode("ascii"))
 
 
 def _too_large(max_bytes: int) -> InvalidRequest:
@@ -166,6 +170,8 @@ def _read(body: bytes, query: SessionImport, settings: Settings) -> sessions.Rea
         raise InvalidRequest(ErrorDetail(("query", "url"), str(error), "missing")) from None
     except InvalidSession as error:
         raise _invalid_document(str(error)) from None
+    if query.replace == _TRUE and states.is_empty(document.state):
+        raise _invalid_document(states.NOTHING_TO_REPLACE_WITH)
     count = len(document.state.cookies) + len(document.state.local_storage)
     if count > settings.max_records:
         msg = f"The document may have at most {settings.max_records} records: send less at a time"

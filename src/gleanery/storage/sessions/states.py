@@ -52,6 +52,8 @@ _LARGE_BYTES = 256 * 1024
 _KEPT_COLUMNS = ("secure", "http_only", "same_site")
 _INVALID_COOKIE = "A stored cookie is left out, because no browser can have it"
 _INVALID_ENTRY = "A stored entry is left out, because no browser can have it"
+_EXPIRED_COOKIE = "A cookie is left out, because it has expired"
+_EXPIRED_ENTRY = "An entry is left out, because it has expired"
 _OTHER_GROUP = (
     "An entry is left out, because a newer one of another group has its origin and key: name the "
     "group"
@@ -159,19 +161,36 @@ def _select(
 ) -> FoundState:
     stored_cookies = list(_valid_cookies(found_cookies, losses))
     stored_entries = [local_storage.to_stored(*found) for found in found_entries]
-    entries = _by_identity(stored_entries, filter_, now)
+    current = (entry for entry in stored_entries if not _is_expired(entry, now))
+    entries = _by_identity(current, filter_)
     state = SessionState(
         tuple(_newest_cookies(stored_cookies)), tuple(_valid_entries(entries, filter_, losses))
     )
     has_expired = _has_expired(stored_cookies, stored_entries, now)
-    state = visibility.without_expired(state, now)
-    if filter_.domain is not None:
-        state = visibility.of_domain(state, filter_.domain)
-    if filter_.page is not None:
-        state = visibility.of_page(state, filter_.page)
+    selected = _selected(state, filter_)
+    state = visibility.without_expired(selected, now)
+    losses.add("cookie", _EXPIRED_COOKIE, "cookie", len(selected.cookies) - len(state.cookies))
+    losses.add("local_storage", _EXPIRED_ENTRY, "entry", _expired(stored_entries, filter_, now))
     for entry in state.local_storage:
         _add_losses(entries[entry.identity], filter_, losses)
     return FoundState(state, losses.found(), has_expired)
+
+
+def _selected(state: SessionState, filter_: StateFilter) -> SessionState:
+    if filter_.domain is not None:
+        state = visibility.of_domain(state, filter_.domain)
+    return state if filter_.page is None else visibility.of_page(state, filter_.page)
+
+
+def _expired(found: Iterable[StoredEntry], filter_: StateFilter, now: int) -> int:
+    """Returns the number of the selected entries that have expired."""
+    entries = _by_identity((entry for entry in found if _is_expired(entry, now)), filter_)
+    valid = tuple(_valid_entries(entries, filter_, Losses()))
+    return len(_selected(SessionState((), valid), filter_).local_storage)
+
+
+def _is_expired(entry: StoredEntry, now: int) -> bool:
+    return entry.expires is not None and entry.expires <= now
 
 
 def _has_expired(
@@ -210,13 +229,12 @@ def _newest_cookies(found: Iterable[StoredCookie]) -> Iterable[BrowserCookie]:
 
 
 def _by_identity(
-    found: Iterable[StoredEntry], filter_: StateFilter, now: int
+    found: Iterable[StoredEntry], filter_: StateFilter
 ) -> dict[tuple[str, str], list[StoredEntry]]:
-    """Returns the entries by origin and key, of which a browser has one, without expired ones."""
+    """Returns the entries by origin and key, of which a browser has one."""
     entries: dict[tuple[str, str], list[StoredEntry]] = {}
     for entry in found:
-        is_expired = entry.expires is not None and entry.expires <= now
-        if not is_expired and _is_on_host(entry, filter_):
+        if _is_on_host(entry, filter_):
             entries.setdefault((_origin(entry, filter_), entry.key), []).append(entry)
     return entries
 
@@ -272,6 +290,11 @@ class Destination(NamedTuple):
     profile: str = DEFAULT_PROFILE
     group_id: int = ALL_GROUPS
     """The group that uses the entries."""
+
+
+def is_empty(state: SessionState) -> bool:
+    """Returns True if there is no record."""
+    return not state.cookies and not state.local_storage
 
 
 class PreparedState(NamedTuple):
@@ -451,6 +474,22 @@ async def _hosts(
 # --- import -------------------------------------------------------------------------------------
 
 
+NOTHING_STORED = (
+    "Nothing is stored, because the document has no cookie and no local-storage entry that can be "
+    "kept."
+)
+NOTHING_TO_REPLACE_WITH = (
+    "The document has no cookie and no local-storage entry that can be kept, so replace would only "
+    "delete: use DELETE /v1/sessions for that"
+)
+
+
+def described_losses(document: ReadResult) -> list[str]:
+    """Returns the losses as sentences. One of them says if nothing is stored."""
+    losses = [str(loss) for loss in document.losses]
+    return [*losses, NOTHING_STORED] if is_empty(document.state) else losses
+
+
 class ImportOptions(NamedTuple):
     """What an import does besides storing the records of a document."""
 
@@ -540,7 +579,7 @@ def _to_result(
         dry_run=options.is_dry_run,
         cookies=count_changes(changes.cookies),
         local_storage=count_changes(changes.local_storage),
-        losses=[str(loss) for loss in document.losses],
+        losses=described_losses(document),
     )
     if options.is_dry_run:
         cookies_ = (_describe("cookie", COOKIES, one) for one in changes.cookies)
