@@ -67,6 +67,19 @@ def test_reads_the_output_of_curl_and_nothing_of_the_body() -> None:
     assert sent == (Cookie("lang", "en", _HOST),)
 
 
+def test_reads_only_the_headers_of_a_message() -> None:
+    """The output of curl -i -L: the headers of each response, and the body of the last one."""
+    redirect = "HTTP/1.1 302 Found\r\nSet-Cookie: a=1; Path=/\r\n\r\n"
+    last = "HTTP/1.1 200 OK\r\nSet-Cookie: b=2; Path=/\r\n\r\n"
+    body = "<pre>\r\nSet-Cookie: c=3\r\n\r\nlogged in as anna\r\n"
+    found = read(redirect + last + body, url=_URL)
+    assert [cookie.name for cookie in found.state.cookies] == ["a", "b"]
+    without = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nlogged in as anna\r\n"
+    assert read(without, "set-cookie", _URL).state == SessionState()
+    request = "GET / HTTP/1.1\nHost: shop.example\nCookie: a=1\n\nb=2\nCookie: c=3"
+    assert [one.name for one in read(request, "cookie", _URL).state.cookies] == ["a"]
+
+
 def test_reads_lines_without_the_name_of_the_header() -> None:
     found = read("a=1; path=/\nb=2; HttpOnly", url=_URL)
     assert found.format == "set-cookie"

@@ -24,6 +24,7 @@ _KNOWN_ATTRIBUTES = frozenset(
 )
 _SEVERAL = "Only the first of several Set-Cookie headers in one line is read: read one per line"
 _UNKNOWN_ATTRIBUTE = "An attribute of a Set-Cookie header is ignored, because it is unknown"
+_START_LINE = re.compile(r"\s*(?:[A-Z]{1,20} [^ \r\n]+ )?HTTP/[0-9]")
 _MAX_AGE = re.compile(r"-?[0-9]+\Z")
 _MAX_PAIR_BYTES = 4096
 _MAX_ATTRIBUTE_BYTES = 1024
@@ -48,13 +49,24 @@ def header_values(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
 
     If a line has the name, the others are ignored: they are other headers, a body, or progress.
     """
-    is_named = bool(pattern.search(text))
-    for number, line in lines.numbered(text):
+    is_named = bool(pattern.search(text) or _START_LINE.match(text))
+    for number, line in _header_lines(text):
         with records.at(f"line {number}"):
             _reject_nul(line)
         start = pattern.match(line)
         if start or not is_named:
             yield line[start.end() if start else 0 :]
+
+
+def _header_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yields the lines without the bodies of HTTP messages. A blank line ends the headers."""
+    has_bodies, is_header, next_number = bool(_START_LINE.match(text)), True, 1
+    for number, line in lines.numbered(text):
+        if has_bodies and number > next_number:
+            is_header = bool(_START_LINE.match(line))
+        next_number = number + 1
+        if is_header:
+            yield number, line
 
 
 def read_cookie_header(values: Iterable[str], page: Page, losses: Losses) -> Iterator[Cookie]:
