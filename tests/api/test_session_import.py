@@ -375,6 +375,18 @@ def test_a_stale_writer_gets_412_and_stores_nothing(client: Client) -> None:
     assert len(audited(client)) == 2
 
 
+def test_an_import_returns_the_version_of_its_profile(client: Client) -> None:
+    first = send(client, LOGIN, profile="buyer").headers["etag"]
+    assert first == export(client, profile="buyer").headers["etag"]
+    assert send(client, LOGIN, profile="buyer", dry_run="true").headers["etag"] == first
+    changed = json.dumps(document(cookie("lang", value="fr")))
+    path = "/v1/sessions/import?profile=buyer"
+    answer = client.post(path, content=changed, headers={"If-Match": first})
+    assert answer.status_code == 200
+    assert answer.headers["etag"] != first
+    assert client.post(path, content=changed, headers={"If-Match": first}).status_code == 412
+
+
 # --- audit --------------------------------------------------------------------------------------
 
 

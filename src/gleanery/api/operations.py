@@ -324,6 +324,7 @@ OPERATIONS = (
         query=requests.SessionImport,
         body=str,
         response=responses.ImportResult,
+        response_headers={"ETag": "Version of all records of the profile; `If-Match` takes it."},
         extra_errors=(404,),  # the query may name an unknown group
     ),
     Operation(

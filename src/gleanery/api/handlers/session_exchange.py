@@ -146,7 +146,7 @@ async def import_session(context: RequestContext[SessionImport, bytes]) -> Respo
     read = partial(_read, context.body, query, services.settings)
     document = await services.computations.run(context.organization_id, read)
     group_id = await _group_number(context) or ALL_GROUPS
-    result = await states.import_state(
+    imported = await states.import_state(
         context.database,
         services.vault,
         document,
@@ -156,7 +156,8 @@ async def import_session(context: RequestContext[SessionImport, bytes]) -> Respo
         context.actor,
         context.if_match,
     )
-    return Response(encode(result))
+    etag = b'"%s"' % imported.etag.encode()
+    return Response(encode(imported.result), headers=((b"etag", etag),))
 
 
 def _read(body: bytes, query: SessionImport, settings: Settings) -> sessions.ReadResult:

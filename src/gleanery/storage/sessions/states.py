@@ -499,6 +499,13 @@ class ImportOptions(NamedTuple):
     """True if nothing is stored."""
 
 
+class Imported(NamedTuple):
+    """What an import did, and the new version of the profile."""
+
+    result: ImportResult
+    etag: str
+
+
 async def import_state(
     database: Database,
     vault: Vault,
@@ -508,24 +515,27 @@ async def import_state(
     now: int,
     actor: audit.Actor,
     if_match: IfMatch = None,
-) -> ImportResult:
+) -> Imported:
     """Stores a document completely or not at all; audits it, and a dry run, too."""
     prepared = await prepare_state(database.organization_id, document, destination)
     replacement = _replacement(document) if options.is_replacing else NO_REPLACEMENT
 
-    async def work(transaction: Transaction) -> StateChanges:
+    async def work(transaction: Transaction) -> tuple[StateChanges, str]:
         profile = destination.profile
         locked = await records.lock_session_state(transaction, vault, now, if_match, profile)
         await _check_group(transaction, destination.group_id)
         changes = await store_state(locked, prepared, replacement, options.is_dry_run)
         about = _about_import(prepared, document, changes, options)
         await audit.append(transaction, actor, now, "import_session", about)
-        return changes
+        scope = StateFilter(profile).scope
+        return changes, await versions.read_etag(
+            transaction.fetch, transaction.organization_id, scope
+        )
 
-    changes = await database.write(work, queue_key=records.QUEUE_KEY)
+    changes, etag = await database.write(work, queue_key=records.QUEUE_KEY)
     result = partial(_to_result, document, destination, options, changes)
     is_long = len(changes.cookies) + len(changes.local_storage) > _RECORDS_IN_EVENT_LOOP
-    return await asyncio.to_thread(result) if is_long else result()
+    return Imported(await asyncio.to_thread(result) if is_long else result(), etag)
 
 
 def _replacement(document: ReadResult) -> Replacement:
