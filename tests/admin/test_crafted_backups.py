@@ -205,6 +205,7 @@ def test_an_unknown_name_is_rejected(name: str) -> None:
     assert_rejected(packed([(name, b"content")]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("position", range(4))
 def test_a_member_that_occurs_twice_is_rejected(backed_up: Path, position: int) -> None:
     members: Members = [*unpacked(backed_up / "backup.tar")]

@@ -119,6 +119,7 @@ def post_data(client: Client, data: str, *, as_ndjson: bool = False) -> Any:
     return client.post("/v1/outputs/group", content=body.encode(), headers=headers)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("piece", ["1,", "[],", "{},", '"",', '{"":[]},', " [ ] ,"])
 @pytest.mark.parametrize("as_ndjson", [False, True])
 def test_a_body_with_too_many_values_is_rejected(

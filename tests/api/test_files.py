@@ -356,6 +356,7 @@ def test_an_output_shows_all_members_of_its_files(scraper: Client, keeper: Servi
     assert len(scraper.items("group")[0]["files"]) == 1
 
 
+@pytest.mark.thorough
 def test_a_page_full_of_files(scraper: Client) -> None:
     ids = [upload(scraper, b"content %d" % n)["id"] for n in range(7)]
     batch = [
@@ -616,6 +617,7 @@ def unsure(
     service.stop()
 
 
+@pytest.mark.thorough
 def test_pages_are_503_while_links_cannot_be_signed(
     unsure: Service, credentials: Credentials
 ) -> None:

@@ -559,6 +559,7 @@ def test_created_after_lists_outputs_created_or_updated_since_then(
     assert numbers(timed, created_after="9999-12-31T23:59:59Z") == []
 
 
+@pytest.mark.thorough
 def test_dates_never_go_back_even_if_the_clock_does(timed: Client, clock: Clock) -> None:
     timed.store("group", output(1))
     [first] = timed.items("group")

@@ -78,6 +78,7 @@ def test_a_page_has_at_most_16_mib_by_default(client: Client) -> None:
     assert all(size < 16 * MIB for _, size in found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limit", [10, 100, 1000])
 @pytest.mark.parametrize("length", [1_000, 20_000, 45_000])
 def test_pages_are_limited_in_bytes(limited: Client, limit: int, length: int) -> None:

@@ -120,6 +120,7 @@ def away(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Away]:
     made.leave()
 
 
+@pytest.mark.thorough
 def test_a_worker_starts_without_its_database_and_connects_when_it_can(
     away: Away, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -282,6 +283,7 @@ def test_nothing_is_written_into_another_schema(own_service: Service) -> None:
         assert [item["root_job_id"] for item in client.items("group")] == ["j"]
 
 
+@pytest.mark.thorough
 def test_every_operation_is_unavailable_while_the_schema_differs(own_service: Service) -> None:
     with own_service.client() as client:
         client.store("group", OUTPUT)

@@ -149,6 +149,7 @@ def test_a_user_who_may_not_create_tables_is_told_so(
         assert "may not update the schema (permission denied for schema public)" in refused
 
 
+@pytest.mark.thorough
 def test_a_damaged_database_is_no_pending_migration(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path / "data")
     new_token(["--data", str(settings.data)])

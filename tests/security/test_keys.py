@@ -463,6 +463,7 @@ def test_no_key_is_created_for_a_database_that_does_not_name_its_key(tmp_path: P
         pass
 
 
+@pytest.mark.thorough
 def test_another_key_is_rejected_by_a_database_that_does_not_name_its_key(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:

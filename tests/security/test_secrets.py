@@ -116,6 +116,7 @@ def test_a_value_moved_to_another_record_is_not_decrypted(own_service: Service) 
         assert VALUE not in answer.text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["cookies", "local_storage"])
 @pytest.mark.parametrize("change", ["domain = 'evil.com', host = 'evil.com'", "organization_id"])
 def test_the_value_of_a_manipulated_record_is_not_decrypted(

@@ -85,6 +85,7 @@ def with_scopes(service: Service) -> Iterator[dict[frozenset[str], Client]]:
         }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("operation", GUARDED, ids=lambda operation: operation.name)
 def test_each_operation_needs_its_own_scopes_and_no_other(
     service: Service, with_scopes: dict[frozenset[str], Client], operation: Operation

@@ -117,6 +117,7 @@ def test_a_list_does_not_end_early_if_a_record_is_deleted_meanwhile(
     assert page.next_cursor is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("url", "kind", "member"),
     [

@@ -504,6 +504,7 @@ def test_a_start_that_fails_leaves_no_thread_behind(tmp_path: Path) -> None:
     assert names.count("gleanery-writer " + str(tmp_path)) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("state", "passes"),
     [

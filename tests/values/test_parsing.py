@@ -214,6 +214,7 @@ def test_any_host_is_rejected_or_normalized_once(text: str) -> None:
 # --- countries ----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "names",
     [

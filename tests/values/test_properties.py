@@ -63,6 +63,7 @@ def spelled(moment: datetime, offset: int, colon: str, t: str, digits: int) -> s
     return whole + (f".{fraction}" if digits else "") + zone
 
 
+@pytest.mark.thorough
 @MANY
 @given(MOMENTS, OFFSETS, st.sampled_from(["", ":"]), st.sampled_from("Tt"), st.integers(6, 18))
 def test_all_notations_of_a_date_are_one_value(
