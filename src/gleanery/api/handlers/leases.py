@@ -9,16 +9,16 @@ from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, ReadResult, WriteResult
 from gleanery.errors import ErrorDetail, InvalidRequest
 from gleanery.models.leases import AcquiredLease, ChangedLease, LeaseChange, LeaseIn
-from gleanery.storage.sessions import leases, states
-from gleanery.storage.sessions.leases import Lease
-from gleanery.storage.sessions.records import ALL_GROUPS
-from gleanery.storage.sessions.states import (
+from gleanery.storage.sessions import documents, leases, states
+from gleanery.storage.sessions.documents import (
     NO_REPLACEMENT,
     Destination,
     PreparedState,
     Replacement,
-    StateFilter,
 )
+from gleanery.storage.sessions.leases import Lease
+from gleanery.storage.sessions.records import ALL_GROUPS
+from gleanery.storage.sessions.states import StateFilter
 from gleanery.values.json_text import encode
 
 # --- acquisition --------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ async def renew_lease(context: RequestContext[None, LeaseChange]) -> Response:
     )
     result = ChangedLease(
         **changed.timed.to_response(),
-        cookies=states.count_changes(changed.changes.cookies),
-        local_storage=states.count_changes(changed.changes.local_storage),
+        cookies=documents.count_changes(changed.changes.cookies),
+        local_storage=documents.count_changes(changed.changes.local_storage),
         losses=losses,
     )
     return Response(encode(result), headers=_etag(changed.etag))
@@ -97,10 +97,10 @@ async def _prepare(
     read = partial(_read_document, body, lease, services.settings.max_records)
     document = await services.computations.run(context.organization_id, read)
     destination = Destination(lease.profile)
-    prepared = await states.prepare_state(context.organization_id, document, destination)
+    prepared = await documents.prepare_state(context.organization_id, document, destination)
     has_local_storage = "local_storage" in FORMATS[document.format].carries
     others = Replacement((lease.domain,), has_local_storage) if body.replace else NO_REPLACEMENT
-    return prepared, others, states.described_losses(document)
+    return prepared, others, documents.described_losses(document)
 
 
 def _read_document(body: LeaseChange, lease: Lease, max_records: int) -> ReadResult:
@@ -115,7 +115,7 @@ def _read_document(body: LeaseChange, lease: Lease, max_records: int) -> ReadRes
         raise _invalid_state(msg, "too_long")
     document = leases.within(lease, document)
     if body.replace and states.is_empty(document.state):
-        raise _invalid_state(states.NOTHING_TO_REPLACE_WITH, "session_format")
+        raise _invalid_state(documents.NOTHING_TO_REPLACE_WITH, "session_format")
     return document
 
 

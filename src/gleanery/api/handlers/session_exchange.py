@@ -18,9 +18,10 @@ from gleanery.models.requests import SessionExport, SessionImport
 from gleanery.models.responses import AuditAbout
 from gleanery.settings import Settings
 from gleanery.storage import audit, group_lock
-from gleanery.storage.sessions import states, versions
+from gleanery.storage.sessions import documents, imports, states, versions
+from gleanery.storage.sessions.documents import Destination
 from gleanery.storage.sessions.records import ALL_GROUPS
-from gleanery.storage.sessions.states import Destination, FoundState, StateFilter
+from gleanery.storage.sessions.states import FoundState, StateFilter
 from gleanery.values import json_text
 from gleanery.values.json_text import encode
 
@@ -146,12 +147,12 @@ async def import_session(context: RequestContext[SessionImport, bytes]) -> Respo
     read = partial(_read, context.body, query, services.settings)
     document = await services.computations.run(context.organization_id, read)
     group_id = await _group_number(context) or ALL_GROUPS
-    imported = await states.import_state(
+    imported = await imports.import_state(
         context.database,
         services.vault,
         document,
         Destination(query.profile, group_id),
-        states.ImportOptions(query.replace == _TRUE, query.dry_run == _TRUE),
+        imports.ImportOptions(query.replace == _TRUE, query.dry_run == _TRUE),
         services.clock(),
         context.actor,
         context.if_match,
@@ -172,7 +173,7 @@ def _read(body: bytes, query: SessionImport, settings: Settings) -> sessions.Rea
     except InvalidSession as error:
         raise _invalid_document(str(error)) from None
     if query.replace == _TRUE and states.is_empty(document.state):
-        raise _invalid_document(states.NOTHING_TO_REPLACE_WITH)
+        raise _invalid_document(documents.NOTHING_TO_REPLACE_WITH)
     count = len(document.state.cookies) + len(document.state.local_storage)
     if count > settings.max_records:
         msg = f"The document may have at most {settings.max_records} records: send less at a time"

@@ -25,18 +25,18 @@ from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.group_lock import Clock
 from gleanery.storage.sessions import versions
 from gleanery.storage.sessions.cookies import COOKIES
+from gleanery.storage.sessions.documents import (
+    PreparedState,
+    Replacement,
+    StateChanges,
+    store_state,
+)
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
 from gleanery.storage.sessions.records import (
     ALL_GROUPS,
     QUEUE_KEY,
     lock_session_state,
     lock_without_key,
-)
-from gleanery.storage.sessions.states import (
-    PreparedState,
-    Replacement,
-    StateChanges,
-    store_state,
 )
 from gleanery.storage.sessions.versions import IfMatch
 from gleanery.values import timestamps
