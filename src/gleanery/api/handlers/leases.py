@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.client import sessions
 from gleanery.client.sessions import FORMATS, InvalidSession, ReadResult, WriteResult
-from gleanery.errors import ErrorDetail, InvalidRequest
+from gleanery.errors import ErrorDetail, InvalidRequest, NotFound
 from gleanery.models.leases import AcquiredLease, ChangedLease, LeaseChange, LeaseIn
 from gleanery.storage.sessions import documents, leases, states
 from gleanery.storage.sessions.documents import (
@@ -36,7 +37,8 @@ async def acquire_lease(context: RequestContext[None, LeaseIn]) -> Response:
             AcquiredLease(**acquired.to_response(), state=written.content, losses=losses)
         )
     except Exception:  # nobody will know of this lease
-        await leases.release(context.database, acquired.lease.id, clock, context.actor)
+        with suppress(NotFound):  # it has expired meanwhile
+            await leases.release(context.database, acquired.lease.id, clock, context.actor)
         raise
     return Response(content, headers=_etag(etag))
 
