@@ -179,7 +179,7 @@ async def _store_cookies(
     if not prepared.pages:
         return await _store_kind(COOKIES, locked, given, destination, domains, is_dry_run)
     found = await page_cookies.find(transaction, destination.profile, prepared.pages)
-    given = page_cookies.meant(given, found, locked.now // timestamps.SECOND)
+    given = page_cookies.match_stored(given, found, locked.now // timestamps.SECOND)
     changes = await records.store_prepared(COOKIES, locked, given, is_dry_run)
     stored = {one.identity for one in changes}
     others = {one.identity: one.row for one in found if _is_on(one.host, domains)}

@@ -70,7 +70,9 @@ def _is_sent(cookie: BrowserCookie, pages: Iterable[Page]) -> bool:
     return any(gets_cookie(page, cookie) for page in pages)
 
 
-def meant(prepared: Prepared[Cookie], found: Iterable[PageCookie], now: int) -> Prepared[Cookie]:
+def match_stored(
+    prepared: Prepared[Cookie], found: Iterable[PageCookie], now: int
+) -> Prepared[Cookie]:
     """Returns the cookies of requests with the identities of the stored ones that they mean.
 
     A cookie means the only stored one of its name that its page gets. Those that have expired at
