@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from gleanery.cli.commands import SERVER_MODULES
 from tests.support.process import environment, free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -83,6 +84,11 @@ def for_users() -> set[str]:
 def test_every_import_is_a_declared_dependency() -> None:
     assert imported("src") <= for_users()
     assert imported("tests", "faults", "checks") <= for_users() | named(EXTRAS["dev"])
+
+
+def test_the_command_line_knows_the_modules_of_the_extra_server() -> None:
+    names = [Requirement(text).name for text in EXTRAS["server"]]
+    assert {name.replace("-", "_").partition(".")[0] for name in names} == SERVER_MODULES
 
 
 def test_every_dependency_is_imported() -> None:
