@@ -18,7 +18,7 @@ $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.t
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long base proxies browser sessions guides generators integrations check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test long base proxies browser sessions guides generators integrations check bench faults fuzz format client reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -37,6 +37,7 @@ help:
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
 	@echo "make bench      measure the service, its limits and its peers; ARGS=pages measures a part"
 	@echo "make faults     inject the faults of docs/reliability.md; ARGS=failover injects a part"
+	@echo "make client     generate the synchronous client from the asynchronous one"
 	@echo "make reference  update docs/reference.md and docs/settings.md"
 	@echo "make clean      remove what the other targets made"
 
@@ -57,6 +58,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python checks/sync_client.py --check
 	$(BIN)/python checks/advisories.py
 
 long: $(VENV)/.dev
@@ -174,6 +176,9 @@ $(VENV)/.fuzz: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+client: $(VENV)/.dev
+	$(BIN)/python checks/sync_client.py
 
 reference: $(VENV)/.dev
 	$(BIN)/python -m gleanery.api.reference > docs/reference.md

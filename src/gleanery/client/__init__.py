@@ -1,4 +1,100 @@
-"""The Python client library: so far it converts sessions, and does not call the service.
+"""The Python client library: reads, stores and exports data over HTTP, and converts sessions.
 
-It imports nothing from the rest of Gleanery.
+It imports nothing from the rest of Gleanery. Names are imported on first use, so that a program
+that needs one of them does not load the others.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gleanery.client._async.client import AsyncClient
+    from gleanery.client._async.pager import AsyncPager
+    from gleanery.client._sync.client import Client
+    from gleanery.client._sync.pager import Pager
+    from gleanery.client.errors import (
+        ApiError,
+        ClientError,
+        Conflict,
+        ConnectionFailed,
+        CursorExpired,
+        ErrorDetail,
+        Forbidden,
+        Invalid,
+        InvalidResponse,
+        NotConfigured,
+        NotFound,
+        RateLimited,
+        ServerError,
+        TimedOut,
+        TooLarge,
+        Unauthorized,
+        Unavailable,
+    )
+    from gleanery.client.models import File, Output
+
+_MODULES = {
+    "_async.client": ["AsyncClient"],
+    "_async.pager": ["AsyncPager"],
+    "_sync.client": ["Client"],
+    "_sync.pager": ["Pager"],
+    "errors": [
+        "ApiError",
+        "ClientError",
+        "Conflict",
+        "ConnectionFailed",
+        "CursorExpired",
+        "ErrorDetail",
+        "Forbidden",
+        "Invalid",
+        "InvalidResponse",
+        "NotConfigured",
+        "NotFound",
+        "RateLimited",
+        "ServerError",
+        "TimedOut",
+        "TooLarge",
+        "Unauthorized",
+        "Unavailable",
+    ],
+    "models": ["File", "Output"],
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "AsyncPager",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "ConnectionFailed",
+    "CursorExpired",
+    "ErrorDetail",
+    "File",
+    "Forbidden",
+    "Invalid",
+    "InvalidResponse",
+    "NotConfigured",
+    "NotFound",
+    "Output",
+    "Pager",
+    "RateLimited",
+    "ServerError",
+    "TimedOut",
+    "TooLarge",
+    "Unauthorized",
+    "Unavailable",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

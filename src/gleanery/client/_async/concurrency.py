@@ -1,0 +1,19 @@
+"""Waiting and threads, with asyncio. The twin in ``_sync`` is written by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def sleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a function that computes or writes files, without blocking other tasks."""
+    return await asyncio.to_thread(function, *args, **kwargs)

@@ -1,0 +1,71 @@
+"""Sending of requests: the token, retries and errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from gleanery.client import retries
+from gleanery.client._async.concurrency import sleep
+from gleanery.client._async.transport import AsyncTransport
+from gleanery.client.configuration import Credentials
+from gleanery.client.errors import ClientError
+from gleanery.client.requests import Request
+from gleanery.client.responses import Response, decode
+
+if TYPE_CHECKING:
+    import httpx2
+
+T = TypeVar("T")
+_log = logging.getLogger("gleanery.client")
+
+
+class AsyncRequester:
+    """Sends requests to one service with one token, and retries temporary failures."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        policy: retries.RetryPolicy,
+        headers: Mapping[str, str],
+        timeout: float,
+        connect_timeout: float,
+        http_client: httpx2.AsyncClient | None,
+    ) -> None:
+        self.base_url = credentials.url
+        self._policy = policy
+        self._transport = AsyncTransport(
+            credentials.url,
+            {**headers, "authorization": f"Bearer {credentials.token}"},
+            timeout,
+            connect_timeout,
+            http_client,
+        )
+
+    async def send(self, request: Request) -> Response:
+        """Send a request until it succeeds. Raise ClientError if it fails for good."""
+        attempts = 0
+        while True:
+            result = await self._attempt(request)
+            if isinstance(result, Response) and result.status < 300:
+                return result
+            delay = self._policy.delay(result, attempts) if request.is_retried else None
+            if delay is None:
+                raise retries.as_error(result)
+            attempts += 1
+            _log.info("%s %s: retry %d in %.1f s", request.method, request.path, attempts, delay)
+            await sleep(delay)
+
+    async def fetch(self, request: Request, kind: type[T]) -> T:
+        """Send a request, and decode its response."""
+        return decode(await self.send(request), kind)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def _attempt(self, request: Request) -> Response | ClientError:
+        try:
+            return await self._transport.send(request)
+        except ClientError as error:
+            return error

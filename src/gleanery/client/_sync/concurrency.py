@@ -1,0 +1,19 @@
+"""Waiting and threads, without asyncio. The twin in ``_async`` is written by hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a function in this thread: it blocks nobody else."""
+    return function(*args, **kwargs)

@@ -1,0 +1,65 @@
+# Generated from _async by checks/sync_client.py: edit that package, and run make client.
+"""Iteration over the items of a list, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from gleanery.client.pages import Page, PageFormat
+from gleanery.client.responses import Response
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class Pager(Generic[T]):
+    """Iterates over all items; each page is read when it is needed.
+
+    Only the service says where the list ends: a page can be short, or even empty, before the end.
+    """
+
+    def __init__(
+        self,
+        read_page: Callable[[int, int], Response],
+        format_: PageFormat[T],
+        *,
+        cursor: int,
+        page_size: int,
+        limit: int | None,
+    ) -> None:
+        self._read_page = read_page
+        self._format = format_
+        self._page_size = page_size
+        self._limit = limit
+        self.cursor = cursor
+        """Position after the last page whose items were all consumed: continue from it."""
+
+    def __iter__(self) -> Iterator[T]:
+        for page in self.pages():
+            yield from page
+
+    def pages(self) -> Iterator[list[T]]:
+        """Iterate over lists of items."""
+        return self._iterate(self._format.read)
+
+    def raw(self) -> Iterator[bytes]:
+        """Iterate over the items as the bytes that the service sent, without decoding them."""
+        for page in self.raw_pages():
+            yield from page
+
+    def raw_pages(self) -> Iterator[list[bytes]]:
+        """Iterate over lists of items as bytes."""
+        return self._iterate(self._format.read_raw)
+
+    def _iterate(self, read: Callable[[Response], Page[S]]) -> Iterator[list[S]]:
+        remaining = self._limit
+        while remaining is None or remaining > 0:
+            size = self._page_size if remaining is None else min(self._page_size, remaining)
+            page = read(self._read_page(self.cursor, size))
+            yield page.items
+            if page.next_cursor is None:
+                return
+            self.cursor = page.next_cursor
+            if remaining is not None:
+                remaining -= len(page.items)

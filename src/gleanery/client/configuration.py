@@ -1,0 +1,104 @@
+"""The address of the service and the token: arguments, environment, or the file of a login."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gleanery.client.errors import NotConfigured
+
+URL_VARIABLE = "GLEANERY_URL"
+TOKEN_VARIABLE = "GLEANERY_TOKEN"
+_LOOPBACK_NAMES = {"localhost", "127.0.0.1", "::1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Address of a service, and a token for it. The token is not shown."""
+
+    url: str
+    token: str = field(repr=False)
+
+
+def resolve(url: str | None, token: str | None) -> Credentials:
+    """Return the given values; else those of the environment; else those of the login.
+
+    The token of a login is used only for the address of that login.
+    """
+    url = url if url is not None else os.environ.get(URL_VARIABLE)
+    token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
+    stored = read_credentials() if url is None or token is None else None
+    if url is None and stored is not None:
+        url = stored.url
+    if token is None and stored is not None and url is not None and normalize(url) == stored.url:
+        token = stored.token
+    return Credentials(_require_url(url), _require_token(token))
+
+
+def _require_url(url: str | None) -> str:
+    if url is None:
+        raise NotConfigured(
+            f"The address of the service is unknown: run gleanery login, or set {URL_VARIABLE}, "
+            "or give base_url"
+        )
+    return normalize(url)
+
+
+def _require_token(token: str | None) -> str:
+    if token is None:
+        raise NotConfigured(
+            f"There is no token: run gleanery login, or set {TOKEN_VARIABLE}, or give token"
+        )
+    token = token.strip()
+    if not token.isascii() or not token.isprintable() or not token:
+        raise NotConfigured("The token is empty or contains characters that no token has")
+    return token
+
+
+def normalize(url: str) -> str:
+    """Return the address without a slash at its end and without ``/v1``."""
+    try:
+        parts = urlsplit(url.strip())
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        has_port = False
+    if not has_port or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise NotConfigured(
+            "The address of the service must be like https://gleanery.example or "
+            "http://127.0.0.1:8000"
+        )
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise NotConfigured("The address of the service must have no user, query or fragment")
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return f"{parts.scheme}://{parts.netloc.lower()}{path}"
+
+
+def is_loopback(url: str) -> bool:
+    """Return True if the address is on this machine."""
+    return urlsplit(url).hostname in _LOOPBACK_NAMES
+
+
+def credentials_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the path of the file that ``gleanery login`` writes."""
+    if sys.platform == "win32":
+        folder = Path(environment.get("APPDATA") or Path.home())
+    else:
+        folder = Path(environment.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return folder / "gleanery" / "credentials.json"
+
+
+def read_credentials() -> Credentials | None:
+    """Read the file of the login. Return None if there is none."""
+    path = credentials_file()
+    try:
+        content = json.loads(path.read_bytes())
+        return Credentials(normalize(content["url"]), str(content["token"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise NotConfigured(f"{path} cannot be read: run gleanery login again") from None

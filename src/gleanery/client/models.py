@@ -1,0 +1,65 @@
+"""Records of the service, as its responses describe them. Unknown members are ignored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Raw, Struct
+
+
+class File(Struct, frozen=True, gc=False, kw_only=True):
+    """File of an output."""
+
+    id: str
+    field: str
+    url_etag_hash: str
+    blob_key: str
+    blob_url: str
+    source_url: str
+    create_date: datetime
+    file_url: str
+    file_type: str
+    file_checksum: str
+    file_metadata: dict[str, Any]
+
+
+class Output(Struct, frozen=True, gc=False, kw_only=True):
+    """Scraped output."""
+
+    source_url: str
+    data: dict[str, Any]
+    id: int
+    output_id: str
+    root_job_id: str
+    create_date: datetime
+    update_date: datetime
+    last_scraped_date: datetime
+    key_hash: str
+    value_hash: str
+    is_approved: bool
+    tags: dict[str, Any]
+    files: list[File]
+
+
+class PageMetadata(Struct, frozen=True, gc=False, kw_only=True):
+    """Position of the next page; null on the last page, and only there."""
+
+    next_cursor: int | None
+
+
+class OutputPage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of outputs."""
+
+    metadata: PageMetadata
+    items: list[Output]
+
+
+class RawOutputPage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of outputs that are not decoded."""
+
+    metadata: PageMetadata
+    items: list[Raw]
+
+
+ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]

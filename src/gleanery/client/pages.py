@@ -1,0 +1,46 @@
+"""Pages of lists: how their items and the position of the next page are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from gleanery.client.responses import Response, decode
+
+if TYPE_CHECKING:
+    from gleanery.client.models import Output
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Page(NamedTuple, Generic[T]):
+    """Items of a page, and the position of the next one; None on the last page."""
+
+    items: list[T]
+    next_cursor: int | None
+
+
+class PageFormat(Protocol[T_co]):
+    """Reads one kind of page."""
+
+    def read(self, response: Response) -> Page[Any]:
+        """Return the decoded items, which have the type of the format."""
+
+    def read_raw(self, response: Response) -> Page[bytes]:
+        """Return each item as its bytes, without decoding it."""
+
+
+class OutputPages:
+    """Pages of outputs."""
+
+    def read(self, response: Response) -> Page[Output]:
+        from gleanery.client.models import OutputPage
+
+        page = decode(response, OutputPage)
+        return Page(page.items, page.metadata.next_cursor)
+
+    def read_raw(self, response: Response) -> Page[bytes]:
+        from gleanery.client.models import RawOutputPage
+
+        page = decode(response, RawOutputPage)
+        return Page([bytes(item) for item in page.items], page.metadata.next_cursor)
