@@ -19,13 +19,15 @@ PINS = {"PIP_CONSTRAINT": "constraints.txt constraints-build.txt"}
 BUILD_PINS = {"PIP_BUILD_CONSTRAINT": "constraints-build.txt"}
 MAX_DISTRIBUTIONS, MAX_BYTES = 20, 25_000_000
 SENTENCE = "needs the service: pip install 'gleanery[server]'"
-LIBRARY = "import gleanery.client.sessions"
+LIBRARY = "from gleanery import Client"
 NOT_IMPORTED = {"typer", "rich", "httpx2", "msgspec"}
 _IMPORT = f"""
 import sys, time
 start = time.process_time()
 {LIBRARY}
-print(round((time.process_time() - start) * 1000), *sys.modules)
+milliseconds = round((time.process_time() - start) * 1000)
+from gleanery import AsyncClient
+print(milliseconds, *sys.modules)
 """
 
 
