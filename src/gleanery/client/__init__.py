@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from gleanery.client.models import File, Output
+    from gleanery.client.pushes import ItemError, PushFailed, PushReport
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
@@ -60,6 +61,7 @@ _MODULES = {
         "Unavailable",
     ],
     "models": ["File", "Output"],
+    "pushes": ["ItemError", "PushFailed", "PushReport"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -77,10 +79,13 @@ __all__ = [
     "Forbidden",
     "Invalid",
     "InvalidResponse",
+    "ItemError",
     "NotConfigured",
     "NotFound",
     "Output",
     "Pager",
+    "PushFailed",
+    "PushReport",
     "RateLimited",
     "ServerError",
     "TimedOut",

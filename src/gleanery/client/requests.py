@@ -23,6 +23,8 @@ class Request:
     extra_seconds: float = 0
     """Time that the service may wait on purpose before it responds."""
     is_retried: bool = True
+    retries: int = 0
+    """Number of retries until now."""
 
     @property
     def target(self) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Items = Iterable[Any] | AsyncIterable[Any]
+"""What a method takes items from."""
 
 
 async def sleep(seconds: float) -> None:
@@ -17,3 +20,13 @@ async def sleep(seconds: float) -> None:
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function that computes or writes files, without blocking other tasks."""
     return await asyncio.to_thread(function, *args, **kwargs)
+
+
+async def iterate(items: Items) -> AsyncIterator[Any]:
+    """Iterate over items of either kind."""
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item

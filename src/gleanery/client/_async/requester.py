@@ -54,6 +54,7 @@ class AsyncRequester:
             if delay is None:
                 raise retries.as_error(result)
             attempts += 1
+            request.retries = attempts
             _log.info("%s %s: retry %d in %.1f s", request.method, request.path, attempts, delay)
             await sleep(delay)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Items = Iterable[Any]
+"""What a method takes items from."""
 
 
 def sleep(seconds: float) -> None:
@@ -17,3 +20,8 @@ def sleep(seconds: float) -> None:
 def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function in this thread: it blocks nobody else."""
     return function(*args, **kwargs)
+
+
+def iterate(items: Items) -> Iterable[Any]:
+    """Return the items, which are of one kind only."""
+    return items

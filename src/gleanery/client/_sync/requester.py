@@ -55,6 +55,7 @@ class Requester:
             if delay is None:
                 raise retries.as_error(result)
             attempts += 1
+            request.retries = attempts
             _log.info("%s %s: retry %d in %.1f s", request.method, request.path, attempts, delay)
             sleep(delay)
 
