@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import pickle
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -229,7 +230,7 @@ def test_wrong_arguments_are_errors(pusher: Client) -> None:
 
 def test_an_invalid_item_is_named_by_its_position_in_the_input(pusher: Client) -> None:
     items = [*_items(25), {"url": 7}, b"{", *_items(5)]
-    with pytest.raises(PushFailed, match=r"item 25: url: expected .*first 20 items") as raised:
+    with pytest.raises(PushFailed, match=r"item 25: url: expected .* The first 20 items") as raised:
         pusher.push("prices", items, job_id="shop", batch_size=10)
     failure = raised.value
     assert [error.index for error in failure.errors] == [25, 26]
@@ -256,9 +257,10 @@ def test_the_errors_of_a_report_are_bounded(pusher: Client) -> None:
 
 
 def test_a_rejected_push_stores_nothing(pusher: Client, service: Service, wire: _Wire) -> None:
-    with pytest.raises(PushFailed, match=r"no item is stored") as raised:
+    with pytest.raises(PushFailed, match=r"No item is stored") as raised:
         Client(service.url, "wrong").push("prices", _items(1), job_id="shop")
     assert isinstance(raised.value.cause, Unauthorized)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
     with pytest.raises(PushFailed, match="job_id"):
         pusher.push("prices", _items(1), key_field="sku", on_error="skip")
     assert len(wire.requests) == 1
@@ -327,7 +329,9 @@ def test_a_push_that_gives_up_says_what_is_stored(pusher: Client, wire: _Wire) -
         wire.lost_responses = 3
         yield from _items(4, 4)
 
-    with pytest.raises(PushFailed, match=r"first 4 items are stored; those .* may be") as raised:
+    with pytest.raises(
+        PushFailed, match=r"first 4 items are stored; those .* may be"
+    ) as raised:
         pusher.push("prices", items(), job_id="shop", batch_size=4)
     report = raised.value.report
     assert (report.items, report.created, report.retries) == (4, 4, 2)

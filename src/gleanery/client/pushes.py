@@ -5,22 +5,17 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from gleanery.client.errors import ApiError, ClientError, ErrorDetail, TooLarge
 
 if TYPE_CHECKING:
     from gleanery.client.models import BatchResult
 
-MAX_BATCH_SIZE = 1000
-MAX_BATCH_BYTES = 1024 * 1024
-"""The service stores so many lines of NDJSON, and so many bytes, in one transaction."""
 MAX_ERRORS = 100
 _SHOWN_ERRORS = 5
 _MIN_COMPRESSED_BYTES = 1024
 _MAX_RATIO = 400  # the service rejects a body that is 500 times as large as it was sent
-
-OnError = Literal["fail", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +65,10 @@ class PushFailed(ClientError):
         self.errors = tuple(errors)
         """The items that are at fault; empty if none is."""
         self.cause = cause
-        super().__init__(f"{self._reason()} ({self._stored()})")
+        super().__init__(f"{self._reason().rstrip('.')}. {self._stored()}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.report, self.errors, self.cause)
 
     def _reason(self) -> str:
         if not self.errors:
@@ -81,10 +79,10 @@ class PushFailed(ClientError):
 
     def _stored(self) -> str:
         done = self.report.items
-        stored = f"the first {done} items are stored" if done else "no item is stored"
-        if (isinstance(self.cause, ApiError) and self.cause.status < 500) or self.cause is None:
-            return stored
-        return f"{stored}; those of the last batch may be stored, too: push them again"
+        stored = f"The first {done} items are stored" if done else "No item is stored"
+        if self.cause is None or (isinstance(self.cause, ApiError) and self.cause.status < 500):
+            return f"{stored}."
+        return f"{stored}; those of the last batch may be stored, too: push them again."
 
 
 @dataclass(slots=True)
