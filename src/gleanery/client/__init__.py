@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from gleanery.client.models import File, Output
+    from gleanery.client.pushes import ItemError, PushFailed, PushReport
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
@@ -62,6 +63,7 @@ _MODULES = {
         "Unavailable",
     ],
     "models": ["File", "Output"],
+    "pushes": ["ItemError", "PushFailed", "PushReport"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -80,10 +82,13 @@ __all__ = [
     "Invalid",
     "InvalidResponse",
     "InvalidState",
+    "ItemError",
     "NotConfigured",
     "NotFound",
     "Output",
     "Pager",
+    "PushFailed",
+    "PushReport",
     "RateLimited",
     "ServerError",
     "TimedOut",
