@@ -34,6 +34,14 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from gleanery.client.models import File, Output
+    from gleanery.client.record_lists import RecordList
+    from gleanery.client.session_models import (
+        NewCookie,
+        NewEntry,
+        StoredCookie,
+        StoredEntry,
+        WriteCounts,
+    )
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
@@ -60,6 +68,8 @@ _MODULES = {
         "Unavailable",
     ],
     "models": ["File", "Output"],
+    "record_lists": ["RecordList"],
+    "session_models": ["NewCookie", "NewEntry", "StoredCookie", "StoredEntry", "WriteCounts"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -77,16 +87,22 @@ __all__ = [
     "Forbidden",
     "Invalid",
     "InvalidResponse",
+    "NewCookie",
+    "NewEntry",
     "NotConfigured",
     "NotFound",
     "Output",
     "Pager",
     "RateLimited",
+    "RecordList",
     "ServerError",
+    "StoredCookie",
+    "StoredEntry",
     "TimedOut",
     "TooLarge",
     "Unauthorized",
     "Unavailable",
+    "WriteCounts",
 ]
 
 
