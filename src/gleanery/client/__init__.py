@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
     from gleanery.client._async.pager import AsyncPager
+    from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
     from gleanery.client._sync.pager import Pager
+    from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
         ApiError,
         ClientError,
@@ -35,9 +37,12 @@ if TYPE_CHECKING:
     )
     from gleanery.client.models import File, Output
     from gleanery.client.record_lists import RecordList
+    from gleanery.client.session_documents import SessionExport
     from gleanery.client.session_models import (
+        ImportResult,
         NewCookie,
         NewEntry,
+        SessionSummary,
         StoredCookie,
         StoredEntry,
         WriteCounts,
@@ -46,8 +51,10 @@ if TYPE_CHECKING:
 _MODULES = {
     "_async.client": ["AsyncClient"],
     "_async.pager": ["AsyncPager"],
+    "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
     "_sync.pager": ["Pager"],
+    "_sync.sessions": ["Session"],
     "errors": [
         "ApiError",
         "ClientError",
@@ -69,7 +76,16 @@ _MODULES = {
     ],
     "models": ["File", "Output"],
     "record_lists": ["RecordList"],
-    "session_models": ["NewCookie", "NewEntry", "StoredCookie", "StoredEntry", "WriteCounts"],
+    "session_documents": ["SessionExport"],
+    "session_models": [
+        "ImportResult",
+        "NewCookie",
+        "NewEntry",
+        "SessionSummary",
+        "StoredCookie",
+        "StoredEntry",
+        "WriteCounts",
+    ],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -77,6 +93,7 @@ __all__ = [
     "ApiError",
     "AsyncClient",
     "AsyncPager",
+    "AsyncSession",
     "Client",
     "ClientError",
     "Conflict",
@@ -85,6 +102,7 @@ __all__ = [
     "ErrorDetail",
     "File",
     "Forbidden",
+    "ImportResult",
     "Invalid",
     "InvalidResponse",
     "NewCookie",
@@ -96,6 +114,9 @@ __all__ = [
     "RateLimited",
     "RecordList",
     "ServerError",
+    "Session",
+    "SessionExport",
+    "SessionSummary",
     "StoredCookie",
     "StoredEntry",
     "TimedOut",

@@ -10,6 +10,7 @@ from gleanery.client._async.cookies import AsyncCookies
 from gleanery.client._async.local_storage import AsyncLocalStorage
 from gleanery.client._async.outputs import AsyncOutputs
 from gleanery.client._async.requester import AsyncRequester
+from gleanery.client._async.sessions import AsyncSessions
 from gleanery.client.configuration import resolve
 from gleanery.client.retries import RetryPolicy
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class AsyncClient(AsyncCookies, AsyncLocalStorage, AsyncOutputs):
+class AsyncClient(AsyncCookies, AsyncLocalStorage, AsyncOutputs, AsyncSessions):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of

@@ -11,6 +11,7 @@ from gleanery.client._sync.cookies import Cookies
 from gleanery.client._sync.local_storage import LocalStorage
 from gleanery.client._sync.outputs import Outputs
 from gleanery.client._sync.requester import Requester
+from gleanery.client._sync.sessions import Sessions
 from gleanery.client.configuration import resolve
 from gleanery.client.retries import RetryPolicy
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class Client(Cookies, LocalStorage, Outputs):
+class Client(Cookies, LocalStorage, Outputs, Sessions):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of
