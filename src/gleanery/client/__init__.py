@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
     from gleanery.client._async.pager import AsyncPager
+    from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
     from gleanery.client._sync.pager import Pager
+    from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
         ApiError,
         ClientError,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         Forbidden,
         Invalid,
         InvalidResponse,
+        InvalidState,
         NotConfigured,
         NotFound,
         RateLimited,
@@ -34,12 +37,26 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from gleanery.client.models import File, Output
+    from gleanery.client.pushes import ItemError, PushFailed, PushReport
+    from gleanery.client.record_lists import RecordList
+    from gleanery.client.session_documents import SessionExport
+    from gleanery.client.session_models import (
+        ImportResult,
+        NewCookie,
+        NewEntry,
+        SessionSummary,
+        StoredCookie,
+        StoredEntry,
+        WriteCounts,
+    )
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
     "_async.pager": ["AsyncPager"],
+    "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
     "_sync.pager": ["Pager"],
+    "_sync.sessions": ["Session"],
     "errors": [
         "ApiError",
         "ClientError",
@@ -50,6 +67,7 @@ _MODULES = {
         "Forbidden",
         "Invalid",
         "InvalidResponse",
+        "InvalidState",
         "NotConfigured",
         "NotFound",
         "RateLimited",
@@ -60,6 +78,18 @@ _MODULES = {
         "Unavailable",
     ],
     "models": ["File", "Output"],
+    "pushes": ["ItemError", "PushFailed", "PushReport"],
+    "record_lists": ["RecordList"],
+    "session_documents": ["SessionExport"],
+    "session_models": [
+        "ImportResult",
+        "NewCookie",
+        "NewEntry",
+        "SessionSummary",
+        "StoredCookie",
+        "StoredEntry",
+        "WriteCounts",
+    ],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -67,6 +97,7 @@ __all__ = [
     "ApiError",
     "AsyncClient",
     "AsyncPager",
+    "AsyncSession",
     "Client",
     "ClientError",
     "Conflict",
@@ -75,18 +106,32 @@ __all__ = [
     "ErrorDetail",
     "File",
     "Forbidden",
+    "ImportResult",
     "Invalid",
     "InvalidResponse",
+    "InvalidState",
+    "ItemError",
+    "NewCookie",
+    "NewEntry",
     "NotConfigured",
     "NotFound",
     "Output",
     "Pager",
+    "PushFailed",
+    "PushReport",
     "RateLimited",
+    "RecordList",
     "ServerError",
+    "Session",
+    "SessionExport",
+    "SessionSummary",
+    "StoredCookie",
+    "StoredEntry",
     "TimedOut",
     "TooLarge",
     "Unauthorized",
     "Unavailable",
+    "WriteCounts",
 ]
 
 

@@ -63,3 +63,21 @@ class RawOutputPage(Struct, frozen=True, gc=False, kw_only=True):
 
 
 ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
+
+
+class Problem(Struct, frozen=True, gc=False, kw_only=True):
+    """Problem of an element that was skipped."""
+
+    loc: list[str]
+    msg: str
+    type: str
+
+
+class BatchResult(Struct, frozen=True, gc=False, kw_only=True):
+    """What the service did with a batch of outputs."""
+
+    created: int
+    updated: int
+    unchanged: int
+    skipped: int = 0
+    errors: list[Problem] = []

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from gleanery.client._async.cookies import AsyncCookies
+from gleanery.client._async.local_storage import AsyncLocalStorage
 from gleanery.client._async.outputs import AsyncOutputs
+from gleanery.client._async.push import AsyncPush
 from gleanery.client._async.requester import AsyncRequester
+from gleanery.client._async.sessions import AsyncSessions
 from gleanery.client.configuration import resolve
 from gleanery.client.retries import RetryPolicy
 
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class AsyncClient(AsyncOutputs):
+class AsyncClient(AsyncCookies, AsyncLocalStorage, AsyncOutputs, AsyncPush, AsyncSessions):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of
