@@ -54,7 +54,7 @@ class AsyncRequester:
             if delay is None:
                 raise retries.as_error(result)
             attempts += 1
-            _log.info("%s %s: retry %d in %.1f s", request.method, request.path, attempts, delay)
+            _log.info("%s: retry %d in %.1f s", retries.as_error(result), attempts, delay)
             await sleep(delay)
 
     async def fetch(self, request: Request, kind: type[T]) -> T:

@@ -55,7 +55,7 @@ class Requester:
             if delay is None:
                 raise retries.as_error(result)
             attempts += 1
-            _log.info("%s %s: retry %d in %.1f s", request.method, request.path, attempts, delay)
+            _log.info("%s: retry %d in %.1f s", retries.as_error(result), attempts, delay)
             sleep(delay)
 
     def fetch(self, request: Request, kind: type[T]) -> T:
