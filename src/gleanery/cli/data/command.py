@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -44,14 +45,20 @@ def data_command(
             except (KeyboardInterrupt, typer.Abort):
                 _fail("interrupted", INTERRUPTED)
 
-        app.command(name, epilog=_epilog(examples))(run)
+        app.command(name, help=_help(command), epilog=_epilog(examples))(run)
         return command
 
     return decorate
 
 
+def _help(command: Command) -> str:
+    """Return the docstring with one line per paragraph: the terminal decides where lines end."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
+
+
 def _epilog(examples: Sequence[str]) -> str:
-    return "\n".join(["Examples:", *(f"  {example}" for example in examples)])
+    return "\n".join(["Examples:", *(f"$ {example}" for example in examples)])
 
 
 def _fail(message: str, status: int) -> None:
