@@ -1,4 +1,7 @@
-"""Waiting and threads, with asyncio. The twin in ``_sync`` is written by hand."""
+"""Waiting, threads and owners of connections, with asyncio.
+
+The twin in ``_sync`` is written by hand.
+"""
 
 from __future__ import annotations
 
@@ -17,3 +20,12 @@ async def sleep(seconds: float) -> None:
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function that computes or writes files, without blocking other tasks."""
     return await asyncio.to_thread(function, *args, **kwargs)
+
+
+def connection_owner() -> asyncio.AbstractEventLoop:
+    """Return the event loop: no other one can use its connections."""
+    return asyncio.get_running_loop()
+
+
+def is_ended(owner: asyncio.AbstractEventLoop) -> bool:
+    return owner.is_closed()

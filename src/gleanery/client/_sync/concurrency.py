@@ -1,7 +1,11 @@
-"""Waiting and threads, without asyncio. The twin in ``_async`` is written by hand."""
+"""Waiting, threads and owners of connections, without asyncio.
+
+The twin in ``_async`` is written by hand.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -17,3 +21,12 @@ def sleep(seconds: float) -> None:
 def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function in this thread: it blocks nobody else."""
     return function(*args, **kwargs)
+
+
+def connection_owner() -> int:
+    """Return the process: after a fork, both would write to the same connection."""
+    return os.getpid()
+
+
+def is_ended(owner: int) -> bool:
+    return owner != os.getpid()
