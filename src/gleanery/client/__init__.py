@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
-    from gleanery.client._async.pager import AsyncPager
+    from gleanery.client._async.pager import AsyncChangePager, AsyncPager
     from gleanery.client._sync.client import Client
-    from gleanery.client._sync.pager import Pager
+    from gleanery.client._sync.pager import ChangePager, Pager
     from gleanery.client.errors import (
         ApiError,
         ClientError,
@@ -34,13 +34,22 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
     )
-    from gleanery.client.models import File, Output
+    from gleanery.client.models import (
+        Change,
+        Creation,
+        DeletedOutput,
+        Deletion,
+        File,
+        Output,
+        Update,
+    )
+    from gleanery.client.sync import SyncBatch, SyncState
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
-    "_async.pager": ["AsyncPager"],
+    "_async.pager": ["AsyncChangePager", "AsyncPager"],
     "_sync.client": ["Client"],
-    "_sync.pager": ["Pager"],
+    "_sync.pager": ["ChangePager", "Pager"],
     "errors": [
         "ApiError",
         "ClientError",
@@ -61,19 +70,34 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
-    "models": ["File", "Output"],
+    "models": [
+        "Change",
+        "Creation",
+        "DeletedOutput",
+        "Deletion",
+        "File",
+        "Output",
+        "Update",
+    ],
+    "sync": ["SyncBatch", "SyncState"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ApiError",
+    "AsyncChangePager",
     "AsyncClient",
     "AsyncPager",
+    "Change",
+    "ChangePager",
     "Client",
     "ClientError",
     "Conflict",
     "ConnectionFailed",
+    "Creation",
     "CursorExpired",
+    "DeletedOutput",
+    "Deletion",
     "ErrorDetail",
     "File",
     "Forbidden",
@@ -86,10 +110,13 @@ __all__ = [
     "Pager",
     "RateLimited",
     "ServerError",
+    "SyncBatch",
+    "SyncState",
     "TimedOut",
     "TooLarge",
     "Unauthorized",
     "Unavailable",
+    "Update",
 ]
 
 

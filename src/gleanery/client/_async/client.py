@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from gleanery.client._async.changes import AsyncChanges
 from gleanery.client._async.outputs import AsyncOutputs
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client.configuration import resolve
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class AsyncClient(AsyncOutputs):
+class AsyncClient(AsyncChanges, AsyncOutputs):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from gleanery.client._sync.changes import Changes
 from gleanery.client._sync.outputs import Outputs
 from gleanery.client._sync.requester import Requester
 from gleanery.client.configuration import resolve
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class Client(Outputs):
+class Client(Changes, Outputs):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of
