@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
-    from gleanery.client._async.pager import AsyncPager
+    from gleanery.client._async.pager import AsyncChangePager, AsyncPager
     from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
-    from gleanery.client._sync.pager import Pager
+    from gleanery.client._sync.pager import ChangePager, Pager
     from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
         ApiError,
@@ -36,7 +36,15 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
     )
-    from gleanery.client.models import File, Output
+    from gleanery.client.models import (
+        Change,
+        Creation,
+        DeletedOutput,
+        Deletion,
+        File,
+        Output,
+        Update,
+    )
     from gleanery.client.pushes import ItemError, PushFailed, PushReport
     from gleanery.client.record_lists import RecordList
     from gleanery.client.session_documents import SessionExport
@@ -49,13 +57,14 @@ if TYPE_CHECKING:
         StoredEntry,
         WriteCounts,
     )
+    from gleanery.client.sync import SyncBatch, SyncState
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
-    "_async.pager": ["AsyncPager"],
+    "_async.pager": ["AsyncChangePager", "AsyncPager"],
     "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
-    "_sync.pager": ["Pager"],
+    "_sync.pager": ["ChangePager", "Pager"],
     "_sync.sessions": ["Session"],
     "errors": [
         "ApiError",
@@ -77,7 +86,7 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
-    "models": ["File", "Output"],
+    "models": ["Change", "Creation", "DeletedOutput", "Deletion", "File", "Output", "Update"],
     "pushes": ["ItemError", "PushFailed", "PushReport"],
     "record_lists": ["RecordList"],
     "session_documents": ["SessionExport"],
@@ -90,19 +99,26 @@ _MODULES = {
         "StoredEntry",
         "WriteCounts",
     ],
+    "sync": ["SyncBatch", "SyncState"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ApiError",
+    "AsyncChangePager",
     "AsyncClient",
     "AsyncPager",
     "AsyncSession",
+    "Change",
+    "ChangePager",
     "Client",
     "ClientError",
     "Conflict",
     "ConnectionFailed",
+    "Creation",
     "CursorExpired",
+    "DeletedOutput",
+    "Deletion",
     "ErrorDetail",
     "File",
     "Forbidden",
@@ -127,10 +143,13 @@ __all__ = [
     "SessionSummary",
     "StoredCookie",
     "StoredEntry",
+    "SyncBatch",
+    "SyncState",
     "TimedOut",
     "TooLarge",
     "Unauthorized",
     "Unavailable",
+    "Update",
     "WriteCounts",
 ]
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from gleanery.client._sync.changes import Changes
 from gleanery.client._sync.cookies import Cookies
 from gleanery.client._sync.local_storage import LocalStorage
 from gleanery.client._sync.outputs import Outputs
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class Client(Cookies, LocalStorage, Outputs, Push, Sessions):
+class Client(Changes, Cookies, LocalStorage, Outputs, Push, Sessions):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of

@@ -50,7 +50,8 @@ class Requester:
                 raise retries.as_error(result, attempts=retry + 1)
             retry += 1
             request.retries = retry
-            _log.info("%s %s: retry %d in %.1f s", request.method, request.path, retry, delay)
+            reason = retries.as_error(result, attempts=retry)
+            _log.info("%s: retry %d in %.1f s", reason, retry, delay)
             sleep(delay)
 
     def fetch(self, request: Request, kind: type[T]) -> T:
