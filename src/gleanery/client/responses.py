@@ -9,7 +9,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from gleanery.client.errors import ApiError, ErrorDetail, InvalidResponse, error_class
+from gleanery.client.errors import (
+    UNEXPLAINED,
+    ApiError,
+    ErrorDetail,
+    InvalidResponse,
+    error_class,
+)
 
 if TYPE_CHECKING:
     from msgspec.json import Decoder
@@ -62,7 +68,7 @@ def to_error(response: Response) -> ApiError:
     """Return the error that a response reports."""
     return error_class(response.status)(
         response.status,
-        _details(response) or [ErrorDetail((), _describe(response), "unknown")],
+        _details(response) or [ErrorDetail((), _describe(response), UNEXPLAINED)],
         response.headers.get("x-request-id"),
         retry_after(response),
     )
