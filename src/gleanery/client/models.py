@@ -163,3 +163,21 @@ class Deleted(Struct, frozen=True, gc=False, kw_only=True):
     """Number of deleted records."""
 
     deleted: int
+
+
+class Problem(Struct, frozen=True, gc=False, kw_only=True):
+    """Problem of an element that was skipped."""
+
+    loc: list[str]
+    msg: str
+    type: str
+
+
+class BatchResult(Struct, frozen=True, gc=False, kw_only=True):
+    """What the service did with a batch of outputs."""
+
+    created: int
+    updated: int
+    unchanged: int
+    skipped: int = 0
+    errors: list[Problem] = []

@@ -17,7 +17,16 @@ Parameter = str | int | bool | date | None
 class Request:
     """One request. It can be sent several times."""
 
-    __slots__ = ("body", "extra_seconds", "headers", "is_retried", "method", "parameters", "path")
+    __slots__ = (
+        "body",
+        "extra_seconds",
+        "headers",
+        "is_retried",
+        "method",
+        "parameters",
+        "path",
+        "retries",
+    )
 
     def __init__(
         self,
@@ -38,6 +47,8 @@ class Request:
         self.extra_seconds = extra_seconds
         """Time that the service may wait on purpose before it responds."""
         self.is_retried = is_retried
+        self.retries = 0
+        """Number of retries until now."""
 
     def __repr__(self) -> str:
         return f"Request({self.method!r}, {self.path!r})"

@@ -7,10 +7,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gleanery.client._async.changes import AsyncChanges
+from gleanery.client._async.cookies import AsyncCookies
 from gleanery.client._async.groups import AsyncGroups
+from gleanery.client._async.local_storage import AsyncLocalStorage
 from gleanery.client._async.outputs import AsyncOutputs
+from gleanery.client._async.push import AsyncPush
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client._async.reviews import AsyncReviews
+from gleanery.client._async.sessions import AsyncSessions
 from gleanery.client.configuration import resolve
 from gleanery.client.errors import Forbidden
 from gleanery.client.requests import Request, path
@@ -20,7 +24,16 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class AsyncClient(AsyncChanges, AsyncGroups, AsyncOutputs, AsyncReviews):
+class AsyncClient(
+    AsyncChanges,
+    AsyncCookies,
+    AsyncGroups,
+    AsyncLocalStorage,
+    AsyncOutputs,
+    AsyncPush,
+    AsyncReviews,
+    AsyncSessions,
+):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of

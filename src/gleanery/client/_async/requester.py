@@ -50,6 +50,7 @@ class AsyncRequester:
             if delay is None:
                 raise retries.as_error(result, attempts=retry + 1)
             retry += 1
+            request.retries = retry
             _log.info("%s %s: retry %d in %.1f s", request.method, request.path, retry, delay)
             await sleep(delay)
 

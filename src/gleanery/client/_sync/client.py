@@ -8,10 +8,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gleanery.client._sync.changes import Changes
+from gleanery.client._sync.cookies import Cookies
 from gleanery.client._sync.groups import Groups
+from gleanery.client._sync.local_storage import LocalStorage
 from gleanery.client._sync.outputs import Outputs
+from gleanery.client._sync.push import Push
 from gleanery.client._sync.requester import Requester
 from gleanery.client._sync.reviews import Reviews
+from gleanery.client._sync.sessions import Sessions
 from gleanery.client.configuration import resolve
 from gleanery.client.errors import Forbidden
 from gleanery.client.requests import Request, path
@@ -21,7 +25,16 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class Client(Changes, Groups, Outputs, Reviews):
+class Client(
+    Changes,
+    Cookies,
+    Groups,
+    LocalStorage,
+    Outputs,
+    Push,
+    Reviews,
+    Sessions,
+):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of

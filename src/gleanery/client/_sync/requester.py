@@ -49,6 +49,7 @@ class Requester:
             if delay is None:
                 raise retries.as_error(result, attempts=retry + 1)
             retry += 1
+            request.retries = retry
             _log.info("%s %s: retry %d in %.1f s", request.method, request.path, retry, delay)
             sleep(delay)
 
