@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gleanery.client.errors import NotConfigured
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 URL_VARIABLE = "GLEANERY_URL"
 TOKEN_VARIABLE = "GLEANERY_TOKEN"
@@ -90,6 +92,8 @@ def is_loopback(url: str) -> bool:
 
 def credentials_file(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the path of the file that ``gleanery login`` writes."""
+    from pathlib import Path
+
     if sys.platform == "win32":
         folder = Path(environment.get("APPDATA") or Path.home())
     else:
@@ -99,9 +103,11 @@ def credentials_file(environment: Mapping[str, str] = os.environ) -> Path:
 
 def read_credentials() -> Credentials | None:
     """Read the file of the login. Return None if there is none."""
+    from json import loads
+
     path = credentials_file()
     try:
-        content = json.loads(path.read_bytes())
+        content = loads(path.read_bytes())
         return Credentials(normalize(content["url"]), str(content["token"]))
     except FileNotFoundError:
         return None

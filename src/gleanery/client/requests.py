@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
@@ -69,10 +68,12 @@ def json_request(
 
     With the idempotency key, the service executes the request once, also if it is sent again.
     """
+    from json import dumps
+
     headers = {"content-type": "application/json"}
     if has_idempotency_key:
         headers["idempotency-key"] = os.urandom(16).hex()
-    return Request(method, path, headers=headers, body=json.dumps(value).encode())
+    return Request(method, path, headers=headers, body=dumps(value).encode())
 
 
 def path(*segments: str) -> str:

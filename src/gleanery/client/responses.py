@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -76,8 +75,10 @@ def to_error(response: Response) -> ApiError:
 
 def _details(response: Response) -> list[ErrorDetail]:
     """Return the problems that the service lists; nothing if a proxy has responded."""
+    from json import loads
+
     try:
-        details = json.loads(response.body)["detail"]
+        details = loads(response.body)["detail"]
         return [
             ErrorDetail(tuple(map(str, row["loc"])), str(row["msg"]), str(row["type"]))
             for row in details
