@@ -17,7 +17,7 @@ from typer.main import get_group
 
 from gleanery import __version__
 from gleanery.cli.arguments import check_arguments
-from gleanery.cli.commands import LazyCommands, MissingService
+from gleanery.cli.commands import DATA_COMMANDS, LazyCommands, MissingService
 from gleanery.cli.encoding import escape_unprintable_output, use_utf8
 from gleanery.cli.usage import UsageError, explain, has_shown_help
 from gleanery.errors import GleaneryError, SettingsError, Unavailable
@@ -28,6 +28,7 @@ from gleanery.settings import (
 )
 
 _FAILED = 2  # Python's own status, 1, means that migrations are pending
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="gleanery",
@@ -93,7 +94,7 @@ def _run() -> int:
         raise SettingsError(explain(error)) from None
     except typer.Abort:
         typer.echo("gleanery: aborted", err=True)
-        return 1
+        return _INTERRUPTED if sys.argv[1] in DATA_COMMANDS else 1
 
 
 def _check_environment() -> None:

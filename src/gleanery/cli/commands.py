@@ -21,7 +21,10 @@ class Row(NamedTuple):
     """First sentence of the command's help, which is known without an import of the module."""
 
 
-DATA_COMMANDS: dict[str, Row] = {}
+DATA_COMMANDS = {
+    "login": Row("login", "Store the address of a service and a token for the other commands."),
+    "logout": Row("login", "Remove the address and the token that gleanery login has stored."),
+}
 SERVICE_COMMANDS = {
     "serve": Row(
         "serve", "Run the service on SQLite under --data, or on PostgreSQL with --database."

@@ -49,7 +49,7 @@ class AsyncRequester:
                 raise retries.as_error(result, attempts=retry + 1)
             retry += 1
             request.retries = retry
-            _log_retry(request, retry, delay)
+            _log_retry(retries.as_error(result, attempts=retry), retry, delay)
             await sleep(delay)
 
     async def fetch(self, request: Request, kind: type[T]) -> T:
@@ -67,8 +67,7 @@ class AsyncRequester:
             return error
 
 
-def _log_retry(request: Request, retry: int, delay: float) -> None:
+def _log_retry(reason: ClientError, retry: int, delay: float) -> None:
     import logging  # takes 10 ms
 
-    log = logging.getLogger("gleanery.client")
-    log.info("%s %s: retry %d in %.1f s", request.method, request.path, retry, delay)
+    logging.getLogger("gleanery.client").info("%s: retry %d in %.1f s", reason, retry, delay)

@@ -48,7 +48,7 @@ class Requester:
                 raise retries.as_error(result, attempts=retry + 1)
             retry += 1
             request.retries = retry
-            _log_retry(request, retry, delay)
+            _log_retry(retries.as_error(result, attempts=retry), retry, delay)
             sleep(delay)
 
     def fetch(self, request: Request, kind: type[T]) -> T:
@@ -66,8 +66,7 @@ class Requester:
             return error
 
 
-def _log_retry(request: Request, retry: int, delay: float) -> None:
+def _log_retry(reason: ClientError, retry: int, delay: float) -> None:
     import logging  # takes 10 ms
 
-    log = logging.getLogger("gleanery.client")
-    log.info("%s %s: retry %d in %.1f s", request.method, request.path, retry, delay)
+    logging.getLogger("gleanery.client").info("%s: retry %d in %.1f s", reason, retry, delay)
