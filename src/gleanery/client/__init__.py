@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
+    from gleanery.client._async.leases import AsyncLease
     from gleanery.client._async.pager import AsyncPager
     from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
+    from gleanery.client._sync.leases import Lease
     from gleanery.client._sync.pager import Pager
     from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         Invalid,
         InvalidResponse,
         InvalidState,
+        LeaseLost,
         NotConfigured,
         NotFound,
         RateLimited,
@@ -51,9 +54,11 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
+    "_async.leases": ["AsyncLease"],
     "_async.pager": ["AsyncPager"],
     "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
+    "_sync.leases": ["Lease"],
     "_sync.pager": ["Pager"],
     "_sync.sessions": ["Session"],
     "errors": [
@@ -67,6 +72,7 @@ _MODULES = {
         "Invalid",
         "InvalidResponse",
         "InvalidState",
+        "LeaseLost",
         "NotConfigured",
         "NotFound",
         "RateLimited",
@@ -94,6 +100,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = [
     "ApiError",
     "AsyncClient",
+    "AsyncLease",
     "AsyncPager",
     "AsyncSession",
     "Client",
@@ -108,6 +115,8 @@ __all__ = [
     "Invalid",
     "InvalidResponse",
     "InvalidState",
+    "Lease",
+    "LeaseLost",
     "NewCookie",
     "NewEntry",
     "NotConfigured",

@@ -15,7 +15,16 @@ Parameter = str | int | bool | date | None
 class Request:
     """One request. It can be sent several times."""
 
-    __slots__ = ("body", "extra_seconds", "headers", "is_retried", "method", "parameters", "path")
+    __slots__ = (
+        "body",
+        "extra_seconds",
+        "headers",
+        "is_retried",
+        "max_timeout",
+        "method",
+        "parameters",
+        "path",
+    )
 
     def __init__(
         self,
@@ -27,6 +36,7 @@ class Request:
         *,
         extra_seconds: float = 0,
         is_retried: bool = True,
+        max_timeout: float | None = None,
     ) -> None:
         self.method = method
         self.path = path
@@ -36,6 +46,8 @@ class Request:
         self.extra_seconds = extra_seconds
         """Time that the service may wait on purpose before it responds."""
         self.is_retried = is_retried
+        self.max_timeout = max_timeout
+        """Longest timeout in seconds, if a late response is worth nothing."""
 
     def __repr__(self) -> str:
         return f"Request({self.method!r}, {self.path!r})"
