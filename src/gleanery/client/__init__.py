@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
     from gleanery.client._async.leases import AsyncLease
-    from gleanery.client._async.pager import AsyncPager
+    from gleanery.client._async.pager import AsyncChangePager, AsyncPager
     from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
     from gleanery.client._sync.leases import Lease
-    from gleanery.client._sync.pager import Pager
+    from gleanery.client._sync.pager import ChangePager, Pager
     from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
         ApiError,
@@ -39,7 +39,16 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
     )
-    from gleanery.client.models import File, Output
+    from gleanery.client.models import (
+        Change,
+        Creation,
+        DeletedOutput,
+        Deletion,
+        File,
+        Output,
+        Update,
+    )
+    from gleanery.client.pushes import ItemError, PushFailed, PushReport
     from gleanery.client.record_lists import RecordList
     from gleanery.client.session_documents import SessionExport
     from gleanery.client.session_models import (
@@ -51,15 +60,16 @@ if TYPE_CHECKING:
         StoredEntry,
         WriteCounts,
     )
+    from gleanery.client.sync import SyncBatch, SyncState
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
     "_async.leases": ["AsyncLease"],
-    "_async.pager": ["AsyncPager"],
+    "_async.pager": ["AsyncChangePager", "AsyncPager"],
     "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
     "_sync.leases": ["Lease"],
-    "_sync.pager": ["Pager"],
+    "_sync.pager": ["ChangePager", "Pager"],
     "_sync.sessions": ["Session"],
     "errors": [
         "ApiError",
@@ -82,7 +92,8 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
-    "models": ["File", "Output"],
+    "models": ["Change", "Creation", "DeletedOutput", "Deletion", "File", "Output", "Update"],
+    "pushes": ["ItemError", "PushFailed", "PushReport"],
     "record_lists": ["RecordList"],
     "session_documents": ["SessionExport"],
     "session_models": [
@@ -94,20 +105,27 @@ _MODULES = {
         "StoredEntry",
         "WriteCounts",
     ],
+    "sync": ["SyncBatch", "SyncState"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ApiError",
+    "AsyncChangePager",
     "AsyncClient",
     "AsyncLease",
     "AsyncPager",
     "AsyncSession",
+    "Change",
+    "ChangePager",
     "Client",
     "ClientError",
     "Conflict",
     "ConnectionFailed",
+    "Creation",
     "CursorExpired",
+    "DeletedOutput",
+    "Deletion",
     "ErrorDetail",
     "File",
     "Forbidden",
@@ -115,6 +133,7 @@ __all__ = [
     "Invalid",
     "InvalidResponse",
     "InvalidState",
+    "ItemError",
     "Lease",
     "LeaseLost",
     "NewCookie",
@@ -123,6 +142,8 @@ __all__ = [
     "NotFound",
     "Output",
     "Pager",
+    "PushFailed",
+    "PushReport",
     "RateLimited",
     "RecordList",
     "ServerError",
@@ -131,10 +152,13 @@ __all__ = [
     "SessionSummary",
     "StoredCookie",
     "StoredEntry",
+    "SyncBatch",
+    "SyncState",
     "TimedOut",
     "TooLarge",
     "Unauthorized",
     "Unavailable",
+    "Update",
     "WriteCounts",
 ]
 

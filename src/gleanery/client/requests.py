@@ -24,6 +24,7 @@ class Request:
         "method",
         "parameters",
         "path",
+        "retries",
     )
 
     def __init__(
@@ -48,6 +49,8 @@ class Request:
         self.is_retried = is_retried
         self.max_timeout = max_timeout
         """Longest timeout in seconds, if a late response is worth nothing."""
+        self.retries = 0
+        """Number of retries until now."""
 
     def __repr__(self) -> str:
         return f"Request({self.method!r}, {self.path!r})"

@@ -49,7 +49,9 @@ class Requester:
             if delay is None:
                 raise retries.as_error(result, attempts=retry + 1)
             retry += 1
-            _log.info("%s %s: retry %d in %.1f s", request.method, request.path, retry, delay)
+            request.retries = retry
+            reason = retries.as_error(result, attempts=retry)
+            _log.info("%s: retry %d in %.1f s", reason, retry, delay)
             sleep(delay)
 
     def fetch(self, request: Request, kind: type[T]) -> T:
