@@ -23,6 +23,9 @@ class Row(NamedTuple):
 
 DATA_COMMANDS = {
     "login": Row("login", "Store the address of a service and a token for the other commands."),
+    "sessions": Row(
+        "sessions", "List, import, export, delete and lease the logins that scrapers use."
+    ),
     "logout": Row("login", "Remove the address and the token that gleanery login has stored."),
 }
 SERVICE_COMMANDS = {
