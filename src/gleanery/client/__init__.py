@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
     from gleanery.client._async.pager import AsyncChangePager, AsyncPager
+    from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
     from gleanery.client._sync.pager import ChangePager, Pager
+    from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
         ApiError,
         ClientError,
@@ -40,16 +42,33 @@ if TYPE_CHECKING:
         DeletedOutput,
         Deletion,
         File,
+        Group,
+        Job,
         Output,
+        Review,
         Update,
+    )
+    from gleanery.client.pushes import ItemError, PushFailed, PushReport
+    from gleanery.client.record_lists import RecordList
+    from gleanery.client.session_documents import SessionExport
+    from gleanery.client.session_models import (
+        ImportResult,
+        NewCookie,
+        NewEntry,
+        SessionSummary,
+        StoredCookie,
+        StoredEntry,
+        WriteCounts,
     )
     from gleanery.client.sync import SyncBatch, SyncState
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
     "_async.pager": ["AsyncChangePager", "AsyncPager"],
+    "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
     "_sync.pager": ["ChangePager", "Pager"],
+    "_sync.sessions": ["Session"],
     "errors": [
         "ApiError",
         "ClientError",
@@ -76,8 +95,23 @@ _MODULES = {
         "DeletedOutput",
         "Deletion",
         "File",
+        "Group",
+        "Job",
         "Output",
+        "Review",
         "Update",
+    ],
+    "pushes": ["ItemError", "PushFailed", "PushReport"],
+    "record_lists": ["RecordList"],
+    "session_documents": ["SessionExport"],
+    "session_models": [
+        "ImportResult",
+        "NewCookie",
+        "NewEntry",
+        "SessionSummary",
+        "StoredCookie",
+        "StoredEntry",
+        "WriteCounts",
     ],
     "sync": ["SyncBatch", "SyncState"],
 }
@@ -88,6 +122,7 @@ __all__ = [
     "AsyncChangePager",
     "AsyncClient",
     "AsyncPager",
+    "AsyncSession",
     "Change",
     "ChangePager",
     "Client",
@@ -101,15 +136,30 @@ __all__ = [
     "ErrorDetail",
     "File",
     "Forbidden",
+    "Group",
+    "ImportResult",
     "Invalid",
     "InvalidResponse",
     "InvalidState",
+    "ItemError",
+    "Job",
+    "NewCookie",
+    "NewEntry",
     "NotConfigured",
     "NotFound",
     "Output",
     "Pager",
+    "PushFailed",
+    "PushReport",
     "RateLimited",
+    "RecordList",
+    "Review",
     "ServerError",
+    "Session",
+    "SessionExport",
+    "SessionSummary",
+    "StoredCookie",
+    "StoredEntry",
     "SyncBatch",
     "SyncState",
     "TimedOut",
@@ -117,6 +167,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Update",
+    "WriteCounts",
 ]
 
 

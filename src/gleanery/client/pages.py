@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from gleanery.client.responses import Response, decode
+from gleanery.client.errors import InvalidResponse
+from gleanery.client.responses import Response, decode, next_cursor
 
 if TYPE_CHECKING:
     from gleanery.client.models import Change, Output
@@ -63,3 +64,28 @@ class ChangePages:
         page = decode(response, RawChangePage)
         changes = [bytes(change) for change in page.changes]
         return Page(changes, page.metadata.next_cursor, page.cursor)
+
+
+class ArrayPages(Generic[T]):
+    """Pages that are arrays. The Link header has the position of the next one."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+
+    def read(self, response: Response) -> Page[T]:
+        return Page(decode(response, list[self._kind]), _next_number(response))  # type: ignore[name-defined]
+
+    def read_raw(self, response: Response) -> Page[bytes]:
+        from msgspec import Raw
+
+        items = decode(response, list[Raw])
+        return Page([bytes(item) for item in items], _next_number(response))
+
+
+def _next_number(response: Response) -> int | None:
+    cursor = next_cursor(response)
+    if cursor is None:
+        return None
+    if not cursor.isdecimal():
+        raise InvalidResponse("The cursor in the Link header of the response is not a number")
+    return int(cursor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from urllib.parse import quote, urlencode
@@ -15,7 +16,16 @@ Parameter = str | int | bool | date | None
 class Request:
     """One request. It can be sent several times."""
 
-    __slots__ = ("body", "extra_seconds", "headers", "is_retried", "method", "parameters", "path")
+    __slots__ = (
+        "body",
+        "extra_seconds",
+        "headers",
+        "is_retried",
+        "method",
+        "parameters",
+        "path",
+        "retries",
+    )
 
     def __init__(
         self,
@@ -36,6 +46,8 @@ class Request:
         self.extra_seconds = extra_seconds
         """Time that the service may wait on purpose before it responds."""
         self.is_retried = is_retried
+        self.retries = 0
+        """Number of retries until now."""
 
     def __repr__(self) -> str:
         return f"Request({self.method!r}, {self.path!r})"
@@ -47,6 +59,21 @@ class Request:
             name: render(value) for name, value in self.parameters.items() if value is not None
         }
         return f"{self.path}?{urlencode(given)}" if given else self.path
+
+
+def json_request(
+    method: str, path: str, value: Mapping[str, object], *, has_idempotency_key: bool = False
+) -> Request:
+    """Return a request with a JSON body.
+
+    With the idempotency key, the service executes the request once, also if it is sent again.
+    """
+    from json import dumps
+
+    headers = {"content-type": "application/json"}
+    if has_idempotency_key:
+        headers["idempotency-key"] = os.urandom(16).hex()
+    return Request(method, path, headers=headers, body=dumps(value).encode())
 
 
 def path(*segments: str) -> str:

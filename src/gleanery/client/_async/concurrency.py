@@ -6,11 +6,14 @@ The twin in ``_sync`` is written by hand.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Items = Iterable[Any] | AsyncIterable[Any]
+"""What a method takes items from."""
 
 
 async def sleep(seconds: float) -> None:
@@ -29,3 +32,13 @@ def connection_owner() -> asyncio.AbstractEventLoop:
 
 def is_ended(owner: asyncio.AbstractEventLoop) -> bool:
     return owner.is_closed()
+
+
+async def iterate(items: Items) -> AsyncIterator[Any]:
+    """Iterate over items of either kind."""
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item

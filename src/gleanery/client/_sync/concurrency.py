@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Items = Iterable[Any]
+"""What a method takes items from."""
 
 
 def sleep(seconds: float) -> None:
@@ -30,3 +33,8 @@ def connection_owner() -> int:
 
 def is_ended(owner: int) -> bool:
     return owner != os.getpid()
+
+
+def iterate(items: Items) -> Iterable[Any]:
+    """Return the items, which are of one kind only."""
+    return items
