@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,24 +13,29 @@ from gleanery.client.errors import NotConfigured
 
 URL_VARIABLE = "GLEANERY_URL"
 TOKEN_VARIABLE = "GLEANERY_TOKEN"
-_LOOPBACK_NAMES = {"localhost", "127.0.0.1", "::1"}
 
 
-@dataclass(frozen=True, slots=True)
 class Credentials:
     """Address of a service, and a token for it. The token is not shown."""
 
-    url: str
-    token: str = field(repr=False)
+    __slots__ = ("token", "url")
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url
+        self.token = token
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.url!r})"
 
 
 def resolve(url: str | None, token: str | None) -> Credentials:
     """Return the given values; else those of the environment; else those of the login.
 
-    The token of a login is used only for the address of that login.
+    The token of a login is used only for the address of that login. An empty variable counts as
+    missing, because a shell script often sets one that way.
     """
-    url = url if url is not None else os.environ.get(URL_VARIABLE)
-    token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
+    url = url if url is not None else os.environ.get(URL_VARIABLE) or None
+    token = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None
     stored = read_credentials() if url is None or token is None else None
     if url is None and stored is not None:
         url = stored.url
@@ -55,7 +59,7 @@ def _require_token(token: str | None) -> str:
             f"There is no token: run gleanery login, or set {TOKEN_VARIABLE}, or give token"
         )
     token = token.strip()
-    if not token.isascii() or not token.isprintable() or not token:
+    if not token.isascii() or not token.isprintable() or " " in token or not token:
         raise NotConfigured("The token is empty or contains characters that no token has")
     return token
 
@@ -80,7 +84,8 @@ def normalize(url: str) -> str:
 
 def is_loopback(url: str) -> bool:
     """Return True if the address is on this machine."""
-    return urlsplit(url).hostname in _LOOPBACK_NAMES
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def credentials_file(environment: Mapping[str, str] = os.environ) -> Path:

@@ -1,4 +1,7 @@
-"""Waiting and threads, with asyncio. The twin in ``_sync`` is written by hand."""
+"""Waiting, threads and owners of connections, with asyncio.
+
+The twin in ``_sync`` is written by hand.
+"""
 
 from __future__ import annotations
 
@@ -30,3 +33,12 @@ async def iterate(items: Items) -> AsyncIterator[Any]:
     else:
         for item in items:
             yield item
+
+
+def connection_owner() -> asyncio.AbstractEventLoop:
+    """Return the event loop: no other one can use its connections."""
+    return asyncio.get_running_loop()
+
+
+def is_ended(owner: asyncio.AbstractEventLoop) -> bool:
+    return owner.is_closed()
