@@ -34,8 +34,9 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
     )
-    from gleanery.client.models import File, Output
+    from gleanery.client.models import File, Output, StoredFile
     from gleanery.client.pushes import ItemError, PushFailed, PushReport
+    from gleanery.client.uploads import FileChanged
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
@@ -62,8 +63,9 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
-    "models": ["File", "Output"],
+    "models": ["File", "Output", "StoredFile"],
     "pushes": ["ItemError", "PushFailed", "PushReport"],
+    "uploads": ["FileChanged"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -78,6 +80,7 @@ __all__ = [
     "CursorExpired",
     "ErrorDetail",
     "File",
+    "FileChanged",
     "Forbidden",
     "Invalid",
     "InvalidResponse",
@@ -91,6 +94,7 @@ __all__ = [
     "PushReport",
     "RateLimited",
     "ServerError",
+    "StoredFile",
     "TimedOut",
     "TooLarge",
     "Unauthorized",

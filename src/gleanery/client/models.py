@@ -81,3 +81,15 @@ class BatchResult(Struct, frozen=True, gc=False, kw_only=True):
     unchanged: int
     skipped: int = 0
     errors: list[Problem] = []
+
+
+class StoredFile(Struct, frozen=True, gc=False, kw_only=True):
+    """File that the service has."""
+
+    id: str
+    blob_key: str
+    file_checksum: str
+    """SHA-256 of the bytes, in hexadecimal digits."""
+    file_type: str
+    url_etag_hash: str
+    size: int

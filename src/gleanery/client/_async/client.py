@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from gleanery.client._async.files import AsyncFiles
 from gleanery.client._async.outputs import AsyncOutputs
 from gleanery.client._async.push import AsyncPush
 from gleanery.client._async.requester import AsyncRequester
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class AsyncClient(AsyncOutputs, AsyncPush):
+class AsyncClient(AsyncFiles, AsyncOutputs, AsyncPush):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of

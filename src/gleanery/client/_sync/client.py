@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from gleanery.client._sync.files import Files
 from gleanery.client._sync.outputs import Outputs
 from gleanery.client._sync.push import Push
 from gleanery.client._sync.requester import Requester
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class Client(Outputs, Push):
+class Client(Files, Outputs, Push):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of
