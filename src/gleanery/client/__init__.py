@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
-    from gleanery.client._async.pager import AsyncPager
+    from gleanery.client._async.pager import AsyncChangePager, AsyncPager
+    from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
-    from gleanery.client._sync.pager import Pager
+    from gleanery.client._sync.pager import ChangePager, Pager
+    from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
         ApiError,
         ClientError,
@@ -34,15 +36,38 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
     )
-    from gleanery.client.models import File, Output, StoredFile
+    from gleanery.client.models import (
+        Change,
+        Creation,
+        DeletedOutput,
+        Deletion,
+        File,
+        Output,
+        StoredFile,
+        Update,
+    )
     from gleanery.client.pushes import ItemError, PushFailed, PushReport
+    from gleanery.client.record_lists import RecordList
+    from gleanery.client.session_documents import SessionExport
+    from gleanery.client.session_models import (
+        ImportResult,
+        NewCookie,
+        NewEntry,
+        SessionSummary,
+        StoredCookie,
+        StoredEntry,
+        WriteCounts,
+    )
+    from gleanery.client.sync import SyncBatch, SyncState
     from gleanery.client.uploads import FileChanged
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
-    "_async.pager": ["AsyncPager"],
+    "_async.pager": ["AsyncChangePager", "AsyncPager"],
+    "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
-    "_sync.pager": ["Pager"],
+    "_sync.pager": ["ChangePager", "Pager"],
+    "_sync.sessions": ["Session"],
     "errors": [
         "ApiError",
         "ClientError",
@@ -63,29 +88,60 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
-    "models": ["File", "Output", "StoredFile"],
+    "models": [
+        "Change",
+        "Creation",
+        "DeletedOutput",
+        "Deletion",
+        "File",
+        "Output",
+        "StoredFile",
+        "Update",
+    ],
     "pushes": ["ItemError", "PushFailed", "PushReport"],
+    "record_lists": ["RecordList"],
+    "session_documents": ["SessionExport"],
+    "session_models": [
+        "ImportResult",
+        "NewCookie",
+        "NewEntry",
+        "SessionSummary",
+        "StoredCookie",
+        "StoredEntry",
+        "WriteCounts",
+    ],
+    "sync": ["SyncBatch", "SyncState"],
     "uploads": ["FileChanged"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ApiError",
+    "AsyncChangePager",
     "AsyncClient",
     "AsyncPager",
+    "AsyncSession",
+    "Change",
+    "ChangePager",
     "Client",
     "ClientError",
     "Conflict",
     "ConnectionFailed",
+    "Creation",
     "CursorExpired",
+    "DeletedOutput",
+    "Deletion",
     "ErrorDetail",
     "File",
     "FileChanged",
     "Forbidden",
+    "ImportResult",
     "Invalid",
     "InvalidResponse",
     "InvalidState",
     "ItemError",
+    "NewCookie",
+    "NewEntry",
     "NotConfigured",
     "NotFound",
     "Output",
@@ -93,12 +149,22 @@ __all__ = [
     "PushFailed",
     "PushReport",
     "RateLimited",
+    "RecordList",
     "ServerError",
+    "Session",
+    "SessionExport",
+    "SessionSummary",
+    "StoredCookie",
+    "StoredEntry",
     "StoredFile",
+    "SyncBatch",
+    "SyncState",
     "TimedOut",
     "TooLarge",
     "Unauthorized",
     "Unavailable",
+    "Update",
+    "WriteCounts",
 ]
 
 

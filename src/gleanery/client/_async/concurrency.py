@@ -25,6 +25,15 @@ async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwa
     return await asyncio.to_thread(function, *args, **kwargs)
 
 
+def connection_owner() -> asyncio.AbstractEventLoop:
+    """Return the event loop: no other one can use its connections."""
+    return asyncio.get_running_loop()
+
+
+def is_ended(owner: asyncio.AbstractEventLoop) -> bool:
+    return owner.is_closed()
+
+
 async def iterate(items: Items) -> AsyncIterator[Any]:
     """Iterate over items of either kind."""
     if isinstance(items, AsyncIterable):
@@ -33,12 +42,3 @@ async def iterate(items: Items) -> AsyncIterator[Any]:
     else:
         for item in items:
             yield item
-
-
-def connection_owner() -> asyncio.AbstractEventLoop:
-    """Return the event loop: no other one can use its connections."""
-    return asyncio.get_running_loop()
-
-
-def is_ended(owner: asyncio.AbstractEventLoop) -> bool:
-    return owner.is_closed()

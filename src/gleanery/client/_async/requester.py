@@ -71,7 +71,8 @@ class AsyncRequester:
         if delay is None:
             raise retries.as_error(failure, attempts=request.retries + 1)
         request.retries += 1
-        _log.info("%s %s: retry %d in %.1f s", request.method, request.path, request.retries, delay)
+        reason = retries.as_error(failure, attempts=request.retries)
+        _log.info("%s: retry %d in %.1f s", reason, request.retries, delay)
         await sleep(delay)
 
     async def fetch(self, request: Request, kind: type[T]) -> T:

@@ -26,11 +26,6 @@ def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
     return function(*args, **kwargs)
 
 
-def iterate(items: Items) -> Iterable[Any]:
-    """Return the items, which are of one kind only."""
-    return items
-
-
 def connection_owner() -> int:
     """Return the process: after a fork, both would write to the same connection."""
     return os.getpid()
@@ -38,3 +33,8 @@ def connection_owner() -> int:
 
 def is_ended(owner: int) -> bool:
     return owner != os.getpid()
+
+
+def iterate(items: Items) -> Iterable[Any]:
+    """Return the items, which are of one kind only."""
+    return items
