@@ -36,11 +36,13 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
     )
+    from gleanery.client.exports import ExportError, ExportReport
     from gleanery.client.models import (
         Change,
         Creation,
         DeletedOutput,
         Deletion,
+        ExportLink,
         File,
         Output,
         StoredFile,
@@ -88,11 +90,13 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
+    "exports": ["ExportError", "ExportReport"],
     "models": [
         "Change",
         "Creation",
         "DeletedOutput",
         "Deletion",
+        "ExportLink",
         "File",
         "Output",
         "StoredFile",
@@ -132,6 +136,9 @@ __all__ = [
     "DeletedOutput",
     "Deletion",
     "ErrorDetail",
+    "ExportError",
+    "ExportLink",
+    "ExportReport",
     "File",
     "FileChanged",
     "Forbidden",

@@ -150,3 +150,13 @@ class StoredFile(Struct, frozen=True, gc=False, kw_only=True):
     file_type: str
     url_etag_hash: str
     size: int
+
+
+class ExportLink(Struct, frozen=True, gc=False, kw_only=True):
+    """Link to an export, which works without a token. Its URL is not shown."""
+
+    url: str
+    expires: datetime
+
+    def __repr__(self) -> str:
+        return f"ExportLink(expires={self.expires!r})"

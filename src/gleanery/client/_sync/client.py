@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Self
 
 from gleanery.client._sync.changes import Changes
 from gleanery.client._sync.cookies import Cookies
+from gleanery.client._sync.exports import Exports
 from gleanery.client._sync.files import Files
 from gleanery.client._sync.local_storage import LocalStorage
-from gleanery.client._sync.outputs import Outputs
 from gleanery.client._sync.push import Push
 from gleanery.client._sync.requester import Requester
 from gleanery.client._sync.sessions import Sessions
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class Client(
     Changes,
     Cookies,
+    Exports,
     Files,
     LocalStorage,
-    Outputs,
     Push,
     Sessions,
 ):

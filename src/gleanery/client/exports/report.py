@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -35,3 +35,8 @@ class ExportReport:
     """Chosen fields that no output has."""
     keys_without_column: int = 0
     """Keys of ``data`` beyond the limit of columns. Their values are in the column ``data``."""
+    cursor: int | None = None
+    """Where ``changes`` continues. None if the outputs are not complete, because of a limit."""
+
+    def with_cursor(self, cursor: int | None) -> ExportReport:
+        return replace(self, cursor=cursor)
