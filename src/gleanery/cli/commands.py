@@ -23,6 +23,9 @@ class Row(NamedTuple):
 
 DATA_COMMANDS = {
     "login": Row("login", "Store the address of a service and a token for the other commands."),
+    "pull": Row(
+        "pull", "Write all changes of a group into files. Run it again to get only the new ones."
+    ),
     "logout": Row("login", "Remove the address and the token that gleanery login has stored."),
 }
 SERVICE_COMMANDS = {
