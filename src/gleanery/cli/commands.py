@@ -30,6 +30,9 @@ DATA_COMMANDS = {
     "pull": Row(
         "pull", "Write all changes of a group into files. Run it again to get only the new ones."
     ),
+    "sessions": Row(
+        "sessions", "List, import, export, delete and lease the logins that scrapers use."
+    ),
     "logout": Row("login", "Remove the address and the token that gleanery login has stored."),
 }
 SERVICE_COMMANDS = {
@@ -100,7 +103,12 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, listed, rest = super().resolve_command(ctx, args)
-        return name, listed and load(str(name)), rest
+        try:
+            return name, listed and load(str(name)), rest
+        except MissingService:
+            if not ctx.resilient_parsing:  # while the shell completes, no message appears
+                raise
+            return name, listed, rest
 
 
 class MissingService(SettingsError):

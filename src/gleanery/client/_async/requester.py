@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
-_log = logging.getLogger("gleanery.client")
 
 
 class AsyncRequester:
@@ -72,7 +70,7 @@ class AsyncRequester:
             raise retries.as_error(failure, attempts=request.retries + 1)
         request.retries += 1
         reason = retries.as_error(failure, attempts=request.retries)
-        _log.info("%s: retry %d in %.1f s", reason, request.retries, delay)
+        _log_retry(reason, request.retries, delay)
         await sleep(delay)
 
     async def fetch(self, request: Request, kind: type[T]) -> T:
@@ -101,3 +99,9 @@ class AsyncRequester:
         except ClientError as error:
             error.__context__ = None  # an error of the HTTP library can contain headers
             return error
+
+
+def _log_retry(reason: ClientError, retry: int, delay: float) -> None:
+    import logging  # takes 10 ms
+
+    logging.getLogger("gleanery.client").info("%s: retry %d in %.1f s", reason, retry, delay)
