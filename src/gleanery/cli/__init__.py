@@ -7,7 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from importlib import import_module
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +17,7 @@ from typer.main import get_group
 
 from gleanery import __version__
 from gleanery.cli.arguments import check_arguments
+from gleanery.cli.commands import DATA_COMMANDS, LazyCommands, MissingService
 from gleanery.cli.encoding import escape_unprintable_output, use_utf8
 from gleanery.cli.usage import UsageError, explain, has_shown_help
 from gleanery.errors import GleaneryError, SettingsError, Unavailable
@@ -27,39 +28,14 @@ from gleanery.settings import (
 )
 
 _FAILED = 2  # Python's own status, 1, means that migrations are pending
-COMMAND_MODULES = {
-    "serve": "serve",
-    "demo": "demo",
-    "migrate": "serve",
-    "backup": "backups",
-    "restore": "backups",
-    "restored": "backups",
-    "token": "tokens",
-    "organization": "organizations",
-    "keys": "keys",
-}
-
-
-class _LazyCommands(TyperGroup):
-    """Imports the module of a command on use, so that serve starts faster."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMAND_MODULES)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMAND_MODULES:
-            return None
-        module = import_module(f"gleanery.cli.{COMMAND_MODULES[cmd_name]}")
-        return get_group(module.app).commands[cmd_name]
-
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="gleanery",
-    cls=_LazyCommands,
+    cls=LazyCommands,
     help="A self-hosted data service for web scraping.\n\n"
     "Options are also environment variables; the help of a command shows their names.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -87,12 +63,11 @@ def main() -> None:
     use_utf8()
     _replace_closed_streams()
     escape_unprintable_output()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # unwind the stack, as Ctrl-C does
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
+    _unwind_on_signals()
     try:
         check_arguments(sys.argv[1:], os.environ)
-        _check_environment()
+        if "_GLEANERY_COMPLETE" not in os.environ:  # a warning would appear while the user types
+            _check_environment()
         sys.exit(_run())
     except (SettingsError, GleaneryError, OSError) as error:
         typer.echo(f"gleanery: {_message(error)}", err=True)
@@ -100,6 +75,13 @@ def main() -> None:
     except Exception:
         traceback.print_exc()
         sys.exit(_FAILED)
+
+
+def _unwind_on_signals() -> None:
+    """Let a signal to stop unwind the stack, as Ctrl-C does. Windows has no SIGHUP."""
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def _run() -> int:
@@ -112,7 +94,7 @@ def _run() -> int:
         raise SettingsError(explain(error)) from None
     except typer.Abort:
         typer.echo("gleanery: aborted", err=True)
-        return 1
+        return _INTERRUPTED if sys.argv[1] in DATA_COMMANDS else 1
 
 
 def _check_environment() -> None:
@@ -136,7 +118,8 @@ def _option_variables(command: Any) -> Iterator[str]:
     if isinstance(command, TyperGroup):
         context = Context(command)
         for name in command.list_commands(context):
-            yield from _option_variables(command.get_command(context, name))
+            with suppress(MissingService):
+                yield from _option_variables(command.resolve_command(context, [name])[1])
 
 
 def _replace_closed_streams() -> None:

@@ -1,4 +1,203 @@
-"""The Python client library: so far it converts sessions, and does not call the service.
+"""The Python client library: reads, stores and exports data over HTTP, and converts sessions.
 
-It imports nothing from the rest of Gleanery.
+It imports nothing from the rest of Gleanery. Names are imported on first use, so that a program
+that needs one of them does not load the others.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gleanery.client._async.client import AsyncClient
+    from gleanery.client._async.leases import AsyncLease
+    from gleanery.client._async.pager import AsyncChangePager, AsyncPager
+    from gleanery.client._async.sessions import AsyncSession
+    from gleanery.client._sync.client import Client
+    from gleanery.client._sync.leases import Lease
+    from gleanery.client._sync.pager import ChangePager, Pager
+    from gleanery.client._sync.sessions import Session
+    from gleanery.client.errors import (
+        ApiError,
+        ClientError,
+        Conflict,
+        ConnectionFailed,
+        CursorExpired,
+        ErrorDetail,
+        Forbidden,
+        Invalid,
+        InvalidResponse,
+        InvalidState,
+        LeaseLost,
+        NotConfigured,
+        NotFound,
+        RateLimited,
+        ServerError,
+        TimedOut,
+        TooLarge,
+        Unauthorized,
+        Unavailable,
+    )
+    from gleanery.client.exports import ExportError, ExportReport
+    from gleanery.client.models import (
+        Change,
+        Creation,
+        DeletedOutput,
+        Deletion,
+        ExportLink,
+        File,
+        Group,
+        Job,
+        Output,
+        Review,
+        StoredFile,
+        Update,
+    )
+    from gleanery.client.pushes import ItemError, PushFailed, PushReport
+    from gleanery.client.record_lists import RecordList
+    from gleanery.client.session_documents import SessionExport
+    from gleanery.client.session_models import (
+        ImportResult,
+        NewCookie,
+        NewEntry,
+        SessionSummary,
+        StoredCookie,
+        StoredEntry,
+        WriteCounts,
+    )
+    from gleanery.client.sync import SyncBatch, SyncState
+    from gleanery.client.uploads import FileChanged
+
+_MODULES = {
+    "_async.client": ["AsyncClient"],
+    "_async.leases": ["AsyncLease"],
+    "_async.pager": ["AsyncChangePager", "AsyncPager"],
+    "_async.sessions": ["AsyncSession"],
+    "_sync.client": ["Client"],
+    "_sync.leases": ["Lease"],
+    "_sync.pager": ["ChangePager", "Pager"],
+    "_sync.sessions": ["Session"],
+    "errors": [
+        "ApiError",
+        "ClientError",
+        "Conflict",
+        "ConnectionFailed",
+        "CursorExpired",
+        "ErrorDetail",
+        "Forbidden",
+        "Invalid",
+        "InvalidResponse",
+        "InvalidState",
+        "LeaseLost",
+        "NotConfigured",
+        "NotFound",
+        "RateLimited",
+        "ServerError",
+        "TimedOut",
+        "TooLarge",
+        "Unauthorized",
+        "Unavailable",
+    ],
+    "exports": ["ExportError", "ExportReport"],
+    "models": [
+        "Change",
+        "Creation",
+        "DeletedOutput",
+        "Deletion",
+        "ExportLink",
+        "File",
+        "Group",
+        "Job",
+        "Output",
+        "Review",
+        "StoredFile",
+        "Update",
+    ],
+    "pushes": ["ItemError", "PushFailed", "PushReport"],
+    "record_lists": ["RecordList"],
+    "session_documents": ["SessionExport"],
+    "session_models": [
+        "ImportResult",
+        "NewCookie",
+        "NewEntry",
+        "SessionSummary",
+        "StoredCookie",
+        "StoredEntry",
+        "WriteCounts",
+    ],
+    "sync": ["SyncBatch", "SyncState"],
+    "uploads": ["FileChanged"],
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "ApiError",
+    "AsyncChangePager",
+    "AsyncClient",
+    "AsyncLease",
+    "AsyncPager",
+    "AsyncSession",
+    "Change",
+    "ChangePager",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "ConnectionFailed",
+    "Creation",
+    "CursorExpired",
+    "DeletedOutput",
+    "Deletion",
+    "ErrorDetail",
+    "ExportError",
+    "ExportLink",
+    "ExportReport",
+    "File",
+    "FileChanged",
+    "Forbidden",
+    "Group",
+    "ImportResult",
+    "Invalid",
+    "InvalidResponse",
+    "InvalidState",
+    "ItemError",
+    "Job",
+    "Lease",
+    "LeaseLost",
+    "NewCookie",
+    "NewEntry",
+    "NotConfigured",
+    "NotFound",
+    "Output",
+    "Pager",
+    "PushFailed",
+    "PushReport",
+    "RateLimited",
+    "RecordList",
+    "Review",
+    "ServerError",
+    "Session",
+    "SessionExport",
+    "SessionSummary",
+    "StoredCookie",
+    "StoredEntry",
+    "StoredFile",
+    "SyncBatch",
+    "SyncState",
+    "TimedOut",
+    "TooLarge",
+    "Unauthorized",
+    "Unavailable",
+    "Update",
+    "WriteCounts",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

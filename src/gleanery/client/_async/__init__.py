@@ -1,0 +1,1 @@
+"""The source of both clients: ``make client`` generates ``_sync`` from this package."""

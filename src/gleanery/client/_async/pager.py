@@ -1,0 +1,94 @@
+"""Iteration over the items of a list, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from gleanery.client.pages import Page, PageFormat
+from gleanery.client.responses import Response
+
+if TYPE_CHECKING:
+    from msgspec import Raw
+
+    from gleanery.client.models import Change
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class AsyncPager(Generic[T]):
+    """Iterates over all items; each page is read when it is needed.
+
+    Only the service says where the list ends: a page can be short, or even empty, before the end.
+    """
+
+    def __init__(
+        self,
+        read_page: Callable[[int, int], Awaitable[Response]],
+        format_: PageFormat[T],
+        *,
+        cursor: int,
+        page_size: int,
+        limit: int | None = None,
+        follow: bool = False,
+    ) -> None:
+        self._read_page = read_page
+        self._format = format_
+        self._page_size = page_size
+        self._limit = limit
+        self._follow = follow
+        self.cursor = cursor
+        """Position after the last page whose items were all consumed: continue from it.
+
+        A list without a position of its end, such as outputs, stays before its last page.
+        """
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        async for page in self.pages():
+            for item in page:
+                yield item
+            del page  # the next page can use its memory, which is a fifth faster
+
+    def pages(self) -> AsyncIterator[list[T]]:
+        """Iterate over lists of items. No list is empty."""
+        return self._iterate(self._format.read)
+
+    async def raw(self) -> AsyncIterator[bytes]:
+        """Iterate over the items as the bytes that the service sent, without decoding them."""
+        async for page in self.raw_pages():
+            for item in page:
+                yield bytes(item)
+            del page
+
+    def raw_pages(self) -> AsyncIterator[list[Raw]]:
+        """Iterate over lists of items as views of the bytes that the service sent.
+
+        ``b"\\n".join`` and the decoders of msgspec accept a view; ``bytes`` copies it.
+        """
+        return self._iterate(self._format.read_raw)
+
+    async def _iterate(self, read: Callable[[Response], Page[S]]) -> AsyncIterator[list[S]]:
+        remaining = self._limit
+        while remaining is None or remaining > 0:
+            size = self._page_size if remaining is None else min(self._page_size, remaining)
+            items, next_cursor, end = read(await self._read_page(self.cursor, size))
+            if remaining is not None:
+                remaining -= len(items)
+            if items:
+                yield items
+            del items
+            position = end if next_cursor is None else next_cursor
+            self.cursor = self.cursor if position is None else position
+            if next_cursor is None and not self._follow:
+                return
+
+
+class AsyncChangePager(AsyncPager["Change"]):
+    """Iterates over changes. Each change has its own position, so ``cursor`` is exact."""
+
+    async def __aiter__(self) -> AsyncIterator[Change]:
+        async for page in self.pages():
+            for change in page:
+                yield change
+                self.cursor = change.cursor

@@ -1,0 +1,1 @@
+"""The client without asyncio, generated from ``_async``: edit that package."""

@@ -1,0 +1,69 @@
+# Generated from _async by checks/sync_client.py: edit that package, and run make client.
+"""Outputs of a group."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING
+
+from gleanery.client._sync.pager import Pager
+from gleanery.client._sync.requester import Requester
+from gleanery.client.pages import OutputPages
+from gleanery.client.requests import Request, path
+from gleanery.client.responses import Response
+
+if TYPE_CHECKING:
+    from gleanery.client.models import Output
+
+MAX_PAGE_SIZE = 1000
+
+
+class Outputs:
+    """Methods of the client for outputs."""
+
+    _requester: Requester
+
+    def outputs(
+        self,
+        group: str,
+        *,
+        job_id: str | None = None,
+        created_after: date | str | None = None,
+        url: str | None = None,
+        country: str | None = None,
+        region: str | None = None,
+        approved: bool | None = None,
+        cursor: int = 0,
+        page_size: int = MAX_PAGE_SIZE,
+        limit: int | None = None,
+    ) -> Pager[Output]:
+        """Return the outputs of a group, oldest change first.
+
+        ``created_after`` also returns outputs that were updated since then. ``limit`` is the
+        largest number of outputs. An output that changes during the iteration comes again.
+        """
+        filters = {
+            "job_id": job_id,
+            "created_after": created_after,
+            "url": url,
+            "country": country,
+            "region": region,
+            "approved": approved,
+        }
+
+        def read_page(position: int, size: int) -> Response:
+            parameters = {**filters, "cursor": position, "limit": size}
+            return self._requester.send(Request("GET", path("outputs", group), parameters))
+
+        return Pager(read_page, OutputPages(), cursor=cursor, page_size=page_size, limit=limit)
+
+    def output(self, group: str, output_id: str) -> Output:
+        """Return one output."""
+        from gleanery.client.models import Output
+
+        request = Request("GET", path("outputs", group, output_id))
+        return self._requester.fetch(request, Output)
+
+    def delete_output(self, group: str, output_id: str) -> None:
+        """Delete one output. The change feed reports it."""
+        self._requester.send(Request("DELETE", path("outputs", group, output_id)))

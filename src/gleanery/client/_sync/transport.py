@@ -1,0 +1,195 @@
+# Generated from _async by checks/sync_client.py: edit that package, and run make client.
+"""The HTTP library: the only module of the client that knows httpx2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gleanery.client._sync.concurrency import connection_owner, is_ended
+from gleanery.client.configuration import Credentials, is_loopback
+from gleanery.client.errors import (
+    ClientError,
+    ConnectionFailed,
+    InvalidResponse,
+    NotConfigured,
+    TimedOut,
+)
+from gleanery.client.requests import Request
+from gleanery.client.responses import Response
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class Body(Protocol):
+    """Response whose body is read in pieces."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    def pieces(self) -> Iterator[bytes]: ...
+    def read(self) -> bytes: ...
+
+
+class Transport:
+    """Sends requests with httpx2, which is imported with the first request.
+
+    Of an HTTP client that the caller gives, it uses the connections. The base URL, the headers,
+    the authentication and the parameters of that client would change requests of this service.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        headers: Mapping[str, str],
+        timeout: float,
+        connect_timeout: float,
+        http_client: httpx2.Client | None,
+    ) -> None:
+        self._credentials = credentials
+        self._headers = dict(headers)
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
+        self._given_client = _require_kind(http_client)
+        self._own_clients: dict[Any, httpx2.Client] = {}
+        self._is_closed = False
+
+    def send(self, request: Request) -> Response:
+        """Send a request, and read the whole response."""
+        with self.stream(request) as body:
+            content = body.read()
+            return Response(body.status, body.headers, content)
+
+    @contextmanager
+    def stream(self, request: Request) -> Iterator[Body]:
+        """Send a request. Its response is read in the context.
+
+        Raise ConnectionFailed or TimedOut, also for errors while the body is read.
+        """
+        import httpx2
+
+        try:
+            client = self._open()
+            response = client.send(
+                self._to_http(request, client), stream=True, auth=None, follow_redirects=False
+            )
+            try:
+                yield _Body(response)
+            finally:
+                response.close()
+        except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError) as error:
+            raise self._translate(error) from None
+
+    def close(self) -> None:
+        """Close the connections. An HTTP client that the caller has given stays open."""
+        self._is_closed = True
+        client = self._own_clients.pop(connection_owner(), None)
+        if client is not None:
+            client.close()
+
+    def _to_http(self, request: Request, client: httpx2.Client) -> httpx2.Request:
+        import httpx2
+
+        headers = httpx2.Headers(self._headers)
+        headers.setdefault("user-agent", "gleanery-python")
+        headers.setdefault("accept-encoding", client.headers.get("accept-encoding", "identity"))
+        headers.update(request.headers)
+        headers["authorization"] = f"Bearer {self._credentials.token}"
+        return httpx2.Request(
+            request.method,
+            self._credentials.url + request.target,
+            headers=headers,
+            content=request.body,
+            extensions={"timeout": self._timeouts(request)},
+        )
+
+    def _timeouts(self, request: Request) -> dict[str, float]:
+        timeouts = {
+            "connect": self._connect_timeout,
+            "read": self._timeout + request.extra_seconds,
+            "write": self._timeout,
+            "pool": self._timeout,
+        }
+        if request.max_timeout is not None:
+            timeouts = {name: min(value, request.max_timeout) for name, value in timeouts.items()}
+        return timeouts
+
+    def _translate(self, error: Exception) -> ClientError:
+        """Return the error of this library. It leaves out texts that can contain headers."""
+        import httpx2
+
+        url = self._credentials.url
+        if isinstance(error, httpx2.TimeoutException):
+            return TimedOut(f"{url} did not respond in time")
+        if isinstance(error, httpx2.DecodingError):
+            return InvalidResponse(f"{url} sent a damaged compressed response")
+        if isinstance(error, httpx2.NetworkError | httpx2.ProxyError):
+            return _connection_error(url, str(error))
+        if isinstance(error, httpx2.RemoteProtocolError):
+            return ConnectionFailed(f"{url} closed the connection early, or does not speak HTTP")
+        return NotConfigured(f"A request to {url} cannot be sent: check the address and headers")
+
+    def _open(self) -> httpx2.Client:
+        if self._is_closed:
+            raise ClientError("The client is closed: create a new one")
+        if self._given_client is not None:
+            if self._given_client.is_closed:
+                raise ClientError("The HTTP client that was given is closed")
+            return self._given_client
+        owner = connection_owner()
+        client = self._own_clients.get(owner)
+        if client is None:  # threads can come here together, so the first one wins
+            client = self._own_clients.setdefault(owner, self._new_client())
+            self._drop_clients_of_ended_owners()
+        return client
+
+    def _new_client(self) -> httpx2.Client:
+        import ssl  # takes 10 ms
+
+        import httpx2
+
+        url = self._credentials.url
+        certificates: Any = True
+        if url.startswith("http:"):  # loading the system's certificates takes 90 ms
+            certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client = httpx2.Client(verify=certificates)
+        if is_loopback(url):  # compression costs more time than it saves
+            client.headers["accept-encoding"] = "identity"
+        return client
+
+    def _drop_clients_of_ended_owners(self) -> None:
+        for owner in list(self._own_clients):
+            if is_ended(owner):
+                self._own_clients.pop(owner, None)
+
+
+def _require_kind(http_client: httpx2.Client | None) -> httpx2.Client | None:
+    if http_client is not None:
+        import httpx2
+
+        if not isinstance(http_client, httpx2.Client):
+            raise TypeError("http_client must be an httpx2.Client")
+    return http_client
+
+
+def _connection_error(url: str, reason: str) -> ClientError:
+    if "CERTIFICATE_VERIFY_FAILED" in reason:  # a later attempt gets the same certificate
+        return NotConfigured(f"The certificate of {url} is not valid: {reason}")
+    return ConnectionFailed(f"{url} cannot be reached, or the connection broke: {reason}")
+
+
+class _Body:
+    """Body of a response of httpx2."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+
+    def pieces(self) -> Iterator[bytes]:
+        return self._response.iter_bytes()
+
+    def read(self) -> bytes:
+        return self._response.read()

@@ -1,0 +1,205 @@
+"""Records of the service, as its responses describe them. Unknown members are ignored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+
+from msgspec import Raw, Struct
+
+
+class File(Struct, frozen=True, gc=False, kw_only=True):
+    """File of an output."""
+
+    id: str
+    field: str
+    url_etag_hash: str
+    blob_key: str
+    blob_url: str
+    source_url: str
+    create_date: datetime
+    file_url: str
+    file_type: str
+    file_checksum: str
+    file_metadata: dict[str, Any]
+
+
+class Output(Struct, frozen=True, gc=False, kw_only=True):
+    """Scraped output."""
+
+    source_url: str
+    data: dict[str, Any]
+    id: int
+    output_id: str
+    root_job_id: str
+    create_date: datetime
+    update_date: datetime
+    last_scraped_date: datetime
+    key_hash: str
+    value_hash: str
+    is_approved: bool
+    tags: dict[str, Any]
+    files: list[File]
+
+
+class PageMetadata(Struct, frozen=True, gc=False, kw_only=True):
+    """Position of the next page; null on the last page, and only there."""
+
+    next_cursor: int | None
+
+
+class OutputPage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of outputs."""
+
+    metadata: PageMetadata
+    items: list[Output]
+
+
+class RawOutputPage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of outputs that are not decoded."""
+
+    metadata: PageMetadata
+    items: list[Raw]
+
+
+class DeletedOutput(Struct, frozen=True, gc=False, kw_only=True):
+    """Identification of a deleted output."""
+
+    id: int
+    output_id: str
+    root_job_id: str
+
+
+class _Change(Struct, frozen=True, gc=False, kw_only=True, tag_field="change"):
+    """Members of every change."""
+
+    cursor: int
+    change_date: datetime
+    group_id: str
+    output_id: str
+
+
+class Creation(_Change, frozen=True, gc=False, kw_only=True, tag="create"):
+    """New output, which has not changed since then."""
+
+    change: ClassVar[Literal["create"]] = "create"
+    output: Output
+
+
+class Update(_Change, frozen=True, gc=False, kw_only=True, tag="update"):
+    """Output with another value or approval, as it is now."""
+
+    change: ClassVar[Literal["update"]] = "update"
+    output: Output
+
+
+class Deletion(_Change, frozen=True, gc=False, kw_only=True, tag="delete"):
+    """Deleted output."""
+
+    change: ClassVar[Literal["delete"]] = "delete"
+    output: DeletedOutput
+
+
+Change = Creation | Update | Deletion
+
+
+class ChangePage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of changes, and the position after it."""
+
+    metadata: PageMetadata
+    cursor: int
+    changes: list[Change]
+
+
+class RawChangePage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of changes that are not decoded."""
+
+    metadata: PageMetadata
+    cursor: int
+    changes: list[Raw]
+
+
+ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
+
+
+class Review(Struct, frozen=True, gc=False, kw_only=True):
+    """Review of a job."""
+
+    job_id: str
+    review_id: str
+    review_date: datetime
+    status: ReviewStatus
+    comment: str
+
+
+class Job(Struct, frozen=True, gc=False, kw_only=True):
+    """Job of a group, with its counts."""
+
+    job_id: str
+    outputs: int
+    approved: int
+    latest_review: Review | None
+
+
+class Group(Struct, frozen=True, gc=False, kw_only=True):
+    """Group with its settings, its counts and its jobs."""
+
+    group_id: str
+    id: int
+    display_name: str | None
+    outputs: int
+    last_change: datetime | None
+    cursor: int
+    key_fields: list[str] | None
+    schema: dict[str, Any] | None
+    retain_days: int | None
+    countries: dict[str, int]
+    has_more_countries: bool
+    jobs: list[Job]
+    metadata: PageMetadata
+
+
+class Deleted(Struct, frozen=True, gc=False, kw_only=True):
+    """Number of deleted records."""
+
+    deleted: int
+
+
+class Problem(Struct, frozen=True, gc=False, kw_only=True):
+    """Problem of an element that was skipped."""
+
+    loc: list[str]
+    msg: str
+    type: str
+
+
+class BatchResult(Struct, frozen=True, gc=False, kw_only=True):
+    """What the service did with a batch of outputs."""
+
+    created: int
+    updated: int
+    unchanged: int
+    skipped: int = 0
+    errors: list[Problem] = []
+
+
+class StoredFile(Struct, frozen=True, gc=False, kw_only=True):
+    """File that the service has."""
+
+    id: str
+    blob_key: str
+    file_checksum: str
+    """SHA-256 of the bytes, in hexadecimal digits."""
+    file_type: str
+    url_etag_hash: str
+    size: int
+
+
+class ExportLink(Struct, frozen=True, gc=False, kw_only=True):
+    """Link to an export, which works without a token. Its URL is not shown."""
+
+    url: str
+    expires: datetime
+
+    def __repr__(self) -> str:
+        return f"ExportLink(expires={self.expires!r})"

@@ -1,0 +1,111 @@
+"""Requests of the client, before they are sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterable, Iterable, Mapping
+from datetime import UTC, date, datetime
+from urllib.parse import quote, urlencode
+
+from gleanery.client.errors import ErrorDetail, Invalid
+
+Parameter = str | int | bool | date | None
+"""Value of a query parameter; None leaves it out. A datetime is a date, too."""
+
+Body = bytes | Iterable[bytes] | AsyncIterable[bytes]
+"""Body of a request. Each attempt iterates over it from the start."""
+
+
+class Request:
+    """One request. It can be sent several times."""
+
+    __slots__ = (
+        "body",
+        "extra_seconds",
+        "headers",
+        "is_retried",
+        "max_timeout",
+        "method",
+        "parameters",
+        "path",
+        "retries",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, Parameter] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Body | None = None,
+        *,
+        extra_seconds: float = 0,
+        is_retried: bool = True,
+        max_timeout: float | None = None,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.parameters = parameters or {}
+        self.headers = headers or {}
+        self.body = body
+        self.extra_seconds = extra_seconds
+        """Time that the service may wait on purpose before it responds."""
+        self.is_retried = is_retried
+        self.max_timeout = max_timeout
+        """Longest timeout in seconds, if a late response is worth nothing."""
+        self.retries = 0
+        """Number of retries until now."""
+
+    def __repr__(self) -> str:
+        return f"Request({self.method!r}, {self.path!r})"
+
+    @property
+    def target(self) -> str:
+        """Return the path with the query."""
+        given = {
+            name: render(value) for name, value in self.parameters.items() if value is not None
+        }
+        return f"{self.path}?{urlencode(given)}" if given else self.path
+
+
+def json_request(
+    method: str, path: str, value: Mapping[str, object], *, has_idempotency_key: bool = False
+) -> Request:
+    """Return a request with a JSON body.
+
+    With the idempotency key, the service executes the request once, also if it is sent again.
+    """
+    from json import dumps
+
+    headers = {"content-type": "application/json"}
+    if has_idempotency_key:
+        headers["idempotency-key"] = os.urandom(16).hex()
+    return Request(method, path, headers=headers, body=dumps(value).encode())
+
+
+def path(*segments: str) -> str:
+    """Return the path under ``/v1``. A segment can contain any character.
+
+    Proxies and libraries remove empty segments and dots, so the request would go to another route.
+    """
+    if not all(segment.strip(".") or len(segment) > 2 for segment in segments):
+        raise _invalid_name()
+    try:
+        return "/".join(["/v1", *(quote(segment, safe="") for segment in segments)])
+    except UnicodeEncodeError:
+        raise _invalid_name() from None
+
+
+def _invalid_name() -> Invalid:
+    message = "A name must be text that is not empty, not '.' and not '..'"
+    return Invalid(422, [ErrorDetail(("path",), message, "value_error")])
+
+
+def render(value: str | int | bool | date) -> str:
+    """Return the text of a query parameter. A datetime without a zone is in UTC."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return value.isoformat() if isinstance(value, date) else str(value)

@@ -1,0 +1,124 @@
+"""Responses of the service: their values, or the error that they report."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from gleanery.client.errors import (
+    UNEXPLAINED,
+    ApiError,
+    ErrorDetail,
+    InvalidResponse,
+    error_class,
+)
+
+if TYPE_CHECKING:
+    from msgspec.json import Decoder
+
+T = TypeVar("T")
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class Response:
+    """Response whose body is complete. The names of its headers are in lower case."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    def __repr__(self) -> str:
+        return f"Response({self.status})"
+
+
+@cache
+def _decoder(kind: Hashable) -> Decoder[Any]:
+    from msgspec.json import Decoder
+
+    return Decoder(kind)
+
+
+def decode(response: Response, kind: type[T]) -> T:
+    """Decode the body. Raise InvalidResponse if it has another form."""
+    from msgspec import DecodeError
+
+    try:
+        value: T = _decoder(kind).decode(response.body)  # type: ignore[arg-type]
+    except (DecodeError, RecursionError) as error:  # DecodeError names a path, never a value
+        raise InvalidResponse(
+            f"The response is not one of a Gleanery service, or of a newer version: {error}"
+        ) from None
+    return value
+
+
+def raise_for_status(response: Response) -> None:
+    """Raise the ApiError that a response reports, if it reports one."""
+    if response.status >= 300:
+        raise to_error(response)
+
+
+def to_error(response: Response) -> ApiError:
+    """Return the error that a response reports."""
+    return error_class(response.status)(
+        response.status,
+        _details(response) or [ErrorDetail((), _describe(response), UNEXPLAINED)],
+        response.headers.get("x-request-id"),
+        retry_after(response),
+    )
+
+
+def _details(response: Response) -> list[ErrorDetail]:
+    """Return the problems that the service lists; nothing if a proxy has responded."""
+    from json import loads
+
+    try:
+        details = loads(response.body)["detail"]
+        return [
+            ErrorDetail(tuple(map(str, row["loc"])), str(row["msg"]), str(row["type"]))
+            for row in details
+        ]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+
+
+def _describe(response: Response) -> str:
+    if response.status in _REDIRECTS:
+        place = response.headers.get("location", "another address").partition("?")[0]
+        return f"The service redirects to {place[:200]!r}: use the address there as base URL"
+    return f"The service responded with status {response.status} and without an explanation"
+
+
+def retry_after(response: Response) -> float | None:
+    """Return the seconds of the Retry-After header; None if there is none that can be read."""
+    value = response.headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    return _seconds_until(value) if value else None
+
+
+def _seconds_until(http_date: str) -> float | None:
+    from email.utils import parsedate_to_datetime  # takes 10 ms
+
+    try:
+        date = parsedate_to_datetime(http_date)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+    return max(0.0, (aware - datetime.now(UTC)).total_seconds())
+
+
+def next_cursor(response: Response) -> str | None:
+    """Return the cursor of the next page from the Link header of a list."""
+    link, _, relation = response.headers.get("link", "").partition(">")
+    if "next" not in relation:
+        return None
+    values = parse_qs(urlsplit(link.strip(" <")).query, keep_blank_values=True).get("cursor")
+    if not values:
+        raise InvalidResponse("The Link header of the response has no cursor")
+    return values[0]

@@ -1,0 +1,81 @@
+"""Reading outputs with the client: filters, pages and positions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gleanery import AsyncClient, Client
+from gleanery.client import NotFound, Output
+from tests.support.service import Client as HttpClient
+from tests.support.service import Service
+
+
+@pytest.fixture
+def stored(client: HttpClient) -> HttpClient:
+    client.store(
+        "prices",
+        *(
+            {"job_id": "shop", "source_url": f"https://shop.example/{n}", "data": {"n": n}}
+            for n in range(7)
+        ),
+    )
+    return client
+
+
+@pytest.fixture
+def reader(service: Service, stored: HttpClient) -> Client:
+    return Client(service.url, stored.token)
+
+
+def test_all_outputs_are_read_in_pages(reader: Client) -> None:
+    found = list(reader.outputs("prices", page_size=3))
+    assert [output.data["n"] for output in found] == list(range(7))
+    assert isinstance(found[0], Output)
+    assert datetime.now(UTC) - found[0].create_date < timedelta(hours=1)
+
+
+def test_the_cursor_advances_only_after_a_page_was_consumed(reader: Client) -> None:
+    pager = reader.outputs("prices", page_size=3)
+    pages = pager.pages()
+    next(pages)
+    assert pager.cursor == 0
+    next(pages)
+    rest = reader.outputs("prices", cursor=pager.cursor)
+    assert [output.data["n"] for output in rest] == [3, 4, 5, 6]
+
+
+def test_a_limit_ends_with_an_exact_cursor(reader: Client) -> None:
+    pager = reader.outputs("prices", page_size=3, limit=4)
+    assert [output.data["n"] for output in pager] == [0, 1, 2, 3]
+    rest = reader.outputs("prices", cursor=pager.cursor)
+    assert [output.data["n"] for output in rest] == [4, 5, 6]
+
+
+def test_raw_items_are_the_bytes_of_the_service(reader: Client, stored: HttpClient) -> None:
+    raw = list(reader.outputs("prices", page_size=3).raw())
+    body = stored.get("/v1/outputs/prices?limit=1000").content
+    assert all(item in body for item in raw)
+    assert [json.loads(item)["data"]["n"] for item in raw] == list(range(7))
+
+
+def test_one_output_is_read_by_its_id(reader: Client) -> None:
+    first = next(iter(reader.outputs("prices", limit=1)))
+    assert reader.output("prices", first.output_id) == first
+
+
+def test_an_unknown_group_is_not_found(reader: Client) -> None:
+    with pytest.raises(NotFound, match="There is no group"):
+        list(reader.outputs("../other group"))
+
+
+def test_the_asynchronous_client_reads_the_same(service: Service, stored: HttpClient) -> None:
+    async def read() -> list[Output]:
+        async with AsyncClient(service.url, stored.token) as client:
+            return [output async for output in client.outputs("prices", page_size=3)]
+
+    with Client(service.url, stored.token) as client:
+        assert asyncio.run(read()) == list(client.outputs("prices"))
