@@ -122,6 +122,49 @@ class RawChangePage(Struct, frozen=True, gc=False, kw_only=True):
 ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
 
 
+class Review(Struct, frozen=True, gc=False, kw_only=True):
+    """Review of a job."""
+
+    job_id: str
+    review_id: str
+    review_date: datetime
+    status: ReviewStatus
+    comment: str
+
+
+class Job(Struct, frozen=True, gc=False, kw_only=True):
+    """Job of a group, with its counts."""
+
+    job_id: str
+    outputs: int
+    approved: int
+    latest_review: Review | None
+
+
+class Group(Struct, frozen=True, gc=False, kw_only=True):
+    """Group with its settings, its counts and its jobs."""
+
+    group_id: str
+    id: int
+    display_name: str | None
+    outputs: int
+    last_change: datetime | None
+    cursor: int
+    key_fields: list[str] | None
+    schema: dict[str, Any] | None
+    retain_days: int | None
+    countries: dict[str, int]
+    has_more_countries: bool
+    jobs: list[Job]
+    metadata: PageMetadata
+
+
+class Deleted(Struct, frozen=True, gc=False, kw_only=True):
+    """Number of deleted records."""
+
+    deleted: int
+
+
 class Problem(Struct, frozen=True, gc=False, kw_only=True):
     """Problem of an element that was skipped."""
 
@@ -138,3 +181,25 @@ class BatchResult(Struct, frozen=True, gc=False, kw_only=True):
     unchanged: int
     skipped: int = 0
     errors: list[Problem] = []
+
+
+class StoredFile(Struct, frozen=True, gc=False, kw_only=True):
+    """File that the service has."""
+
+    id: str
+    blob_key: str
+    file_checksum: str
+    """SHA-256 of the bytes, in hexadecimal digits."""
+    file_type: str
+    url_etag_hash: str
+    size: int
+
+
+class ExportLink(Struct, frozen=True, gc=False, kw_only=True):
+    """Link to an export, which works without a token. Its URL is not shown."""
+
+    url: str
+    expires: datetime
+
+    def __repr__(self) -> str:
+        return f"ExportLink(expires={self.expires!r})"

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Self
 
 from gleanery.client._async.changes import AsyncChanges
 from gleanery.client._async.cookies import AsyncCookies
+from gleanery.client._async.exports import AsyncExports
+from gleanery.client._async.files import AsyncFiles
+from gleanery.client._async.groups import AsyncGroups
 from gleanery.client._async.local_storage import AsyncLocalStorage
-from gleanery.client._async.outputs import AsyncOutputs
 from gleanery.client._async.push import AsyncPush
 from gleanery.client._async.requester import AsyncRequester
+from gleanery.client._async.reviews import AsyncReviews
 from gleanery.client._async.sessions import AsyncSessions
 from gleanery.client.configuration import resolve
+from gleanery.client.errors import Forbidden
+from gleanery.client.requests import Request, path
 from gleanery.client.retries import RetryPolicy
 
 if TYPE_CHECKING:
@@ -21,7 +26,15 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(
-    AsyncChanges, AsyncCookies, AsyncLocalStorage, AsyncOutputs, AsyncPush, AsyncSessions
+    AsyncChanges,
+    AsyncCookies,
+    AsyncExports,
+    AsyncFiles,
+    AsyncGroups,
+    AsyncLocalStorage,
+    AsyncPush,
+    AsyncReviews,
+    AsyncSessions,
 ):
     """Client of a Gleanery service.
 
@@ -54,6 +67,11 @@ class AsyncClient(
             http_client,
         )
 
+    @property
+    def base_url(self) -> str:
+        """Address of the service."""
+        return self._requester.base_url
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._requester.base_url!r})"
 
@@ -67,6 +85,16 @@ class AsyncClient(
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+    async def check(self) -> None:
+        """Raise ClientError if the service cannot be reached, or does not accept the token."""
+        request = Request("GET", path("groups"), {"limit": 1})
+        try:
+            await self._requester.fetch(request, list)
+        except Forbidden as error:
+            if not error.is_explained:  # a proxy has rejected the request
+                raise
+            # the token is valid, and has other scopes
 
     async def aclose(self) -> None:
         """Close the connections."""

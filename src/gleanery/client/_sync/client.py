@@ -9,19 +9,34 @@ from typing import TYPE_CHECKING, Self
 
 from gleanery.client._sync.changes import Changes
 from gleanery.client._sync.cookies import Cookies
+from gleanery.client._sync.exports import Exports
+from gleanery.client._sync.files import Files
+from gleanery.client._sync.groups import Groups
 from gleanery.client._sync.local_storage import LocalStorage
-from gleanery.client._sync.outputs import Outputs
 from gleanery.client._sync.push import Push
 from gleanery.client._sync.requester import Requester
+from gleanery.client._sync.reviews import Reviews
 from gleanery.client._sync.sessions import Sessions
 from gleanery.client.configuration import resolve
+from gleanery.client.errors import Forbidden
+from gleanery.client.requests import Request, path
 from gleanery.client.retries import RetryPolicy
 
 if TYPE_CHECKING:
     import httpx2
 
 
-class Client(Changes, Cookies, LocalStorage, Outputs, Push, Sessions):
+class Client(
+    Changes,
+    Cookies,
+    Exports,
+    Files,
+    Groups,
+    LocalStorage,
+    Push,
+    Reviews,
+    Sessions,
+):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of
@@ -53,6 +68,11 @@ class Client(Changes, Cookies, LocalStorage, Outputs, Push, Sessions):
             http_client,
         )
 
+    @property
+    def base_url(self) -> str:
+        """Address of the service."""
+        return self._requester.base_url
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._requester.base_url!r})"
 
@@ -66,6 +86,16 @@ class Client(Changes, Cookies, LocalStorage, Outputs, Push, Sessions):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def check(self) -> None:
+        """Raise ClientError if the service cannot be reached, or does not accept the token."""
+        request = Request("GET", path("groups"), {"limit": 1})
+        try:
+            self._requester.fetch(request, list)
+        except Forbidden as error:
+            if not error.is_explained:  # a proxy has rejected the request
+                raise
+            # the token is valid, and has other scopes
 
     def close(self) -> None:
         """Close the connections."""
