@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -60,6 +60,18 @@ def test_raw_items_are_the_bytes_of_the_service(reader: Client, stored: HttpClie
     body = stored.get("/v1/outputs/prices?limit=1000").content
     assert all(item in body for item in raw)
     assert [json.loads(item)["data"]["n"] for item in raw] == list(range(7))
+
+
+def test_filters_accept_dates_and_truth_values(reader: Client) -> None:
+    now, hour = datetime.now(UTC), timedelta(hours=1)
+    past = [now - hour, (now - hour).replace(tzinfo=None), now.date() - timedelta(days=1)]
+    for date in (*past, "2020-01-01", "2020-01-01T00:00:00Z"):
+        assert len(list(reader.outputs("prices", created_after=date))) == 7
+    zone = timezone(timedelta(hours=5, minutes=30))
+    assert list(reader.outputs("prices", created_after=(now + hour).astimezone(zone))) == []
+    assert list(reader.outputs("prices", approved=True)) == []
+    assert len(list(reader.outputs("prices", approved=False, job_id="shop"))) == 7
+    assert len(list(reader.outputs("prices", url="https://shop.example/3"))) == 1
 
 
 def test_one_output_is_read_by_its_id(reader: Client) -> None:
