@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
-    from gleanery.client._async.pager import AsyncChangePager, AsyncPager
+    from gleanery.client._async.pager import AsyncChangePager, AsyncOutputPager, AsyncPager
     from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
-    from gleanery.client._sync.pager import ChangePager, Pager
+    from gleanery.client._sync.pager import ChangePager, OutputPager, Pager
     from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
         ApiError,
@@ -64,10 +64,10 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
-    "_async.pager": ["AsyncChangePager", "AsyncPager"],
+    "_async.pager": ["AsyncChangePager", "AsyncOutputPager", "AsyncPager"],
     "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
-    "_sync.pager": ["ChangePager", "Pager"],
+    "_sync.pager": ["ChangePager", "OutputPager", "Pager"],
     "_sync.sessions": ["Session"],
     "errors": [
         "ApiError",
@@ -121,6 +121,7 @@ __all__ = [
     "ApiError",
     "AsyncChangePager",
     "AsyncClient",
+    "AsyncOutputPager",
     "AsyncPager",
     "AsyncSession",
     "Change",
@@ -148,6 +149,7 @@ __all__ = [
     "NotConfigured",
     "NotFound",
     "Output",
+    "OutputPager",
     "Pager",
     "PushFailed",
     "PushReport",
