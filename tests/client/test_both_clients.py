@@ -7,7 +7,16 @@ import re
 
 import pytest
 
-from gleanery.client import AsyncClient, AsyncOutputPager, Client, OutputPager
+from gleanery.client import (
+    AsyncClient,
+    AsyncLease,
+    AsyncOutputPager,
+    AsyncSession,
+    Client,
+    Lease,
+    OutputPager,
+    Session,
+)
 
 _NAMES = {"aclose": "close"}
 
@@ -24,7 +33,13 @@ def interface(kind: type) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("other", "kind"), [(AsyncClient, Client), (AsyncOutputPager, OutputPager)]
+    ("other", "kind"),
+    [
+        (AsyncClient, Client),
+        (AsyncLease, Lease),
+        (AsyncOutputPager, OutputPager),
+        (AsyncSession, Session),
+    ],
 )
 def test_both_clients_have_the_same_methods(other: type, kind: type) -> None:
     assert interface(kind) == interface(other)

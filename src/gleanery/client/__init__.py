@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
+    from gleanery.client._async.leases import AsyncLease
     from gleanery.client._async.pager import AsyncChangePager, AsyncOutputPager, AsyncPager
     from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
+    from gleanery.client._sync.leases import Lease
     from gleanery.client._sync.pager import ChangePager, OutputPager, Pager
     from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         Invalid,
         InvalidResponse,
         InvalidState,
+        LeaseLost,
         NotConfigured,
         NotFound,
         RateLimited,
@@ -36,16 +39,19 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
     )
+    from gleanery.client.exports import ExportError, ExportReport
     from gleanery.client.models import (
         Change,
         Creation,
         DeletedOutput,
         Deletion,
+        ExportLink,
         File,
         Group,
         Job,
         Output,
         Review,
+        StoredFile,
         Update,
     )
     from gleanery.client.pushes import ItemError, PushFailed, PushReport
@@ -61,12 +67,15 @@ if TYPE_CHECKING:
         WriteCounts,
     )
     from gleanery.client.sync import SyncBatch, SyncState
+    from gleanery.client.uploads import FileChanged
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
+    "_async.leases": ["AsyncLease"],
     "_async.pager": ["AsyncChangePager", "AsyncOutputPager", "AsyncPager"],
     "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
+    "_sync.leases": ["Lease"],
     "_sync.pager": ["ChangePager", "OutputPager", "Pager"],
     "_sync.sessions": ["Session"],
     "errors": [
@@ -80,6 +89,7 @@ _MODULES = {
         "Invalid",
         "InvalidResponse",
         "InvalidState",
+        "LeaseLost",
         "NotConfigured",
         "NotFound",
         "RateLimited",
@@ -89,16 +99,19 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
+    "exports": ["ExportError", "ExportReport"],
     "models": [
         "Change",
         "Creation",
         "DeletedOutput",
         "Deletion",
+        "ExportLink",
         "File",
         "Group",
         "Job",
         "Output",
         "Review",
+        "StoredFile",
         "Update",
     ],
     "pushes": ["ItemError", "PushFailed", "PushReport"],
@@ -114,6 +127,7 @@ _MODULES = {
         "WriteCounts",
     ],
     "sync": ["SyncBatch", "SyncState"],
+    "uploads": ["FileChanged"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -121,6 +135,7 @@ __all__ = [
     "ApiError",
     "AsyncChangePager",
     "AsyncClient",
+    "AsyncLease",
     "AsyncOutputPager",
     "AsyncPager",
     "AsyncSession",
@@ -135,7 +150,11 @@ __all__ = [
     "DeletedOutput",
     "Deletion",
     "ErrorDetail",
+    "ExportError",
+    "ExportLink",
+    "ExportReport",
     "File",
+    "FileChanged",
     "Forbidden",
     "Group",
     "ImportResult",
@@ -144,6 +163,8 @@ __all__ = [
     "InvalidState",
     "ItemError",
     "Job",
+    "Lease",
+    "LeaseLost",
     "NewCookie",
     "NewEntry",
     "NotConfigured",
@@ -162,6 +183,7 @@ __all__ = [
     "SessionSummary",
     "StoredCookie",
     "StoredEntry",
+    "StoredFile",
     "SyncBatch",
     "SyncState",
     "TimedOut",
