@@ -136,12 +136,12 @@ def test_an_asynchronous_push_takes_both_kinds_of_iterables(service: Service) ->
         for item in _items(5):
             yield item
 
-    async def push() -> tuple[PushReport, PushReport]:
-        async with AsyncClient(service.url, service.token()) as client:
+    async def push(token: str) -> tuple[PushReport, PushReport]:
+        async with AsyncClient(service.url, token) as client:
             first = await client.push("prices", generate(), job_id="shop", batch_size=2)
             return first, await client.push("prices", _items(5), job_id="shop")
 
-    first, second = asyncio.run(push())
+    first, second = asyncio.run(push(service.token()))
     assert (first.created, first.batches, second.unchanged) == (5, 3, 5)
 
 

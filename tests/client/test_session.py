@@ -169,12 +169,12 @@ def test_no_value_is_in_a_representation_an_error_or_the_log(
 
 
 def test_the_asynchronous_client_has_the_same_methods(service: Service) -> None:
-    async def run() -> str:
-        async with AsyncClient(service.url, service.token()) as client:
+    async def run(token: str) -> str:
+        async with AsyncClient(service.url, token) as client:
             session = client.session("shop.example")
             await session.store(STATE)
             assert await session.state() == STATE
             assert len(await client.sessions()) == 1
             return json.dumps(await session.playwright())
 
-    assert SECRET in asyncio.run(run())
+    assert SECRET in asyncio.run(run(service.token()))

@@ -128,12 +128,12 @@ def read_credentials() -> Credentials | None:
 
 def write_credentials(credentials: Credentials) -> Path:
     """Write the file of the login, and return its path. Only its owner can read it."""
-    import json  # takes time that a program with its own token does not need
+    from json import dumps
 
     path = credentials_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.chmod(0o700)
-    content = json.dumps({"url": credentials.url, "token": credentials.token}, indent=2)
+    content = dumps({"url": credentials.url, "token": credentials.token}, indent=2)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)  # of a process with this id that was killed
     try:

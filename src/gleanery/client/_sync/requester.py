@@ -69,5 +69,4 @@ class Requester:
 def _log_retry(reason: ClientError, retry: int, delay: float) -> None:
     import logging  # takes 10 ms
 
-    log = logging.getLogger("gleanery.client")
-    log.info("%s: retry %d in %.1f s", reason, retry, delay)
+    logging.getLogger("gleanery.client").info("%s: retry %d in %.1f s", reason, retry, delay)
