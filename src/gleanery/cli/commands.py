@@ -23,6 +23,13 @@ class Row(NamedTuple):
 
 DATA_COMMANDS = {
     "login": Row("login", "Store the address of a service and a token for the other commands."),
+    "push": Row(
+        "push",
+        "Store the items of a file, or of a pipe, in a group. Items that are stored already stay.",
+    ),
+    "pull": Row(
+        "pull", "Write all changes of a group into files. Run it again to get only the new ones."
+    ),
     "sessions": Row(
         "sessions", "List, import, export, delete and lease the logins that scrapers use."
     ),
