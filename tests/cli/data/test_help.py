@@ -16,7 +16,7 @@ from gleanery.cli.commands import DATA_COMMANDS, load
 from tests.support.process import gleanery_in_process
 
 PAGE = (Path(__file__).parents[3] / "docs/command-line.md").read_text()
-_WITHOUT_OWN_TABLE = {"push", "sessions"}
+_WITHOUT_OWN_TABLE = {"push"}
 
 
 def commands(name: str) -> Iterator[tuple[list[str], Any]]:
