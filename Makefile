@@ -178,7 +178,7 @@ client: $(VENV)/.dev
 
 reference: $(VENV)/.dev
 	$(BIN)/python -m gleanery.api.reference > docs/reference.md
-	$(BIN)/python -m gleanery.cli.settings_page docs/settings.md
+	$(BIN)/python -m gleanery.cli.service.settings_page docs/settings.md
 
 $(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Gleanery needs Python 3.11 or newer; name one with make PYTHON=…")'
@@ -187,7 +187,7 @@ $(VENV)/.made:
 
 $(VENV)/.runtime: $(VENV)/.made pyproject.toml constraints.txt constraints-build.txt
 	@echo "Installing Gleanery into $(VENV). This takes about a minute; pip shows each package:"
-	@$(BIN)/$(LOUD_PIP) $(WHEELS) --editable .
+	@$(BIN)/$(LOUD_PIP) $(WHEELS) --editable '.[server]'
 	@$(COMPILE)
 	@touch $@
 

@@ -15,7 +15,7 @@ from tests.support.process import gleanery_in_process
         ("serve --port abc", "--port must be a whole number from 0 to 65535"),
         ("serve --sweep-seconds abc", "--sweep-seconds must be a number above 0"),
         ("token revoke abc", "ID must be a whole number"),
-        ("token revoke 0", "ID must be at least 1"),
+        ("token revoke 0", "ID must be from 1 to 9223372036854775807"),
         ("token revoke", "ID is missing: gleanery token revoke --help describes it"),
         ("token revoke 1 2", "There are too many arguments: gleanery token revoke --help shows"),
         ("token create", "--organization is missing: gleanery token create --help describes it"),

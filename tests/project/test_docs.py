@@ -14,7 +14,8 @@ from typer import Context
 from typer.main import get_group
 
 from gleanery import __version__
-from gleanery.cli import app, settings_page
+from gleanery.cli import app
+from gleanery.cli.service import settings_page
 from gleanery.client.sessions import FORMATS
 from gleanery.models.responses import AuditAction
 from gleanery.security import tokens
@@ -31,7 +32,7 @@ COMMANDS_PAGE = (DOCS / "command-line.md").read_text()
 def options(*path: str) -> set[str]:
     command = get_group(app)
     for name in path:
-        command = command.get_command(Context(command), name)
+        _, command, _ = command.resolve_command(Context(command), [name])
     return {option for parameter in command.params for option in parameter.opts if "--" in option}
 
 

@@ -7,7 +7,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +16,7 @@ from typer.main import get_group
 
 from gleanery import __version__
 from gleanery.cli.arguments import check_arguments
+from gleanery.cli.commands import LazyCommands
 from gleanery.cli.encoding import escape_unprintable_output, use_utf8
 from gleanery.cli.usage import UsageError, explain, has_shown_help
 from gleanery.errors import GleaneryError, SettingsError, Unavailable
@@ -27,35 +27,10 @@ from gleanery.settings import (
 )
 
 _FAILED = 2  # Python's own status, 1, means that migrations are pending
-COMMAND_MODULES = {
-    "serve": "serve",
-    "demo": "demo",
-    "migrate": "serve",
-    "backup": "backups",
-    "restore": "backups",
-    "restored": "backups",
-    "token": "tokens",
-    "organization": "organizations",
-    "keys": "keys",
-}
-
-
-class _LazyCommands(TyperGroup):
-    """Imports the module of a command on use, so that serve starts faster."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMAND_MODULES)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMAND_MODULES:
-            return None
-        module = import_module(f"gleanery.cli.{COMMAND_MODULES[cmd_name]}")
-        return get_group(module.app).commands[cmd_name]
-
 
 app = typer.Typer(
     name="gleanery",
-    cls=_LazyCommands,
+    cls=LazyCommands,
     help="A self-hosted data service for web scraping.\n\n"
     "Options are also environment variables; the help of a command shows their names.",
     no_args_is_help=True,
@@ -87,9 +62,7 @@ def main() -> None:
     use_utf8()
     _replace_closed_streams()
     escape_unprintable_output()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # unwind the stack, as Ctrl-C does
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
+    _unwind_on_signals()
     try:
         check_arguments(sys.argv[1:], os.environ)
         _check_environment()
@@ -100,6 +73,13 @@ def main() -> None:
     except Exception:
         traceback.print_exc()
         sys.exit(_FAILED)
+
+
+def _unwind_on_signals() -> None:
+    """Let a signal to stop unwind the stack, as Ctrl-C does. Windows has no SIGHUP."""
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as with nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def _run() -> int:
@@ -136,7 +116,7 @@ def _option_variables(command: Any) -> Iterator[str]:
     if isinstance(command, TyperGroup):
         context = Context(command)
         for name in command.list_commands(context):
-            yield from _option_variables(command.get_command(context, name))
+            yield from _option_variables(command.resolve_command(context, [name])[1])
 
 
 def _replace_closed_streams() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -11,17 +11,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from gleanery.observability.progress import Advance, StartProgress
-
 _PIPE_WIDTH = 10_000  # no line is broken, so that other programs can read it
 
 
 @contextmanager
-def progress_bars() -> Iterator[StartProgress]:
-    """Show progress bars on standard error, if that is a terminal."""
+def progress_bars() -> Iterator[Callable[[str, int], Callable[[int], object]]]:
+    """Show progress bars on standard error, if that is a terminal.
+
+    Yields a function that takes a description and a total. It returns the function that advances.
+    """
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as bars:
 
-        def start(description: str, total: int) -> Advance:
+        def start(description: str, total: int) -> Callable[[int], object]:
             return partial(bars.advance, bars.add_task(description, total=total))
 
         yield start

@@ -13,11 +13,8 @@ from gleanery.values import suggestions
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """Typer's error for a wrong command line; Typer does not export its name."""
 _COMMAND = re.compile(r"No such command (['\"])(.*?)\1")
-_LIMIT = re.compile(r"(greater|less) than or equal to ([0-9]+)")
-_EXPECTED = (
-    ("integer", "a whole number"),
-    ("boolean", "true or false"),
-    ("number", "a number"),
+_TYPES = {"int": "a whole number", "float": "a number", "boolean": "true or false"}
+_PATHS = (
     ("readable", "a path that this user may read"),
     ("is a directory", "a file"),
     ("is a file", "a folder"),
@@ -62,7 +59,7 @@ def _explain_parameter(error: Any) -> str:
     name = _name(error.param, error.ctx)
     if not error.message:  # it is missing
         return f"{name} is missing: {_command(error.ctx)} --help describes it"
-    return f"{name} must be {_expected(error.message)}{_rule(error.param)}"
+    return f"{name} must be {_expected(error.param.type, error.message)}{_rule(error.param)}"
 
 
 def _rule(parameter: Any) -> str:
@@ -85,12 +82,25 @@ def _name(parameter: Any, context: Any) -> str:
     return str(options[0] if options else parameter.metavar or parameter.name.upper())
 
 
-def _expected(message: str) -> str:
-    limit = _LIMIT.search(message)
-    if limit is not None:
-        return f"at {'least' if limit[1] == 'greater' else 'most'} {limit[2]}"
-    found = [expected for words, expected in _EXPECTED if words in message.lower()]
+def _expected(type_: Any, message: str) -> str:
+    if hasattr(type_, "choices"):
+        return _listed([str(getattr(choice, "value", choice)) for choice in type_.choices])
+    if " is not in the range " in message:
+        return _range(type_)
+    if type_.name.split()[0] in _TYPES:
+        return _TYPES[type_.name.split()[0]]
+    found = [expected for words, expected in _PATHS if words in message.lower()]
     return found[0] if found else "valid; --help describes it"
+
+
+def _range(type_: Any) -> str:
+    if type_.min is None or type_.max is None:
+        return f"at most {type_.max}" if type_.min is None else f"at least {type_.min}"
+    return f"from {type_.min} to {type_.max}"
+
+
+def _listed(choices: list[str]) -> str:
+    return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
 
 
 def _command(context: Any) -> str:

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gleanery.admin import organizations as admin
-from gleanery.cli.database import with_database
-from gleanery.cli.names import check_name
-from gleanery.cli.options import confirmation, option, settings_options
+from gleanery.cli.service.database import with_database
+from gleanery.cli.service.names import check_name
+from gleanery.cli.service.options import confirmation, option, settings_options
 from gleanery.cli.terminal import pluralize, print_table, progress_bars
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings

@@ -10,8 +10,8 @@ from typing import Annotated, BinaryIO
 import typer
 
 from gleanery.admin import backup, restore
-from gleanery.cli.database import with_database
-from gleanery.cli.options import confirmation, option, settings_options
+from gleanery.cli.service.database import with_database
+from gleanery.cli.service.options import confirmation, option, settings_options
 from gleanery.cli.terminal import pluralize, progress_bars
 from gleanery.errors import SettingsError
 from gleanery.settings import Settings

@@ -9,9 +9,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gleanery.cli.database import with_database
-from gleanery.cli.names import check_name
-from gleanery.cli.options import option, settings_options
+from gleanery.cli.service.database import with_database
+from gleanery.cli.service.names import check_name
+from gleanery.cli.service.options import option, settings_options
 from gleanery.cli.terminal import print_table
 from gleanery.errors import SettingsError
 from gleanery.security import tokens

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gleanery.admin import demo
-from gleanery.cli.options import option, settings_options
+from gleanery.cli.service.options import option, settings_options
 from gleanery.cli.terminal import progress_bars
 from gleanery.server.start import bound, prepare, serve_on
 from gleanery.settings import Settings

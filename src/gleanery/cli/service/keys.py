@@ -10,8 +10,8 @@ import typer
 from rich.table import Table
 
 from gleanery.admin import key_rotation
-from gleanery.cli.database import with_database
-from gleanery.cli.options import confirmation, settings_options
+from gleanery.cli.service.database import with_database
+from gleanery.cli.service.options import confirmation, settings_options
 from gleanery.cli.terminal import print_table, progress_bars
 from gleanery.errors import SettingsError
 from gleanery.security.vault import open_vault

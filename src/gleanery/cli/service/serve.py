@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gleanery.cli.database import with_database
-from gleanery.cli.options import all_settings_options, option, settings_options
+from gleanery.cli.service.database import with_database
+from gleanery.cli.service.options import all_settings_options, option, settings_options
 from gleanery.server.start import serve
 from gleanery.settings import Settings
 from gleanery.storage import migrations

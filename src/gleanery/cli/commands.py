@@ -1,0 +1,78 @@
+"""Table of commands, and the group that imports the module of a command on use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+
+
+class Row(NamedTuple):
+    """Command of the table."""
+
+    module: str
+    summary: str
+    """First sentence of the command's help, which is known without an import of the module."""
+
+
+DATA_COMMANDS: dict[str, Row] = {}
+SERVICE_COMMANDS = {
+    "serve": Row(
+        "serve", "Run the service on SQLite under --data, or on PostgreSQL with --database."
+    ),
+    "demo": Row(
+        "demo", "Run the service with a sample organization, and print a token and commands to try."
+    ),
+    "migrate": Row(
+        "serve", "Update the database schema. The command serve does this at its start."
+    ),
+    "backup": Row(
+        "backups", "Copy the SQLite database and its files into FILE while the service runs."
+    ),
+    "restore": Row(
+        "backups",
+        "Restore a backup into a folder without a database. Clients then sync everything again.",
+    ),
+    "restored": Row(
+        "backups",
+        "Prepare a database that another tool has restored; gleanery restore does this itself.",
+    ),
+    "token": Row("tokens", "Create, list and revoke access tokens."),
+    "organization": Row("organizations", "List, rename and delete organizations."),
+    "keys": Row(
+        "keys",
+        "List, rotate, retire and forget the keys that encrypt cookie and local-storage values.",
+    ),
+}
+
+
+class LazyCommands(TyperGroup):
+    """Lists commands from the table. Imports the module of a command when the command runs.
+
+    So ``serve`` starts faster, and the help needs nothing of the service.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*DATA_COMMANDS, *SERVICE_COMMANDS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command as the help lists it; ``resolve_command`` returns the real one."""
+        for title, rows in (("Data", DATA_COMMANDS), ("Service", SERVICE_COMMANDS)):
+            if cmd_name in rows:
+                return TyperCommand(cmd_name, help=rows[cmd_name].summary, rich_help_panel=title)
+        return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed and load(str(name)), rest
+
+
+def load(name: str) -> Any:
+    """Import the module of a command, and return the command."""
+    if name in DATA_COMMANDS:
+        module = import_module(f"gleanery.cli.data.{DATA_COMMANDS[name].module}")
+    else:
+        module = import_module(f"gleanery.cli.service.{SERVICE_COMMANDS[name].module}")
+    return get_group(module.app).commands[name]

@@ -1,0 +1,1 @@
+"""Commands on data. They call a service over HTTP, with ``gleanery.client`` only."""

@@ -1,0 +1,1 @@
+"""Commands of the service. They need the extra ``server``."""
