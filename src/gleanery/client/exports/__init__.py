@@ -1,0 +1,20 @@
+"""Files of outputs: JSON lines, CSV and Parquet, in a local file, on standard output or in S3.
+
+It sends no request to the service: a caller gives the outputs page by page.
+"""
+
+from gleanery.client.exports.errors import ExportError, ExportFailed, InvalidExport
+from gleanery.client.exports.report import ExportReport, Widening
+from gleanery.client.exports.writer import DATA_FORMS, FORMATS, ExportWriter, open_export
+
+__all__ = [
+    "DATA_FORMS",
+    "FORMATS",
+    "ExportError",
+    "ExportFailed",
+    "ExportReport",
+    "ExportWriter",
+    "InvalidExport",
+    "Widening",
+    "open_export",
+]

@@ -1,0 +1,251 @@
+"""Destinations of an export: a local file, standard output, or an object in S3.
+
+A local file and an object appear whole and at the end, or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Protocol
+
+from gleanery.client.exports.errors import ExportFailed, InvalidExport
+
+_COPY_BYTES = 1024 * 1024
+_NAME_CHARACTERS = 50  # of the file's name in a temporary name; file systems allow 255 bytes
+# Some file systems have no hard links.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class Sink(Protocol):
+    """Where the bytes of the file go."""
+
+    name: str
+    """What the messages call the destination."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def adopt(self, path: Path) -> None:
+        """Take the content of a temporary file, before anything else is written."""
+
+    def publish(self) -> None:
+        """Complete the destination."""
+
+    def discard(self) -> None:
+        """Leave the destination as it was. It may be called at any time, and again."""
+
+
+class Destination:
+    """A sink, its temporary files, and the number of bytes that it got."""
+
+    def __init__(self, sink: Sink, folder: Path | None, name: str) -> None:
+        self._sink = sink
+        self._folder = folder
+        self._name = name
+        self._temporary: list[Path] = []
+        self.bytes = 0
+
+    def write(self, data: bytes) -> None:
+        with _as_failure(self._sink.name):
+            self._sink.write(data)
+        self.bytes += len(data)
+
+    @contextmanager
+    def temporary_file(self) -> Iterator[Path]:
+        """Create a temporary file; it is deleted at the end."""
+        path = self.create_temporary_file()
+        try:
+            yield path
+        finally:
+            self.delete_temporary_file(path)
+
+    def create_temporary_file(self) -> Path:
+        """Create a file on the disk of the destination, or else in the folder for such files."""
+        with _as_failure(self._sink.name):
+            path = _create_file(self._folder or Path(tempfile.gettempdir()), self._name)
+        self._temporary.append(path)
+        return path
+
+    def delete_temporary_file(self, path: Path) -> None:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        self._temporary.remove(path)
+
+    def adopt(self, path: Path) -> None:
+        """Use a temporary file as the content."""
+        self.bytes += path.stat().st_size
+        with _as_failure(self._sink.name):
+            self._sink.adopt(path)
+
+    def publish(self) -> None:
+        with _as_failure(self._sink.name):
+            self._sink.publish()
+        self._delete_temporary_files()
+
+    def discard(self) -> None:
+        """Remove everything that was written."""
+        try:
+            self._sink.discard()
+        finally:
+            self._delete_temporary_files()
+
+    def _delete_temporary_files(self) -> None:
+        for path in [*self._temporary]:
+            self.delete_temporary_file(path)
+
+
+def open_destination(target: str, overwrite: bool) -> Destination:
+    """Open ``-`` (standard output), ``s3://bucket/key`` or the path of a file."""
+    if target == "-":
+        return Destination(_Stream(sys.stdout.buffer, "standard output"), None, "standard-output")
+    if target.startswith("s3://"):
+        from gleanery.client.exports.s3 import open_object
+
+        return Destination(open_object(target, overwrite), None, target.rpartition("/")[2])
+    path = Path(os.path.realpath(target))  # a symbolic link stays one
+    if _is_device(path):
+        return Destination(_Stream(path.open("wb", buffering=0), target), None, path.name)
+    _check_path(path, overwrite)
+    return Destination(_File(path, overwrite), path.parent, path.name)
+
+
+class _Stream:
+    """Standard output, a pipe or a device, which get the bytes at once."""
+
+    def __init__(self, stream: IO[bytes], name: str) -> None:
+        self._stream = stream
+        self.name = name
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:  # an unbuffered stream may take a part only
+            view = view[self._stream.write(view) :]
+
+    def adopt(self, path: Path) -> None:
+        _copy(path, self)
+
+    def publish(self) -> None:
+        self._stream.flush()
+
+    def discard(self) -> None:
+        pass
+
+
+class _File:
+    """A local file under a temporary name, which is renamed at the end."""
+
+    def __init__(self, path: Path, overwrite: bool) -> None:
+        self.name = str(path)
+        self._path = path
+        self._overwrite = overwrite
+        with _as_failure(self.name):
+            self._part = _create_file(path.parent, path.name)
+        self._stream: IO[bytes] = self._part.open("wb", buffering=_COPY_BYTES)
+
+    def write(self, data: bytes) -> None:
+        self._stream.write(data)
+
+    def adopt(self, path: Path) -> None:
+        self._stream.close()
+        path.replace(self._part)
+        self._stream = self._part.open("ab")
+
+    def publish(self) -> None:
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        if self._overwrite:
+            _keep_permissions(self._path, self._part)
+            self._part.replace(self._path)
+        else:
+            _rename_to_new(self._part, self._path)
+        _sync_folder(self._path.parent)
+
+    def discard(self) -> None:
+        with suppress(OSError):  # a full disk, on which the buffer cannot be written
+            self._stream.close()
+        self._part.unlink(missing_ok=True)
+
+
+def _copy(path: Path, sink: Sink) -> None:
+    with path.open("rb") as stream:
+        while data := stream.read(_COPY_BYTES):
+            sink.write(data)
+
+
+def _is_device(path: Path) -> bool:
+    """Return whether the path is a pipe or a device such as /dev/null, which cannot be renamed."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _check_path(path: Path, overwrite: bool) -> None:
+    if path.is_dir():
+        raise InvalidExport(f"{path} is a folder. Give the name of a file in it")
+    if not path.parent.is_dir():
+        raise InvalidExport(f"The folder {path.parent} does not exist. Create it first")
+    if path.exists() and not overwrite:
+        raise already_exists(str(path))
+
+
+def already_exists(name: str) -> InvalidExport:
+    return InvalidExport(f"{name} exists already. Choose another name, or allow to overwrite it")
+
+
+def _create_file(folder: Path, name: str) -> Path:
+    path = folder / f".{name[:_NAME_CHARACTERS]}.{secrets.token_hex(6)}.part"
+    path.touch(exist_ok=False)
+    return path
+
+
+def _keep_permissions(old: Path, new: Path) -> None:
+    """Give a file that replaces another one the same permissions."""
+    with suppress(FileNotFoundError):
+        new.chmod(stat.S_IMODE(old.stat().st_mode))
+
+
+def _rename_to_new(part: Path, path: Path) -> None:
+    """Rename, but never replace a file that somebody else has written meanwhile."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise already_exists(str(path)) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _check_path(path, overwrite=False)
+        part.rename(path)
+    else:
+        part.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable. Windows has no such call."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _as_failure(name: str) -> Iterator[None]:
+    """Raise ExportFailed with the reason that the system gives."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader of standard output has enough
+        raise
+    except OSError as error:
+        raise ExportFailed(f"Cannot write {name}: {error.strerror or error}") from error

@@ -1,0 +1,29 @@
+"""Errors of an export."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+class ExportError(Exception):
+    """An export cannot be written; the message says why and what to do."""
+
+
+class InvalidExport(ExportError):
+    """What the caller gave is wrong: the destination, a field or a missing library."""
+
+
+class ExportFailed(ExportError):
+    """The outputs cannot be read, or the destination cannot be written."""
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional library, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        library = module.partition(".")[0]
+        raise InvalidExport(
+            f"This needs the library {library}. Install it: pip install 'gleanery[{extra}]'"
+        ) from None

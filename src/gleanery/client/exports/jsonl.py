@@ -1,0 +1,72 @@
+"""JSON lines: the bytes of each output as the service gave them, or the chosen fields of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from typing import Any
+
+import msgspec
+
+from gleanery.client.exports.destinations import Destination
+from gleanery.client.exports.fields import Field
+from gleanery.client.exports.pages import Item, join_lines, read_lines
+from gleanery.client.exports.report import ExportReport
+from gleanery.client.exports.seen_ids import SeenIds
+
+
+class _Identified(msgspec.Struct, gc=False):
+    id: int
+
+
+class JsonLines:
+    """Writer of JSON lines."""
+
+    def __init__(self, destination: Destination, fields: Sequence[Field] | None) -> None:
+        self._destination = destination
+        self._selection = Selection(fields) if fields else None
+        self._seen = SeenIds()
+        self._ids = msgspec.json.Decoder(_Identified)
+
+    def write(self, items: Sequence[Item]) -> int:
+        """Write the outputs that were not written before, and return their number."""
+        lines = join_lines(items)
+        are_new = self._seen.add([item.id for item in read_lines(self._ids, lines)])
+        if are_new is not None:
+            items = [*compress(items, are_new)]
+            lines = join_lines(items)
+        self._destination.write(self._selection.apply(lines) if self._selection else lines)
+        return len(items)
+
+    def finish(self, metadata: dict[str, Any]) -> ExportReport:
+        missing = self._selection.missing() if self._selection else ()
+        return ExportReport(rows=0, bytes=0, missing_fields=missing)
+
+
+class Selection:
+    """The chosen fields of each line, in the order of the choice, with their exact text."""
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self._members = [*dict.fromkeys(field.member for field in fields)]
+        whole_data = Field("data") in fields
+        self._keys = {field.key for field in fields if field.key is not None and not whole_data}
+        self._missing = {field for field in fields if field.key is not None}
+        self._decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+        self._encoder = msgspec.json.Encoder()
+
+    def apply(self, lines: bytes) -> bytes:
+        items = read_lines(self._decoder, lines)
+        return self._encoder.encode_lines([self._select(item) for item in items])
+
+    def _select(self, item: dict[str, msgspec.Raw]) -> dict[str, Any]:
+        chosen: dict[str, Any] = {name: item[name] for name in self._members if name in item}
+        if self._missing or self._keys:
+            data = self._decoder.decode(item["data"])
+            self._missing = {field for field in self._missing if field.key not in data}
+            if self._keys:
+                chosen["data"] = {key: text for key, text in data.items() if key in self._keys}
+        return chosen
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the keys that no output has had so far."""
+        return tuple(sorted(field.column for field in self._missing))

@@ -1,0 +1,134 @@
+"""A set of ids in little memory, for ids that mostly come in increasing order."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+_BLOCK_IDS = 1024
+_SIZES = (("H", 1 << 16), ("I", 1 << 32))
+
+
+class SeenIds:
+    """Ids that were added before.
+
+    Sorted blocks hold the ids as differences from the first one of the block, in 2, 4 or 8 bytes
+    each. A block without gaps is a range.
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._blocks: list[Sequence[int]] = []
+        self._last = -1
+        self._recent: list[int] = []  # increasing ids after those of the last block
+
+    def add(self, ids: list[int]) -> list[bool] | None:
+        """Add ids, and say of each whether it is new. None: all of them are new."""
+        if ids and ids[0] > self._last and _is_increasing(ids):
+            self._append(ids)
+            return None
+        are_new = [self._add(id_) for id_ in ids]
+        return None if all(are_new) else are_new
+
+    def _append(self, ids: list[int]) -> None:
+        self._last = ids[-1]
+        self._recent += ids
+        if len(self._recent) >= _BLOCK_IDS:
+            self._seal()
+
+    def _seal(self) -> None:
+        """Move the recent ids into blocks."""
+        recent, self._recent = self._recent, []
+        for at in range(0, len(recent), _BLOCK_IDS):
+            ids = recent[at : at + _BLOCK_IDS]
+            if not self._extend_range(ids):
+                self._starts.append(ids[0])
+                self._blocks.append(_compact(ids, ids[0]))
+
+    def _extend_range(self, ids: list[int]) -> bool:
+        """Make the last block longer, if it has no gaps and the ids follow it without a gap."""
+        if not self._blocks or not isinstance(block := self._blocks[-1], range):
+            return False
+        stop = ids[-1] - self._starts[-1] + 1
+        if stop != len(block) + len(ids):
+            return False
+        self._blocks[-1] = range(stop)
+        return True
+
+    def _add(self, id_: int) -> bool:
+        if id_ > self._last:
+            self._append([id_])
+            return True
+        if self._recent:
+            self._seal()
+        at = bisect_right(self._starts, id_) - 1
+        if at < 0:
+            self._starts.insert(0, id_)
+            self._blocks.insert(0, range(1))
+            return True
+        return self._add_to_block(at, id_ - self._starts[at])
+
+    def _add_to_block(self, at: int, difference: int) -> bool:
+        block = self._blocks[at]
+        if isinstance(block, range):
+            if difference < len(block):
+                return False
+            return self._add_after_range(at, difference)
+        position = bisect_left(block, difference)
+        if position < len(block) and block[position] == difference:
+            return False
+        self._insert(at, position, difference)
+        return True
+
+    def _add_after_range(self, at: int, difference: int) -> bool:
+        """Add an id that is after the range, and before the next block."""
+        block = self._blocks[at]
+        if difference == len(block):
+            self._blocks[at] = range(difference + 1)
+        elif len(block) < _BLOCK_IDS:
+            self._blocks[at] = _compact([*block, difference], 0)
+        else:
+            self._starts.insert(at + 1, self._starts[at] + difference)
+            self._blocks.insert(at + 1, range(1))
+        return True
+
+    def _insert(self, at: int, position: int, difference: int) -> None:
+        block = self._blocks[at]
+        assert isinstance(block, array)
+        try:
+            block.insert(position, difference)
+        except OverflowError:
+            ids = block.tolist()
+            ids.insert(position, difference)
+            self._blocks[at] = block = _as_array(ids)
+        if len(block) >= 2 * _BLOCK_IDS:
+            self._split(at)
+        elif block[-1] == len(block) - 1:
+            self._blocks[at] = range(len(block))
+
+    def _split(self, at: int) -> None:
+        start, ids = self._starts[at], list(self._blocks[at])
+        lower, upper = ids[:_BLOCK_IDS], ids[_BLOCK_IDS:]
+        self._blocks[at] = _compact(lower, 0)
+        self._starts.insert(at + 1, start + upper[0])
+        self._blocks.insert(at + 1, _compact(upper, upper[0]))
+
+
+def _is_increasing(ids: list[int]) -> bool:
+    return ids == sorted(ids) and len(set(ids)) == len(ids)
+
+
+def _compact(ids: list[int], start: int) -> Sequence[int]:
+    """Return the differences of sorted ids from the start, as a range if they have no gaps."""
+    if ids[-1] - start == len(ids) - 1:
+        return range(len(ids))
+    return _as_array([id_ - start for id_ in ids])
+
+
+def _as_array(differences: list[int]) -> array[int]:
+    """Choose the smallest size of an element that holds the last and largest difference."""
+    for code, limit in _SIZES:
+        if differences[-1] < limit:
+            return array(code, differences)
+    return array("Q", differences)

@@ -1,0 +1,127 @@
+"""Writing of an export: formats, progress, completion and failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from gleanery.client.exports.destinations import Destination, open_destination
+from gleanery.client.exports.errors import InvalidExport
+from gleanery.client.exports.fields import Field, read_fields
+from gleanery.client.exports.pages import Item
+from gleanery.client.exports.report import ExportReport
+
+FORMATS = ("jsonl", "csv", "parquet")
+DATA_FORMS = ("columns", "json")
+
+
+class Format(Protocol):
+    """Writer of one format."""
+
+    def write(self, items: Sequence[Item]) -> int:
+        """Write the outputs that were not written before, and return their number."""
+
+    def finish(self, metadata: dict[str, Any]) -> ExportReport:
+        """Write the rest. The caller knows the number of rows and bytes."""
+
+
+class ExportWriter:
+    """Writes outputs, each once, into one file.
+
+    As a context manager it removes what it wrote if the block raises.
+    """
+
+    def __init__(self, destination: Destination, create: Callable[[Destination], Format]) -> None:
+        self._destination = destination
+        self._is_open = True
+        self.rows = 0
+        """Outputs so far."""
+        self.item_bytes = 0
+        """JSON bytes of the outputs so far."""
+        self.duplicates = 0
+        """Outputs that came again, and were left out."""
+        self.metadata: dict[str, Any] = {}
+        """What Parquet holds about the whole file: group, filters, cursor. JSON values."""
+        try:
+            self._format = create(destination)
+        except BaseException:
+            self.abort()
+            raise
+
+    def write(self, items: Sequence[Item]) -> None:
+        """Write a page of outputs. An output whose id was written before is left out."""
+        new = self._format.write(items) if items else 0
+        self.rows += new
+        self.duplicates += len(items) - new
+        self.item_bytes += sum(map(len, items))
+
+    def finish(self) -> ExportReport:
+        """Complete the file and give it its name."""
+        try:
+            report = self._format.finish(self.metadata)
+            self._destination.publish()
+        except BaseException:
+            self.abort()
+            raise
+        self._is_open = False
+        return replace(
+            report, rows=self.rows, bytes=self._destination.bytes, duplicates=self.duplicates
+        )
+
+    def abort(self) -> None:
+        """Remove what was written. After ``finish`` this does nothing."""
+        if self._is_open:
+            self._is_open = False
+            self._destination.discard()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Remove an unfinished file, also if the block forgot to call ``finish``."""
+        self.abort()
+
+
+def open_export(
+    target: str,
+    format: str,  # noqa: A002
+    *,
+    data: str = "columns",
+    fields: Sequence[str] | None = None,
+    escape_formulas: bool = True,
+    overwrite: bool = False,
+) -> ExportWriter:
+    """Open a file path, ``-`` (standard output) or ``s3://bucket/key`` for outputs.
+
+    ``data`` says whether a table has one column for each key of ``data``, or one with JSON text.
+    ``fields`` are members of an output and keys of ``data``; None: all.
+    """
+    _check_choice("format", format, FORMATS)
+    _check_choice("data", data, DATA_FORMS)
+    chosen = None if fields is None else read_fields(fields)
+    create = _creator(format, data == "json", chosen, escape_formulas)
+    return ExportWriter(open_destination(target, overwrite), create)
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise InvalidExport(f"{name} must be one of: {', '.join(choices)}")
+
+
+def _creator(
+    format: str,  # noqa: A002
+    data_is_json: bool,
+    fields: Sequence[Field] | None,
+    escape_formulas: bool,
+) -> Callable[[Destination], Format]:
+    """Return a function that creates the writer; a missing library is reported before that."""
+    from gleanery.client.exports.jsonl import JsonLines
+
+    return lambda destination: JsonLines(destination, fields)
