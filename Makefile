@@ -18,13 +18,14 @@ $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.t
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long proxies browser sessions guides generators integrations check bench faults fuzz format client reference constraints clean
+.PHONY: help demo quick test long base proxies browser sessions guides generators integrations check bench faults fuzz format client reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
 	@echo "make quick      run the fast tests, while you work (under 2 minutes)"
 	@echo "make test       run all tests, on SQLite and PostgreSQL (under 12 minutes)"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
+	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make browser    run tests of the reference page in Chromium; installs it with apt-get"
 	@echo "make sessions   use a stored login in browsers and HTTP clients; installs them and Chromium (200 MB)"
@@ -62,6 +63,9 @@ check: $(VENV)/.dev
 
 long: $(VENV)/.dev
 	$(BIN)/pytest -s --durations=10 tests/slow $(ARGS)
+
+base: $(VENV)/.dev
+	$(BIN)/pytest -s tests/project/test_base_install.py $(ARGS)
 
 # Debian packages; other systems need the programs nginx and haproxy.
 proxies: $(VENV)/.dev

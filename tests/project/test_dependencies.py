@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from gleanery.cli.commands import SERVER_MODULES
 from tests.support.process import environment, free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -32,7 +33,7 @@ PIN_FILES = (
 OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks"}
 BY_VERSION = {"backports"} if sys.version_info >= (3, 14) else {"compression"}
 """Modules that the source imports only on another version of Python."""
-NOT_YET = {"httpx2", "pandas", "polars", "pyarrow"}
+NOT_YET = {"pandas", "polars", "pyarrow"}
 """Dependencies of parts of the client that do not exist yet."""
 
 
@@ -67,10 +68,14 @@ def imported(*folders: str) -> set[str]:
 
 def imports_of(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield node.module.partition(".")[0]
+        yield from imports_in(node)
+
+
+def imports_in(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name.partition(".")[0] for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module is not None:
+        yield node.module.partition(".")[0]
 
 
 def for_users() -> set[str]:
@@ -85,8 +90,36 @@ def test_every_import_is_a_declared_dependency() -> None:
     assert imported("tests", "faults", "checks") <= for_users() | named(EXTRAS["dev"])
 
 
+def test_the_command_line_knows_the_modules_of_the_extra_server() -> None:
+    names = [Requirement(text).name for text in EXTRAS["server"]]
+    assert {name.replace("-", "_").partition(".")[0] for name in names} == SERVER_MODULES
+
+
 def test_every_dependency_is_imported() -> None:
     assert for_users() <= imported("src") | NOT_YET
+
+
+ON_FIRST_USE = {"obstore", "pandas", "polars", "pyarrow"} | BY_VERSION | {"backports"}
+"""Modules of extras and of other Pythons, which functions of the client import."""
+
+
+@pytest.mark.parametrize("folder", ["client", "cli/data"])
+def test_the_client_needs_only_the_base_install(folder: str) -> None:
+    at_start = OURS | sys.stdlib_module_names | {name.replace("-", "_") for name in named(RUNTIME)}
+    for file in (ROOT / "src/gleanery" / folder).rglob("*.py"):
+        assert set(imports_at_start(ast.parse(file.read_text()))) <= at_start, file
+        assert set(imports_of(file)) <= at_start | ON_FIRST_USE, file
+
+
+def imports_at_start(node: ast.AST) -> Iterator[str]:
+    """Modules that an import of this module imports: not those in functions, or for types only."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield from imports_in(child)
+        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not (
+            isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        ):
+            yield from imports_at_start(child)
 
 
 # --- constraints ---------------------------------------------------------------------------------

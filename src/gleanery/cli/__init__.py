@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ from typer.main import get_group
 
 from gleanery import __version__
 from gleanery.cli.arguments import check_arguments
-from gleanery.cli.commands import LazyCommands
+from gleanery.cli.commands import DATA_COMMANDS, LazyCommands, MissingService
 from gleanery.cli.encoding import escape_unprintable_output, use_utf8
 from gleanery.cli.usage import UsageError, explain, has_shown_help
 from gleanery.errors import GleaneryError, SettingsError, Unavailable
@@ -27,6 +28,7 @@ from gleanery.settings import (
 )
 
 _FAILED = 2  # Python's own status, 1, means that migrations are pending
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="gleanery",
@@ -92,7 +94,7 @@ def _run() -> int:
         raise SettingsError(explain(error)) from None
     except typer.Abort:
         typer.echo("gleanery: aborted", err=True)
-        return 1
+        return _INTERRUPTED if sys.argv[1] in DATA_COMMANDS else 1
 
 
 def _check_environment() -> None:
@@ -116,7 +118,8 @@ def _option_variables(command: Any) -> Iterator[str]:
     if isinstance(command, TyperGroup):
         context = Context(command)
         for name in command.list_commands(context):
-            yield from _option_variables(command.resolve_command(context, [name])[1])
+            with suppress(MissingService):
+                yield from _option_variables(command.resolve_command(context, [name])[1])
 
 
 def _replace_closed_streams() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
+
+from gleanery.errors import SettingsError
 
 
 class Row(NamedTuple):
@@ -17,7 +21,10 @@ class Row(NamedTuple):
     """First sentence of the command's help, which is known without an import of the module."""
 
 
-DATA_COMMANDS: dict[str, Row] = {}
+DATA_COMMANDS = {
+    "login": Row("login", "Store the address of a service and a token for the other commands."),
+    "logout": Row("login", "Remove the address and the token that gleanery login has stored."),
+}
 SERVICE_COMMANDS = {
     "serve": Row(
         "serve", "Run the service on SQLite under --data, or on PostgreSQL with --database."
@@ -46,6 +53,26 @@ SERVICE_COMMANDS = {
         "List, rotate, retire and forget the keys that encrypt cookie and local-storage values.",
     ),
 }
+SERVER_MODULES = frozenset(
+    [
+        "apsw",
+        "asyncpg",
+        "backports",
+        "cryptography",
+        "deflate",
+        "jsonschema_rs",
+        "limits",
+        "obstore",
+        "orjson",
+        "puremagic",
+        "pycountry",
+        "pydantic",
+        "pydantic_core",
+        "typing_extensions",
+        "uvloop",
+    ]
+)
+"""Modules of the packages in the extra ``server``."""
 
 
 class LazyCommands(TyperGroup):
@@ -69,10 +96,26 @@ class LazyCommands(TyperGroup):
         return name, listed and load(str(name)), rest
 
 
+class MissingService(SettingsError):
+    """The command needs packages of the extra ``server``, or another system."""
+
+
 def load(name: str) -> Any:
-    """Import the module of a command, and return the command."""
+    """Import the module of a command, and return the command. Raises MissingService."""
     if name in DATA_COMMANDS:
         module = import_module(f"gleanery.cli.data.{DATA_COMMANDS[name].module}")
     else:
-        module = import_module(f"gleanery.cli.service.{SERVICE_COMMANDS[name].module}")
+        module = _service_module(name)
     return get_group(module.app).commands[name]
+
+
+def _service_module(name: str) -> ModuleType:
+    if sys.platform == "win32":
+        raise MissingService(f"{name} needs Linux or macOS: the service does not run on Windows")
+    try:
+        return import_module(f"gleanery.cli.service.{SERVICE_COMMANDS[name].module}")
+    except ModuleNotFoundError as error:
+        if error.name not in SERVER_MODULES:
+            raise
+        advice = "pip install 'gleanery[server]'"
+        raise MissingService(f"{name} needs the service: {advice}") from None

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
-    from gleanery.client._async.pager import AsyncPager
+    from gleanery.client._async.pager import AsyncChangePager, AsyncPager
+    from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
-    from gleanery.client._sync.pager import Pager
+    from gleanery.client._sync.pager import ChangePager, Pager
+    from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
         ApiError,
         ClientError,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         Forbidden,
         Invalid,
         InvalidResponse,
+        InvalidState,
         NotConfigured,
         NotFound,
         RateLimited,
@@ -33,13 +36,36 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
     )
-    from gleanery.client.models import File, Output
+    from gleanery.client.models import (
+        Change,
+        Creation,
+        DeletedOutput,
+        Deletion,
+        File,
+        Output,
+        Update,
+    )
+    from gleanery.client.pushes import ItemError, PushFailed, PushReport
+    from gleanery.client.record_lists import RecordList
+    from gleanery.client.session_documents import SessionExport
+    from gleanery.client.session_models import (
+        ImportResult,
+        NewCookie,
+        NewEntry,
+        SessionSummary,
+        StoredCookie,
+        StoredEntry,
+        WriteCounts,
+    )
+    from gleanery.client.sync import SyncBatch, SyncState
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
-    "_async.pager": ["AsyncPager"],
+    "_async.pager": ["AsyncChangePager", "AsyncPager"],
+    "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
-    "_sync.pager": ["Pager"],
+    "_sync.pager": ["ChangePager", "Pager"],
+    "_sync.sessions": ["Session"],
     "errors": [
         "ApiError",
         "ClientError",
@@ -50,6 +76,7 @@ _MODULES = {
         "Forbidden",
         "Invalid",
         "InvalidResponse",
+        "InvalidState",
         "NotConfigured",
         "NotFound",
         "RateLimited",
@@ -59,34 +86,71 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
-    "models": ["File", "Output"],
+    "models": ["Change", "Creation", "DeletedOutput", "Deletion", "File", "Output", "Update"],
+    "pushes": ["ItemError", "PushFailed", "PushReport"],
+    "record_lists": ["RecordList"],
+    "session_documents": ["SessionExport"],
+    "session_models": [
+        "ImportResult",
+        "NewCookie",
+        "NewEntry",
+        "SessionSummary",
+        "StoredCookie",
+        "StoredEntry",
+        "WriteCounts",
+    ],
+    "sync": ["SyncBatch", "SyncState"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ApiError",
+    "AsyncChangePager",
     "AsyncClient",
     "AsyncPager",
+    "AsyncSession",
+    "Change",
+    "ChangePager",
     "Client",
     "ClientError",
     "Conflict",
     "ConnectionFailed",
+    "Creation",
     "CursorExpired",
+    "DeletedOutput",
+    "Deletion",
     "ErrorDetail",
     "File",
     "Forbidden",
+    "ImportResult",
     "Invalid",
     "InvalidResponse",
+    "InvalidState",
+    "ItemError",
+    "NewCookie",
+    "NewEntry",
     "NotConfigured",
     "NotFound",
     "Output",
     "Pager",
+    "PushFailed",
+    "PushReport",
     "RateLimited",
+    "RecordList",
     "ServerError",
+    "Session",
+    "SessionExport",
+    "SessionSummary",
+    "StoredCookie",
+    "StoredEntry",
+    "SyncBatch",
+    "SyncState",
     "TimedOut",
     "TooLarge",
     "Unauthorized",
     "Unavailable",
+    "Update",
+    "WriteCounts",
 ]
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,48 +13,64 @@ from gleanery.client.errors import NotConfigured
 
 URL_VARIABLE = "GLEANERY_URL"
 TOKEN_VARIABLE = "GLEANERY_TOKEN"
-_LOOPBACK_NAMES = {"localhost", "127.0.0.1", "::1"}
 
 
-@dataclass(frozen=True, slots=True)
 class Credentials:
     """Address of a service, and a token for it. The token is not shown."""
 
-    url: str
-    token: str = field(repr=False)
+    __slots__ = ("token", "url")
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url
+        self.token = token
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.url!r})"
 
 
 def resolve(url: str | None, token: str | None) -> Credentials:
     """Return the given values; else those of the environment; else those of the login.
 
-    The token of a login is used only for the address of that login.
+    The token of a login is used only for the address of that login. An empty variable counts as
+    missing, because a shell script often sets one that way.
     """
-    url = url if url is not None else os.environ.get(URL_VARIABLE)
-    token = token if token is not None else os.environ.get(TOKEN_VARIABLE)
+    url = url if url is not None else os.environ.get(URL_VARIABLE) or None
+    token = token if token is not None else os.environ.get(TOKEN_VARIABLE) or None
     stored = read_credentials() if url is None or token is None else None
     if url is None and stored is not None:
         url = stored.url
-    if token is None and stored is not None and url is not None and normalize(url) == stored.url:
-        token = stored.token
-    return Credentials(_require_url(url), _require_token(token))
+    url = _require_url(url)
+    if token is None and stored is not None:
+        token = _token_of_login(stored, url)
+    return Credentials(url, _require_token(token))
 
 
 def _require_url(url: str | None) -> str:
     if url is None:
         raise NotConfigured(
             f"The address of the service is unknown: run gleanery login, or set {URL_VARIABLE}, "
-            "or give base_url"
+            "or give base_url (--url on the command line)"
         )
     return normalize(url)
+
+
+def _token_of_login(stored: Credentials, url: str) -> str:
+    if stored.url != url:
+        raise NotConfigured(
+            f"There is no token for {url}, only for {stored.url}: run gleanery login {url}, or "
+            f"set {TOKEN_VARIABLE}"
+        )
+    return stored.token
 
 
 def _require_token(token: str | None) -> str:
     if token is None:
         raise NotConfigured(
-            f"There is no token: run gleanery login, or set {TOKEN_VARIABLE}, or give token"
+            f"There is no token: run gleanery login, or set {TOKEN_VARIABLE}, or give token "
+            "(--token-file on the command line)"
         )
     token = token.strip()
-    if not token.isascii() or not token.isprintable() or not token:
+    if not token.isascii() or not token.isprintable() or " " in token or not token:
         raise NotConfigured("The token is empty or contains characters that no token has")
     return token
 
@@ -80,7 +95,8 @@ def normalize(url: str) -> str:
 
 def is_loopback(url: str) -> bool:
     """Return True if the address is on this machine."""
-    return urlsplit(url).hostname in _LOOPBACK_NAMES
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def credentials_file(environment: Mapping[str, str] = os.environ) -> Path:
@@ -102,3 +118,33 @@ def read_credentials() -> Credentials | None:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         raise NotConfigured(f"{path} cannot be read: run gleanery login again") from None
+
+
+def write_credentials(credentials: Credentials) -> Path:
+    """Write the file of the login, and return its path. Only its owner can read it."""
+    path = credentials_file()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    content = json.dumps({"url": credentials.url, "token": credentials.token}, indent=2)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)  # of a process with this id that was killed
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(f"{content}\n")
+            file.flush()
+            os.fsync(descriptor)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def remove_credentials() -> Path | None:
+    """Remove the file of the login. Return its path, or None if there is none."""
+    path = credentials_file()
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return None
+    return path

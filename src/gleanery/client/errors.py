@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 _SHOWN_DETAILS = 5
 
 
 class ClientError(Exception):
     """Error of the client; every other error of this module is one."""
+
+    attempts = 1
+    """Number of times that the request was sent."""
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message} (after {self.attempts} attempts)" if self.attempts > 1 else message
 
 
 class NotConfigured(ClientError):
@@ -28,8 +35,11 @@ class InvalidResponse(ClientError):
     """The response is not one of this service."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorDetail:
+class InvalidState(ClientError):
+    """The file with the position of a sync is damaged, or of another group or service."""
+
+
+class ErrorDetail(NamedTuple):
     """One problem of a request: its location, a message and a stable type."""
 
     loc: tuple[str, ...]
@@ -44,12 +54,23 @@ class ApiError(ClientError):
     """The service rejected the request."""
 
     def __init__(
-        self, status: int, detail: Sequence[ErrorDetail], request_id: str | None = None
+        self,
+        status: int,
+        detail: Sequence[ErrorDetail],
+        request_id: str | None = None,
+        retry_after: float | None = None,
     ) -> None:
         self.status = status
         self.detail = tuple(detail)
         self.request_id = request_id
+        self.retry_after = retry_after
+        """Seconds until the next attempt, if the service has said them."""
         super().__init__(self._message())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the values, because the arguments of an exception are only its message."""
+        arguments = (self.status, self.detail, self.request_id, self.retry_after)
+        return type(self), arguments, self.__dict__
 
     def _message(self) -> str:
         shown = "; ".join(str(detail) for detail in self.detail[:_SHOWN_DETAILS])

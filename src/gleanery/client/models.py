@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from msgspec import Raw, Struct
 
@@ -62,4 +62,79 @@ class RawOutputPage(Struct, frozen=True, gc=False, kw_only=True):
     items: list[Raw]
 
 
+class DeletedOutput(Struct, frozen=True, gc=False, kw_only=True):
+    """Identification of a deleted output."""
+
+    id: int
+    output_id: str
+    root_job_id: str
+
+
+class _Change(Struct, frozen=True, gc=False, kw_only=True, tag_field="change"):
+    """Members of every change."""
+
+    cursor: int
+    change_date: datetime
+    group_id: str
+    output_id: str
+
+
+class Creation(_Change, frozen=True, gc=False, kw_only=True, tag="create"):
+    """New output, which has not changed since then."""
+
+    change: ClassVar[Literal["create"]] = "create"
+    output: Output
+
+
+class Update(_Change, frozen=True, gc=False, kw_only=True, tag="update"):
+    """Output with another value or approval, as it is now."""
+
+    change: ClassVar[Literal["update"]] = "update"
+    output: Output
+
+
+class Deletion(_Change, frozen=True, gc=False, kw_only=True, tag="delete"):
+    """Deleted output."""
+
+    change: ClassVar[Literal["delete"]] = "delete"
+    output: DeletedOutput
+
+
+Change = Creation | Update | Deletion
+
+
+class ChangePage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of changes, and the position after it."""
+
+    metadata: PageMetadata
+    cursor: int
+    changes: list[Change]
+
+
+class RawChangePage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of changes that are not decoded."""
+
+    metadata: PageMetadata
+    cursor: int
+    changes: list[Raw]
+
+
 ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
+
+
+class Problem(Struct, frozen=True, gc=False, kw_only=True):
+    """Problem of an element that was skipped."""
+
+    loc: list[str]
+    msg: str
+    type: str
+
+
+class BatchResult(Struct, frozen=True, gc=False, kw_only=True):
+    """What the service did with a batch of outputs."""
+
+    created: int
+    updated: int
+    unchanged: int
+    skipped: int = 0
+    errors: list[Problem] = []

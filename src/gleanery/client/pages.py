@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from gleanery.client.responses import Response, decode
 
 if TYPE_CHECKING:
-    from gleanery.client.models import Output
+    from gleanery.client.models import Change, Output
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -18,6 +18,8 @@ class Page(NamedTuple, Generic[T]):
 
     items: list[T]
     next_cursor: int | None
+    end: int | None = None
+    """Position after the last page, if the list has one: it can grow from there."""
 
 
 class PageFormat(Protocol[T_co]):
@@ -44,3 +46,20 @@ class OutputPages:
 
         page = decode(response, RawOutputPage)
         return Page([bytes(item) for item in page.items], page.metadata.next_cursor)
+
+
+class ChangePages:
+    """Pages of changes."""
+
+    def read(self, response: Response) -> Page[Change]:
+        from gleanery.client.models import ChangePage
+
+        page = decode(response, ChangePage)
+        return Page(page.changes, page.metadata.next_cursor, page.cursor)
+
+    def read_raw(self, response: Response) -> Page[bytes]:
+        from gleanery.client.models import RawChangePage
+
+        page = decode(response, RawChangePage)
+        changes = [bytes(change) for change in page.changes]
+        return Page(changes, page.metadata.next_cursor, page.cursor)

@@ -3,26 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from urllib.parse import quote, urlencode
+
+from gleanery.client.errors import ErrorDetail, Invalid
 
 Parameter = str | int | bool | date | None
 """Value of a query parameter; None leaves it out. A datetime is a date, too."""
 
 
-@dataclass(slots=True)
 class Request:
     """One request. It can be sent several times."""
 
-    method: str
-    path: str
-    parameters: Mapping[str, Parameter] = field(default_factory=dict, repr=False)
-    headers: dict[str, str] = field(default_factory=dict, repr=False)
-    body: bytes | None = field(default=None, repr=False)
-    extra_seconds: float = 0
-    """Time that the service may wait on purpose before it responds."""
-    is_retried: bool = True
+    __slots__ = (
+        "body",
+        "extra_seconds",
+        "headers",
+        "is_retried",
+        "method",
+        "parameters",
+        "path",
+        "retries",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, Parameter] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        extra_seconds: float = 0,
+        is_retried: bool = True,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.parameters = parameters or {}
+        self.headers = headers or {}
+        self.body = body
+        self.extra_seconds = extra_seconds
+        """Time that the service may wait on purpose before it responds."""
+        self.is_retried = is_retried
+        self.retries = 0
+        """Number of retries until now."""
+
+    def __repr__(self) -> str:
+        return f"Request({self.method!r}, {self.path!r})"
 
     @property
     def target(self) -> str:
@@ -34,8 +61,21 @@ class Request:
 
 
 def path(*segments: str) -> str:
-    """Return the path under ``/v1``. A segment can contain any character."""
-    return "/".join(["/v1", *(quote(segment, safe="") for segment in segments)])
+    """Return the path under ``/v1``. A segment can contain any character.
+
+    Proxies and libraries remove empty segments and dots, so the request would go to another route.
+    """
+    if not all(segment.strip(".") or len(segment) > 2 for segment in segments):
+        raise _invalid_name()
+    try:
+        return "/".join(["/v1", *(quote(segment, safe="") for segment in segments)])
+    except UnicodeEncodeError:
+        raise _invalid_name() from None
+
+
+def _invalid_name() -> Invalid:
+    message = "A name must be text that is not empty, not '.' and not '..'"
+    return Invalid(422, [ErrorDetail(("path",), message, "value_error")])
 
 
 def render(value: str | int | bool | date) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -16,16 +15,21 @@ if TYPE_CHECKING:
     from msgspec.json import Decoder
 
 T = TypeVar("T")
-_NEXT_LINK = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
-@dataclass(frozen=True, slots=True)
 class Response:
     """Response whose body is complete. The names of its headers are in lower case."""
 
-    status: int
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    def __repr__(self) -> str:
+        return f"Response({self.status})"
 
 
 @cache
@@ -57,12 +61,15 @@ def raise_for_status(response: Response) -> None:
 def to_error(response: Response) -> ApiError:
     """Return the error that a response reports."""
     return error_class(response.status)(
-        response.status, _details(response), response.headers.get("x-request-id")
+        response.status,
+        _details(response) or [ErrorDetail((), _describe(response), "unknown")],
+        response.headers.get("x-request-id"),
+        retry_after(response),
     )
 
 
 def _details(response: Response) -> list[ErrorDetail]:
-    """Return the problems that the service lists; else what a proxy may have said."""
+    """Return the problems that the service lists; nothing if a proxy has responded."""
     try:
         details = json.loads(response.body)["detail"]
         return [
@@ -70,22 +77,41 @@ def _details(response: Response) -> list[ErrorDetail]:
             for row in details
         ]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return [ErrorDetail((), _describe(response), "unknown")]
+        return []
 
 
 def _describe(response: Response) -> str:
-    if 300 <= response.status < 400:
-        place = response.headers.get("location", "another address")
-        return f"The service redirects to {place.partition('?')[0]}: use its address as base URL"
+    if response.status in _REDIRECTS:
+        place = response.headers.get("location", "another address").partition("?")[0]
+        return f"The service redirects to {place[:200]!r}: use the address there as base URL"
     return f"The service responded with status {response.status} and without an explanation"
+
+
+def retry_after(response: Response) -> float | None:
+    """Return the seconds of the Retry-After header; None if there is none that can be read."""
+    value = response.headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
+    return _seconds_until(value) if value else None
+
+
+def _seconds_until(http_date: str) -> float | None:
+    from email.utils import parsedate_to_datetime  # takes 10 ms
+
+    try:
+        date = parsedate_to_datetime(http_date)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+    return max(0.0, (aware - datetime.now(UTC)).total_seconds())
 
 
 def next_cursor(response: Response) -> str | None:
     """Return the cursor of the next page from the Link header of a list."""
-    match = _NEXT_LINK.search(response.headers.get("link", ""))
-    if match is None:
+    link, _, relation = response.headers.get("link", "").partition(">")
+    if "next" not in relation:
         return None
-    values = parse_qs(urlsplit(match[1]).query, keep_blank_values=True).get("cursor")
+    values = parse_qs(urlsplit(link.strip(" <")).query, keep_blank_values=True).get("cursor")
     if not values:
         raise InvalidResponse("The Link header of the response has no cursor")
     return values[0]

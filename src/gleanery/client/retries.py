@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from typing import NamedTuple
 
 from gleanery.client.errors import ClientError, ConnectionFailed, TimedOut
-from gleanery.client.responses import Response, to_error
+from gleanery.client.responses import Response, retry_after, to_error
 
 _TEMPORARY = frozenset({408, 429, 500, 502, 503, 504})
 _FIRST_SECONDS = 0.5
@@ -21,12 +20,14 @@ def is_temporary(failure: Response | ClientError) -> bool:
     return isinstance(failure, ConnectionFailed | TimedOut)
 
 
-def as_error(failure: Response | ClientError) -> ClientError:
-    return to_error(failure) if isinstance(failure, Response) else failure
+def as_error(failure: Response | ClientError, attempts: int) -> ClientError:
+    """Return the error of the last attempt."""
+    error = to_error(failure) if isinstance(failure, Response) else failure
+    error.attempts = attempts
+    return error
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(NamedTuple):
     """Number of retries, and the longest wait that a service may ask for."""
 
     max_retries: int
@@ -46,18 +47,3 @@ def backoff(retries: int) -> float:
     """Return the seconds before a retry: they double, and are random within a half."""
     longest: float = min(_FIRST_SECONDS * 2**retries, _LONGEST_SECONDS)
     return longest * random.uniform(0.5, 1.0)  # noqa: S311  # so that clients do not retry at once
-
-
-def retry_after(response: Response) -> float | None:
-    """Return the seconds of the Retry-After header; None if there is none that can be read."""
-    value = response.headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdigit():
-        return float(value)
-    from email.utils import parsedate_to_datetime  # takes 10 ms
-
-    try:
-        date = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    aware = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
-    return max(0.0, (aware - datetime.now(UTC)).total_seconds())

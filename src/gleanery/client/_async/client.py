@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from gleanery.client._async.changes import AsyncChanges
+from gleanery.client._async.cookies import AsyncCookies
+from gleanery.client._async.local_storage import AsyncLocalStorage
 from gleanery.client._async.outputs import AsyncOutputs
+from gleanery.client._async.push import AsyncPush
 from gleanery.client._async.requester import AsyncRequester
+from gleanery.client._async.sessions import AsyncSessions
 from gleanery.client.configuration import resolve
 from gleanery.client.retries import RetryPolicy
 
@@ -15,7 +20,9 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class AsyncClient(AsyncOutputs):
+class AsyncClient(
+    AsyncChanges, AsyncCookies, AsyncLocalStorage, AsyncOutputs, AsyncPush, AsyncSessions
+):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of

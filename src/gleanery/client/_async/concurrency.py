@@ -1,13 +1,19 @@
-"""Waiting and threads, with asyncio. The twin in ``_sync`` is written by hand."""
+"""Waiting, threads and owners of connections, with asyncio.
+
+The twin in ``_sync`` is written by hand.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Items = Iterable[Any] | AsyncIterable[Any]
+"""What a method takes items from."""
 
 
 async def sleep(seconds: float) -> None:
@@ -17,3 +23,22 @@ async def sleep(seconds: float) -> None:
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function that computes or writes files, without blocking other tasks."""
     return await asyncio.to_thread(function, *args, **kwargs)
+
+
+def connection_owner() -> asyncio.AbstractEventLoop:
+    """Return the event loop: no other one can use its connections."""
+    return asyncio.get_running_loop()
+
+
+def is_ended(owner: asyncio.AbstractEventLoop) -> bool:
+    return owner.is_closed()
+
+
+async def iterate(items: Items) -> AsyncIterator[Any]:
+    """Iterate over items of either kind."""
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item

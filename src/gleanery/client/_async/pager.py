@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gleanery.client.pages import Page, PageFormat
 from gleanery.client.responses import Response
+
+if TYPE_CHECKING:
+    from gleanery.client.models import Change
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -25,14 +28,19 @@ class AsyncPager(Generic[T]):
         *,
         cursor: int,
         page_size: int,
-        limit: int | None,
+        limit: int | None = None,
+        follow: bool = False,
     ) -> None:
         self._read_page = read_page
         self._format = format_
         self._page_size = page_size
         self._limit = limit
+        self._follow = follow
         self.cursor = cursor
-        """Position after the last page whose items were all consumed: continue from it."""
+        """Position after the last page whose items were all consumed: continue from it.
+
+        A list without a position of its end, such as outputs, stays before its last page.
+        """
 
     async def __aiter__(self) -> AsyncIterator[T]:
         async for page in self.pages():
@@ -40,7 +48,7 @@ class AsyncPager(Generic[T]):
                 yield item
 
     def pages(self) -> AsyncIterator[list[T]]:
-        """Iterate over lists of items."""
+        """Iterate over lists of items. No list is empty."""
         return self._iterate(self._format.read)
 
     async def raw(self) -> AsyncIterator[bytes]:
@@ -58,9 +66,21 @@ class AsyncPager(Generic[T]):
         while remaining is None or remaining > 0:
             size = self._page_size if remaining is None else min(self._page_size, remaining)
             page = read(await self._read_page(self.cursor, size))
-            yield page.items
-            if page.next_cursor is None:
+            if page.items:
+                yield page.items
+            position = page.end if page.next_cursor is None else page.next_cursor
+            self.cursor = self.cursor if position is None else position
+            if page.next_cursor is None and not self._follow:
                 return
-            self.cursor = page.next_cursor
             if remaining is not None:
                 remaining -= len(page.items)
+
+
+class AsyncChangePager(AsyncPager["Change"]):
+    """Iterates over changes. Each change has its own position, so ``cursor`` is exact."""
+
+    async def __aiter__(self) -> AsyncIterator[Change]:
+        async for page in self.pages():
+            for change in page:
+                yield change
+                self.cursor = change.cursor

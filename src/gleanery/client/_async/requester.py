@@ -36,25 +36,23 @@ class AsyncRequester:
         self.base_url = credentials.url
         self._policy = policy
         self._transport = AsyncTransport(
-            credentials.url,
-            {**headers, "authorization": f"Bearer {credentials.token}"},
-            timeout,
-            connect_timeout,
-            http_client,
+            credentials, headers, timeout, connect_timeout, http_client
         )
 
     async def send(self, request: Request) -> Response:
         """Send a request until it succeeds. Raise ClientError if it fails for good."""
-        attempts = 0
+        retry = 0
         while True:
             result = await self._attempt(request)
             if isinstance(result, Response) and result.status < 300:
                 return result
-            delay = self._policy.delay(result, attempts) if request.is_retried else None
+            delay = self._policy.delay(result, retry) if request.is_retried else None
             if delay is None:
-                raise retries.as_error(result)
-            attempts += 1
-            _log.info("%s %s: retry %d in %.1f s", request.method, request.path, attempts, delay)
+                raise retries.as_error(result, attempts=retry + 1)
+            retry += 1
+            request.retries = retry
+            reason = retries.as_error(result, attempts=retry)
+            _log.info("%s: retry %d in %.1f s", reason, retry, delay)
             await sleep(delay)
 
     async def fetch(self, request: Request, kind: type[T]) -> T:
@@ -68,4 +66,5 @@ class AsyncRequester:
         try:
             return await self._transport.send(request)
         except ClientError as error:
+            error.__context__ = None  # an error of the HTTP library can contain headers
             return error

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gleanery.client.configuration import is_loopback
-from gleanery.client.errors import ConnectionFailed, InvalidResponse, NotConfigured, TimedOut
+from gleanery.client._async.concurrency import connection_owner, is_ended
+from gleanery.client.configuration import Credentials, is_loopback
+from gleanery.client.errors import (
+    ClientError,
+    ConnectionFailed,
+    InvalidResponse,
+    NotConfigured,
+    TimedOut,
+)
 from gleanery.client.requests import Request
 from gleanery.client.responses import Response
 
@@ -27,24 +33,27 @@ class AsyncBody(Protocol):
 
 
 class AsyncTransport:
-    """Sends requests with httpx2, which is imported with the first request."""
+    """Sends requests with httpx2, which is imported with the first request.
+
+    Of an HTTP client that the caller gives, it uses the connections. The base URL, the headers,
+    the authentication and the parameters of that client would change requests of this service.
+    """
 
     def __init__(
         self,
-        base_url: str,
+        credentials: Credentials,
         headers: Mapping[str, str],
         timeout: float,
         connect_timeout: float,
         http_client: httpx2.AsyncClient | None,
     ) -> None:
-        self._base_url = base_url
+        self._credentials = credentials
         self._headers = dict(headers)
         self._timeout = timeout
         self._connect_timeout = connect_timeout
-        self._client = http_client
-        self._is_own_client = http_client is None
+        self._given_client = _require_kind(http_client)
+        self._own_clients: dict[Any, httpx2.AsyncClient] = {}
         self._is_closed = False
-        self._lock = threading.Lock()
 
     async def send(self, request: Request) -> Response:
         """Send a request, and read the whole response."""
@@ -61,58 +70,110 @@ class AsyncTransport:
         import httpx2
 
         try:
-            async with self._open().stream(
-                request.method,
-                self._base_url + request.target,
-                headers=self._headers | request.headers,
-                content=request.body,
-                timeout=httpx2.Timeout(
-                    self._timeout,
-                    read=self._timeout + request.extra_seconds,
-                    connect=self._connect_timeout,
-                ),
-                follow_redirects=False,
-            ) as response:
+            client = self._open()
+            response = await client.send(
+                self._to_http(request, client), stream=True, auth=None, follow_redirects=False
+            )
+            try:
                 yield _Body(response)
-        except httpx2.TimeoutException:
-            raise TimedOut(f"{self._base_url} did not respond in time") from None
-        except httpx2.DecodingError:
-            raise InvalidResponse(f"{self._base_url} sent a damaged compressed response") from None
-        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError):
-            raise NotConfigured(
-                f"{self._base_url} or a header cannot be sent: check the address and the token"
-            ) from None
-        except httpx2.TransportError as error:
-            raise ConnectionFailed(
-                f"{self._base_url} cannot be reached, or the connection broke: {error}"
-            ) from None
+            finally:
+                await response.aclose()
+        except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError) as error:
+            raise self._translate(error) from None
 
     async def aclose(self) -> None:
         """Close the connections. An HTTP client that the caller has given stays open."""
         self._is_closed = True
-        if self._client is not None and self._is_own_client:
-            await self._client.aclose()
+        client = self._own_clients.pop(connection_owner(), None)
+        if client is not None:
+            await client.aclose()
+
+    def _to_http(self, request: Request, client: httpx2.AsyncClient) -> httpx2.Request:
+        import httpx2
+
+        headers = httpx2.Headers(self._headers)
+        headers.setdefault("user-agent", "gleanery-python")
+        headers.setdefault("accept-encoding", client.headers.get("accept-encoding", "identity"))
+        headers.update(request.headers)
+        headers["authorization"] = f"Bearer {self._credentials.token}"
+        return httpx2.Request(
+            request.method,
+            self._credentials.url + request.target,
+            headers=headers,
+            content=request.body,
+            extensions={"timeout": self._timeouts(request)},
+        )
+
+    def _timeouts(self, request: Request) -> dict[str, float]:
+        return {
+            "connect": self._connect_timeout,
+            "read": self._timeout + request.extra_seconds,
+            "write": self._timeout,
+            "pool": self._timeout,
+        }
+
+    def _translate(self, error: Exception) -> ClientError:
+        """Return the error of this library. It leaves out texts that can contain headers."""
+        import httpx2
+
+        url = self._credentials.url
+        if isinstance(error, httpx2.TimeoutException):
+            return TimedOut(f"{url} did not respond in time")
+        if isinstance(error, httpx2.DecodingError):
+            return InvalidResponse(f"{url} sent a damaged compressed response")
+        if isinstance(error, httpx2.NetworkError | httpx2.ProxyError):
+            return _connection_error(url, str(error))
+        if isinstance(error, httpx2.RemoteProtocolError):
+            return ConnectionFailed(f"{url} closed the connection early, or does not speak HTTP")
+        return NotConfigured(f"A request to {url} cannot be sent: check the address and headers")
 
     def _open(self) -> httpx2.AsyncClient:
-        with self._lock:  # threads can share a client
-            if self._is_closed:
-                raise NotConfigured("The client is closed: create a new one")
-            if self._client is None:
-                self._client = self._new_client()
-            return self._client
+        if self._is_closed:
+            raise ClientError("The client is closed: create a new one")
+        if self._given_client is not None:
+            if self._given_client.is_closed:
+                raise ClientError("The HTTP client that was given is closed")
+            return self._given_client
+        owner = connection_owner()
+        client = self._own_clients.get(owner)
+        if client is None:  # threads can come here together, so the first one wins
+            client = self._own_clients.setdefault(owner, self._new_client())
+            self._drop_clients_of_ended_owners()
+        return client
 
     def _new_client(self) -> httpx2.AsyncClient:
         import ssl  # takes 10 ms
 
         import httpx2
 
+        url = self._credentials.url
         certificates: Any = True
-        if self._base_url.startswith("http:"):  # loading the system's certificates takes 90 ms
+        if url.startswith("http:"):  # loading the system's certificates takes 90 ms
             certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client = httpx2.AsyncClient(verify=certificates)
-        if is_loopback(self._base_url):  # compression costs more time than it saves
+        if is_loopback(url):  # compression costs more time than it saves
             client.headers["accept-encoding"] = "identity"
         return client
+
+    def _drop_clients_of_ended_owners(self) -> None:
+        for owner in list(self._own_clients):
+            if is_ended(owner):
+                self._own_clients.pop(owner, None)
+
+
+def _require_kind(http_client: httpx2.AsyncClient | None) -> httpx2.AsyncClient | None:
+    if http_client is not None:
+        import httpx2
+
+        if not isinstance(http_client, httpx2.AsyncClient):
+            raise TypeError("http_client must be an httpx2.AsyncClient")
+    return http_client
+
+
+def _connection_error(url: str, reason: str) -> ClientError:
+    if "CERTIFICATE_VERIFY_FAILED" in reason:  # a later attempt gets the same certificate
+        return NotConfigured(f"The certificate of {url} is not valid: {reason}")
+    return ConnectionFailed(f"{url} cannot be reached, or the connection broke: {reason}")
 
 
 class _Body:

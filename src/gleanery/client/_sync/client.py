@@ -7,8 +7,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from gleanery.client._sync.changes import Changes
+from gleanery.client._sync.cookies import Cookies
+from gleanery.client._sync.local_storage import LocalStorage
 from gleanery.client._sync.outputs import Outputs
+from gleanery.client._sync.push import Push
 from gleanery.client._sync.requester import Requester
+from gleanery.client._sync.sessions import Sessions
 from gleanery.client.configuration import resolve
 from gleanery.client.retries import RetryPolicy
 
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
     import httpx2
 
 
-class Client(Outputs):
+class Client(Changes, Cookies, LocalStorage, Outputs, Push, Sessions):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gleanery.client.pages import Page, PageFormat
 from gleanery.client.responses import Response
+
+if TYPE_CHECKING:
+    from gleanery.client.models import Change
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -26,21 +29,26 @@ class Pager(Generic[T]):
         *,
         cursor: int,
         page_size: int,
-        limit: int | None,
+        limit: int | None = None,
+        follow: bool = False,
     ) -> None:
         self._read_page = read_page
         self._format = format_
         self._page_size = page_size
         self._limit = limit
+        self._follow = follow
         self.cursor = cursor
-        """Position after the last page whose items were all consumed: continue from it."""
+        """Position after the last page whose items were all consumed: continue from it.
+
+        A list without a position of its end, such as outputs, stays before its last page.
+        """
 
     def __iter__(self) -> Iterator[T]:
         for page in self.pages():
             yield from page
 
     def pages(self) -> Iterator[list[T]]:
-        """Iterate over lists of items."""
+        """Iterate over lists of items. No list is empty."""
         return self._iterate(self._format.read)
 
     def raw(self) -> Iterator[bytes]:
@@ -57,9 +65,21 @@ class Pager(Generic[T]):
         while remaining is None or remaining > 0:
             size = self._page_size if remaining is None else min(self._page_size, remaining)
             page = read(self._read_page(self.cursor, size))
-            yield page.items
-            if page.next_cursor is None:
+            if page.items:
+                yield page.items
+            position = page.end if page.next_cursor is None else page.next_cursor
+            self.cursor = self.cursor if position is None else position
+            if page.next_cursor is None and not self._follow:
                 return
-            self.cursor = page.next_cursor
             if remaining is not None:
                 remaining -= len(page.items)
+
+
+class ChangePager(Pager["Change"]):
+    """Iterates over changes. Each change has its own position, so ``cursor`` is exact."""
+
+    def __iter__(self) -> Iterator[Change]:
+        for page in self.pages():
+            for change in page:
+                yield change
+                self.cursor = change.cursor

@@ -1,0 +1,103 @@
+"""The client of a command: its address and token, and the errors about its group."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gleanery.cli.data.failures import UserError
+from gleanery.cli.data.progress import Progress
+from gleanery.client.configuration import TOKEN_VARIABLE, URL_VARIABLE
+
+if TYPE_CHECKING:
+    from gleanery.client import Client
+
+SHORT_WORK_RETRIES = 2
+"""A person waits about a second for the error of a service that does not run."""
+LONG_WORK_RETRIES = 8
+"""Long work survives half a minute without the service, such as its restart."""
+_MAX_TOKEN_BYTES = 4096
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        envvar=URL_VARIABLE,
+        help="Address of the service. Default: that of gleanery login.",
+    ),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help=f"File with the token; - is standard input. Default: {TOKEN_VARIABLE}, or the token "
+        "of gleanery login.",
+    ),
+]
+
+
+@contextmanager
+def open_client(
+    url: str | None, token_file: str | None, progress: Progress | None = None
+) -> Iterator[Client]:
+    """Open a client with the options of a command. Retries are shown in the progress.
+
+    Long work has a progress, and survives a longer absence of the service.
+    """
+    from gleanery.client import Client
+
+    token = None if token_file is None else read_token(token_file)
+    retries = SHORT_WORK_RETRIES if progress is None else LONG_WORK_RETRIES
+    note = partial(typer.echo, err=True) if progress is None else progress.note
+    with Client(url, token, max_retries=retries) as client, _shown_retries(note):
+        yield client
+
+
+@contextmanager
+def _shown_retries(note: Callable[[str], None]) -> Iterator[None]:
+    """Show the retries that the client logs."""
+    log = logging.getLogger("gleanery.client")
+    handler, level = _NoteHandler(note), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+class _NoteHandler(logging.Handler):
+    """Shows log records."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._note(record.getMessage())
+
+
+def read_token(source: str) -> str:
+    """Read a token from a file, or from standard input for ``-``."""
+    try:
+        if source == "-":
+            content = sys.stdin.buffer.read(_MAX_TOKEN_BYTES + 1)
+        else:
+            with Path(source).open("rb") as file:
+                content = file.read(_MAX_TOKEN_BYTES + 1)
+        token = content.decode("ascii").strip()
+    except UnicodeDecodeError:
+        token = ""
+    if not token or len(content) > _MAX_TOKEN_BYTES or len(token.split()) != 1:
+        raise UserError("The file of --token-file must contain one token, and nothing else")
+    return token

@@ -1,0 +1,94 @@
+"""Failures of commands on data: one sentence that says what to do, and an exit status."""
+
+from __future__ import annotations
+
+from gleanery.client.errors import (
+    ApiError,
+    ClientError,
+    ConnectionFailed,
+    ErrorDetail,
+    Forbidden,
+    Invalid,
+    InvalidResponse,
+    NotConfigured,
+    NotFound,
+    ServerError,
+    TimedOut,
+    Unauthorized,
+)
+from gleanery.errors import SettingsError
+
+FAILURE = 1
+USER_ERROR = 2
+_USER_ERRORS = (
+    SettingsError,
+    NotConfigured,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    Invalid,
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+_ADVICE: tuple[tuple[type[ClientError], str], ...] = (
+    (ConnectionFailed, "Is the service running there?"),
+    (TimedOut, "Is the service running there?"),
+    (InvalidResponse, "Check the address of the service."),
+    (Unauthorized, "Run gleanery login with a valid token, or set GLEANERY_TOKEN."),
+)
+
+
+class CommandFailed(Exception):
+    """Failure of a command, with a message for its user."""
+
+    def __init__(self, message: str, status: int = FAILURE) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class UserError(CommandFailed):
+    """Wrong use of a command: other arguments can succeed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, USER_ERROR)
+
+
+def to_failure(error: Exception) -> CommandFailed:
+    """Return the message and the exit status of an error."""
+    if isinstance(error, CommandFailed):
+        return error
+    return CommandFailed(
+        _message(error), USER_ERROR if isinstance(error, _USER_ERRORS) else FAILURE
+    )
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename or 'standard output'}: {error.strerror or error}"
+    message = "; ".join(map(_describe, error.detail)) if isinstance(error, ApiError) else str(error)
+    advice = _advice(error)
+    return message if advice is None else f"{message.rstrip('.')}. {advice}"
+
+
+def _describe(detail: ErrorDetail) -> str:
+    """Return the message, with the name of the parameter or member that the user gave."""
+    is_given = detail.loc and detail.loc[0] in ("query", "body")
+    return (
+        f"{'.'.join(detail.loc[1:])}: {detail.msg}" if is_given and detail.loc[1:] else detail.msg
+    )
+
+
+def _advice(error: Exception) -> str | None:
+    if isinstance(error, ServerError) and error.request_id is not None:
+        return f"The log of the service has more under the request id {error.request_id}."
+    if isinstance(error, NotFound) and is_about_group(error):
+        return "The command gleanery groups lists them."
+    return next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
+
+
+def is_about_group(error: NotFound) -> bool:
+    """Return True if the group of the request does not exist."""
+    return any(detail.loc == ("path", "group_id") for detail in error.detail)

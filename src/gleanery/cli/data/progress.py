@@ -1,0 +1,182 @@
+"""Progress of long work on standard error: a bar on a terminal, else a line every few seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Protocol, Self
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
+
+_LINE_SECONDS = 5.0
+_BAR_SECONDS = 0.1
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+class Display(Protocol):
+    """A way to show progress."""
+
+    def show(self, progress: Progress) -> None: ...
+    def note(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Progress:
+    """Number of items and bytes that work has done. Its display never fails the work."""
+
+    def __init__(
+        self, verb: str, noun: str, total: int | None = None, *, is_quiet: bool = False
+    ) -> None:
+        self.verb = verb
+        self.noun = noun
+        self.total = total
+        self.items = 0
+        self.bytes = 0
+        self._start = time.monotonic()
+        self._display: Display | None = None if is_quiet else _new_display()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._attempt(lambda display: display.close())
+
+    def advance(self, items: int, bytes_: int = 0) -> None:
+        """Report that more is done."""
+        self.items += items
+        self.bytes += bytes_
+        self._attempt(lambda display: display.show(self))
+
+    def note(self, text: str) -> None:
+        """Show a message, such as that of a retry."""
+        self._attempt(lambda display: display.note(text))
+
+    def summarize(self, text: str) -> None:
+        """Show the result of the work: its number of items and bytes, its time and this text."""
+        self.note(f"{self.counts()} in {duration(self.seconds)} {text}".rstrip())
+
+    @property
+    def seconds(self) -> float:
+        return max(time.monotonic() - self._start, 1e-9)
+
+    @property
+    def rate(self) -> float:
+        """Items per second."""
+        return self.items / self.seconds
+
+    @property
+    def remaining_seconds(self) -> float | None:
+        if self.total is None or not self.items:
+            return None
+        return max(self.total - self.items, 0) / self.rate
+
+    def counts(self) -> str:
+        size = f", {size_of(self.bytes)}" if self.bytes else ""
+        return f"{self.verb} {self.items:,} {self.noun}{'' if self.items == 1 else 's'}{size}"
+
+    def sentence(self) -> str:
+        """Return the present state in words."""
+        of_total = f" of {self.total:,}" if self.total is not None else ""
+        remaining = self.remaining_seconds
+        left = f", {duration(remaining)} left" if remaining is not None else ""
+        return f"{self.counts()}{of_total}, {self.rate:,.0f}/s{left}"
+
+    def _attempt(self, action: _Action) -> None:
+        """Act on the display. A terminal that is gone ends the display, not the work."""
+        if self._display is None:
+            return
+        try:
+            action(self._display)
+        except (OSError, ValueError):  # ValueError: the stream is closed
+            self._display = None
+
+
+class _Action(Protocol):
+    def __call__(self, display: Display, /) -> None: ...
+
+
+def _new_display() -> Display:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if sys.stderr.isatty() and not console.is_dumb_terminal:
+        return _Bar(console)
+    return _Lines()
+
+
+class _Lines:
+    """Writes a line every few seconds, for logs."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + _LINE_SECONDS
+
+    def show(self, progress: Progress) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LINE_SECONDS
+            self.note(progress.sentence())
+
+    def note(self, text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        pass
+
+
+class _Bar:
+    """Draws a bar on a terminal. It starts no thread, in which an error would be lost."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bars
+
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20))
+        self._bars = Bars(*columns, console=console, auto_refresh=False, transient=True)
+        self._task = self._bars.add_task("", total=None)
+        self._next = 0.0
+        self._bars.start()
+
+    def show(self, progress: Progress) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _BAR_SECONDS
+            self._bars.update(
+                self._task,
+                description=progress.sentence(),
+                total=progress.total,
+                completed=progress.items,
+                refresh=True,
+            )
+
+    def note(self, text: str) -> None:
+        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self._bars.stop()
+
+
+def size_of(bytes_: int) -> str:
+    """Return a number of bytes for people, such as ``1.2 MB``."""
+    size, unit = float(bytes_), 0
+    while size >= 999.95 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{bytes_} bytes"
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people, such as ``3.1 s`` or ``2:05:00``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

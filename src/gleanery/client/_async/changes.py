@@ -1,0 +1,103 @@
+"""Changes of a group, and the sync of a copy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from datetime import date
+from typing import TYPE_CHECKING
+
+from gleanery.client._async.concurrency import run_in_thread
+from gleanery.client._async.pager import AsyncChangePager
+from gleanery.client._async.requester import AsyncRequester
+from gleanery.client.errors import CursorExpired
+from gleanery.client.pages import ChangePages, Page
+from gleanery.client.requests import Request, path
+from gleanery.client.responses import Response
+from gleanery.client.sync import SyncBatch, SyncState, open_state, to_batch
+
+if TYPE_CHECKING:
+    from gleanery.client.models import Change
+
+_PAGE_SIZE = 1000
+
+
+class AsyncChanges:
+    """Methods of the client for changes."""
+
+    _requester: AsyncRequester
+
+    def changes(
+        self,
+        group: str,
+        *,
+        cursor: int = 0,
+        changed_after: date | str | None = None,
+        page_size: int = _PAGE_SIZE,
+        follow: bool = False,
+        wait: int = 30,
+    ) -> AsyncChangePager:
+        """Return the creations, updates and deletions of outputs, oldest first.
+
+        An output comes once, as it is now. With ``follow``, the iteration does not end: it waits
+        for changes, ``wait`` seconds per request. If the cursor is too old, it raises
+        CursorExpired.
+        """
+
+        async def read_page(position: int, size: int) -> Response:
+            parameters = {
+                "cursor": position,
+                "limit": size,
+                "changed_after": changed_after,
+                "wait": wait if follow else None,
+            }
+            seconds = wait if follow else 0
+            return await self._requester.send(
+                Request("GET", path("changes", group), parameters, extra_seconds=seconds)
+            )
+
+        return AsyncChangePager(
+            read_page, ChangePages(), cursor=cursor, page_size=page_size, follow=follow
+        )
+
+    async def sync(
+        self,
+        group: str,
+        state: str | os.PathLike[str] | SyncState,
+        *,
+        page_size: int = _PAGE_SIZE,
+    ) -> AsyncIterator[SyncBatch]:
+        """Iterate over the changes since the last sync, in batches. It ends when it has all.
+
+        ``state`` is the path of a file, or an object with ``read`` and ``write``. The position of
+        a batch is stored when the next batch is asked for. So after a failure, the batch comes
+        again. If the position is too old, the sync starts again, and the first batch says so.
+        """
+        store = open_state(state, self._requester.base_url, group)
+        cursor, restarted = await run_in_thread(store.read) or 0, False
+        while True:
+            page = await self._read_changes(group, cursor, page_size)
+            if page is None:
+                cursor, restarted = 0, True
+                continue
+            end = cursor if page.end is None else page.end
+            if page.items or restarted:
+                yield to_batch(page.items, end, restarted)
+            if end != cursor or restarted:
+                await run_in_thread(store.write, end)
+            if page.next_cursor is None:
+                return
+            cursor, restarted = end, False
+
+    async def _read_changes(self, group: str, cursor: int, size: int) -> Page[Change] | None:
+        """Return a page of changes, or None if the cursor is too old."""
+        parameters = {"cursor": cursor, "limit": size}
+        try:
+            response = await self._requester.send(
+                Request("GET", path("changes", group), parameters)
+            )
+        except CursorExpired:
+            if cursor == 0:
+                raise
+            return None
+        return ChangePages().read(response)

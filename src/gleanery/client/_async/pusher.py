@@ -1,0 +1,132 @@
+"""The work of a push: encoding items, and sending their batches one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from gleanery.client import pushes
+from gleanery.client._async.concurrency import Items, iterate, run_in_thread
+from gleanery.client._async.requester import AsyncRequester
+from gleanery.client.configuration import is_loopback
+from gleanery.client.errors import ClientError, TooLarge
+from gleanery.client.items import InvalidItem, encode_item
+from gleanery.client.models import BatchResult
+from gleanery.client.pushes import Batch, ItemError, ProgressCallback, PushFailed, PushReport
+from gleanery.client.requests import Request
+from gleanery.client.responses import decode
+
+
+class AsyncPusher:
+    """One push."""
+
+    def __init__(
+        self,
+        requester: AsyncRequester,
+        request: Request,
+        max_items: int,
+        max_bytes: int,
+        skips_invalid: bool,
+        on_progress: ProgressCallback | None,
+    ) -> None:
+        self._requester = requester
+        self._path = request.path
+        self._parameters = {**request.parameters, "on_error": "skip" if skips_invalid else None}
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._skips_invalid = skips_invalid
+        self._on_progress = on_progress
+        self._compresses = not is_loopback(requester.base_url)
+        self._report = PushReport()
+        self._batch = Batch()
+
+    async def push(self, items: Items) -> PushReport:
+        async for item in iterate(items):
+            await self._add(item)
+        if self._batch.end > self._report.items:
+            await self._flush()
+        return self._report
+
+    async def _add(self, item: Any) -> None:
+        index = self._batch.end
+        line = self._encode(index, item)
+        if isinstance(line, ItemError):
+            self._batch.invalid.append(line)
+        elif line:
+            if not self._batch.has_room(line, self._max_bytes):
+                await self._flush()
+            self._batch.add(index, line)
+        self._batch.end = index + 1
+        if self._batch.is_full(self._max_items):  # now: the next item may take long
+            await self._flush()
+
+    def _encode(self, index: int, item: Any) -> bytes | ItemError:
+        try:
+            return encode_item(item)
+        except InvalidItem as error:
+            problem = ItemError(index, (), str(error), "json")
+        if not self._skips_invalid:
+            raise PushFailed(self._report, [problem], None)
+        return problem
+
+    async def _flush(self) -> None:
+        batch = self._batch
+        if batch.lines:
+            await self._store(batch)
+        else:
+            pushes.add_skipped(self._report, batch, [])
+        self._batch = Batch(end=batch.end)
+        if self._on_progress is not None:
+            self._on_progress(self._report)
+
+    async def _store(self, batch: Batch) -> None:
+        """Send a batch, or its halves if it is too large."""
+        try:
+            await self._send(batch)
+        except ClientError as error:
+            if self._can_split(error, batch):
+                for half in batch.split():
+                    await self._store(half)
+            elif self._skips_invalid and pushes.concerns_items(error, batch):
+                self._skip(batch, error)
+            else:
+                raise self._failure(batch, error) from error
+
+    def _can_split(self, error: ClientError, batch: Batch) -> bool:
+        if len(batch.lines) == 1:
+            return False
+        if isinstance(error, TooLarge):  # a limit of a proxy: the next batches are smaller
+            self._max_bytes = min(self._max_bytes, max(batch.size // 2, 1))
+            return True
+        return self._skips_invalid and pushes.concerns_items(error, batch)
+
+    async def _send(self, batch: Batch) -> None:
+        # The key lasts for all attempts, so that a repeated batch is counted as the first was.
+        headers = {"content-type": "application/x-ndjson", "idempotency-key": uuid4().hex}
+        body = batch.body
+        if self._compresses:
+            compressed = await run_in_thread(pushes.compress, body)
+            if compressed is not body:
+                headers["content-encoding"] = "gzip"
+            body = compressed
+        request = Request("POST", self._path, self._parameters, headers, body)
+        try:
+            result = decode(await self._requester.send(request), BatchResult)
+        finally:
+            self._report.retries += request.retries
+        pushes.add_result(self._report, batch, result)
+
+    def _skip(self, batch: Batch, error: ClientError) -> None:
+        """Skip the only item of a batch, which is beyond a limit of the service."""
+        self._report.skipped += 1
+        pushes.add_skipped(self._report, batch, self._errors(batch, error))
+
+    def _failure(self, batch: Batch, error: ClientError) -> PushFailed:
+        return PushFailed(self._report, self._errors(batch, error), error)
+
+    def _errors(self, batch: Batch, error: ClientError) -> list[ItemError]:
+        """Return the errors of items. Of a batch with one item, a limit is its error."""
+        errors = batch.item_errors(getattr(error, "detail", ()))
+        if not errors and isinstance(error, TooLarge):
+            return [ItemError(batch.indexes[0], (), str(error), "too_large")]
+        return errors

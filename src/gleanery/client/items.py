@@ -1,0 +1,109 @@
+"""Items of a push: their JSON text, or the reason why they have none."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+
+class InvalidItem(ValueError):
+    """The item cannot be sent; the message says why, without its values."""
+
+
+def encode_item(item: Any) -> bytes:
+    """Return an item as one line of JSON, without the line break.
+
+    Text and bytes are JSON already: they are not parsed. A blank line is returned as ``b""``.
+    """
+    if isinstance(item, str):
+        item = _to_utf_8(item)
+    if isinstance(item, bytes | bytearray | memoryview):
+        return _check_line(bytes(item))
+    try:
+        text = _encode(item)
+    except InvalidItem:
+        raise
+    except RecursionError:
+        raise InvalidItem("nested too deep") from None
+    except TypeError:  # the encoder's own message would be the only one that names types of keys
+        raise InvalidItem("a key of an object is not a string") from None
+    except ValueError:
+        raise InvalidItem(
+            "NaN, Infinity, or a reference to itself: JSON has none of them"
+        ) from None
+    return _to_utf_8(text)
+
+
+def _check_line(text: bytes) -> bytes:
+    line = text.strip()
+    if b"\n" in line:
+        raise InvalidItem("has a line break: as text or bytes, an item is one line of JSON Lines")
+    return line
+
+
+def _to_utf_8(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidItem("a lone surrogate, which UTF-8 cannot encode") from None
+
+
+def _to_json(value: Any) -> Any:
+    """Return a JSON value for an object of another type. It never changes what the value means."""
+    match value:
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return _to_number(value)
+        case UUID():
+            return str(value)
+        case Enum():
+            return value.value
+        case Mapping():
+            return dict(value)
+        case set() | frozenset():
+            return _sorted(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if hasattr(type(value), "__struct_fields__"):
+        return _struct_members(value)
+    raise InvalidItem(f"{type(value).__name__} has no JSON form: convert it first")
+
+
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_json
+).encode
+
+
+def _to_number(value: Decimal) -> int | float:
+    """Return the number that the service keeps with every digit."""
+    if value.is_finite():
+        double = float(value)
+        if math.isfinite(double) and Decimal(repr(double)) == value:
+            return double
+        if value == value.to_integral_value():
+            return int(value)
+    raise InvalidItem("a Decimal with more digits than a number keeps: send it as a string")
+
+
+def _sorted(values: set[Any] | frozenset[Any]) -> list[Any]:
+    """Return the elements in one order, so that the same set is always the same value."""
+    try:
+        return sorted(values)
+    except TypeError:
+        raise InvalidItem("a set of values without an order: send a list") from None
+
+
+def _struct_members(struct: Any) -> Any:
+    """Return the members of a msgspec Struct, under the names that it has in JSON."""
+    import msgspec
+
+    kept = (bytes, bytearray, memoryview, datetime, date, time, Decimal, UUID)
+    return msgspec.to_builtins(struct, builtin_types=kept, order="deterministic")

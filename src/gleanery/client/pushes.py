@@ -1,0 +1,178 @@
+"""A push: its batches, its report, and the errors of single items."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gleanery.client.errors import ApiError, ClientError, ErrorDetail, TooLarge
+
+if TYPE_CHECKING:
+    from gleanery.client.models import BatchResult
+
+MAX_ERRORS = 100
+_SHOWN_ERRORS = 5
+_MIN_COMPRESSED_BYTES = 1024
+_MAX_RATIO = 400  # the service rejects a body that is 500 times as large as it was sent
+
+
+@dataclass(frozen=True, slots=True)
+class ItemError:
+    """Problem of one item."""
+
+    index: int
+    """Position of the item in the whole input, from 0."""
+    loc: tuple[str, ...]
+    """Path inside the item."""
+    msg: str
+    type: str
+
+    def __str__(self) -> str:
+        place = f"item {self.index}"
+        return f"{place}: {'.'.join(self.loc)}: {self.msg}" if self.loc else f"{place}: {self.msg}"
+
+
+@dataclass(slots=True)
+class PushReport:
+    """Result of a push, or of its part that is stored."""
+
+    items: int = 0
+    """Number of items that are done, from the start of the input. Blank lines and skipped items
+    count. To continue a push that has failed, leave out so many items."""
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    errors: list[ItemError] = field(default_factory=list)
+    """The first 100 errors of skipped items."""
+    batches: int = 0
+    retries: int = 0
+
+
+ProgressCallback = Callable[[PushReport], None]
+
+
+class PushFailed(ClientError):
+    """A push ended early. ``__cause__`` is the error of the request, if there is one."""
+
+    def __init__(
+        self, report: PushReport, errors: Sequence[ItemError], cause: ClientError | None
+    ) -> None:
+        self.report = report
+        """What is stored."""
+        self.errors = tuple(errors)
+        """The items that are at fault; empty if none is."""
+        self.cause = cause
+        super().__init__(f"{self._reason().rstrip('.')}. {self._stored()}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.report, self.errors, self.cause)
+
+    def _reason(self) -> str:
+        if not self.errors:
+            return str(self.cause)
+        shown = "; ".join(str(error) for error in self.errors[:_SHOWN_ERRORS])
+        more = len(self.errors) - _SHOWN_ERRORS
+        return f"{shown}; and {more} more problems" if more > 0 else shown
+
+    def _stored(self) -> str:
+        done = self.report.items
+        stored = f"The first {done} items are stored" if done else "No item is stored"
+        if self.cause is None or (isinstance(self.cause, ApiError) and self.cause.status < 500):
+            return f"{stored}."
+        return f"{stored}; those of the last batch may be stored, too: push them again."
+
+
+@dataclass(slots=True)
+class Batch:
+    """Lines that are sent in one request, and the positions of their items in the input."""
+
+    lines: list[bytes] = field(default_factory=list)
+    indexes: list[int] = field(default_factory=list)
+    size: int = 0
+    invalid: list[ItemError] = field(default_factory=list)
+    """Items between the lines that are skipped, because they are no JSON."""
+    end: int = 0
+    """Position after the last item, which may be a skipped one."""
+
+    def add(self, index: int, line: bytes) -> None:
+        self.lines.append(line)
+        self.indexes.append(index)
+        self.size += len(line) + 1
+
+    def has_room(self, line: bytes, max_bytes: int) -> bool:
+        """Return True if the line fits. A line that is longer than a batch has one of its own."""
+        return not self.lines or self.size + len(line) <= max_bytes
+
+    def is_full(self, max_items: int) -> bool:
+        return len(self.lines) + len(self.invalid) >= max_items
+
+    @property
+    def body(self) -> bytes:
+        return b"\n".join(self.lines)
+
+    def split(self) -> tuple[Batch, Batch]:
+        """Return two halves, in order."""
+        middle = len(self.lines) // 2
+        end = self.indexes[middle]
+        return (
+            self._part(slice(None, middle), [e for e in self.invalid if e.index < end], end),
+            self._part(slice(middle, None), [e for e in self.invalid if e.index > end], self.end),
+        )
+
+    def _part(self, part: slice, invalid: list[ItemError], end: int) -> Batch:
+        lines = self.lines[part]
+        size = sum(map(len, lines)) + len(lines)
+        return Batch(lines, self.indexes[part], size, invalid, end)
+
+    def item_errors(self, details: Sequence[ErrorDetail]) -> list[ItemError]:
+        """Return the errors that are about single items, with their positions in the input."""
+        return [
+            ItemError(self.indexes[int(detail.loc[1])], detail.loc[2:], detail.msg, detail.type)
+            for detail in details
+            if detail.type != "stopped" and self._is_of_item(detail.loc)
+        ]
+
+    def _is_of_item(self, loc: tuple[str, ...]) -> bool:
+        return (
+            len(loc) > 1
+            and loc[0] == "body"
+            and loc[1].isdecimal()
+            and int(loc[1]) < len(self.indexes)
+        )
+
+
+def add_result(report: PushReport, batch: Batch, result: BatchResult) -> None:
+    """Add the response to a batch, and the items that were not sent."""
+    details = [ErrorDetail(tuple(row.loc), row.msg, row.type) for row in result.errors]
+    report.created += result.created
+    report.updated += result.updated
+    report.unchanged += result.unchanged
+    report.skipped += result.skipped
+    report.batches += 1
+    add_skipped(report, batch, batch.item_errors(details))
+
+
+def add_skipped(report: PushReport, batch: Batch, errors: Sequence[ItemError]) -> None:
+    """Add the errors of a batch whose items are done."""
+    found = sorted([*errors, *batch.invalid], key=lambda error: error.index)
+    report.errors += found[: MAX_ERRORS - len(report.errors)]
+    report.skipped += len(batch.invalid)
+    report.items = batch.end
+
+
+def concerns_items(error: ClientError, batch: Batch) -> bool:
+    """Return True if smaller batches can be stored: the others are not at fault."""
+    if isinstance(error, TooLarge):
+        return True
+    return isinstance(error, ApiError) and bool(batch.item_errors(error.detail))
+
+
+def compress(body: bytes) -> bytes:
+    """Return the body in gzip; unchanged if that is not worth it."""
+    if len(body) < _MIN_COMPRESSED_BYTES:
+        return body
+    compressed = gzip.compress(body, compresslevel=1, mtime=0)
+    return body if len(compressed) * _MAX_RATIO < len(body) else compressed

@@ -1,0 +1,99 @@
+"""Connections of the client: given HTTP clients, threads, forks, event loops, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+
+from gleanery import AsyncClient, Client
+from gleanery.client import ClientError
+from tests.support.faulty_server import PAGE, faulty_server
+from tests.support.service import Client as HttpClient
+from tests.support.service import Service
+
+
+def test_a_given_http_client_provides_only_connections() -> None:
+    with faulty_server(PAGE) as server, faulty_server(PAGE) as other:
+        given = httpx2.Client(
+            base_url=other.url,
+            auth=("user", "password"),
+            headers={"authorization": "Basic other", "content-type": "text/plain"},
+            params={"x": "1"},
+            cookies={"a": "b"},
+            verify=False,
+        )
+        with Client(server.url, "token", http_client=given) as client:
+            assert list(client.outputs("g")) == []
+        assert not given.is_closed
+        assert other.heads == []
+        head = server.heads[0].lower()
+        assert head.startswith("get /v1/outputs/g?cursor=0&limit=1000 ")
+        assert "authorization: bearer token" in head
+        assert not any(word in head for word in ("basic", "cookie", "text/plain"))
+        given.close()
+        with pytest.raises(ClientError, match="HTTP client that was given is closed"):
+            list(Client(server.url, "token", http_client=given).outputs("g"))
+
+
+def test_a_given_http_client_has_the_right_kind() -> None:
+    with pytest.raises(TypeError, match=r"must be an httpx2\.AsyncClient"):
+        AsyncClient("http://a", "t", http_client=httpx2.Client(verify=False))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"must be an httpx2\.Client"):
+        Client("http://a", "t", http_client=httpx2.AsyncClient(verify=False))  # type: ignore[arg-type]
+
+
+def test_a_closed_client_says_so() -> None:
+    client = Client("http://127.0.0.1:9", "t")
+    client.close()
+    client.close()
+    with pytest.raises(ClientError, match="client is closed"):
+        list(client.outputs("g"))
+
+
+def test_threads_share_a_client(service: Service, client: HttpClient) -> None:
+    client.store("g", {"job_id": "j", "source_url": "https://a.example", "data": {}})
+    with Client(service.url, client.token) as shared, ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: len(list(shared.outputs("g"))), range(40)))
+    assert found == [1] * 40
+
+
+def test_a_client_works_on_both_sides_of_a_fork() -> None:
+    with faulty_server(PAGE) as server, Client(server.url, "t") as client:
+        list(client.outputs("before"))
+        child = os.fork()
+        if child == 0:
+            list(client.outputs("child"))
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        list(client.outputs("after"))
+        groups = [head.split()[1].split("?")[0].split("/")[-1] for head in server.heads]
+        assert groups == ["before", "child", "after"]
+        assert server.connections == 2  # the child has its own
+
+
+def test_an_asynchronous_client_works_in_several_event_loops() -> None:
+    async def read() -> list[object]:
+        return [output async for output in client.outputs("g")]
+
+    async def close() -> None:
+        await client.aclose()
+
+    with faulty_server(PAGE) as server:
+        client = AsyncClient(server.url, "t")
+        assert asyncio.run(read()) == asyncio.run(read()) == []
+        asyncio.run(close())
+
+
+def test_an_iteration_that_ends_early_releases_its_connection(
+    service: Service, client: HttpClient
+) -> None:
+    rows = ({"job_id": "j", "source_url": f"https://a.example/{n}", "data": {}} for n in range(5))
+    client.store("g", *rows)
+    with httpx2.Client(limits=httpx2.Limits(max_connections=1), verify=False) as given:
+        reader = Client(service.url, client.token, http_client=given, timeout=5)
+        started = [iter(reader.outputs("g", page_size=2)) for _ in range(3)]
+        assert len({next(outputs).id for outputs in started}) == 1
