@@ -57,21 +57,16 @@ class Destination:
             self._sink.write(data)
         self.bytes += len(data)
 
-    @contextmanager
-    def temporary_file(self) -> Iterator[Path]:
-        """Create a temporary file; it is deleted at the end."""
-        path = self.create_temporary_file()
-        try:
-            yield path
-        finally:
-            self.delete_temporary_file(path)
-
     def create_temporary_file(self) -> Path:
         """Create a file on the disk of the destination, or else in the folder for such files."""
         with _as_failure(self._sink.name):
             path = _create_file(self._folder or Path(tempfile.gettempdir()), self._name)
         self._temporary.append(path)
         return path
+
+    def write_temporary(self, stream: IO[bytes], data: bytes) -> None:
+        with _as_failure(self._sink.name):
+            stream.write(data)
 
     def delete_temporary_file(self, path: Path) -> None:
         with suppress(OSError):

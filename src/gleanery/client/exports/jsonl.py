@@ -40,7 +40,10 @@ class JsonLines:
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         missing = self._selection.missing() if self._selection else ()
-        return ExportReport(rows=0, bytes=0, missing_fields=missing)
+        return ExportReport(missing_fields=missing)
+
+    def close(self) -> None:
+        pass
 
 
 class Selection:

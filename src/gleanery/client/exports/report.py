@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -23,15 +24,13 @@ class Widening:
 class ExportReport:
     """What an export wrote."""
 
-    rows: int
-    bytes: int
+    rows: int = 0
+    bytes: int = 0
     """Size of the file."""
     duplicates: int = 0
     """Outputs that came again, because they changed during the export, and were left out."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Type of each column of a table: null, bool, int64, double, string, timestamp or json."""
     widenings: tuple[Widening, ...] = ()
-    json_columns: tuple[str, ...] = ()
-    """Columns whose values are JSON text."""
     missing_fields: tuple[str, ...] = ()
-    """Chosen fields that no output has."""
-    keys_without_column: int = 0
-    """Keys of ``data`` beyond the limit of columns. Their values are in the column ``data``."""
+    """Chosen keys of ``data`` that no output has."""

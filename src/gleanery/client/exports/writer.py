@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -26,6 +27,9 @@ class Format(Protocol):
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         """Write the rest. The caller knows the number of rows and bytes."""
 
+    def close(self) -> None:
+        """Close temporary files. It may be called again."""
+
 
 class ExportWriter:
     """Writes outputs, each once, into one file.
@@ -47,7 +51,7 @@ class ExportWriter:
         try:
             self._format = create(destination)
         except BaseException:
-            self.abort()
+            destination.discard()
             raise
 
     def write(self, items: Sequence[Item]) -> None:
@@ -74,7 +78,13 @@ class ExportWriter:
         """Remove what was written. After ``finish`` this does nothing."""
         if self._is_open:
             self._is_open = False
+            self._close()
             self._destination.discard()
+
+    def _close(self) -> None:
+        """Close the format's files, which Windows does not delete while they are open."""
+        with suppress(Exception):
+            self._format.close()
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +131,15 @@ def _creator(
     fields: Sequence[Field] | None,
     escape_formulas: bool,
 ) -> Callable[[Destination], Format]:
-    """Return a function that creates the writer; a missing library is reported before that."""
-    from gleanery.client.exports.jsonl import JsonLines
+    """Return a function that creates the writer. A missing library is reported at once."""
+    if format == "jsonl":
+        from gleanery.client.exports.jsonl import JsonLines
 
-    return lambda destination: JsonLines(destination, fields)
+        return lambda destination: JsonLines(destination, fields)
+    if format == "csv":
+        from gleanery.client.exports.csv import Csv
+
+        return lambda destination: Csv(destination, fields, data_is_json, escape_formulas)
+    from gleanery.client.exports.parquet import Parquet
+
+    return lambda destination: Parquet(destination, fields, data_is_json)

@@ -1,0 +1,136 @@
+"""Arrow: schemas and batches of columns, and casts between their types that change no value."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from gleanery.client.exports.column_types import ColumnType
+from gleanery.client.exports.columns import NULL, Column, Values
+from gleanery.client.exports.errors import ExportFailed, require
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = require("pyarrow", "parquet")
+
+_JSON_MARK = {b"gleanery.type": b"json"}  # tells a column with JSON text from one with strings
+_DATE = pa.timestamp("us", "UTC")
+_ARROW_TYPES = {
+    ColumnType.NULL: pa.null(),
+    ColumnType.BOOL: pa.bool_(),
+    ColumnType.INT64: pa.int64(),
+    ColumnType.DOUBLE: pa.float64(),
+    ColumnType.STRING: pa.string(),
+    ColumnType.TIMESTAMP: _DATE,
+    ColumnType.JSON: pa.string(),
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_encoder = msgspec.json.Encoder()
+
+
+def schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the schema for the present types of the columns."""
+    return pa.schema([_field(column.name, column.type) for column in columns])
+
+
+def _field(name: str, type_: ColumnType) -> pa.Field:
+    return pa.field(
+        name, _ARROW_TYPES[type_], metadata=_JSON_MARK if type_ is ColumnType.JSON else None
+    )
+
+
+def batch(columns: Sequence[Column], values: Sequence[Values], rows: int) -> pa.RecordBatch:
+    """Return the values of a page."""
+    nulls = _Nulls(rows)
+    fields = schema(columns)
+    arrays = [
+        nulls.of(field.type) if found is None else _array(found, column.type)
+        for field, column, found in zip(fields, columns, values, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=fields)
+
+
+def _array(values: list[Any], type_: ColumnType) -> pa.Array:
+    if type_ is ColumnType.JSON:
+        return _texts(values)
+    return (
+        _dates(values) if type_ is ColumnType.TIMESTAMP else pa.array(values, _ARROW_TYPES[type_])
+    )
+
+
+def _texts(texts: list[Raw]) -> pa.Array:
+    """Return JSON texts, with null for null. Their bytes are copied once."""
+    lengths = [*map(len, texts)]
+    if len(NULL) in lengths:
+        values = [bytes(text) for text in texts]
+        return pa.array([None if text == b"null" else text for text in values], pa.string())
+    joined = b"".join(texts)
+    joined.decode()  # checks that it is UTF-8; the next function does not
+    offsets = array("i", accumulate(lengths, initial=0))
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(joined))
+
+
+def _dates(values: list[str | None]) -> pa.Array:
+    """Return timestamps. Many outputs of a page have the same date, so each is read once."""
+    try:
+        numbers = {value: _microseconds(value) for value in {*values}}
+    except ValueError:
+        raise ExportFailed(
+            "The service has sent an output whose date is not in ISO 8601. Check its version"
+        ) from None
+    return pa.array([numbers[value] for value in values], pa.int64()).view(_DATE)
+
+
+def _microseconds(date: str | None) -> int | None:
+    if date is None:
+        return None
+    return (datetime.fromisoformat(date) - _EPOCH) // timedelta(microseconds=1)
+
+
+class _Nulls:
+    """Arrays of nulls, one for each type, which all empty columns of a batch share."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._arrays: dict[pa.DataType, pa.Array] = {}
+
+    def of(self, type_: pa.DataType) -> pa.Array:
+        if type_ not in self._arrays:
+            self._arrays[type_] = pa.nulls(self._rows, type_)
+        return self._arrays[type_]
+
+
+def widen(rows: pa.RecordBatch, wider: pa.Schema) -> pa.RecordBatch:
+    """Cast a batch to a schema that has the same columns with the same or wider types, or more."""
+    nulls = _Nulls(rows.num_rows)
+    positions = {name: at for at, name in enumerate(rows.schema.names)}
+    arrays = [
+        _widen_column(rows, positions[field.name], field)
+        if field.name in positions
+        else nulls.of(field.type)
+        for field in wider
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=wider)
+
+
+def _widen_column(rows: pa.RecordBatch, at: int, wider: pa.Field) -> pa.Array:
+    """Cast a column. Arrow's own casts import pandas, if it is installed, which takes 50 MB."""
+    array, field = rows.column(at), rows.schema.field(at)
+    if _is_json(wider) and not _is_json(field):
+        return pa.array([_as_json(value) for value in array.to_pylist()], pa.string())
+    return array if array.type == wider.type else pa.array(array.to_pylist(), wider.type)
+
+
+def _is_json(field: pa.Field) -> bool:
+    return bool(field.metadata and field.metadata.get(b"gleanery.type") == b"json")
+
+
+def _as_json(value: Any) -> str | None:
+    return None if value is None else _encoder.encode(value).decode()

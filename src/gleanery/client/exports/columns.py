@@ -1,0 +1,144 @@
+"""Columns: a type that widens as values require it, and the values of a page by that type."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gleanery.client.exports.column_types import (
+    SHORT_NUMBER_CHARACTERS,
+    ColumnType,
+    Kind,
+    fits,
+    kind_of,
+    kinds_of,
+    narrowest_type,
+)
+from gleanery.client.exports.report import Widening
+
+Texts = list[Raw] | None
+"""JSON texts of a column's values on one page; None: all of them are null."""
+Values = list[Any] | None
+"""Values of a column on one page; None: all of them are null. A value of JSON is its text."""
+
+NULL = Raw(b"null")
+_EXACT_INTEGER = 2**53
+_INT64 = range(-(2**63), 2**63)
+_nulls = msgspec.json.Decoder(list[None])
+_bools = msgspec.json.Decoder(list[bool | None])
+_integers = msgspec.json.Decoder(list[int | None])
+_floats = msgspec.json.Decoder(list[float | None])
+_strings = msgspec.json.Decoder(list[str | None])
+
+
+class Column:
+    """A column of a table."""
+
+    def __init__(self, name: str, type_: ColumnType, nul_is_text: bool = True) -> None:
+        self.name = name
+        self.type = type_
+        self._nul_is_text = nul_is_text
+        self._kinds = kinds_of(type_)
+        self._widenings: list[Widening] = []
+        self._misfits: list[int] = []  # of each widening
+
+    @property
+    def widenings(self) -> list[Widening]:
+        """Changes of the type after the first value, with the values that caused them."""
+        counted = zip(self._widenings, self._misfits, strict=True)
+        return [replace(widening, count=count) for widening, count in counted]
+
+    def read(self, texts: Texts, row: int) -> Values:
+        """Return the values, after widening the type if one does not fit. ``row`` is the first."""
+        if texts is None:
+            return None
+        values = None if self._widenings else self.decode(texts)
+        if values is None:
+            self._classify(texts, row)
+            values = self.decode(texts)
+            assert values is not None, "every value fits the wider type"
+        return values
+
+    # --- the type -------------------------------------------------------------------------------
+
+    def _classify(self, texts: list[Raw], row: int) -> None:
+        """Look at each value, widen the type so that it fits, and count the misfits."""
+        kinds = [self._kind_of(bytes(text)) for text in texts]
+        for number, kind in enumerate(kinds, row):
+            if kind not in self._kinds:
+                self._widen(kind, number)
+        for at, widening in enumerate(self._widenings):
+            old = ColumnType(widening.old_type)
+            self._misfits[at] += sum(
+                count for kind, count in Counter(kinds).items() if not fits(kind, old)
+            )
+
+    def _kind_of(self, text: bytes) -> Kind:
+        kind = kind_of(text)
+        if kind is Kind.STRING_WITH_NUL and self._nul_is_text:
+            return Kind.STRING
+        return kind
+
+    def _widen(self, kind: Kind, row: int) -> None:
+        self._kinds.add(kind)
+        if fits(kind, self.type):
+            return
+        old, self.type = self.type, narrowest_type(self._kinds)
+        if old is not ColumnType.NULL:
+            self._widenings.append(Widening(self.name, row, 0, old.value, self.type.value))
+            self._misfits.append(0)
+
+    # --- the values -----------------------------------------------------------------------------
+
+    def decode(self, texts: list[Raw]) -> Values:
+        """Return the values, or None if one does not fit the type."""
+        if self.type is ColumnType.JSON:
+            return texts
+        joined = b"[%b]" % b",".join(texts)
+        try:
+            return self._decode_joined(texts, joined)
+        except msgspec.ValidationError:
+            return None
+
+    def _decode_joined(self, texts: list[Raw], joined: bytes) -> Values:
+        match self.type:
+            case ColumnType.INT64:
+                return self._integers(texts, _integers.decode(joined))
+            case ColumnType.DOUBLE:
+                return _exact_floats(texts, joined)
+            case ColumnType.BOOL:
+                return _bools.decode(joined)
+            case ColumnType.NULL:
+                return _nulls.decode(joined)
+        if b"\\u0000" in joined and not self._nul_is_text:
+            return _without_nul(_strings.decode(joined))
+        return _strings.decode(joined)
+
+    def _integers(self, texts: list[Raw], values: list[int | None]) -> Values:
+        """Return the values, if they have 64 bits, and note whether all are exact as doubles."""
+        if max(map(len, texts)) > SHORT_NUMBER_CHARACTERS:
+            numbers = [value for value in values if value is not None]
+            if not all(number in _INT64 for number in (min(numbers), max(numbers))):
+                return None
+            if max(-min(numbers), max(numbers)) > _EXACT_INTEGER:
+                self._kinds.add(Kind.LONG_INTEGER)
+        return values
+
+
+def _exact_floats(texts: list[Raw], joined: bytes) -> Values:
+    """Return the doubles, if each is the same number as its text."""
+    values = _floats.decode(joined)
+    has_exponent = b"e" in joined or b"E" in joined
+    if has_exponent or max(map(len, texts)) > SHORT_NUMBER_CHARACTERS:
+        unsure = (text for text in texts if has_exponent or len(text) > SHORT_NUMBER_CHARACTERS)
+        if not all(fits(kind_of(bytes(text)), ColumnType.DOUBLE) for text in unsure):
+            return None
+    return values
+
+
+def _without_nul(values: list[str | None]) -> Values:
+    return None if any(value and "\0" in value for value in values) else values

@@ -1,0 +1,149 @@
+"""CSV by RFC 4180, with all columns that any output has.
+
+The outputs are kept in a temporary file first, because the last one can still add a column or
+widen a type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from typing import IO, Any
+
+from msgspec import Raw
+
+from gleanery.client.exports.column_types import ColumnType
+from gleanery.client.exports.columns import Column, Texts, Values
+from gleanery.client.exports.destinations import Destination
+from gleanery.client.exports.fields import Field
+from gleanery.client.exports.pages import Item, join_lines
+from gleanery.client.exports.report import ExportReport
+from gleanery.client.exports.seen_ids import SeenIds
+from gleanery.client.exports.table import Table
+
+_BLOCK_BYTES = 1024 * 1024
+_LINE_END = "\r\n"
+# What a spreadsheet takes for a formula. Apostrophes before it are included, so that the one that
+# is added can be recognised and removed.
+_FORMULA = re.compile("'*[=+\\-@\t\r]")
+_NEEDS_QUOTES = re.compile('[",\r\n]|^ | $|^$')
+
+Cells = list[str] | None
+"""Cells of a column; None: all of them are empty."""
+
+
+class Csv:
+    """Writer of CSV.
+
+    Text and JSON text are in quotes, so that an empty text differs from null, which is an empty
+    cell. Numbers, ``true`` and ``false`` are as in the output.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        fields: Sequence[Field] | None,
+        data_is_json: bool,
+        escape_formulas: bool,
+    ) -> None:
+        self._destination = destination
+        self._escape_formulas = escape_formulas
+        # Programs read a NUL in a CSV file differently, so such a column has JSON text.
+        self._table = Table(fields, data_is_json, nul_is_text=False)
+        self._seen = SeenIds()
+        self._path = destination.create_temporary_file()
+        self._lines: IO[bytes] = self._path.open("wb", buffering=_BLOCK_BYTES)
+
+    def write(self, items: Sequence[Item]) -> int:
+        """Keep the outputs that were not written before, and return their number."""
+        lines = join_lines(items)
+        rows = self._table.decode(lines)
+        are_new = self._seen.add([row.id for row in rows])
+        if are_new is not None:
+            rows, lines = [*compress(rows, are_new)], join_lines([*compress(items, are_new)])
+        if rows:
+            self._table.read(rows)
+            self._destination.write_temporary(self._lines, lines)
+        return len(rows)
+
+    def finish(self, metadata: dict[str, Any]) -> ExportReport:
+        self._lines.close()
+        names = [_quote_name(column.name) for column in self._table.ordered_columns]
+        self._destination.write((",".join(names) + _LINE_END).encode())
+        with self._path.open("rb") as stream:
+            while lines := stream.readlines(_BLOCK_BYTES):
+                self._destination.write(self._render(self._table.decode(b"".join(lines))))
+        self._destination.delete_temporary_file(self._path)
+        return self._table.report()
+
+    def close(self) -> None:
+        self._lines.close()
+
+    def _render(self, rows: list[Any]) -> bytes:
+        cells = {
+            **self._member_cells(self._table.read_members(rows)),
+            **self._data_cells(self._table.read_texts(rows)),
+        }
+        empty = [""] * len(rows)
+        columns = [cells[column.name] or empty for column in self._table.ordered_columns]
+        lines = map(",".join, zip(*columns, strict=True))
+        return "".join([line + _LINE_END for line in lines]).encode()
+
+    def _member_cells(self, members: Iterable[Values]) -> dict[str, Cells]:
+        return {
+            column.name: self._value_cells(column.type, values or [])
+            for column, values in zip(self._table.members, members, strict=True)
+        }
+
+    def _data_cells(self, texts: Iterable[Texts]) -> dict[str, Cells]:
+        columns = self._table.data_columns
+        return {
+            column.name: self._text_cells(column, found) if found else None
+            for column, found in zip(columns, texts, strict=True)
+        }
+
+    def _value_cells(self, type_: ColumnType, values: list[Any]) -> list[str]:
+        if type_ is ColumnType.JSON:
+            return [_quote(text) for text in _json_texts(values)]
+        if type_ is ColumnType.BOOL:
+            return [_BOOLS[value] for value in values]
+        if type_ is ColumnType.INT64:
+            return [*map(str, values)]
+        return [self._quote_text(value) for value in values]
+
+    def _text_cells(self, column: Column, texts: list[Raw]) -> list[str]:
+        """Return cells from JSON text. A number keeps its digits."""
+        if column.type is ColumnType.STRING:
+            return [self._quote_text(value) for value in column.decode(texts) or ()]
+        values = _json_texts(texts)
+        if column.type is ColumnType.JSON:
+            return [_quote(value) for value in values]
+        return [value or "" for value in values]
+
+    def _quote_text(self, value: str | None) -> str:
+        if value and self._escape_formulas and _FORMULA.match(value):
+            return _quote("'" + value)
+        return _quote(value)
+
+
+_BOOLS = {None: "", False: "false", True: "true"}
+
+
+def _quote(value: str | None) -> str:
+    if value is None:
+        return ""
+    return f'"{value}"' if '"' not in value else '"' + value.replace('"', '""') + '"'
+
+
+def _quote_name(name: str) -> str:
+    return _quote(name) if _NEEDS_QUOTES.search(name) else name
+
+
+def _json_texts(texts: list[Raw]) -> list[str | None]:
+    """Return the texts as they are, with None for null."""
+    # One decoding of all texts is faster than one of each.
+    lines = b"\n".join(texts).decode().split("\n")
+    if len(lines) != len(texts):  # the service has sent line breaks between tokens
+        lines = [bytes(text).decode() for text in texts]
+    return [None if line == "null" else line for line in lines]
