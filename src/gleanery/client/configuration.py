@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gleanery.client.errors import NotConfigured
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 URL_VARIABLE = "GLEANERY_URL"
 TOKEN_VARIABLE = "GLEANERY_TOKEN"
@@ -101,6 +103,8 @@ def is_loopback(url: str) -> bool:
 
 def credentials_file(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the path of the file that ``gleanery login`` writes."""
+    from pathlib import Path
+
     if sys.platform == "win32":
         folder = Path(environment.get("APPDATA") or Path.home())
     else:
@@ -110,9 +114,11 @@ def credentials_file(environment: Mapping[str, str] = os.environ) -> Path:
 
 def read_credentials() -> Credentials | None:
     """Read the file of the login. Return None if there is none."""
+    from json import loads
+
     path = credentials_file()
     try:
-        content = json.loads(path.read_bytes())
+        content = loads(path.read_bytes())
         return Credentials(normalize(content["url"]), str(content["token"]))
     except FileNotFoundError:
         return None
@@ -122,10 +128,12 @@ def read_credentials() -> Credentials | None:
 
 def write_credentials(credentials: Credentials) -> Path:
     """Write the file of the login, and return its path. Only its owner can read it."""
+    from json import dumps
+
     path = credentials_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.chmod(0o700)
-    content = json.dumps({"url": credentials.url, "token": credentials.token}, indent=2)
+    content = dumps({"url": credentials.url, "token": credentials.token}, indent=2)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)  # of a process with this id that was killed
     try:

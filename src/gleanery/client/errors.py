@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+UNEXPLAINED = "unexplained"
+"""Type of the only detail of an error without an explanation."""
 _SHOWN_DETAILS = 5
 
 
@@ -66,6 +68,11 @@ class ApiError(ClientError):
         self.retry_after = retry_after
         """Seconds until the next attempt, if the service has said them."""
         super().__init__(self._message())
+
+    @property
+    def is_explained(self) -> bool:
+        """Return True if the service has explained the error, and not a proxy in front of it."""
+        return self.detail[0].type != UNEXPLAINED
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the values, because the arguments of an exception are only its message."""

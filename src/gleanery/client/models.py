@@ -122,6 +122,49 @@ class RawChangePage(Struct, frozen=True, gc=False, kw_only=True):
 ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
 
 
+class Review(Struct, frozen=True, gc=False, kw_only=True):
+    """Review of a job."""
+
+    job_id: str
+    review_id: str
+    review_date: datetime
+    status: ReviewStatus
+    comment: str
+
+
+class Job(Struct, frozen=True, gc=False, kw_only=True):
+    """Job of a group, with its counts."""
+
+    job_id: str
+    outputs: int
+    approved: int
+    latest_review: Review | None
+
+
+class Group(Struct, frozen=True, gc=False, kw_only=True):
+    """Group with its settings, its counts and its jobs."""
+
+    group_id: str
+    id: int
+    display_name: str | None
+    outputs: int
+    last_change: datetime | None
+    cursor: int
+    key_fields: list[str] | None
+    schema: dict[str, Any] | None
+    retain_days: int | None
+    countries: dict[str, int]
+    has_more_countries: bool
+    jobs: list[Job]
+    metadata: PageMetadata
+
+
+class Deleted(Struct, frozen=True, gc=False, kw_only=True):
+    """Number of deleted records."""
+
+    deleted: int
+
+
 class Problem(Struct, frozen=True, gc=False, kw_only=True):
     """Problem of an element that was skipped."""
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from gleanery.client.responses import Response, decode
+from gleanery.client.errors import InvalidResponse
+from gleanery.client.responses import Response, decode, next_cursor
 
 if TYPE_CHECKING:
+    from msgspec import Raw
+
     from gleanery.client.models import Change, Output
 
 T = TypeVar("T")
@@ -28,8 +31,8 @@ class PageFormat(Protocol[T_co]):
     def read(self, response: Response) -> Page[Any]:
         """Return the decoded items, which have the type of the format."""
 
-    def read_raw(self, response: Response) -> Page[bytes]:
-        """Return each item as its bytes, without decoding it."""
+    def read_raw(self, response: Response) -> Page[Raw]:
+        """Return each item as its JSON text, without decoding it."""
 
 
 class OutputPages:
@@ -41,11 +44,11 @@ class OutputPages:
         page = decode(response, OutputPage)
         return Page(page.items, page.metadata.next_cursor)
 
-    def read_raw(self, response: Response) -> Page[bytes]:
+    def read_raw(self, response: Response) -> Page[Raw]:
         from gleanery.client.models import RawOutputPage
 
         page = decode(response, RawOutputPage)
-        return Page([bytes(item) for item in page.items], page.metadata.next_cursor)
+        return Page(page.items, page.metadata.next_cursor)
 
 
 class ChangePages:
@@ -57,9 +60,33 @@ class ChangePages:
         page = decode(response, ChangePage)
         return Page(page.changes, page.metadata.next_cursor, page.cursor)
 
-    def read_raw(self, response: Response) -> Page[bytes]:
+    def read_raw(self, response: Response) -> Page[Raw]:
         from gleanery.client.models import RawChangePage
 
         page = decode(response, RawChangePage)
-        changes = [bytes(change) for change in page.changes]
-        return Page(changes, page.metadata.next_cursor, page.cursor)
+        return Page(page.changes, page.metadata.next_cursor, page.cursor)
+
+
+class ArrayPages(Generic[T]):
+    """Pages that are arrays. The Link header has the position of the next one."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+
+    def read(self, response: Response) -> Page[T]:
+        return Page(decode(response, list[self._kind]), _next_number(response))  # type: ignore[name-defined]
+
+    def read_raw(self, response: Response) -> Page[Raw]:
+        from msgspec import Raw
+
+        items = decode(response, list[Raw])
+        return Page(items, _next_number(response))
+
+
+def _next_number(response: Response) -> int | None:
+    cursor = next_cursor(response)
+    if cursor is None:
+        return None
+    if not cursor.isdecimal():
+        raise InvalidResponse("The cursor in the Link header of the response is not a number")
+    return int(cursor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from urllib.parse import quote, urlencode
@@ -58,6 +59,21 @@ class Request:
             name: render(value) for name, value in self.parameters.items() if value is not None
         }
         return f"{self.path}?{urlencode(given)}" if given else self.path
+
+
+def json_request(
+    method: str, path: str, value: Mapping[str, object], *, has_idempotency_key: bool = False
+) -> Request:
+    """Return a request with a JSON body.
+
+    With the idempotency key, the service executes the request once, also if it is sent again.
+    """
+    from json import dumps
+
+    headers = {"content-type": "application/json"}
+    if has_idempotency_key:
+        headers["idempotency-key"] = os.urandom(16).hex()
+    return Request(method, path, headers=headers, body=dumps(value).encode())
 
 
 def path(*segments: str) -> str:

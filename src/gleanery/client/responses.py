@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from gleanery.client.errors import ApiError, ErrorDetail, InvalidResponse, error_class
+from gleanery.client.errors import (
+    UNEXPLAINED,
+    ApiError,
+    ErrorDetail,
+    InvalidResponse,
+    error_class,
+)
 
 if TYPE_CHECKING:
     from msgspec.json import Decoder
@@ -62,7 +67,7 @@ def to_error(response: Response) -> ApiError:
     """Return the error that a response reports."""
     return error_class(response.status)(
         response.status,
-        _details(response) or [ErrorDetail((), _describe(response), "unknown")],
+        _details(response) or [ErrorDetail((), _describe(response), UNEXPLAINED)],
         response.headers.get("x-request-id"),
         retry_after(response),
     )
@@ -70,8 +75,10 @@ def to_error(response: Response) -> ApiError:
 
 def _details(response: Response) -> list[ErrorDetail]:
     """Return the problems that the service lists; nothing if a proxy has responded."""
+    from json import loads
+
     try:
-        details = json.loads(response.body)["detail"]
+        details = loads(response.body)["detail"]
         return [
             ErrorDetail(tuple(map(str, row["loc"])), str(row["msg"]), str(row["type"]))
             for row in details

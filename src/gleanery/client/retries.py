@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import NamedTuple
 
 from gleanery.client.errors import ClientError, ConnectionFailed, TimedOut
@@ -45,5 +44,7 @@ class RetryPolicy(NamedTuple):
 
 def backoff(retries: int) -> float:
     """Return the seconds before a retry: they double, and are random within a half."""
+    from random import uniform
+
     longest: float = min(_FIRST_SECONDS * 2**retries, _LONGEST_SECONDS)
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311  # so that clients do not retry at once
+    return longest * uniform(0.5, 1.0)  # noqa: S311  # so that clients do not retry at once

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Self
 
 from gleanery.client._async.changes import AsyncChanges
 from gleanery.client._async.cookies import AsyncCookies
+from gleanery.client._async.groups import AsyncGroups
 from gleanery.client._async.local_storage import AsyncLocalStorage
 from gleanery.client._async.outputs import AsyncOutputs
 from gleanery.client._async.push import AsyncPush
 from gleanery.client._async.requester import AsyncRequester
+from gleanery.client._async.reviews import AsyncReviews
 from gleanery.client._async.sessions import AsyncSessions
 from gleanery.client.configuration import resolve
+from gleanery.client.errors import Forbidden
+from gleanery.client.requests import Request, path
 from gleanery.client.retries import RetryPolicy
 
 if TYPE_CHECKING:
@@ -21,7 +25,14 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(
-    AsyncChanges, AsyncCookies, AsyncLocalStorage, AsyncOutputs, AsyncPush, AsyncSessions
+    AsyncChanges,
+    AsyncCookies,
+    AsyncGroups,
+    AsyncLocalStorage,
+    AsyncOutputs,
+    AsyncPush,
+    AsyncReviews,
+    AsyncSessions,
 ):
     """Client of a Gleanery service.
 
@@ -67,6 +78,16 @@ class AsyncClient(
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+    async def check(self) -> None:
+        """Raise ClientError if the service cannot be reached, or does not accept the token."""
+        request = Request("GET", path("groups"), {"limit": 1})
+        try:
+            await self._requester.fetch(request, list)
+        except Forbidden as error:
+            if not error.is_explained:  # a proxy has rejected the request
+                raise
+            # the token is valid, and has other scopes
 
     async def aclose(self) -> None:
         """Close the connections."""

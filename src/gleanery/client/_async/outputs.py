@@ -62,3 +62,7 @@ class AsyncOutputs:
 
         request = Request("GET", path("outputs", group, output_id))
         return await self._requester.fetch(request, Output)
+
+    async def delete_output(self, group: str, output_id: str) -> None:
+        """Delete one output. The change feed reports it."""
+        await self._requester.send(Request("DELETE", path("outputs", group, output_id)))

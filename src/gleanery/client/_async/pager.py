@@ -9,6 +9,8 @@ from gleanery.client.pages import Page, PageFormat
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:
+    from msgspec import Raw
+
     from gleanery.client.models import Change
 
 T = TypeVar("T")
@@ -55,10 +57,13 @@ class AsyncPager(Generic[T]):
         """Iterate over the items as the bytes that the service sent, without decoding them."""
         async for page in self.raw_pages():
             for item in page:
-                yield item
+                yield bytes(item)
 
-    def raw_pages(self) -> AsyncIterator[list[bytes]]:
-        """Iterate over lists of items as bytes."""
+    def raw_pages(self) -> AsyncIterator[list[Raw]]:
+        """Iterate over lists of items as views of the bytes that the service sent.
+
+        ``b"\\n".join`` and the decoders of msgspec accept a view; ``bytes`` copies it.
+        """
         return self._iterate(self._format.read_raw)
 
     async def _iterate(self, read: Callable[[Response], Page[S]]) -> AsyncIterator[list[S]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
-_log = logging.getLogger("gleanery.client")
 
 
 class AsyncRequester:
@@ -51,8 +49,7 @@ class AsyncRequester:
                 raise retries.as_error(result, attempts=retry + 1)
             retry += 1
             request.retries = retry
-            reason = retries.as_error(result, attempts=retry)
-            _log.info("%s: retry %d in %.1f s", reason, retry, delay)
+            _log_retry(retries.as_error(result, attempts=retry), retry, delay)
             await sleep(delay)
 
     async def fetch(self, request: Request, kind: type[T]) -> T:
@@ -68,3 +65,9 @@ class AsyncRequester:
         except ClientError as error:
             error.__context__ = None  # an error of the HTTP library can contain headers
             return error
+
+
+def _log_retry(reason: ClientError, retry: int, delay: float) -> None:
+    import logging  # takes 10 ms
+
+    logging.getLogger("gleanery.client").info("%s: retry %d in %.1f s", reason, retry, delay)

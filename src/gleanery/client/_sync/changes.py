@@ -15,10 +15,10 @@ from gleanery.client.errors import CursorExpired
 from gleanery.client.pages import ChangePages, Page
 from gleanery.client.requests import Request, path
 from gleanery.client.responses import Response
-from gleanery.client.sync import SyncBatch, SyncState, open_state, to_batch
 
 if TYPE_CHECKING:
     from gleanery.client.models import Change
+    from gleanery.client.sync import SyncBatch, SyncState
 
 _PAGE_SIZE = 1000
 
@@ -74,6 +74,8 @@ class Changes:
         a batch is stored when the next batch is asked for. So after a failure, the batch comes
         again. If the position is too old, the sync starts again, and the first batch says so.
         """
+        from gleanery.client.sync import open_state, to_batch
+
         store = open_state(state, self._requester.base_url, group)
         cursor, restarted = run_in_thread(store.read) or 0, False
         while True:

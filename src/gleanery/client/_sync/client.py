@@ -9,19 +9,32 @@ from typing import TYPE_CHECKING, Self
 
 from gleanery.client._sync.changes import Changes
 from gleanery.client._sync.cookies import Cookies
+from gleanery.client._sync.groups import Groups
 from gleanery.client._sync.local_storage import LocalStorage
 from gleanery.client._sync.outputs import Outputs
 from gleanery.client._sync.push import Push
 from gleanery.client._sync.requester import Requester
+from gleanery.client._sync.reviews import Reviews
 from gleanery.client._sync.sessions import Sessions
 from gleanery.client.configuration import resolve
+from gleanery.client.errors import Forbidden
+from gleanery.client.requests import Request, path
 from gleanery.client.retries import RetryPolicy
 
 if TYPE_CHECKING:
     import httpx2
 
 
-class Client(Changes, Cookies, LocalStorage, Outputs, Push, Sessions):
+class Client(
+    Changes,
+    Cookies,
+    Groups,
+    LocalStorage,
+    Outputs,
+    Push,
+    Reviews,
+    Sessions,
+):
     """Client of a Gleanery service.
 
     Without arguments, it uses ``GLEANERY_URL`` and ``GLEANERY_TOKEN``, or the login of
@@ -66,6 +79,16 @@ class Client(Changes, Cookies, LocalStorage, Outputs, Push, Sessions):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def check(self) -> None:
+        """Raise ClientError if the service cannot be reached, or does not accept the token."""
+        request = Request("GET", path("groups"), {"limit": 1})
+        try:
+            self._requester.fetch(request, list)
+        except Forbidden as error:
+            if not error.is_explained:  # a proxy has rejected the request
+                raise
+            # the token is valid, and has other scopes
 
     def close(self) -> None:
         """Close the connections."""

@@ -63,3 +63,7 @@ class Outputs:
 
         request = Request("GET", path("outputs", group, output_id))
         return self._requester.fetch(request, Output)
+
+    def delete_output(self, group: str, output_id: str) -> None:
+        """Delete one output. The change feed reports it."""
+        self._requester.send(Request("DELETE", path("outputs", group, output_id)))

@@ -10,6 +10,8 @@ from gleanery.client.pages import Page, PageFormat
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:
+    from msgspec import Raw
+
     from gleanery.client.models import Change
 
 T = TypeVar("T")
@@ -54,10 +56,14 @@ class Pager(Generic[T]):
     def raw(self) -> Iterator[bytes]:
         """Iterate over the items as the bytes that the service sent, without decoding them."""
         for page in self.raw_pages():
-            yield from page
+            for item in page:
+                yield bytes(item)
 
-    def raw_pages(self) -> Iterator[list[bytes]]:
-        """Iterate over lists of items as bytes."""
+    def raw_pages(self) -> Iterator[list[Raw]]:
+        """Iterate over lists of items as views of the bytes that the service sent.
+
+        ``b"\\n".join`` and the decoders of msgspec accept a view; ``bytes`` copies it.
+        """
         return self._iterate(self._format.read_raw)
 
     def _iterate(self, read: Callable[[Response], Page[S]]) -> Iterator[list[S]]:

@@ -1,0 +1,88 @@
+# Generated from _async by checks/sync_client.py: edit that package, and run make client.
+"""Groups and their jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gleanery.client._sync.pager import Pager
+from gleanery.client._sync.requester import Requester
+from gleanery.client.pages import ArrayPages
+from gleanery.client.requests import Request, json_request, path
+from gleanery.client.responses import Response
+
+if TYPE_CHECKING:
+    from gleanery.client.models import Group
+
+_MAX_JOBS = 1000
+
+
+class Groups:
+    """Methods of the client for groups."""
+
+    _requester: Requester
+
+    def groups(
+        self, *, cursor: int = 0, page_size: int = 100, limit: int | None = None
+    ) -> Pager[Group]:
+        """Return the groups in the order of their creation, each with its first 100 jobs."""
+        from gleanery.client.models import Group
+
+        def read_page(position: int, size: int) -> Response:
+            parameters = {"cursor": position, "limit": size}
+            return self._requester.send(Request("GET", path("groups"), parameters))
+
+        return Pager(read_page, ArrayPages(Group), cursor=cursor, page_size=page_size, limit=limit)
+
+    def group(self, group: str) -> Group:
+        """Return one group with all its jobs."""
+        from msgspec.structs import replace
+
+        page = self._read_group(group, 0)
+        jobs = page.jobs
+        while page.metadata.next_cursor is not None:
+            page = self._read_group(group, page.metadata.next_cursor)
+            jobs += page.jobs
+        return replace(page, jobs=jobs)
+
+    def set_group(
+        self,
+        group: str,
+        *,
+        display_name: str | None = None,
+        key_fields: Sequence[str] | None = None,
+        schema: Mapping[str, Any] | None = None,
+        retain_days: int | None = None,
+    ) -> Group:
+        """Replace the settings of a group, or create it. A setting that is missing is reset."""
+        from gleanery.client.models import Group
+
+        settings = {
+            "display_name": display_name,
+            "key_fields": key_fields,
+            "schema": schema,
+            "retain_days": retain_days,
+        }
+        request = json_request("PUT", path("groups", group), settings)
+        return self._requester.fetch(request, Group)
+
+    def delete_group(self, group: str) -> int:
+        """Delete a group with all its records. Return the number of deleted outputs."""
+        return self._delete("groups", group)
+
+    def delete_job(self, group: str, job_id: str) -> int:
+        """Delete a job with its outputs and reviews. Return the number of deleted outputs."""
+        return self._delete("groups", group, "jobs", job_id)
+
+    def _read_group(self, group: str, cursor: int) -> Group:
+        from gleanery.client.models import Group
+
+        parameters = {"cursor": cursor, "limit": _MAX_JOBS}
+        return self._requester.fetch(Request("GET", path("groups", group), parameters), Group)
+
+    def _delete(self, *segments: str) -> int:
+        from gleanery.client.models import Deleted
+
+        result = self._requester.fetch(Request("DELETE", path(*segments)), Deleted)
+        return result.deleted

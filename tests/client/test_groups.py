@@ -1,0 +1,133 @@
+"""Groups, jobs and reviews with the client."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gleanery import AsyncClient, Client
+from gleanery.client import (
+    ConnectionFailed,
+    Forbidden,
+    Invalid,
+    InvalidResponse,
+    NotFound,
+    Unauthorized,
+)
+from tests.support import faulty_server as faults
+from tests.support.faulty_server import faulty_server, respond
+from tests.support.outputs import output
+from tests.support.service import Client as HttpClient
+from tests.support.service import Service
+
+
+@pytest.fixture
+def user(service: Service, client: HttpClient) -> Client:
+    return Client(service.url, client.token)
+
+
+def test_groups_are_listed_in_pages(user: Client, client: HttpClient) -> None:
+    names = [f"group {number} ü%" for number in range(5)]
+    for name in names:
+        client.put("/v1/groups/" + name.replace("%", "%25"), json={})
+    found = list(user.groups(page_size=2))
+    assert [group.group_id for group in found] == names
+    assert user.group(names[0]) == found[0]
+    assert len(list(user.groups(page_size=2).raw())) == 5
+
+
+def test_a_group_has_all_its_jobs(user: Client, client: HttpClient) -> None:
+    client.store("g", *(output(n, job_id=f"job-{n}") for n in range(1003)))
+    group = user.group("g")
+    assert [job.job_id for job in group.jobs] == [f"job-{n}" for n in range(1003)]
+    assert (group.outputs, group.metadata.next_cursor) == (1003, None)
+    assert len(next(iter(user.groups())).jobs) == 100
+
+
+def test_settings_of_a_group_are_replaced(user: Client) -> None:
+    schema = {"type": "object", "required": ["sku"]}
+    group = user.set_group(
+        "g", display_name="Prices", key_fields=["sku"], schema=schema, retain_days=30
+    )
+    assert (group.display_name, group.key_fields, group.schema) == ("Prices", ["sku"], schema)
+    assert user.set_group("g").key_fields is None
+    with pytest.raises(Invalid, match="retain_days"):
+        user.set_group("g", retain_days=-1)
+
+
+def test_records_are_deleted(user: Client, client: HttpClient) -> None:
+    client.store("g", *(output(n, job_id=f"job-{n % 2}") for n in range(6)))
+    user.delete_output("g", next(iter(user.outputs("g"))).output_id)
+    assert user.delete_job("g", "job-1") == 3
+    assert len(list(user.outputs("g"))) == 2
+    assert user.delete_group("g") == 2
+    with pytest.raises(NotFound):
+        user.group("g")
+
+
+def test_reviews_are_added_and_listed(user: Client, client: HttpClient) -> None:
+    client.store("g", output(1, job_id="a"), output(2, job_id="b"))
+    first = user.review("g", "a", "in_review", "Looking at it")
+    second = user.approve("g", "b")
+    third = user.review("g", "a", "rejected")
+    assert (first.status, first.comment, second.status) == (
+        "in_review",
+        "Looking at it",
+        "approved",
+    )
+    assert list(user.reviews("g")) == [third, second]
+    assert list(user.reviews("g", history=True, page_size=1)) == [third, second, first]
+    assert [job.latest_review for job in user.group("g").jobs] == [third, second]
+    assert [found.is_approved for found in user.outputs("g")] == [False, True]
+
+
+def test_a_review_keeps_its_idempotency_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gleanery.client._sync.requester.sleep", lambda _: None)
+    review = {
+        "job_id": "a",
+        "review_id": "1",
+        "review_date": "2026-01-01T00:00:00Z",
+        "status": "approved",
+        "comment": "",
+    }
+    script = [faults.CLOSE, respond(503), respond(200, review)]
+    with faulty_server(*script) as server, Client(server.url, "t") as client:
+        client.approve("g", "a")
+        keys = [
+            line for head in server.heads for line in head.splitlines() if "idempotency" in line
+        ]
+        client.approve("g", "a")
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+    assert keys[0] not in server.heads[3]
+
+
+def test_a_client_checks_its_token(service: Service, client: HttpClient) -> None:
+    Client(service.url, client.token).check()
+    Client(service.url, service.token(scopes=frozenset({"session:read"}))).check()
+    with pytest.raises(Unauthorized):
+        Client(service.url, "wrong").check()
+    with faulty_server(respond(403, b"<html>")) as proxy, pytest.raises(Forbidden):
+        Client(proxy.url, "t").check()
+    with faulty_server(respond(200, b"<html>")) as site, pytest.raises(InvalidResponse):
+        Client(site.url, "t").check()
+    with pytest.raises(ConnectionFailed):
+        Client("http://127.0.0.1:1", "t", max_retries=0).check()
+
+
+def test_the_asynchronous_client_has_groups_and_reviews(
+    service: Service, client: HttpClient
+) -> None:
+    async def use() -> None:
+        async with AsyncClient(service.url, client.token) as user:
+            await user.set_group("g", display_name="G")
+            assert [group.display_name async for group in user.groups()] == ["G"]
+            client.store("g", output(1))
+            review = await user.approve("g", "job")
+            assert [found async for found in user.reviews("g")] == [review]
+            assert (await user.group("g")).jobs[0].latest_review == review
+            assert await user.delete_group("g") == 1
+            await user.check()
+
+    asyncio.run(use())
