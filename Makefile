@@ -18,7 +18,7 @@ $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.t
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long base proxies browser sessions guides generators integrations check bench faults fuzz format client reference constraints clean
+.PHONY: help demo quick test long base pythons proxies browser sessions guides generators integrations check bench faults fuzz format client reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -26,6 +26,7 @@ help:
 	@echo "make test       run all tests, on SQLite and PostgreSQL (under 12 minutes)"
 	@echo "make long       run the tests with large data and heavy or hostile load (45 minutes)"
 	@echo "make base       install the wheel without extras into a new environment, and check it (a part of make test)"
+	@echo "make pythons    run the client's tests on every Python from 3.11 that is installed (1.3 GB each); ARGS=3.13 chooses one"
 	@echo "make proxies    run tests through nginx and HAProxy; installs them with apt-get"
 	@echo "make browser    run tests of the reference page in Chromium; installs it with apt-get"
 	@echo "make sessions   use a stored login in browsers and HTTP clients; installs them and Chromium (200 MB)"
@@ -66,6 +67,9 @@ long: $(VENV)/.dev
 
 base: $(VENV)/.dev
 	$(BIN)/pytest -s tests/project/test_base_install.py $(ARGS)
+
+pythons:
+	@$(PYTHON) checks/pythons.py $(ARGS)
 
 # Debian packages; other systems need the programs nginx and haproxy.
 proxies: $(VENV)/.dev
@@ -208,4 +212,4 @@ constraints:
 	$(BIN)/pip freeze --all --exclude pip --exclude-editable > constraints.txt
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-session-tools .generators .puppeteer .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-generators $(VENV)-integrations $(VENV)-session-tools $(VENV)-pythons .generators .puppeteer .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

@@ -1,6 +1,7 @@
 """Generates the synchronous client from the asynchronous one; with ``--check`` only compares.
 
-The asynchronous code is the source. ``concurrency.py`` is written by hand in both packages.
+The asynchronous code is the source. ``background.py`` and ``concurrency.py`` are written by hand in
+both packages.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent.parent / "src/gleanery/client"
-_BY_HAND = {"__init__.py", "concurrency.py"}
+_BY_HAND = {"__init__.py", "background.py", "concurrency.py"}
 _REPLACEMENTS = (
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),

@@ -422,7 +422,7 @@ def table() -> tuple[Setting, ...]:
 # --- other variables ----------------------------------------------------------------------------
 
 _PREFIX = "GLEANERY_"
-_CLIENT_VARIABLES = frozenset({"TOKEN", "URL"})
+_CLIENT_VARIABLES = frozenset({"SESSION_FILE", "TOKEN", "URL"})
 _DEVELOPMENT_PREFIXES = ("BENCH_", "FAULT_", "FUZZ_", "SLOW_")
 # For each service of a namespace, Kubernetes gives every pod variables with the service's name.
 _KUBERNETES_NAME = re.compile(

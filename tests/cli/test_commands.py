@@ -81,3 +81,17 @@ def test_another_failed_import_shows_its_traceback(tmp_path: Path, text: str) ->
     assert status == 2
     assert told.startswith("Traceback")
     assert "no_such_module" in told
+
+
+@pytest.mark.thorough
+def test_on_windows_a_command_of_the_service_says_that_it_needs_another_system() -> None:
+    program = "import sys; from gleanery.cli import main; sys.platform = 'win32'; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "serve"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    needs = "serve needs Linux or macOS: the service does not run on Windows"
+    assert (ended.returncode, ended.stderr) == (2, f"gleanery: {needs}\n")

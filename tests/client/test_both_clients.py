@@ -7,7 +7,16 @@ import re
 
 import pytest
 
-from gleanery.client import AsyncClient, AsyncPager, Client, Pager
+from gleanery.client import (
+    AsyncClient,
+    AsyncLease,
+    AsyncPager,
+    AsyncSession,
+    Client,
+    Lease,
+    Pager,
+    Session,
+)
 
 _NAMES = {"aclose": "close"}
 
@@ -23,7 +32,15 @@ def interface(kind: type) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(("other", "kind"), [(AsyncClient, Client), (AsyncPager, Pager)])
+@pytest.mark.parametrize(
+    ("other", "kind"),
+    [
+        (AsyncClient, Client),
+        (AsyncLease, Lease),
+        (AsyncPager, Pager),
+        (AsyncSession, Session),
+    ],
+)
 def test_both_clients_have_the_same_methods(other: type, kind: type) -> None:
     assert interface(kind) == interface(other)
     assert len(interface(kind)) >= 3

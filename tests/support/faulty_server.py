@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import socket
 import ssl
 import threading
@@ -15,6 +16,9 @@ from typing import Any, Literal, NamedTuple
 from tests.support.waiting import TIMEOUT_SECONDS
 
 EMPTY_PAGE = {"metadata": {"next_url": None, "next_cursor": None}, "items": []}
+
+
+_LENGTH = re.compile(rb"(?i)\ncontent-length: *(\d+)")
 
 
 class Step(NamedTuple):
@@ -101,7 +105,11 @@ class FaultyServer:
             received += connection.recv(65536)
         if not received:
             return False
-        self.heads.append(received.partition(b"\r\n\r\n")[0].decode())
+        head, _, body = received.partition(b"\r\n\r\n")
+        self.heads.append(head.decode())
+        length = _LENGTH.search(head)
+        while length is not None and len(body) < int(length[1]):
+            body += connection.recv(65536)
         step = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         connection.sendall(step.sent)
         if step.then == "stall":

@@ -36,7 +36,6 @@ app = typer.Typer(
     help="A self-hosted data service for web scraping.\n\n"
     "Options are also environment variables; the help of a command shows their names.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -67,7 +66,8 @@ def main() -> None:
     _unwind_on_signals()
     try:
         check_arguments(sys.argv[1:], os.environ)
-        _check_environment()
+        if "_GLEANERY_COMPLETE" not in os.environ:  # a warning would appear while the user types
+            _check_environment()
         sys.exit(_run())
     except (SettingsError, GleaneryError, OSError) as error:
         typer.echo(f"gleanery: {_message(error)}", err=True)

@@ -9,7 +9,12 @@ from gleanery.errors import SettingsError
 
 
 def check_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Raise SettingsError if an argument is empty, or an argument or variable is not UTF-8."""
+    """Raise SettingsError if an argument is empty, or an argument or variable is not UTF-8.
+
+    What follows ``--`` belongs to the program that ``gleanery sessions lease`` runs.
+    """
+    if list(arguments[:2]) == ["sessions", "lease"] and "--" in arguments:
+        arguments = arguments[: arguments.index("--")]
     for number, argument in enumerate(arguments, 1):
         _check_utf8(f"Argument {number}", argument)
     for name, value in environment.items():

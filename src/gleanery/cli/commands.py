@@ -23,6 +23,9 @@ class Row(NamedTuple):
 
 DATA_COMMANDS = {
     "login": Row("login", "Store the address of a service and a token for the other commands."),
+    "sessions": Row(
+        "sessions", "List, import, export, delete and lease the logins that scrapers use."
+    ),
     "logout": Row("login", "Remove the address and the token that gleanery login has stored."),
 }
 SERVICE_COMMANDS = {
@@ -93,7 +96,12 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         name, listed, rest = super().resolve_command(ctx, args)
-        return name, listed and load(str(name)), rest
+        try:
+            return name, listed and load(str(name)), rest
+        except MissingService:
+            if not ctx.resilient_parsing:  # while the shell completes, no message appears
+                raise
+            return name, listed, rest
 
 
 class MissingService(SettingsError):

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
+    from gleanery.client._async.leases import AsyncLease
     from gleanery.client._async.pager import AsyncChangePager, AsyncPager
     from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
+    from gleanery.client._sync.leases import Lease
     from gleanery.client._sync.pager import ChangePager, Pager
     from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         Invalid,
         InvalidResponse,
         InvalidState,
+        LeaseLost,
         NotConfigured,
         NotFound,
         RateLimited,
@@ -64,9 +67,11 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
+    "_async.leases": ["AsyncLease"],
     "_async.pager": ["AsyncChangePager", "AsyncPager"],
     "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
+    "_sync.leases": ["Lease"],
     "_sync.pager": ["ChangePager", "Pager"],
     "_sync.sessions": ["Session"],
     "errors": [
@@ -80,6 +85,7 @@ _MODULES = {
         "Invalid",
         "InvalidResponse",
         "InvalidState",
+        "LeaseLost",
         "NotConfigured",
         "NotFound",
         "RateLimited",
@@ -121,6 +127,7 @@ __all__ = [
     "ApiError",
     "AsyncChangePager",
     "AsyncClient",
+    "AsyncLease",
     "AsyncPager",
     "AsyncSession",
     "Change",
@@ -143,6 +150,8 @@ __all__ = [
     "InvalidState",
     "ItemError",
     "Job",
+    "Lease",
+    "LeaseLost",
     "NewCookie",
     "NewEntry",
     "NotConfigured",

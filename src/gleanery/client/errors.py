@@ -41,6 +41,10 @@ class InvalidState(ClientError):
     """The file with the position of a sync is damaged, or of another group or service."""
 
 
+class LeaseLost(ClientError):
+    """The lease of a session has ended, so another holder may use the session."""
+
+
 class ErrorDetail(NamedTuple):
     """One problem of a request: its location, a message and a stable type."""
 

@@ -21,6 +21,7 @@ class Request:
         "extra_seconds",
         "headers",
         "is_retried",
+        "max_timeout",
         "method",
         "parameters",
         "path",
@@ -37,6 +38,7 @@ class Request:
         *,
         extra_seconds: float = 0,
         is_retried: bool = True,
+        max_timeout: float | None = None,
     ) -> None:
         self.method = method
         self.path = path
@@ -46,6 +48,8 @@ class Request:
         self.extra_seconds = extra_seconds
         """Time that the service may wait on purpose before it responds."""
         self.is_retried = is_retried
+        self.max_timeout = max_timeout
+        """Longest timeout in seconds, if a late response is worth nothing."""
         self.retries = 0
         """Number of retries until now."""
 

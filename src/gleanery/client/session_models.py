@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 _HIDDEN = ("value", "state")
 
@@ -151,14 +151,17 @@ class AcquiredLease(_Secret, frozen=True, gc=False, kw_only=True):
 
     id: str
     seconds: int
-    state: dict[str, Any]
+    state: Raw
     losses: list[str]
 
 
 class ChangedLease(Struct, frozen=True, gc=False, kw_only=True):
-    """Lease after a renewal, and what was stored with it."""
+    """What was stored with a lease."""
 
     seconds: int
+    """Seconds until the lease expires, from the moment at which the request was sent."""
     cookies: ImportCounts
     local_storage: ImportCounts
     losses: list[str]
+    """What could not be stored, one sentence for each reason."""
+    etag: str = ""

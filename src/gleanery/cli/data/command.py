@@ -45,7 +45,7 @@ def data_command(
             except (KeyboardInterrupt, typer.Abort):
                 _fail("interrupted", INTERRUPTED)
 
-        app.command(name, help=_help(command), epilog=_epilog(examples))(run)
+        app.command(name, help=_help(command), epilog=epilog(examples))(run)
         return command
 
     return decorate
@@ -57,7 +57,8 @@ def _help(command: Command) -> str:
     return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
 
 
-def _epilog(examples: Sequence[str]) -> str:
+def epilog(examples: Sequence[str]) -> str:
+    """Return the end of a help text."""
     return "\n".join(["Examples:", *(f"$ {example}" for example in examples)])
 
 

@@ -47,16 +47,20 @@ TokenFile = Annotated[
 
 @contextmanager
 def open_client(
-    url: str | None, token_file: str | None, progress: Progress | None = None
+    url: str | None,
+    token_file: str | None,
+    progress: Progress | None = None,
+    *,
+    is_long: bool = False,
 ) -> Iterator[Client]:
     """Open a client with the options of a command. Retries are shown in the progress.
 
-    Long work has a progress, and survives a longer absence of the service.
+    Long work has a progress or is named so. It survives a longer absence of the service.
     """
     from gleanery.client import Client
 
     token = None if token_file is None else read_token(token_file)
-    retries = SHORT_WORK_RETRIES if progress is None else LONG_WORK_RETRIES
+    retries = LONG_WORK_RETRIES if is_long or progress is not None else SHORT_WORK_RETRIES
     note = partial(typer.echo, err=True) if progress is None else progress.note
     with Client(url, token, max_retries=retries) as client, _shown_retries(note):
         yield client

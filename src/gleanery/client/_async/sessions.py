@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gleanery.client._async.concurrency import run_in_thread
+from gleanery.client._async.leases import AsyncLease
 from gleanery.client._async.record_lists import read_list
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client.record_lists import condition
@@ -141,6 +142,17 @@ class AsyncSession:
         parameters = {"domain": self.domain, "profile": self.profile}
         request = Request("DELETE", path("sessions"), parameters, condition(if_match))
         return (await self._requester.fetch(request, Deleted)).deleted
+
+    def lease(
+        self, seconds: int = 300, *, holder: str | None = None, wait: float | None = None
+    ) -> AsyncLease:
+        """Return a lease to use in an ``async with`` statement, which acquires it.
+
+        Others get Conflict until it is returned, or ``seconds`` (1 to 3600) after its last
+        renewal. ``wait`` is how long to wait for another holder; without it, the error is Conflict
+        at once. ``holder`` names this worker in the list of leases.
+        """
+        return AsyncLease(self._requester, self.domain, self.profile, seconds, holder, wait)
 
 
 async def import_document(

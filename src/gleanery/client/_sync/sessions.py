@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gleanery.client._sync.concurrency import run_in_thread
+from gleanery.client._sync.leases import Lease
 from gleanery.client._sync.record_lists import read_list
 from gleanery.client._sync.requester import Requester
 from gleanery.client.record_lists import condition
@@ -142,6 +143,17 @@ class Session:
         parameters = {"domain": self.domain, "profile": self.profile}
         request = Request("DELETE", path("sessions"), parameters, condition(if_match))
         return (self._requester.fetch(request, Deleted)).deleted
+
+    def lease(
+        self, seconds: int = 300, *, holder: str | None = None, wait: float | None = None
+    ) -> Lease:
+        """Return a lease to use in an ``with`` statement, which acquires it.
+
+        Others get Conflict until it is returned, or ``seconds`` (1 to 3600) after its last
+        renewal. ``wait`` is how long to wait for another holder; without it, the error is Conflict
+        at once. ``holder`` names this worker in the list of leases.
+        """
+        return Lease(self._requester, self.domain, self.profile, seconds, holder, wait)
 
 
 def import_document(

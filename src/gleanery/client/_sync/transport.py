@@ -106,12 +106,15 @@ class Transport:
         )
 
     def _timeouts(self, request: Request) -> dict[str, float]:
-        return {
+        timeouts = {
             "connect": self._connect_timeout,
             "read": self._timeout + request.extra_seconds,
             "write": self._timeout,
             "pool": self._timeout,
         }
+        if request.max_timeout is not None:
+            timeouts = {name: min(value, request.max_timeout) for name, value in timeouts.items()}
+        return timeouts
 
     def _translate(self, error: Exception) -> ClientError:
         """Return the error of this library. It leaves out texts that can contain headers."""

@@ -96,8 +96,11 @@ class Destination:
             self.delete_temporary_file(path)
 
 
-def open_destination(target: str, overwrite: bool) -> Destination:
-    """Open ``-`` (standard output), ``s3://bucket/key`` or the path of a file."""
+def open_destination(target: str, overwrite: bool, is_private: bool = False) -> Destination:
+    """Open ``-`` (standard output), ``s3://bucket/key`` or the path of a file.
+
+    Only its owner can read a private file.
+    """
     if target == "-":
         return Destination(_Stream(sys.stdout.buffer, "standard output"), None, "standard-output")
     if target.startswith("s3://"):
@@ -108,7 +111,7 @@ def open_destination(target: str, overwrite: bool) -> Destination:
     if _is_device(path):
         return Destination(_Stream(path.open("wb", buffering=0), target), None, path.name)
     _check_path(path, overwrite)
-    return Destination(_File(path, overwrite), path.parent, path.name)
+    return Destination(_File(path, overwrite, is_private), path.parent, path.name)
 
 
 class _Stream:
@@ -136,12 +139,13 @@ class _Stream:
 class _File:
     """A local file under a temporary name, which is renamed at the end."""
 
-    def __init__(self, path: Path, overwrite: bool) -> None:
+    def __init__(self, path: Path, overwrite: bool, is_private: bool) -> None:
         self.name = str(path)
         self._path = path
         self._overwrite = overwrite
+        self._is_private = is_private
         with _as_failure(self.name):
-            self._part = _create_file(path.parent, path.name)
+            self._part = _create_file(path.parent, path.name, 0o600 if is_private else 0o666)
         self._stream: IO[bytes] = self._part.open("wb", buffering=_COPY_BYTES)
 
     def write(self, data: bytes) -> None:
@@ -157,7 +161,8 @@ class _File:
         os.fsync(self._stream.fileno())
         self._stream.close()
         if self._overwrite:
-            _keep_permissions(self._path, self._part)
+            if not self._is_private:
+                _keep_permissions(self._path, self._part)
             self._part.replace(self._path)
         else:
             _rename_to_new(self._part, self._path)
@@ -197,9 +202,9 @@ def already_exists(name: str) -> InvalidExport:
     return InvalidExport(f"{name} exists already. Choose another name, or allow to overwrite it")
 
 
-def _create_file(folder: Path, name: str) -> Path:
+def _create_file(folder: Path, name: str, mode: int = 0o666) -> Path:
     path = folder / f".{name[:_NAME_CHARACTERS]}.{secrets.token_hex(6)}.part"
-    path.touch(exist_ok=False)
+    path.touch(mode, exist_ok=False)
     return path
 
 
