@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -22,8 +21,6 @@ from gleanery.client.configuration import (
     resolve,
     write_credentials,
 )
-from gleanery.client.errors import Forbidden
-from gleanery.client.requests import Request, path
 
 app = typer.Typer()
 
@@ -94,11 +91,8 @@ def _check(credentials: Credentials) -> None:
     """Raise an error if the service does not know the token."""
     from gleanery.client import Client
 
-    with (
-        Client(credentials.url, credentials.token, max_retries=1) as client,
-        suppress(Forbidden),  # the token is valid, and lacks the scope of this list
-    ):
-        client._requester.fetch(Request("GET", path("groups"), {"limit": 1}), list)
+    with Client(credentials.url, credentials.token, max_retries=1) as client:
+        client.check()
 
 
 def _warn_of_variables(address: str) -> None:

@@ -65,6 +65,11 @@ class AsyncClient(
             http_client,
         )
 
+    @property
+    def base_url(self) -> str:
+        """Address of the service."""
+        return self._requester.base_url
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._requester.base_url!r})"
 

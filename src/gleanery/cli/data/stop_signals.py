@@ -1,0 +1,64 @@
+"""Ctrl-C and SIGTERM during work that must not be interrupted at every point."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Self
+
+
+class Stopped(BaseException):
+    """The user or the system asks the command to stop. It has the exit status."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.status = 128 + number
+
+
+class StopSignals:
+    """Raises Stopped for Ctrl-C and SIGTERM, but only where the work allows it.
+
+    A signal that comes elsewhere takes effect at the next such point. Use it in the main thread.
+    """
+
+    def __init__(self) -> None:
+        self._received: int | None = None
+        self._is_allowed = False
+
+    def __enter__(self) -> Self:
+        self._previous = {
+            number: signal.signal(number, self._receive)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Let signals interrupt the block."""
+        self._is_allowed = True
+        try:
+            self._raise_if_received()
+            yield
+        finally:
+            self._is_allowed = False
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self._received = number
+        if self._is_allowed:
+            self._raise_if_received()
+
+    def _raise_if_received(self) -> None:
+        if self._received is not None:
+            self._is_allowed = False
+            raise Stopped(self._received)
