@@ -32,6 +32,7 @@ _JOB = "shop"
 _BATCH = 1000
 _CHANGED = 20  # outputs that the other writer stores at once
 _SEGMENT = re.compile(r"pull-\d+-\d+\.jsonl")
+_PULL_FILES = (".gleanery-state.json", ".gleanery-lock")
 _TOO_LARGE = 1024 * 1024 * 1024  # for one field of a CSV file
 
 
@@ -100,7 +101,7 @@ class OtherWriter(Client):
         self._keys.append(created)
         self._store([*keys, created])
         if self._deletes:
-            self._delete(keys[0])
+            self._remove(keys[0])
 
     def _store(self, keys: list[str]) -> None:
         for key in keys:
@@ -112,7 +113,7 @@ class OtherWriter(Client):
             for key in keys:
                 self._versions[key] = Versions(*[self._versions[key].sent] * 2)
 
-    def _delete(self, key: str) -> None:
+    def _remove(self, key: str) -> None:
         """Delete an output. A later step may create it again."""
         response = self.request("GET", f"/v1/outputs/{self.group}", params={"url": _url(key)})
         if response is not None and response.status_code == 200:
@@ -268,7 +269,7 @@ class Pull(_Existing):
         findings.wrong += len(copy) > len(stored)
 
     def leftovers(self) -> list[Path]:
-        known = {*_segments(self._target), self._target / ".gleanery-state.json"}
+        known = {*_segments(self._target), *(self._target / name for name in _PULL_FILES)}
         return [path for path in self._target.iterdir() if path not in known]
 
 
