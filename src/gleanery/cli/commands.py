@@ -23,17 +23,17 @@ class Row(NamedTuple):
 
 DATA_COMMANDS = {
     "login": Row("login", "Store the address of a service and a token for the other commands."),
+    "push": Row(
+        "push",
+        "Store the items of a file, or of a pipe, in a group. Items that are stored already stay.",
+    ),
+    "pull": Row(
+        "pull", "Write all changes of a group into files. Run it again to get only the new ones."
+    ),
     "sessions": Row(
         "sessions", "List, import, export, delete and lease the logins that scrapers use."
     ),
     "logout": Row("login", "Remove the address and the token that gleanery login has stored."),
-    "groups": Row("groups", "List the groups, or the jobs of one group."),
-    "pull": Row(
-        "pull", "Write all changes of a group into files. Run it again to get only the new ones."
-    ),
-    "reviews": Row("reviews", "List the latest review of each job of a group."),
-    "approve": Row("reviews", "Approve the present outputs of a job, or give another review."),
-    "open": Row("browser", "Open the reference of the service in a browser, for a group."),
 }
 SERVICE_COMMANDS = {
     "serve": Row(

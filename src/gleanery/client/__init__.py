@@ -39,16 +39,19 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
     )
+    from gleanery.client.exports import ExportError, ExportReport
     from gleanery.client.models import (
         Change,
         Creation,
         DeletedOutput,
         Deletion,
+        ExportLink,
         File,
         Group,
         Job,
         Output,
         Review,
+        StoredFile,
         Update,
     )
     from gleanery.client.pushes import ItemError, PushFailed, PushReport
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
         WriteCounts,
     )
     from gleanery.client.sync import SyncBatch, SyncState
+    from gleanery.client.uploads import FileChanged
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
@@ -95,16 +99,19 @@ _MODULES = {
         "Unauthorized",
         "Unavailable",
     ],
+    "exports": ["ExportError", "ExportReport"],
     "models": [
         "Change",
         "Creation",
         "DeletedOutput",
         "Deletion",
+        "ExportLink",
         "File",
         "Group",
         "Job",
         "Output",
         "Review",
+        "StoredFile",
         "Update",
     ],
     "pushes": ["ItemError", "PushFailed", "PushReport"],
@@ -120,6 +127,7 @@ _MODULES = {
         "WriteCounts",
     ],
     "sync": ["SyncBatch", "SyncState"],
+    "uploads": ["FileChanged"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -141,7 +149,11 @@ __all__ = [
     "DeletedOutput",
     "Deletion",
     "ErrorDetail",
+    "ExportError",
+    "ExportLink",
+    "ExportReport",
     "File",
+    "FileChanged",
     "Forbidden",
     "Group",
     "ImportResult",
@@ -169,6 +181,7 @@ __all__ = [
     "SessionSummary",
     "StoredCookie",
     "StoredEntry",
+    "StoredFile",
     "SyncBatch",
     "SyncState",
     "TimedOut",

@@ -20,8 +20,11 @@ class InvalidItem(ValueError):
 def encode_item(item: Any) -> bytes:
     """Return an item as one line of JSON, without the line break.
 
-    Text and bytes are JSON already: they are not parsed. A blank line is returned as ``b""``.
+    Text and bytes are JSON already: they are not parsed. A blank line is returned as ``b""``. A
+    source can yield an InvalidItem in the place of an item that it cannot read.
     """
+    if isinstance(item, InvalidItem):  # the source has found a problem itself
+        raise item
     if isinstance(item, str):
         item = _to_utf_8(item)
     if isinstance(item, bytes | bytearray | memoryview):

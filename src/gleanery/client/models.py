@@ -181,3 +181,25 @@ class BatchResult(Struct, frozen=True, gc=False, kw_only=True):
     unchanged: int
     skipped: int = 0
     errors: list[Problem] = []
+
+
+class StoredFile(Struct, frozen=True, gc=False, kw_only=True):
+    """File that the service has."""
+
+    id: str
+    blob_key: str
+    file_checksum: str
+    """SHA-256 of the bytes, in hexadecimal digits."""
+    file_type: str
+    url_etag_hash: str
+    size: int
+
+
+class ExportLink(Struct, frozen=True, gc=False, kw_only=True):
+    """Link to an export, which works without a token. Its URL is not shown."""
+
+    url: str
+    expires: datetime
+
+    def __repr__(self) -> str:
+        return f"ExportLink(expires={self.expires!r})"

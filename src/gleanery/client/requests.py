@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping
 from datetime import UTC, date, datetime
 from urllib.parse import quote, urlencode
 
@@ -11,6 +11,9 @@ from gleanery.client.errors import ErrorDetail, Invalid
 
 Parameter = str | int | bool | date | None
 """Value of a query parameter; None leaves it out. A datetime is a date, too."""
+
+Body = bytes | Iterable[bytes] | AsyncIterable[bytes]
+"""Body of a request. Each attempt iterates over it from the start."""
 
 
 class Request:
@@ -34,7 +37,7 @@ class Request:
         path: str,
         parameters: Mapping[str, Parameter] | None = None,
         headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
+        body: Body | None = None,
         *,
         extra_seconds: float = 0,
         is_retried: bool = True,

@@ -31,11 +31,18 @@ class Progress:
     """Number of items and bytes that work has done. Its display never fails the work."""
 
     def __init__(
-        self, verb: str, noun: str, total: int | None = None, *, is_quiet: bool = False
+        self,
+        verb: str,
+        noun: str,
+        total: int | None = None,
+        *,
+        total_bytes: int | None = None,
+        is_quiet: bool = False,
     ) -> None:
         self.verb = verb
         self.noun = noun
         self.total = total
+        self.total_bytes = total_bytes
         self.items = 0
         self.bytes = 0
         self._start = time.monotonic()
@@ -76,10 +83,16 @@ class Progress:
         return self.items / self.seconds
 
     @property
+    def fraction(self) -> float | None:
+        """Part of the work that is done; None if the whole is not known."""
+        if self.total:
+            return min(self.items / self.total, 1)
+        return min(self.bytes / self.total_bytes, 1) if self.total_bytes else None
+
+    @property
     def remaining_seconds(self) -> float | None:
-        if self.total is None or not self.items:
-            return None
-        return max(self.total - self.items, 0) / self.rate
+        done = self.fraction
+        return self.seconds * (1 - done) / done if done else None
 
     def counts(self) -> str:
         size = f", {size_of(self.bytes)}" if self.bytes else ""
@@ -153,8 +166,8 @@ class _Bar:
             self._bars.update(
                 self._task,
                 description=progress.sentence(),
-                total=progress.total,
-                completed=progress.items,
+                total=None if progress.fraction is None else 1,
+                completed=progress.fraction or 0,
                 refresh=True,
             )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from gleanery.cli.data.command import data_command
@@ -180,9 +180,7 @@ class Pull:
         if failure is not None:
             raise failure
 
-    def _fill(
-        self, writer: SegmentWriter, pages: Iterator[list[bytes]], segment_bytes: int
-    ) -> bool:
+    def _fill(self, writer: SegmentWriter, pages: Iterator[list[Raw]], segment_bytes: int) -> bool:
         """Write pages until the segment is large enough. Return True after the last one."""
         while writer.bytes < segment_bytes:
             with self._signals.allowed():

@@ -16,6 +16,8 @@ from types import TracebackType
 from typing import IO, NamedTuple, Self
 from urllib.parse import quote
 
+from msgspec import Raw
+
 from gleanery.cli.data.failures import UserError
 
 _DIGITS = 19  # of the largest position, so that names sort as positions do
@@ -131,7 +133,7 @@ class SegmentWriter:
         if error is not None:
             self._discard()
 
-    def write(self, changes: Sequence[bytes], last: int) -> int:
+    def write(self, changes: Sequence[Raw], last: int) -> int:
         """Write changes as lines, and return the number of bytes. ``last`` is their position."""
         if self._file is None:
             self._file = self._folder.open_part()

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Self
 
 from gleanery.client._async.changes import AsyncChanges
 from gleanery.client._async.cookies import AsyncCookies
+from gleanery.client._async.exports import AsyncExports
+from gleanery.client._async.files import AsyncFiles
 from gleanery.client._async.groups import AsyncGroups
 from gleanery.client._async.local_storage import AsyncLocalStorage
-from gleanery.client._async.outputs import AsyncOutputs
 from gleanery.client._async.push import AsyncPush
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client._async.reviews import AsyncReviews
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 class AsyncClient(
     AsyncChanges,
     AsyncCookies,
+    AsyncExports,
+    AsyncFiles,
     AsyncGroups,
     AsyncLocalStorage,
-    AsyncOutputs,
     AsyncPush,
     AsyncReviews,
     AsyncSessions,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from gleanery.client.session_documents import SessionDocument
     from gleanery.client.session_models import AcquiredLease, ChangedLease
     from gleanery.client.sessions import SessionState
-
-_log = logging.getLogger("gleanery.client")
 
 
 class AsyncLease:
@@ -90,7 +87,7 @@ class AsyncLease:
             if error is None:
                 raise
         except ClientError as failure:
-            _log.warning("The lease of %s ends by itself: %s", self.domain, failure)
+            _warn(f"The lease of {self.domain} ends by itself: {failure}")
 
     @property
     def seconds_left(self) -> float:
@@ -216,9 +213,9 @@ class AsyncLease:
         try:
             await self._change({"seconds": self._seconds}, is_renewal=True)
         except LeaseLost as error:
-            _log.warning("%s", error)
+            _warn(str(error))
         except ClientError as error:
-            _log.warning("The lease of %s is not renewed yet: %s", self.domain, error)
+            _warn(f"The lease of {self.domain} is not renewed yet: {error}")
         return leases.pause(self.seconds_left) if self.is_held else None
 
     async def _change(
@@ -251,3 +248,9 @@ class AsyncLease:
         return LeaseLost(
             f"The lease of {self.domain} has ended: another holder may use the session now"
         )
+
+
+def _warn(message: str) -> None:
+    import logging  # takes 10 ms
+
+    logging.getLogger("gleanery.client").warning("%s", message)

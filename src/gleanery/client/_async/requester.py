@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from gleanery.client import retries
 from gleanery.client._async.concurrency import sleep
-from gleanery.client._async.transport import AsyncTransport
+from gleanery.client._async.transport import AsyncBody, AsyncTransport
 from gleanery.client.configuration import Credentials
 from gleanery.client.errors import ClientError
 from gleanery.client.requests import Request
@@ -39,18 +39,39 @@ class AsyncRequester:
 
     async def send(self, request: Request) -> Response:
         """Send a request until it succeeds. Raise ClientError if it fails for good."""
-        retry = 0
+        request.retries = 0
         while True:
             result = await self._attempt(request)
             if isinstance(result, Response) and result.status < 300:
                 return result
-            delay = self._policy.delay(result, retry) if request.is_retried else None
-            if delay is None:
-                raise retries.as_error(result, attempts=retry + 1)
-            retry += 1
-            request.retries = retry
-            _log_retry(retries.as_error(result, attempts=retry), retry, delay)
-            await sleep(delay)
+            await self._wait_for_retry(request, result)
+
+    async def receive(
+        self,
+        next_request: Callable[[], Request],
+        read: Callable[[AsyncBody], Awaitable[None]],
+    ) -> None:
+        """Send requests until the whole body of a response is read.
+
+        The request of each attempt can continue where the last one stopped. Then it has other
+        headers, and the number of retries begins again.
+        """
+        request = next_request()
+        while (failure := await self._attempt_to_read(request, read)) is not None:
+            following = next_request()
+            following.retries = request.retries if following.headers == request.headers else 0
+            request = following
+            await self._wait_for_retry(request, failure)
+
+    async def _wait_for_retry(self, request: Request, failure: Response | ClientError) -> None:
+        """Wait before the next attempt. Raise ClientError if there is none."""
+        delay = self._policy.delay(failure, request.retries) if request.is_retried else None
+        if delay is None:
+            raise retries.as_error(failure, attempts=request.retries + 1)
+        request.retries += 1
+        reason = retries.as_error(failure, attempts=request.retries)
+        _log_retry(reason, request.retries, delay)
+        await sleep(delay)
 
     async def fetch(self, request: Request, kind: type[T]) -> T:
         """Send a request, and decode its response."""
@@ -62,6 +83,19 @@ class AsyncRequester:
     async def _attempt(self, request: Request) -> Response | ClientError:
         try:
             return await self._transport.send(request)
+        except ClientError as error:
+            error.__context__ = None  # an error of the HTTP library can contain headers
+            return error
+
+    async def _attempt_to_read(
+        self, request: Request, read: Callable[[AsyncBody], Awaitable[None]]
+    ) -> Response | ClientError | None:
+        try:
+            async with self._transport.stream(request) as body:
+                if body.status >= 300:
+                    return Response(body.status, body.headers, await body.read())
+                await read(body)
+                return None
         except ClientError as error:
             error.__context__ = None  # an error of the HTTP library can contain headers
             return error

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Self
 
 from gleanery.client._sync.changes import Changes
 from gleanery.client._sync.cookies import Cookies
+from gleanery.client._sync.exports import Exports
+from gleanery.client._sync.files import Files
 from gleanery.client._sync.groups import Groups
 from gleanery.client._sync.local_storage import LocalStorage
-from gleanery.client._sync.outputs import Outputs
 from gleanery.client._sync.push import Push
 from gleanery.client._sync.requester import Requester
 from gleanery.client._sync.reviews import Reviews
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 class Client(
     Changes,
     Cookies,
+    Exports,
+    Files,
     Groups,
     LocalStorage,
-    Outputs,
     Push,
     Reviews,
     Sessions,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -34,3 +34,8 @@ class ExportReport:
     widenings: tuple[Widening, ...] = ()
     missing_fields: tuple[str, ...] = ()
     """Chosen keys of ``data`` that no output has."""
+    cursor: int | None = None
+    """Where ``changes`` continues. None if the outputs are not complete, because of a limit."""
+
+    def with_cursor(self, cursor: int | None) -> ExportReport:
+        return replace(self, cursor=cursor)

@@ -1,0 +1,251 @@
+"""``gleanery push``: the items of a file or of a pipe, stored in a group."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from gleanery.cli.data.command import data_command
+from gleanery.cli.data.connection import TokenFile, Url, open_client
+from gleanery.cli.data.failures import USER_ERROR, CommandFailed, UserError, to_failure
+from gleanery.cli.data.item_files import Input, ItemFile, detect_format, open_input, open_items
+from gleanery.cli.data.output import AsJson, print_json
+from gleanery.cli.data.progress import Progress, Quiet
+from gleanery.cli.data.stop_signals import Stopped, StopSignals
+from gleanery.client.pushes import ItemError, PushFailed, PushReport
+
+if TYPE_CHECKING:
+    from gleanery.client import Client
+
+app = typer.Typer()
+
+_SHOWN_PROBLEMS = 5
+_BARE_ITEM = "bare_item"  # type of an error of the service
+
+
+@data_command(
+    app,
+    "push",
+    examples=(
+        "gleanery push shop-prices items.jsonl --job shop.example",
+        "gleanery push shop-prices items.csv.gz --job shop.example --key-field sku",
+        "scraper | gleanery push shop-prices --job shop.example --on-error skip",
+    ),
+)
+def push(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group; a new one is created.")],
+    file: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE|-]", help="File. Without it, or with -, standard input."),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job",
+            metavar="JOB",
+            help="Job of all items: a lasting source, not one run. Without it each item is a whole "
+            "output, with job_id, source_url and data.",
+        ),
+    ] = None,
+    format_: Annotated[
+        Literal["jsonl", "json", "csv"] | None,
+        typer.Option(
+            "--format", help="JSON lines, a JSON array or CSV. Default: by the ending of FILE."
+        ),
+    ] = None,
+    url_field: Annotated[
+        str | None,
+        typer.Option("--url-field", metavar="FIELD", help="Member with the URL. Default: url."),
+    ] = None,
+    key_field: Annotated[
+        str | None,
+        typer.Option(
+            "--key-field", metavar="FIELD", help="Member that identifies an item. Default: its URL."
+        ),
+    ] = None,
+    on_error: Annotated[
+        Literal["fail", "skip"],
+        typer.Option("--on-error", help="End at an invalid item, or leave it out and list it."),
+    ] = "fail",
+    skip: Annotated[
+        int, typer.Option("--skip", metavar="N", min=0, help="Leave out the first N items.")
+    ] = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    url: Url = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Store the items of a file, or of a pipe, in a group. Items that are stored already stay.
+
+    A file can be compressed with gzip or zstd. In CSV the first line is the names of the columns,
+    and every value is text. After Ctrl-C or a failure, the command says how to continue.
+    """
+    file = _require_input(file, token_file)
+    format_ = format_ or detect_format(file)  # type: ignore[assignment]
+    if format_ == "csv" and job is None:
+        raise UserError("CSV has no whole outputs: give --job")
+    options = {"job_id": job, "url_field": url_field, "key_field": key_field, "on_error": on_error}
+    with (
+        open_input(file) as source,
+        Progress("Pushed", "item", total_bytes=source.size, is_quiet=quiet) as progress,
+        open_client(url, token_file, progress) as client,
+    ):
+        items = open_items(source, str(format_))
+        work = _Push(client, group, source, items, skip, progress)
+        try:
+            work.run(options)
+        finally:
+            if as_json:
+                print_json(work.result())
+        progress.summarize(work.summary())
+
+
+def _require_input(file: str | None, token_file: str | None) -> str:
+    """Return the name of the input; ``-`` for a pipe."""
+    if file is None and sys.stdin.isatty():
+        raise UserError("Give a FILE, or send the items through a pipe")
+    if file in (None, "-") and token_file == "-":
+        raise UserError("Standard input cannot be both the items and the token: give a FILE")
+    return file or "-"
+
+
+class _Push:
+    """Pushes the items of a file, and names them by their lines."""
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        source: Input,
+        items: ItemFile,
+        skip: int,
+        progress: Progress,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._source = source
+        self._items = items
+        self._skip = skip
+        self._progress = progress
+        self._report = PushReport()
+        self._errors: list[dict[str, Any]] = []
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Store all items. Raise CommandFailed with what is stored, and how to continue."""
+        try:
+            with StopSignals() as signals, signals.allowed():
+                self._report = self._client.push(
+                    self._group, self._rest(), on_progress=self._show, **options
+                )
+        except Stopped as stop:
+            raise self._failure("interrupted", stop.status) from None
+        except PushFailed as error:
+            self._report = error.report
+            raise self._to_failure(error) from error.cause
+        except (UserError, OSError) as error:
+            failure = to_failure(error)
+            raise self._failure(str(failure), failure.status) from None
+
+    def _rest(self) -> Iterator[Any]:
+        """Iterate over the items that are not left out."""
+        for index, item in enumerate(self._items):
+            if index >= self._skip:
+                yield item
+            else:
+                self._items.forget_before(index + 1)
+
+    def _show(self, report: PushReport) -> None:
+        """Show the progress, and the errors of items that were skipped."""
+        for error in report.errors[len(self._errors) :]:
+            self._progress.note(f"Skipped {self._describe(error)}")
+            number = {self._items.unit: self._number(error)}
+            self._errors.append({**number, "loc": error.loc, "msg": error.msg})
+        self._report = report
+        self._items.forget_before(self._skip + report.items)
+        self._progress.advance(
+            report.items - self._progress.items, self._source.position - self._progress.bytes
+        )
+
+    def _describe(self, error: ItemError) -> str:
+        place = ".".join(error.loc)
+        message = f"{place}: {error.msg}" if place else error.msg
+        return f"{self._items.unit} {self._number(error)}: {message}"
+
+    def _number(self, error: ItemError) -> int:
+        return self._items.number(self._skip + error.index)
+
+    # --- failures -------------------------------------------------------------------------------
+
+    def _to_failure(self, error: PushFailed) -> CommandFailed:
+        if not error.errors:
+            failure = to_failure(error.cause or error)
+            return self._failure(str(failure), failure.status)
+        message = f"{self._list(error.errors)}. Correct this, or give --on-error skip"
+        if all(each.type == _BARE_ITEM for each in error.errors):
+            message = "The items are no outputs with job_id, source_url and data: give --job"
+        return self._failure(message, USER_ERROR)
+
+    def _list(self, errors: Sequence[ItemError]) -> str:
+        """Return the first problems. Several items with the same problem share a sentence."""
+        same = Counter((error.loc, error.msg) for error in errors)
+        first = {(error.loc, error.msg): error for error in reversed(errors)}
+        shown = [
+            self._describe(first[problem]) + (f" (and {count - 1} more)" if count > 1 else "")
+            for problem, count in islice(same.items(), _SHOWN_PROBLEMS)
+        ]
+        return "; ".join(shown)
+
+    def _failure(self, message: str, status: int) -> CommandFailed:
+        """Return a failure that says what is stored, and how to continue."""
+        done = self._skip + self._report.items
+        stored = f"The first {done:,} items are stored" if done else "No item is stored"
+        advice = f" To continue, run: {_resume_command(done)}"
+        if status == USER_ERROR and not self._report.items:
+            advice = ""
+        return CommandFailed(f"{message.rstrip('.')}. {stored}.{advice}", status)
+
+    # --- results --------------------------------------------------------------------------------
+
+    def result(self) -> dict[str, Any]:
+        """Return the report for scripts."""
+        report = self._report
+        return {
+            "items": report.items,
+            "created": report.created,
+            "updated": report.updated,
+            "unchanged": report.unchanged,
+            "skipped": report.skipped,
+            "retries": report.retries,
+            "errors": self._errors,
+        }
+
+    def summary(self) -> str:
+        report = self._report
+        skipped = f", {report.skipped:,} skipped" if report.skipped else ""
+        return (
+            f"to {self._group}: {report.created:,} new, {report.updated:,} updated, "
+            f"{report.unchanged:,} unchanged{skipped}"
+        )
+
+
+def _resume_command(skip: int) -> str:
+    """Return the command of this process, but for the items that are not stored."""
+    arguments = _without_skip(sys.argv[1:])
+    return shlex.join(["gleanery", *arguments, *(["--skip", str(skip)] if skip else [])])
+
+
+def _without_skip(arguments: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--skip":
+            next(rest, None)
+        elif not argument.startswith("--skip="):
+            kept.append(argument)
+    return kept

@@ -1,0 +1,157 @@
+"""Files: uploads, look-ups and downloads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from gleanery.client._async.concurrency import run_in_thread
+from gleanery.client._async.requester import AsyncRequester
+from gleanery.client._async.transport import AsyncBody
+from gleanery.client.errors import ApiError, InvalidResponse, NotFound
+from gleanery.client.requests import Request, path
+
+if TYPE_CHECKING:
+    from gleanery.client.downloads import FileDestination, Target
+    from gleanery.client.models import File, StoredFile
+    from gleanery.client.uploads import FileSource, Source
+
+_RANGE_NOT_SATISFIABLE = 416
+
+
+class AsyncFiles:
+    """Methods of the client for files."""
+
+    _requester: AsyncRequester
+
+    async def upload(
+        self,
+        source: FileSource,
+        *,
+        source_url: str | None = None,
+        etag: str | None = None,
+        filename: str | None = None,
+        content_type: str | None = None,
+    ) -> StoredFile:
+        """Store a file, and return its id, which an output can reference.
+
+        If the service has the same bytes for ``source_url`` and ``etag``, nothing is sent. The file
+        must not change meanwhile: otherwise FileChanged is raised.
+        """
+        from gleanery.client.models import StoredFile
+        from gleanery.client.uploads import guess_type, open_source
+
+        with open_source(source) as content:
+            filename = filename if filename is not None else content.name
+            if source_url is not None:
+                known = await self.find_file(source_url, etag)
+                if known is not None and await run_in_thread(content.is_same, known):
+                    return known
+            request = Request(
+                "POST",
+                path("files"),
+                {"source_url": source_url, "etag": etag, "filename": filename},
+                {
+                    "content-type": content_type or guess_type(filename),
+                    "content-length": str(content.size),
+                },
+                _AsyncPieces(content),
+            )
+            stored = await self._requester.fetch(request, StoredFile)
+            content.check_unchanged(stored.file_checksum)
+            return stored
+
+    async def find_file(self, source_url: str, etag: str | None = None) -> StoredFile | None:
+        """Return the file that was uploaded last with this source, or None."""
+        from gleanery.client.models import StoredFile
+
+        request = Request("GET", path("files"), {"source_url": source_url, "etag": etag})
+        try:
+            return await self._requester.fetch(request, StoredFile)
+        except NotFound:
+            return None
+
+    async def download(self, file: File | StoredFile | str, destination: FileDestination) -> None:
+        """Write a file, or the one with this id, to a path or to an open file.
+
+        A path gets the file at the end, as a whole, and only if its checksum is right. Until then
+        its part has a hidden name. After an error, the next download continues with that part.
+        """
+        from gleanery.client.downloads import open_target
+
+        file_id = file if isinstance(file, str) else file.id
+        checksum = None if isinstance(file, str) else file.file_checksum
+        target = await run_in_thread(open_target, destination, file_id)
+        try:
+            await _AsyncDownload(self._requester, file_id, checksum, target).run()
+        finally:
+            target.close()
+
+
+class _AsyncPieces:
+    """The bytes of an upload. Each iteration begins at the start of the file."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        await run_in_thread(self._source.rewind)
+        while piece := await run_in_thread(self._source.read):
+            yield piece
+
+
+class _AsyncDownload:
+    """One download, which continues after a broken connection."""
+
+    def __init__(
+        self, requester: AsyncRequester, file_id: str, checksum: str | None, target: Target
+    ) -> None:
+        self._requester = requester
+        self._path = path("files", file_id)
+        self._checksum = checksum
+        self._target = target
+
+    async def run(self) -> None:
+        from gleanery.client.downloads import DamagedDownload
+
+        is_continued = self._target.position > 0
+        try:
+            await self._receive()
+        except (DamagedDownload, ApiError) as error:
+            is_useless = getattr(error, "status", _RANGE_NOT_SATISFIABLE) == _RANGE_NOT_SATISFIABLE
+            if not is_continued or not is_useless:
+                raise
+            self._target.restart()  # the part of the earlier download is not one of this file
+            await self._receive()
+
+    async def _receive(self) -> None:
+        await self._requester.receive(self._next_request, self._read)
+        assert self._checksum is not None
+        await run_in_thread(self._target.finish, self._checksum)
+
+    def _next_request(self) -> Request:
+        headers = {"accept-encoding": "identity"}
+        if self._target.position:
+            headers["range"] = f"bytes={self._target.position}-"
+            if self._checksum is not None:
+                headers["if-range"] = f'"{self._checksum}"'
+        return Request("GET", self._path, headers=headers)
+
+    async def _read(self, body: AsyncBody) -> None:
+        self._check_head(body)
+        async for piece in body.pieces():
+            await run_in_thread(self._target.write, piece)
+
+    def _check_head(self, body: AsyncBody) -> None:
+        """Compare the response with what has arrived before."""
+        checksum = body.headers.get("etag", "").removeprefix("W/").strip('"')
+        if self._checksum not in (None, checksum) or len(checksum) != 64:
+            raise InvalidResponse("The response has another file, or no ETag of a Gleanery service")
+        self._checksum = checksum
+        if body.status != 206:
+            if self._target.position:
+                self._target.restart()
+        elif not body.headers.get("content-range", "").startswith(
+            f"bytes {self._target.position}-"
+        ):
+            raise InvalidResponse("The response has another part of the file than was requested")

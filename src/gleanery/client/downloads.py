@@ -1,0 +1,170 @@
+"""Destinations of a download: a file that appears whole at the end, or one that the caller opened.
+
+The part of a file that has arrived is kept under a hidden name. The next download of the same file
+continues there, also in another process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from contextlib import suppress
+from errno import EISDIR
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from gleanery.client.errors import ClientError, InvalidResponse
+
+_PIECE_BYTES = 1024 * 1024
+_O_BINARY = getattr(os, "O_BINARY", 0)  # Windows
+
+FileDestination = Path | str | BinaryIO
+"""Path of a file, or a file that is open for writing."""
+
+
+class Target(Protocol):
+    """Receives the bytes of a download in order."""
+
+    position: int
+    """Number of bytes that have arrived."""
+
+    def write(self, piece: bytes) -> None: ...
+    def restart(self) -> None:
+        """Forget what has arrived."""
+
+    def finish(self, checksum: str) -> None:
+        """Complete the file. Raise DamagedDownload if it has another SHA-256."""
+
+    def close(self) -> None: ...
+
+
+def open_target(destination: FileDestination, file_id: str) -> Target:
+    """Open the destination of a download. It reads the part that an earlier one has left."""
+    if isinstance(destination, str | Path):
+        return _PartFile(Path(destination), file_id)
+    return _OpenFile(destination)
+
+
+class DamagedDownload(InvalidResponse):
+    """The bytes that have arrived have another checksum than the file."""
+
+    def __init__(self) -> None:
+        super().__init__("The checksum of the download is wrong: download it again")
+
+
+class _OpenFile:
+    """File that the caller has opened. It cannot be started again."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self.position = 0
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+        self._hash.update(piece)
+        self.position += len(piece)
+
+    def restart(self) -> None:
+        raise InvalidResponse("The file has changed during the download: download it again")
+
+    def finish(self, checksum: str) -> None:
+        if self._hash.hexdigest() != checksum:
+            raise DamagedDownload
+
+    def close(self) -> None:
+        """Leave the file open: it belongs to the caller."""
+
+
+class _PartFile:
+    """File under a hidden name, which gets its own name at the end."""
+
+    def __init__(self, destination: Path, file_id: str) -> None:
+        if destination.is_dir():
+            raise IsADirectoryError(EISDIR, "Give the name of the file", str(destination))
+        self._destination = destination
+        self._path = destination.with_name(f".{destination.name}.{file_id}.part")
+        self._file = _open_part(self._path)
+        self._hash = hashlib.sha256()
+        self._is_complete = False
+        self.position = 0
+        self._read_last_part()
+
+    def _read_last_part(self) -> None:
+        """Continue after the bytes that are there.
+
+        The last one is requested again: the service rejects a range of no bytes.
+        """
+        size = max(0, self._file.seek(0, os.SEEK_END) - 1)
+        self._file.seek(0)
+        while self.position < size:
+            piece = self._file.read(min(_PIECE_BYTES, size - self.position))
+            self._hash.update(piece)
+            self.position += len(piece)
+        self._file.seek(size)
+
+    def write(self, piece: bytes) -> None:
+        self._file.write(piece)
+        self._hash.update(piece)
+        self.position += len(piece)
+
+    def restart(self) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        self._hash = hashlib.sha256()
+        self.position = 0
+
+    def finish(self, checksum: str) -> None:
+        if self._hash.hexdigest() != checksum:
+            self.restart()
+            raise DamagedDownload
+        self._file.truncate()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        if sys.platform == "win32":  # there, an open file cannot be renamed
+            self._file.close()
+        self._path.replace(self._destination)
+        self._is_complete = True
+
+    def close(self) -> None:
+        """Keep the part for the next download, unless it is empty."""
+        if self.position or self._is_complete:
+            self._file.close()
+            return
+        with suppress(OSError):  # Windows keeps open files
+            self._path.unlink()
+        self._file.close()
+
+
+def _open_part(path: Path) -> BinaryIO:
+    """Open the part of a file. Raise ClientError if another process writes it."""
+    while True:
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | _O_BINARY, 0o666), "r+b")
+        if not _lock(file):
+            file.close()
+            raise ClientError(f"Another process downloads to {path}: wait for its end")
+        if _is_at(file, path):
+            return file
+        file.close()  # the other process has completed it meanwhile
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Lock a file until it is closed. Return False if another process has locked it."""
+    if sys.platform == "win32":  # there, an open file cannot be renamed
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Return True if the path is still the name of the open file."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,30 @@
+"""Filters of outputs, which several methods of the client take."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any, TypedDict
+
+from gleanery.client.requests import render
+
+
+class OutputFilters(TypedDict, total=False):
+    """What outputs must have; None is the same as a filter that is left out."""
+
+    job_id: str | None
+    created_after: date | str | None
+    """Also outputs that were updated since then."""
+    url: str | None
+    country: str | None
+    region: str | None
+    approved: bool | None
+
+
+def describe(filters: OutputFilters) -> dict[str, Any]:
+    """Return the filters that are given, as JSON values."""
+    values: dict[str, Any] = dict(filters)
+    return {
+        name: value if isinstance(value, bool) else render(value)
+        for name, value in values.items()
+        if value is not None
+    }

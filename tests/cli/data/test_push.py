@@ -1,0 +1,233 @@
+"""``gleanery push``: formats of files, errors with line numbers, and how to continue."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gleanery.cli.data.item_files import open_input, open_items
+from tests.cli.data.conftest import CommandLine
+from tests.support.process import environment
+from tests.support.service import Client
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
+
+
+def _items(count: int) -> list[dict[str, Any]]:
+    return [{"url": f"https://shop.example/{n}", "sku": n, "name": "Straße"} for n in range(count)]
+
+
+def _lines(items: Sequence[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in items).encode()
+
+
+def _data(client: Client) -> list[dict[str, Any]]:
+    return [item["data"] for item in client.items("prices", limit=1000)]
+
+
+def _write(tmp_path: Path, name: str, content: bytes) -> str:
+    path = tmp_path / name
+    path.write_bytes(content)
+    return str(path)
+
+
+def _start(gleanery: CommandLine, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gleanery", *arguments],
+        env=environment(**gleanery.variables),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def _pipe(
+    gleanery: CommandLine, content: bytes, *arguments: str
+) -> tuple[int | None, bytes, bytes]:
+    with _start(gleanery, *arguments) as process:
+        output, errors = process.communicate(content, TIMEOUT_SECONDS)
+        return process.returncode, output, errors
+
+
+def _gzip(content: bytes) -> bytes:
+    """Compress without the time, so that the names of the tests are the same in each process."""
+    return gzip.compress(content, mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("items.jsonl", _lines(_items(3))),
+        ("items.NDJSON", b"\xef\xbb\xbf" + _lines(_items(3)).replace(b"\n", b"\r\n\r\n")),
+        ("items", _lines(_items(3)).rstrip(b"\n")),
+        ("items.jl.gz", _gzip(_lines(_items(2))) + _gzip(_lines(_items(3)[2:]))),
+        ("items.json", json.dumps(_items(3), indent=2).encode()),
+        ("items.json.gz", _gzip(b"\xef\xbb\xbf \n" + json.dumps(_items(3)).encode())),
+    ],
+)
+def test_the_items_of_a_file_are_stored(
+    gleanery: CommandLine, client: Client, tmp_path: Path, name: str, content: bytes
+) -> None:
+    done = gleanery("push", "prices", _write(tmp_path, name, content), "--job", "shop")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "to prices: 3 new, 0 updated, 0 unchanged" in done.stderr
+    assert _data(client) == _items(3)
+
+
+def test_the_values_of_csv_are_text(gleanery: CommandLine, client: Client, tmp_path: Path) -> None:
+    content = 'url,price,note\r\nhttps://a.example/,007,"a ""b"",\nc"\r\n\r\nhttps://b.example/,,ß'
+    file = _write(tmp_path, "items.csv", b"\xef\xbb\xbf" + content.encode())
+    done = gleanery("push", "prices", file, "--job", "shop", "--key-field", "url")
+    assert done.returncode == 0, done.stderr
+    assert _data(client) == [
+        {"url": "https://a.example/", "price": "007", "note": 'a "b",\nc'},
+        {"url": "https://b.example/", "price": "", "note": "ß"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("a.csv", b"url;price\nx;1\n", "separated by commas"),
+        ("a.csv", b"url,url\n", "twice"),
+        ("a.csv", b"", "no header"),
+        ("a.csv", b"url,n\nx,1\nx,\xfc\n", "Line 3 is not in UTF-8"),
+        ("a.csv", b'url,n\nx,1\n"x,1\n', "Line 3 is not CSV"),
+        ("a.csv", b'url,n\nx,"a\nb"\nx\n', "line 4: has 1 values, and the header has 2"),
+        ("a.jsonl", b'{"url":"x"}\n\n{"n":1}\n{"n":2}\n', r"line 3: url: is missing (and 1 more)"),
+        ("a.jsonl", b'{"url":"x"}\n{"url":\n', "line 2: not valid JSON"),
+        ("a.jsonl", "{}".encode("utf-16"), "UTF-16"),
+        ("a.jsonl", b'[{"url":"x"}]', "give --format json"),
+        ("a.json", b'{"url":"x"}', "--format jsonl"),
+        ("a.json", b'[{"url":"x"},\n{"url":"y"', "after item 1"),
+        ("a.json", b'[{"url":"x"}] {}', "after item 1"),
+        ("a.jsonl.gz", _gzip(b'{"url":"x"}\n' * 9)[:-9], "not complete"),
+        ("a.jsonl.gz", b"\x1f\x8b not gzip", "damaged"),
+        ("a.txt", b"", "ending"),
+    ],
+)
+def test_a_file_with_a_problem_is_an_error_of_the_user(
+    gleanery: CommandLine, tmp_path: Path, name: str, content: bytes, problem: str
+) -> None:
+    done = gleanery("push", "prices", _write(tmp_path, name, content), "--job", "shop")
+    assert done.returncode == 2, done.stderr
+    assert problem in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_long_elements_of_an_array_are_read_in_pieces(tmp_path: Path) -> None:
+    items = [{"text": "x" * size, "n": size / 3} for size in (0, 100, 300_000, 1_200_000, 7)]
+    file = _write(tmp_path, "items.json", json.dumps(items).encode())
+    with open_input(file) as source:
+        assert [json.loads(item) for item in open_items(source, "json")] == items
+
+
+def test_wrong_use_is_explained(gleanery: CommandLine, tmp_path: Path) -> None:
+    file = _write(tmp_path, "items.jsonl", _lines(_items(2)))
+    without_job = gleanery("push", "prices", file)
+    assert without_job.returncode == 2
+    assert "give --job. No item is stored" in without_job.stderr
+    assert "give --job" in gleanery("push", "prices", file, "--format", "csv").stderr
+    wrong = gleanery("push", "prices", file, "--job", "shop", GLEANERY_TOKEN="wrong")
+    assert wrong.returncode == 2
+    assert "gleanery login" in wrong.stderr
+    missing = gleanery("push", "prices", str(tmp_path / "other.jsonl"), "--job", "shop")
+    assert (missing.returncode, "No such file" in missing.stderr) == (2, True)
+
+
+def test_invalid_items_are_skipped_and_listed_by_line(
+    gleanery: CommandLine, client: Client, tmp_path: Path
+) -> None:
+    file = _write(
+        tmp_path, "items.csv", b'url,n\nhttps://a.example/,"1\n2"\n,3\nhttps://b.example/\n'
+    )
+    done = gleanery("push", "prices", file, "--job", "shop", "--on-error", "skip", "--json")
+    assert done.returncode == 0
+    assert "Skipped line 4: url: expected a string" in done.stderr
+    result = json.loads(done.stdout)
+    assert (result["items"], result["created"], result["skipped"]) == (3, 1, 2)
+    assert [error["line"] for error in result["errors"]] == [4, 5]
+    quiet = gleanery("push", "prices", file, "--job", "shop", "--on-error", "skip", "-q")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+@pytest.mark.thorough
+def test_a_push_continues_where_it_has_ended(
+    gleanery: CommandLine, client: Client, tmp_path: Path
+) -> None:
+    content = _lines(_items(1200)) + b"{}\n" + _lines(_items(1210)[1200:])
+    file = _write(tmp_path, "items.jsonl", content)
+    failed = gleanery("push", "prices", file, "--job", "shop", "--json", "--skip=0")
+    assert failed.returncode == 2
+    assert "line 1201: url: is missing. Correct this, or give --on-error skip." in failed.stderr
+    assert "The first 1,000 items are stored." in failed.stderr
+    command = failed.stderr.strip().partition("run: gleanery ")[2]
+    assert command == shlex.join(
+        ["push", "prices", file, "--job", "shop", "--json", "--skip", "1000"]
+    )
+    assert json.loads(failed.stdout)["created"] == 1000
+    rest = gleanery(*shlex.split(command), "--on-error", "skip")
+    assert rest.returncode == 0
+    result = json.loads(rest.stdout)
+    assert (result["items"], result["created"]) == (211, 210)
+    assert [error["line"] for error in result["errors"]] == [1201]
+    assert _data(client) == _items(1210)
+
+
+@pytest.mark.thorough
+def test_items_come_from_a_pipe(gleanery: CommandLine, client: Client) -> None:
+    push = ("push", "prices", "--job", "shop")
+    status, output, errors = _pipe(gleanery, _lines(_items(3)), *push, "-", "--json")
+    assert (status, json.loads(output)["created"]) == (0, 3), errors
+    compressed = gzip.compress(json.dumps(_items(4)).encode())
+    assert _pipe(gleanery, compressed, *push, "--format", "json")[0] == 0
+    assert _data(client) == _items(4)
+    assert _pipe(gleanery, b"", *push, "--token-file", "-")[0] == 2
+
+
+@pytest.mark.thorough
+def test_ctrl_c_says_how_to_continue(gleanery: CommandLine, client: Client) -> None:
+    content = _lines(_items(2500))
+    push = ("push", "prices", "--job", "shop", "--json")
+    with _start(gleanery, *push) as process:
+        assert process.stdin is not None
+        process.stdin.write(content)
+        process.stdin.flush()  # the command waits for more
+
+        def has_two_batches() -> bool:
+            group = client.get("/v1/groups/prices")
+            return group.status_code == 200 and group.json()["outputs"] >= 2000
+
+        wait_until(has_two_batches)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=TIMEOUT_SECONDS)
+        assert process.returncode == 130
+    stored = json.loads(output)["items"]
+    assert stored in (1000, 2000)  # the response to the last batch may not have arrived
+    assert f"The first {stored:,} items are stored." in errors.decode()
+    command = shlex.split(errors.decode().strip().partition("run: gleanery ")[2])
+    assert command == [*push, "--skip", str(stored)]
+    status, output, _ = _pipe(gleanery, content, *command)
+    assert (status, json.loads(output)["items"]) == (0, 2500 - stored)
+    assert len(client.items("prices", limit=1000)) == 2500
+
+
+@pytest.mark.thorough
+def test_zstd_is_read_if_python_can(gleanery: CommandLine, client: Client, tmp_path: Path) -> None:
+    zstd = pytest.importorskip(
+        "backports.zstd" if sys.version_info < (3, 14) else "compression.zstd"
+    )
+    file = _write(tmp_path, "items.jsonl.zst", zstd.compress(_lines(_items(3))))
+    done = gleanery("push", "prices", file, "--job", "shop")
+    assert done.returncode == 0, done.stderr
+    assert _data(client) == _items(3)
+    assert os.path.getsize(file) < len(_lines(_items(3)))

@@ -1,0 +1,137 @@
+"""Exports with the client: each output once while others write, and links."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from gleanery import AsyncClient, Client
+from gleanery.client import ExportError, ExportReport, NotFound, Unavailable
+from gleanery.client.exports import ExportWriter
+from tests.support.service import Client as HttpClient
+from tests.support.service import Service
+
+
+def _output(n: int, **data: Any) -> dict[str, Any]:
+    return {
+        "job_id": "shop" if n % 2 else "market",
+        "source_url": f"https://shop.example/{n}",
+        "data": {"n": n, **data},
+    }
+
+
+@pytest.fixture
+def stored(client: HttpClient) -> HttpClient:
+    client.store("prices", *map(_output, range(20)))
+    return client
+
+
+@pytest.fixture
+def exporter(service: Service, stored: HttpClient) -> Iterator[Client]:
+    with Client(service.url, stored.token, max_retries=1) as made:
+        yield made
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def _numbers(path: Path) -> list[int]:
+    return sorted(output["data"]["n"] for output in _read(path))
+
+
+@pytest.mark.thorough
+def test_each_output_is_there_once_while_others_write(
+    exporter: Client, stored: HttpClient, tmp_path: Path
+) -> None:
+    path = tmp_path / "prices.jsonl"
+    stored.store("prices", *map(_output, range(20, 2500)))
+
+    def write_meanwhile(writer: ExportWriter) -> None:
+        if writer.rows == 1000:  # after the first page: outputs that were read, and others
+            changed = [_output(n, price=1) for n in range(990, 1010)]
+            stored.store("prices", *changed, _output(2500))
+            stored.delete(f"/v1/outputs/prices/{last['output_id']}")
+
+    last = stored.items("prices", url="https://shop.example/2499")[0]
+    report = exporter.export("prices", path, on_progress=write_meanwhile)
+    assert _numbers(path) == [*range(2499), 2500]
+    assert (report.rows, report.duplicates) == (2500, 10)
+    assert report.bytes == path.stat().st_size
+
+    assert report.cursor is not None
+    copy = {output["output_id"]: output for output in _read(path)}
+    for change in exporter.changes("prices", cursor=report.cursor).raw():
+        found = json.loads(change)
+        copy.pop(found["output_id"], None)
+        if found["change"] != "delete":
+            copy[found["output_id"]] = found["output"]
+    now = {output["output_id"]: output for output in stored.items("prices", limit=1000)}
+    assert copy == now
+
+
+def test_filters_and_fields_choose_what_is_written(exporter: Client, tmp_path: Path) -> None:
+    path = tmp_path / "prices.jsonl"
+    report = exporter.export(
+        "prices", path, job_id="shop", created_after=datetime(2020, 1, 1), fields=["data.n"]
+    )
+    assert report.rows == 10
+    assert _read(path)[:2] == [{"data": {"n": 1}}, {"data": {"n": 3}}]
+    assert exporter.export("prices", path, approved=True, overwrite=True).rows == 0
+
+
+def test_a_limit_ends_the_export(exporter: Client, tmp_path: Path) -> None:
+    path = tmp_path / "prices.jsonl"
+    report = exporter.export("prices", path, limit=11)
+    assert (report.rows, report.cursor) == (11, None)
+    assert exporter.export("prices", path, limit=0, overwrite=True).rows == 0
+
+
+def test_an_export_that_fails_leaves_nothing(
+    service: Service, stored: HttpClient, exporter: Client, tmp_path: Path
+) -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "HEAD":
+            return httpx2.Response(200, headers={"gleanery-cursor": "7"})
+        return httpx2.Response(503)
+
+    path = tmp_path / "prices.jsonl"
+    path.write_text("older")
+    with pytest.raises(ExportError, match="exists"):
+        exporter.export("prices", path)
+    with pytest.raises(NotFound):
+        exporter.export("other", path, overwrite=True)
+    with httpx2.Client(transport=httpx2.MockTransport(answer)) as http_client:
+        broken = Client(service.url, "token", max_retries=0, http_client=http_client)
+        with pytest.raises(Unavailable):
+            broken.export("prices", path, overwrite=True)
+    assert os.listdir(tmp_path) == ["prices.jsonl"]
+    assert path.read_text() == "older"
+
+
+def test_a_link_works_without_a_token(exporter: Client) -> None:
+    link = exporter.export_link("prices", job_id="shop", valid_seconds=60)
+    lines = httpx2.get(link.url, verify=False).content.splitlines()
+    assert len(lines) == 10
+    assert link.expires - datetime.now(UTC) < timedelta(seconds=61)
+    assert "signature" not in repr(link)
+    with pytest.raises(NotFound):
+        exporter.export_link("other")
+
+
+def test_the_asynchronous_client_does_the_same(
+    service: Service, stored: HttpClient, tmp_path: Path
+) -> None:
+    async def export() -> ExportReport:
+        async with AsyncClient(service.url, stored.token) as client:
+            return await client.export("prices", tmp_path / "prices.jsonl", url="x")
+
+    assert asyncio.run(export()).rows == 0
