@@ -15,7 +15,7 @@ _LARGE = 30_000_000
 
 def _wide() -> Iterator[list[bytes]]:
     """5,000 keys, of which each output has ten."""
-    for page in range(20):
+    for page in range(8):
         first = page * 1000
         yield [
             output(id_, {f"key {(id_ * 10 + at) % 5000}": f"value {id_}" for at in range(10)})
@@ -31,8 +31,8 @@ def _large() -> Iterator[list[bytes]]:
 def _drift() -> Iterator[list[bytes]]:
     """Types that change after the first row groups."""
     text = "x" * 900
-    for page in range(120):
-        value = page if page < 90 else str(page)
+    for page in range(60):
+        value = page if page < 45 else str(page)
         yield [output(page * 1000 + at, {"a": value, "text": text}) for at in range(1000)]
 
 

@@ -79,6 +79,8 @@ class Column:
             )
 
     def _kind_of(self, text: Raw) -> Kind:
+        if text is NULL:
+            return Kind.NULL
         if self._nul_is_text and memoryview(text)[0] == _QUOTE:  # a long text is not copied
             return Kind.STRING
         return kind_of(bytes(text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gleanery.client.exports import arrow
@@ -66,11 +66,3 @@ class FrameBuilder:
         """Return a data frame with Arrow's types, in which an integer column can have nulls."""
         types = require("pandas", "pandas").ArrowDtype
         return self.to_arrow().to_pandas(types_mapper=types)
-
-
-def arrow_batches(
-    pages: Iterable[Sequence[Item]], data: str = "columns", fields: Sequence[str] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield a record batch for each page that has outputs."""
-    reader = BatchReader(data, fields)
-    return (reader.read(items) for items in pages if items)
