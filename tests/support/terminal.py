@@ -24,7 +24,7 @@ class Terminal:
         program = (sys.executable, "-m", "gleanery", *arguments)
         self.process = subprocess.Popen(
             ["sh", "-c", _ON_TERMINAL, os.ttyname(terminal), *program],
-            env=environment(TERM="xterm", COLUMNS="120", **variables),
+            env=environment(**{"TERM": "xterm", "COLUMNS": "120", **variables}),
             start_new_session=True,
         )
         self._terminal = terminal

@@ -23,6 +23,8 @@ class Row(NamedTuple):
 
 DATA_COMMANDS = {
     "login": Row("login", "Store the address of a service and a token for the other commands."),
+    "logout": Row("login", "Remove the address and the token that gleanery login has stored."),
+    "groups": Row("groups", "List the groups, or the jobs of one group."),
     "push": Row(
         "push",
         "Store the items of a file, or of a pipe, in a group. Items that are stored already stay.",
@@ -30,10 +32,16 @@ DATA_COMMANDS = {
     "pull": Row(
         "pull", "Write all changes of a group into files. Run it again to get only the new ones."
     ),
+    "export": Row(
+        "export",
+        "Write the outputs of a group to a file, each once. The file appears when it is complete.",
+    ),
+    "reviews": Row("reviews", "List the latest review of each job of a group."),
+    "approve": Row("reviews", "Approve the present outputs of a job, or give another review."),
+    "open": Row("browser", "Open the reference of the service in a browser, for a group."),
     "sessions": Row(
         "sessions", "List, import, export, delete and lease the logins that scrapers use."
     ),
-    "logout": Row("login", "Remove the address and the token that gleanery login has stored."),
 }
 SERVICE_COMMANDS = {
     "serve": Row(

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from gleanery.cli.data.failures import CommandFailed, to_failure
+from gleanery.cli.data.output import printable
 from gleanery.client.errors import ClientError
 from gleanery.errors import SettingsError
 
@@ -64,7 +65,7 @@ def epilog(examples: Sequence[str]) -> str:
 
 def _fail(message: str, status: int) -> None:
     """Print why the command ends, and end it."""
-    typer.echo(f"gleanery: {message}", err=True)
+    typer.echo(f"gleanery: {printable(message)}", err=True)
     try:
         sys.stdout.flush()
     except OSError:

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gleanery.cli.data.failures import UserError
+from gleanery.cli.data.failures import UserError, is_about_group
+from gleanery.cli.data.output import printable
 from gleanery.cli.data.progress import Progress
 from gleanery.client.configuration import TOKEN_VARIABLE, URL_VARIABLE
+from gleanery.client.errors import ClientError, NotFound
+from gleanery.values import suggestions
 
 if TYPE_CHECKING:
     from gleanery.client import Client
@@ -25,6 +28,9 @@ LONG_WORK_RETRIES = 8
 """Long work survives half a minute without the service, such as its restart."""
 _MAX_TOKEN_BYTES = 4096
 
+GroupName = Annotated[
+    str, typer.Argument(metavar="GROUP", help="Name of a group; gleanery groups lists them.")
+]
 Url = Annotated[
     str | None,
     typer.Option(
@@ -67,6 +73,29 @@ def open_client(
 
 
 @contextmanager
+def known_group(client: Client, group: str) -> Iterator[None]:
+    """Name the most similar group if the group does not exist."""
+    try:
+        yield
+    except NotFound as error:
+        if not is_about_group(error):
+            raise
+        raise UserError(f"There is no such group{_hint(client, group)}") from None
+
+
+def _hint(client: Client, group: str) -> str:
+    """Return the most similar group, if the token may list the groups."""
+    try:
+        names = [known.group_id for known in client.groups(page_size=1000, limit=1000)]
+    except ClientError:
+        names = []
+    similar = suggestions.closest(group, names)
+    if similar is not None:
+        return f"; did you mean {similar}? The command gleanery groups lists them."
+    return ": the command gleanery groups lists them"
+
+
+@contextmanager
 def _shown_retries(note: Callable[[str], None]) -> Iterator[None]:
     """Show the retries that the client logs."""
     log = logging.getLogger("gleanery.client")
@@ -88,7 +117,7 @@ class _NoteHandler(logging.Handler):
         self._note = note
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._note(record.getMessage())
+        self._note(printable(record.getMessage()))
 
 
 def read_token(source: str) -> str:

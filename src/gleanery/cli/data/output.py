@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,30 @@ def print_json(value: Any) -> None:
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
 
 
+def print_json_array(items: Iterable[bytes]) -> None:
+    """Print JSON documents as one array, each in a line."""
+    separator = "[\n"
+    for item in items:
+        sys.stdout.write(separator + item.decode())
+        separator = ",\n"
+    sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def printable(text: str) -> str:
+    """Return the text with escape sequences for characters that could control a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def show_date(date: datetime | None) -> str:
+    """Return a date for people, in UTC."""
+    return "" if date is None else date.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
     """Print a table, or a sentence on standard error if it has no row."""
     from rich.table import Table
@@ -25,9 +50,9 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], empty: str
 
     from gleanery.cli.terminal import print_table
 
-    table = Table(*columns, box=None, header_style="bold")
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     if table.row_count:
         print_table(table)
     else:

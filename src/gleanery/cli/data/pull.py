@@ -14,13 +14,13 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from gleanery.cli.data.command import data_command
-from gleanery.cli.data.connection import TokenFile, Url, open_client
+from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
 from gleanery.cli.data.failures import USER_ERROR, CommandFailed, UserError, to_failure
 from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import Segment, SegmentFolder, SegmentWriter
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
-from gleanery.client.errors import ClientError, CursorExpired
+from gleanery.client.errors import ClientError, CursorExpired, NotFound
 from gleanery.client.sync import StateFile
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _GATHER_SECONDS = 2.0
     ),
 )
 def pull(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Group, as gleanery groups shows.")],
+    group: GroupName,
     folder: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the files.")
     ],
@@ -78,6 +78,7 @@ def pull(
         segments.locked(),
         Progress("Pulled", "change", is_quiet=quiet) as progress,
         open_client(url, token_file, progress) as client,
+        known_group(client, group),
         StopSignals() as signals,
     ):
         file = StateFile(state or folder / _STATE_NAME, client.base_url, group)
@@ -86,7 +87,7 @@ def pull(
             for segment in work.run(segment_size * _MEGABYTE, follow):
                 if as_json:
                     _print_segment(segment)
-        except BrokenPipeError:
+        except (BrokenPipeError, NotFound):
             raise
         except Stopped as stop:
             raise _with_advice(CommandFailed("interrupted", stop.status)) from None

@@ -1,0 +1,115 @@
+"""Groups, reviews and approvals on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.data.conftest import CommandLine
+from tests.support.process import gleanery as run_gleanery
+from tests.support.service import Client
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def stored(client: Client) -> Client:
+    for group, count in (("shop-prices", 3), ("news [red]", 1)):
+        client.store(group, *(_output(n) for n in range(count)))
+    return client
+
+
+def _output(n: int) -> dict[str, Any]:
+    return {"job_id": "uk", "source_url": f"https://a.example/{n}", "data": {"n": n}}
+
+
+def test_groups_are_listed_for_people_and_for_scripts(
+    gleanery: CommandLine, stored: Client
+) -> None:
+    [title, first, second] = gleanery("groups").stdout.splitlines()
+    assert title.split() == ["Group", "Outputs", "Jobs", "Last", "change"]
+    assert first.split()[:3] == ["shop-prices", "3", "1"]
+    assert second.startswith("news [red]")
+    listed = json.loads(gleanery("groups", "--json").stdout)
+    assert listed == stored.get("/v1/groups").json()
+
+
+def test_no_group_is_an_empty_list(gleanery: CommandLine) -> None:
+    done = gleanery("groups")
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert "gleanery push" in done.stderr
+    assert gleanery("groups", "--json").stdout == "[]\n"
+
+
+def test_the_jobs_of_a_group_are_listed(gleanery: CommandLine, stored: Client) -> None:
+    gleanery("approve", "shop-prices", "uk")
+    [_, job] = gleanery("groups", "shop-prices").stdout.splitlines()
+    assert job.split()[:4] == ["uk", "3", "3", "approved"]
+    group = json.loads(gleanery("groups", "shop-prices", "--json").stdout)
+    assert [job["job_id"] for job in group["jobs"]] == ["uk"]
+
+
+def test_a_job_is_approved_and_rejected(gleanery: CommandLine, stored: Client) -> None:
+    assert gleanery("reviews", "shop-prices").stdout == ""
+    done = gleanery("approve", "shop-prices", "uk", "--comment", "Good.")
+    assert done.stdout == "The review of the job is now: approved.\n"
+    assert all(item["is_approved"] for item in stored.items("shop-prices"))
+    rejected = gleanery("approve", "shop-prices", "uk", "--status", "rejected", "--json")
+    assert json.loads(rejected.stdout)["status"] == "rejected"
+    assert not any(item["is_approved"] for item in stored.items("shop-prices"))
+    [_, latest] = gleanery("reviews", "shop-prices").stdout.splitlines()
+    assert latest.split()[:2] == ["uk", "rejected"]
+    history = json.loads(gleanery("reviews", "shop-prices", "--history", "--json").stdout)
+    assert [review["comment"] for review in history] == ["", "Good."]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("groups", "shop-price"),
+        ("reviews", "shop-price"),
+        ("approve", "shop-price", "uk"),
+        ("open", "shop-price"),
+        ("pull", "shop-price", "-o", "{folder}"),
+    ],
+)
+def test_a_misspelled_group_is_suggested(
+    gleanery: CommandLine, stored: Client, tmp_path: Path, line: tuple[str, ...]
+) -> None:
+    done = gleanery(*(word.format(folder=tmp_path / "copy") for word in line))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "gleanery: There is no such group; did you mean shop-prices? The command gleanery groups "
+        "lists them.\n"
+    )
+
+
+def test_an_unknown_job_is_a_user_error(gleanery: CommandLine, stored: Client) -> None:
+    done = gleanery("approve", "shop-prices", "de")
+    assert done.returncode == 2
+    assert "job" in done.stderr
+
+
+@pytest.mark.thorough
+def test_a_browser_opens_the_reference(
+    gleanery: CommandLine, stored: Client, tmp_path: Path
+) -> None:
+    script = tmp_path / "browser"
+    script.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    script.chmod(0o755)
+    done = run_gleanery("open", "shop-prices", **gleanery.variables, BROWSER=f"{script} %s")
+    assert done.stdout == f"{gleanery.url}/docs\n"
+    wait_until((tmp_path / "opened").exists)
+    wait_until(lambda: (tmp_path / "opened").read_text() == done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems always have a browser")
+def test_the_address_is_printed_without_a_browser(gleanery: CommandLine, stored: Client) -> None:
+    none = {"BROWSER": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+    done = gleanery("open", "shop-prices", **none)
+    assert (done.returncode, done.stdout) == (0, f"{gleanery.url}/docs\n")
