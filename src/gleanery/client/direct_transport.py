@@ -93,10 +93,21 @@ class DirectTransport(httpx2.BaseTransport):
             if scheme == "https"
             else HTTPConnection(host, port, timeout=timeout)
         )
+        connection.response_class = _FinalResponse
         with _translated(httpx2.ConnectTimeout, httpx2.ConnectError):
             connection.connect()
         _set_timeout(connection, request, "write")
         return connection
+
+
+class _FinalResponse(HTTPResponse):
+    """Response after the interim ones, of which http.client skips only 100."""
+
+    def begin(self) -> None:
+        super().begin()
+        while 101 < self.status < 200:
+            self.headers = self.msg = None  # type: ignore[assignment]
+            super().begin()
 
 
 class _Body(httpx2.SyncByteStream):
