@@ -55,17 +55,16 @@ class AsyncExports(AsyncOutputs):
             overwrite=overwrite,
         )
         with writer:
-            cursor = await self._read_position(group)
-            if not await self._write_pages(writer, group, filters, limit, on_progress):
-                cursor = None
+            start = await self._read_position(group)
+            is_whole = await self._write_pages(writer, group, start, filters, limit, on_progress)
+            cursor = start if is_whole else None
             writer.metadata = {"group": group, "filters": describe(filters), "cursor": cursor}
             return (await run_in_thread(writer.finish)).with_cursor(cursor)
 
-    async def _read_position(self, group: str) -> int | None:
-        """Return the position of the last change, before the first page is read.
+    async def _read_position(self, group: str) -> int:
+        """Return the position of the last change. Every later change is after it.
 
-        A later change is after this position. So the changes from there have it, whether a page has
-        had the output before the change or after it.
+        If it is read before the first page, the changes from there have what an export has missed.
         """
         response = await self._requester.send(Request("HEAD", path("exports", group)))
         cursor = response.headers.get("gleanery-cursor", "")
@@ -77,22 +76,33 @@ class AsyncExports(AsyncOutputs):
         self,
         writer: ExportWriter,
         group: str,
+        start: int,
         filters: OutputFilters,
         limit: int | None,
         on_progress: Callable[[ExportWriter], None] | None,
     ) -> bool:
         """Write the outputs. Return False if the limit was reached."""
         size = MAX_PAGE_SIZE if limit is None else max(1, min(limit, MAX_PAGE_SIZE))
-        async for page in self.outputs(group, page_size=size, **filters).raw_pages():
-            await run_in_thread(
-                writer.write, page if limit is None else page[: limit - writer.rows]
-            )
+        pager = self.outputs(group, page_size=size, **filters)
+        async for page in pager.raw_pages():
+            are_new = await self._ends_before(start, group, pager.next_cursor)
+            items = page if limit is None else page[: limit - writer.rows]
+            await run_in_thread(writer.write, items, are_new)
+            del items
             del page  # it is free before the next one is decoded
             if on_progress is not None:
                 on_progress(writer)
             if limit is not None and writer.rows >= limit:
                 return False
         return True
+
+    async def _ends_before(self, start: int, group: str, next_cursor: int | None) -> bool:
+        """Return True if all outputs of a page have not changed since the start.
+
+        Then no page before it had one of them: a change moves an output behind the start.
+        """
+        end = next_cursor if next_cursor is not None else await self._read_position(group)
+        return end <= start
 
     async def export_link(
         self, group: str, *, valid_seconds: int = 3600, **filters: Unpack[OutputFilters]
