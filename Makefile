@@ -163,7 +163,7 @@ $(VENV)-bench/.made: constraints-bench.txt
 	$(PYTHON) -m venv $(VENV)-bench
 	@echo "Installing the peers into $(VENV)-bench …"
 	@$(VENV)-bench/bin/$(PIP) $(WHEELS) \
-		fastapi sqlalchemy uvicorn uvloop httptools datasette 'kinto[postgresql]' 'psycopg[binary]' waitress
+		fastapi sqlalchemy uvicorn uvloop httptools datasette 'kinto[postgresql]' 'psycopg[binary]' waitress apify-client
 	@touch $@
 
 # GLEANERY_FUZZ_EXAMPLES is how many per operation and property, GLEANERY_FUZZ_SECONDS per target.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from bench import (
     asgi_adapter,
+    client,
     commits,
     compression,
     depth,
@@ -37,6 +38,7 @@ PARTS: dict[str, Callable[[Environment], None]] = {
     "compression": compression.measure,
     "exports": exports.measure,
     "memory": process.measure_memory,
+    "client": client.measure,
 }
 
 

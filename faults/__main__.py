@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from faults import (
+    client_kill,
     database_outage,
     disk_full,
     failover,
@@ -26,7 +27,7 @@ from faults.results import Result
 
 ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
 _FEWER_ROUNDS = max(1, ROUNDS // 10)  # of faults that take longer or depend less on the timing
-_LEASE_ROUNDS = max(1, ROUNDS // 4)
+_LEASE_ROUNDS = _CLIENT_ROUNDS = max(1, ROUNDS // 4)
 _STOPPED_SECONDS = 20
 _FROZEN_SECONDS = 45  # longer than the statement timeout
 
@@ -48,6 +49,13 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     ),
     "leases-sqlite": partial(leases.kill_service, engine="SQLite", rounds=_LEASE_ROUNDS),
     "leases-postgres": partial(leases.kill_service, engine="PostgreSQL", rounds=_LEASE_ROUNDS),
+    **{
+        f"{task.name}-{engine}": partial(
+            client_kill.kill_during, task=task, engine=name, rounds=_CLIENT_ROUNDS
+        )
+        for task in (client_kill.Push, client_kill.Pull, client_kill.Export)
+        for engine, name in (("sqlite", "SQLite"), ("postgres", "PostgreSQL"))
+    },
     "log-stalled": log_stalled.stall_log,
     "tls-descriptors": tls.exhaust_descriptors,
     "certificate-replaced": partial(tls.replace_certificate, rounds=_FEWER_ROUNDS),

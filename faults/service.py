@@ -29,7 +29,7 @@ def _command_line(pid: str) -> str:
         return ""
 
 
-def _environment_variables() -> dict[str, str]:
+def environment_variables() -> dict[str, str]:
     others = {name: value for name, value in os.environ.items() if "GLEANERY" not in name}
     return others | {"GLEANERY_SECRET_KEY": SECRET_KEY}
 
@@ -64,7 +64,7 @@ class Service:
                 self._command("serve", "--port", str(self._port), *_OPTIONS, *self._options),
                 stdout=log,
                 stderr=log,
-                env=_environment_variables(),
+                env=environment_variables(),
             )
         wait_until(self._is_ready)
 
@@ -97,10 +97,15 @@ class Service:
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         return [int(pid) for pid in children if "worker_program" in _command_line(pid)]
 
+    @property
+    def token(self) -> str:
+        """Return a token with every scope, always the same."""
+        self._token = self._token or self._create_token()
+        return self._token
+
     def client(self) -> httpx2.Client:
         """Return a client with every scope. All clients belong to one organization."""
-        self._token = self._token or self._create_token()
-        headers = {"Authorization": f"Bearer {self._token}"}
+        headers = {"Authorization": f"Bearer {self.token}"}
         return httpx2.Client(
             base_url=self.url, headers=headers, timeout=CLIENT_TIMEOUT, verify=_NO_TLS
         )
@@ -108,7 +113,7 @@ class Service:
     def _create_token(self) -> str:
         options = ("--organization", "a", "--scopes", ",".join(SCOPES))
         command = self._command("token", "create", *options)
-        return subprocess.check_output(command, env=_environment_variables(), text=True).strip()
+        return subprocess.check_output(command, env=environment_variables(), text=True).strip()
 
     def status(self, path: str) -> int | None:
         """Return the status of a path that needs no token; None without a connection."""

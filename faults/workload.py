@@ -244,7 +244,7 @@ class Workload:
             unexpected = {status: statuses[status] for status in statuses.keys() - _EXPECTED}
             findings.unexpected.update(unexpected)
         with self._service.client() as http:
-            items = list(_items(http, self.group))
+            items = list(items_of(http, self.group))
             group = http.get(f"/v1/groups/{self.group}").json()
         self._check_batches(items, findings)
         stored = {item["output_id"]: item["data"] for item in items}
@@ -293,7 +293,8 @@ def format_counts(statuses: Counter[str]) -> str:
     return ", ".join(f"{count:,} × {status}" for status, count in sorted(statuses.items()))
 
 
-def _items(http: httpx2.Client, group: str) -> Iterator[dict[str, Any]]:
+def items_of(http: httpx2.Client, group: str) -> Iterator[dict[str, Any]]:
+    """Read all outputs of a group."""
     url: str | None = f"/v1/outputs/{group}?limit=1000"
     while url is not None:
         response = http.get(url)

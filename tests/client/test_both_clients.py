@@ -10,11 +10,11 @@ import pytest
 from gleanery.client import (
     AsyncClient,
     AsyncLease,
-    AsyncPager,
+    AsyncOutputPager,
     AsyncSession,
     Client,
     Lease,
-    Pager,
+    OutputPager,
     Session,
 )
 
@@ -37,7 +37,7 @@ def interface(kind: type) -> dict[str, str]:
     [
         (AsyncClient, Client),
         (AsyncLease, Lease),
-        (AsyncPager, Pager),
+        (AsyncOutputPager, OutputPager),
         (AsyncSession, Session),
     ],
 )

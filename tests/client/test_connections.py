@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from gleanery import AsyncClient, Client
-from gleanery.client import ClientError
-from tests.support.faulty_server import PAGE, faulty_server
+from gleanery.client import ClientError, ConnectionFailed, NotConfigured
+from tests.support.certificates import write_certificate
+from tests.support.faulty_server import EMPTY_PAGE, PAGE, Step, faulty_server
 from tests.support.service import Client as HttpClient
 from tests.support.service import Service
+from tests.support.waiting import wait_until
 
 
 def test_a_given_http_client_provides_only_connections() -> None:
@@ -44,6 +48,48 @@ def test_a_given_http_client_has_the_right_kind() -> None:
         AsyncClient("http://a", "t", http_client=httpx2.Client(verify=False))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"must be an httpx2\.Client"):
         Client("http://a", "t", http_client=httpx2.AsyncClient(verify=False))  # type: ignore[arg-type]
+
+
+def test_requests_share_a_connection_until_the_service_closes_it() -> None:
+    with faulty_server(PAGE, PAGE, PAGE._replace(then="close"), PAGE) as server:
+        with Client(server.url, "token", max_retries=0) as client:
+            for _ in range(3):
+                assert list(client.outputs("g")) == []
+            assert server.connections == 1
+            wait_until(lambda: server.closed == 1)
+            assert list(client.outputs("g")) == []
+        assert server.connections == 2
+
+
+def test_a_response_without_a_length_is_an_error() -> None:
+    """Nobody could tell whether it is complete."""
+    response = Step(b"HTTP/1.1 200 OK\r\n\r\n" + json.dumps(EMPTY_PAGE).encode())
+    with faulty_server(response) as server, pytest.raises(ConnectionFailed):
+        list(Client(server.url, "token", max_retries=0).outputs("g"))
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY"])
+def test_a_configured_proxy_is_used(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with faulty_server(PAGE) as proxy:
+        monkeypatch.setenv(variable, proxy.url)
+        with Client("http://gleanery.example", "token", max_retries=0) as client:
+            assert list(client.outputs("g")) == []
+        assert proxy.heads[0].startswith("GET http://gleanery.example/v1/outputs/g?")
+
+
+def test_the_certificate_of_a_service_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = write_certificate(tmp_path)
+    with faulty_server(PAGE) as server:
+        server.use_tls(certificate, key)
+        with pytest.raises(NotConfigured, match="certificate"):
+            list(Client(server.url, "token", max_retries=0).outputs("g"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        with Client(server.url, "token", max_retries=0) as client:
+            assert list(client.outputs("g")) == []
+            assert list(client.outputs("g")) == []
+    assert server.connections == 2
 
 
 def test_a_closed_client_says_so() -> None:

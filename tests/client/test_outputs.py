@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
+import sys
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from gleanery import AsyncClient, Client
 from gleanery.client import NotFound, Output
+from gleanery.client.exports import ExportError
 from tests.support.service import Client as HttpClient
 from tests.support.service import Service
 
@@ -60,6 +62,50 @@ def test_raw_items_are_the_bytes_of_the_service(reader: Client, stored: HttpClie
     body = stored.get("/v1/outputs/prices?limit=1000").content
     assert all(item in body for item in raw)
     assert [json.loads(item)["data"]["n"] for item in raw] == list(range(7))
+
+
+def test_filters_accept_dates_and_truth_values(reader: Client) -> None:
+    now, hour = datetime.now(UTC), timedelta(hours=1)
+    past = [now - hour, (now - hour).replace(tzinfo=None), now.date() - timedelta(days=1)]
+    for date in (*past, "2020-01-01", "2020-01-01T00:00:00Z"):
+        assert len(list(reader.outputs("prices", created_after=date))) == 7
+    zone = timezone(timedelta(hours=5, minutes=30))
+    assert list(reader.outputs("prices", created_after=(now + hour).astimezone(zone))) == []
+    assert list(reader.outputs("prices", approved=True)) == []
+    assert len(list(reader.outputs("prices", approved=False, job_id="shop"))) == 7
+    assert len(list(reader.outputs("prices", url="https://shop.example/3"))) == 1
+
+
+@pytest.mark.thorough
+def test_outputs_are_read_as_tables(
+    service: Service, reader: Client, stored: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored.store("prices", {"job_id": "b", "source_url": "https://b.example", "data": {"n": "x"}})
+    batches = list(reader.outputs("prices", page_size=3).to_arrow_batches(fields=["id", "n"]))
+    assert [batch.num_rows for batch in batches] == [3, 3, 2]
+    assert batches[0].to_pydict()["data_n"] == [0, 1, 2]
+    expected = ["0", "1", "2", "3", "4", "5", "6", '"x"']
+    polars = reader.outputs("prices", page_size=3).to_polars()
+    assert polars["data_n"].to_list() == expected
+    pandas = reader.outputs("prices", page_size=3, limit=2).to_pandas(data="json")
+    assert list(pandas["data"]) == ['{"n":0}', '{"n":1}']
+
+    async def read() -> list[str]:
+        async with AsyncClient(service.url, stored.token) as client:
+            frame = await client.outputs("prices").to_polars(fields=["n"])
+            return frame["data_n"].to_list()
+
+    assert asyncio.run(read()) == expected
+
+
+def test_a_table_without_its_library_says_what_to_install(
+    reader: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "gleanery.client.exports.frames", raising=False)
+    monkeypatch.delitem(sys.modules, "gleanery.client.exports.arrow", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ExportError, match=r"pip install 'gleanery\[parquet\]'"):
+        reader.outputs("prices").to_pandas()
 
 
 def test_one_output_is_read_by_its_id(reader: Client) -> None:

@@ -6,9 +6,11 @@ import gzip
 import json
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tests.support.waiting import TIMEOUT_SECONDS
@@ -57,12 +59,21 @@ class FaultyServer:
         self._connections: list[socket.socket] = []
         self.heads: list[str] = []
         """Head of each request that was received."""
+        self.closed = 0
+        """Connections that the server has closed."""
+        self._tls: ssl.SSLContext | None = None
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
     def connections(self) -> int:
         return len(self._connections)
+
+    def use_tls(self, certificate: Path, key: Path) -> None:
+        """Encrypt all connections from now on."""
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.load_cert_chain(certificate, key)
+        self.url = self.url.replace("http:", "https:")
 
     def close(self) -> None:
         for opened in (self._socket, *self._connections):
@@ -80,11 +91,12 @@ class FaultyServer:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            with connection:
-                while self._handle(connection):
+            with self._tls.wrap_socket(connection, True) if self._tls else connection as opened:
+                while self._handle(opened):
                     pass
         except OSError:
             pass
+        self.closed += 1
 
     def _handle(self, connection: socket.socket) -> bool:
         """Handle one request. Return True if the connection stays open."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
     from gleanery.client._async.leases import AsyncLease
-    from gleanery.client._async.pager import AsyncChangePager, AsyncPager
+    from gleanery.client._async.pager import AsyncChangePager, AsyncOutputPager, AsyncPager
     from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
     from gleanery.client._sync.leases import Lease
-    from gleanery.client._sync.pager import ChangePager, Pager
+    from gleanery.client._sync.pager import ChangePager, OutputPager, Pager
     from gleanery.client._sync.sessions import Session
     from gleanery.client.errors import (
         ApiError,
@@ -72,11 +72,11 @@ if TYPE_CHECKING:
 _MODULES = {
     "_async.client": ["AsyncClient"],
     "_async.leases": ["AsyncLease"],
-    "_async.pager": ["AsyncChangePager", "AsyncPager"],
+    "_async.pager": ["AsyncChangePager", "AsyncOutputPager", "AsyncPager"],
     "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
     "_sync.leases": ["Lease"],
-    "_sync.pager": ["ChangePager", "Pager"],
+    "_sync.pager": ["ChangePager", "OutputPager", "Pager"],
     "_sync.sessions": ["Session"],
     "errors": [
         "ApiError",
@@ -136,6 +136,7 @@ __all__ = [
     "AsyncChangePager",
     "AsyncClient",
     "AsyncLease",
+    "AsyncOutputPager",
     "AsyncPager",
     "AsyncSession",
     "Change",
@@ -169,6 +170,7 @@ __all__ = [
     "NotConfigured",
     "NotFound",
     "Output",
+    "OutputPager",
     "Pager",
     "PushFailed",
     "PushReport",

@@ -71,10 +71,10 @@ def read_csv(path: Path, reader: str, types: Mapping[str, str]) -> Columns:
     if reader == "polars":
         schema = {name: _POLARS[type_] for name, type_ in types.items()}
         return polars.read_csv(path, schema=schema).to_dict(as_series=False)
-    columns = json.dumps({name: _DUCKDB[type_] for name, type_ in types.items()})
+    columns = ", ".join(f"'{_DUCKDB[type_]}'" for type_ in types.values())
     return _fetch(
-        f"SELECT * FROM read_csv('{path}', columns={columns}, header=true, delim=',', quote='\"', "
-        "escape='\"', new_line='\\r\\n', nullstr='', allow_quoted_nulls=false)"
+        f"SELECT * FROM read_csv('{path}', types=[{columns}], header=true, delim=',', "
+        "quote='\"', escape='\"', new_line='\\r\\n', nullstr='', allow_quoted_nulls=false)"
     )
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gleanery.client.exports import ExportReport, open_export, parquet
 from tests.client.exports.outputs import output, raw_object
@@ -43,8 +47,8 @@ _TYPES = {
     "unusual string": "string",
     "string with NUL": "string",
 }
-_ROWS = 100
-_CHANGES = (1, 50, 90)
+_ROWS = 40
+_CHANGES = (1, 20, 36)
 
 
 def _matrix() -> dict[str, list[bytes | None]]:
@@ -107,9 +111,11 @@ def _export(path: Path, format_: str, columns: dict[str, list[bytes | None]]) ->
     return report
 
 
-def _pages(columns: dict[str, list[bytes | None]], size: int = 10) -> Iterator[list[bytes]]:
+def _pages(columns: dict[str, list[bytes | None]], size: int = 4) -> Iterator[list[bytes]]:
     rows = [
-        output(number, raw_object({key: text for key, text in zip(columns, row) if text}))
+        output(
+            number, raw_object({key: text for key, text in zip(columns, row, strict=True) if text})
+        )
         for number, row in enumerate(zip(*columns.values(), strict=True))
     ]
     for at in range(0, len(rows), size):
@@ -160,3 +166,88 @@ def test_types_do_not_depend_on_the_order_of_values(
         kinds = {*key.partition(" from ")[0].split(", ")}
         if kinds != {"absent"}:
             assert report.columns[f"data_{key}"] == _expected_type(kinds, format_ == "csv"), key
+
+
+_texts = st.sampled_from([text for texts in KINDS.values() for text in texts])
+
+
+@pytest.mark.thorough
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.lists(st.dictionaries(st.sampled_from("abAB"), _texts), min_size=1, max_size=30),
+    size=st.integers(1, 7),
+    group_bytes=st.sampled_from([1, 10_000_000]),
+)
+def test_no_value_is_lost_in_random_rows(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[dict[str, bytes | None]],
+    size: int,
+    group_bytes: int,
+) -> None:
+    columns = {key: [row.get(key) for row in rows] for key in "abAB"}
+    folder = tmp_path_factory.mktemp("random")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet, "_GROUP_BYTES", group_bytes)
+        for format_ in ("parquet", "csv"):
+            path = folder / format_ / "file"
+            path.parent.mkdir()
+            with open_export(str(path), format_) as export:
+                for page in _pages(columns, size):
+                    export.write(page)
+                report = export.finish()
+            if format_ == "parquet":
+                found = read_parquet(path, "pyarrow")
+            else:
+                read = read_csv(path, "pyarrow", report.columns)
+                found = {name: [*map(without_escape, column)] for name, column in read.items()}
+            _compare(columns, found, report)
+
+
+def test_a_string_column_becomes_json_text_in_a_later_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both types are strings in Parquet, so only our mark tells them apart."""
+    monkeypatch.setattr(parquet, "_GROUP_BYTES", 1)
+    columns = {"a": [b'"1"', b"1"]}
+    with open_export(str(tmp_path / "a"), "parquet") as export:
+        for page in _pages(columns, 1):
+            export.write(page)
+        report = export.finish()
+    _compare(columns, read_parquet(tmp_path / "a", "pyarrow"), report)
+
+
+def test_a_widening_is_reported_with_its_row_and_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "_GROUP_BYTES", 1)
+    columns = {
+        "a": [b"null", b"1", b"2", b"1.5", b"3", b"2.5", b'"x"', b"4"],
+        "b": [b"[]", b"1", b"null", b'"x"', b"1", b"1", b"1", b"1"],
+        "c": [None, None, None, b"true", None, b"false", b"0", None],
+    }
+    report = ExportReport()
+    for format_ in ("csv", "parquet"):
+        with open_export(str(tmp_path / format_), format_) as export:
+            for page in _pages(columns, 2):
+                export.write(page)
+            export.metadata["group"] = "shop"
+            report = export.finish()
+        found = [
+            (one.field, one.row, one.count, one.old_type, one.new_type) for one in report.widenings
+        ]
+        assert found == [
+            ("data_a", 4, 3, "int64", "double"),
+            ("data_a", 7, 1, "double", "json"),
+            ("data_c", 7, 1, "bool", "json"),
+        ]
+    metadata = pyarrow.parquet.read_metadata(tmp_path / "parquet").metadata
+    facts = json.loads(metadata[b"gleanery"])
+    assert facts["group"] == "shop"
+    assert facts["columns"] == report.columns
+    assert facts["widenings"][0] == {
+        "field": "data_a",
+        "row": 4,
+        "count": 3,
+        "old_type": "int64",
+        "new_type": "double",
+    }

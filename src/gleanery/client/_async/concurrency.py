@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,6 +37,11 @@ def connection_owner() -> asyncio.AbstractEventLoop:
 
 def is_ended(owner: asyncio.AbstractEventLoop) -> bool:
     return owner.is_closed()
+
+
+def new_http_transport(url: str, context: ssl.SSLContext) -> httpx2.AsyncBaseTransport | None:
+    """Return None: the client uses the connections of httpx2."""
+    return None
 
 
 async def iterate(items: Items) -> AsyncIterator[Any]:

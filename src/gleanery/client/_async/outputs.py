@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING
 
-from gleanery.client._async.pager import AsyncPager
+from gleanery.client._async.pager import AsyncOutputPager
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client.pages import OutputPages
 from gleanery.client.requests import Request, path
@@ -35,7 +35,7 @@ class AsyncOutputs:
         cursor: int = 0,
         page_size: int = MAX_PAGE_SIZE,
         limit: int | None = None,
-    ) -> AsyncPager[Output]:
+    ) -> AsyncOutputPager:
         """Return the outputs of a group, oldest change first.
 
         ``created_after`` also returns outputs that were updated since then. ``limit`` is the
@@ -54,7 +54,9 @@ class AsyncOutputs:
             parameters = {**filters, "cursor": position, "limit": size}
             return await self._requester.send(Request("GET", path("outputs", group), parameters))
 
-        return AsyncPager(read_page, OutputPages(), cursor=cursor, page_size=page_size, limit=limit)
+        return AsyncOutputPager(
+            read_page, OutputPages(), cursor=cursor, page_size=page_size, limit=limit
+        )
 
     async def output(self, group: str, output_id: str) -> Output:
         """Return one output."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from gleanery.client.pages import Page, PageFormat
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
     from msgspec import Raw
 
-    from gleanery.client.models import Change
+    from gleanery.client.exports.frames import FrameBuilder
+    from gleanery.client.models import Change, Output  # noqa: F401  # the name is in quotes
 
 T = TypeVar("T")
 S = TypeVar("S")
+DataForm = Literal["columns", "json"]
 
 
 class AsyncPager(Generic[T]):
@@ -82,6 +87,45 @@ class AsyncPager(Generic[T]):
             self.cursor = self.cursor if position is None else position
             if next_cursor is None and not self._follow:
                 return
+
+
+class AsyncOutputPager(AsyncPager["Output"]):
+    """Iterates over outputs, also as tables.
+
+    The columns of a table are the members of an output, and one column for each key of ``data``,
+    or one with its JSON text if ``data`` is ``"json"``. ``fields`` selects columns. An output that
+    changes during the iteration has several rows.
+    """
+
+    async def to_arrow_batches(
+        self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
+    ) -> AsyncIterator[pyarrow.RecordBatch]:
+        """Iterate over record batches. A later one can have more columns, and wider types."""
+        from gleanery.client.exports.frames import BatchReader
+
+        reader = BatchReader(data, fields)
+        async for page in self.raw_pages():
+            yield reader.read(page)
+
+    async def to_polars(
+        self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
+    ) -> polars.DataFrame:
+        """Return all outputs as a data frame of Polars."""
+        return (await self._collect(data, fields)).to_polars()
+
+    async def to_pandas(
+        self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
+    ) -> pandas.DataFrame:
+        """Return all outputs as a data frame of pandas."""
+        return (await self._collect(data, fields)).to_pandas()
+
+    async def _collect(self, data: DataForm, fields: Sequence[str] | None) -> FrameBuilder:
+        from gleanery.client.exports.frames import FrameBuilder
+
+        frame = FrameBuilder(data, fields)
+        async for page in self.raw_pages():
+            frame.add(page)
+        return frame
 
 
 class AsyncChangePager(AsyncPager["Change"]):

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gleanery.client._async.concurrency import connection_owner, is_ended
+from gleanery.client._async.concurrency import connection_owner, is_ended, new_http_transport
 from gleanery.client.configuration import Credentials, is_loopback
 from gleanery.client.errors import (
     ClientError,
@@ -150,10 +150,13 @@ class AsyncTransport:
         import httpx2
 
         url = self._credentials.url
-        certificates: Any = True
         if url.startswith("http:"):  # loading the system's certificates takes 90 ms
             certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        client = httpx2.AsyncClient(verify=certificates)
+        else:
+            certificates = httpx2.create_ssl_context()
+        client = httpx2.AsyncClient(
+            verify=certificates, transport=new_http_transport(url, certificates)
+        )
         if is_loopback(url):  # compression costs more time than it saves
             client.headers["accept-encoding"] = "identity"
         return client

@@ -8,7 +8,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,6 +38,13 @@ def connection_owner() -> int:
 
 def is_ended(owner: int) -> bool:
     return owner != os.getpid()
+
+
+def new_http_transport(url: str, context: ssl.SSLContext) -> httpx2.BaseTransport | None:
+    """Return connections that read large bodies faster than those of httpx2, if possible."""
+    from gleanery.client.direct_transport import new_transport
+
+    return new_transport(url, context)
 
 
 def iterate(items: Items) -> Iterable[Any]:

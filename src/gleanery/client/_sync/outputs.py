@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING
 
-from gleanery.client._sync.pager import Pager
+from gleanery.client._sync.pager import OutputPager
 from gleanery.client._sync.requester import Requester
 from gleanery.client.pages import OutputPages
 from gleanery.client.requests import Request, path
@@ -36,7 +36,7 @@ class Outputs:
         cursor: int = 0,
         page_size: int = MAX_PAGE_SIZE,
         limit: int | None = None,
-    ) -> Pager[Output]:
+    ) -> OutputPager:
         """Return the outputs of a group, oldest change first.
 
         ``created_after`` also returns outputs that were updated since then. ``limit`` is the
@@ -55,7 +55,9 @@ class Outputs:
             parameters = {**filters, "cursor": position, "limit": size}
             return self._requester.send(Request("GET", path("outputs", group), parameters))
 
-        return Pager(read_page, OutputPages(), cursor=cursor, page_size=page_size, limit=limit)
+        return OutputPager(
+            read_page, OutputPages(), cursor=cursor, page_size=page_size, limit=limit
+        )
 
     def output(self, group: str, output_id: str) -> Output:
         """Return one output."""

@@ -27,12 +27,13 @@ Values = list[Any] | None
 
 NULL = Raw(b"null")
 _EXACT_INTEGER = 2**53
+_QUOTE = ord('"')
 _INT64 = range(-(2**63), 2**63)
-_nulls = msgspec.json.Decoder(list[None])
-_bools = msgspec.json.Decoder(list[bool | None])
-_integers = msgspec.json.Decoder(list[int | None])
-_floats = msgspec.json.Decoder(list[float | None])
-_strings = msgspec.json.Decoder(list[str | None])
+_nulls: msgspec.json.Decoder[None] = msgspec.json.Decoder(type(None))
+_bools: msgspec.json.Decoder[bool | None] = msgspec.json.Decoder(bool | None)
+_integers: msgspec.json.Decoder[int | None] = msgspec.json.Decoder(int | None)
+_floats: msgspec.json.Decoder[float | None] = msgspec.json.Decoder(float | None)
+_strings: msgspec.json.Decoder[str | None] = msgspec.json.Decoder(str | None)
 
 
 class Column:
@@ -67,7 +68,7 @@ class Column:
 
     def _classify(self, texts: list[Raw], row: int) -> None:
         """Look at each value, widen the type so that it fits, and count the misfits."""
-        kinds = [self._kind_of(bytes(text)) for text in texts]
+        kinds = [self._kind_of(text) for text in texts]
         for number, kind in enumerate(kinds, row):
             if kind not in self._kinds:
                 self._widen(kind, number)
@@ -77,11 +78,12 @@ class Column:
                 count for kind, count in Counter(kinds).items() if not fits(kind, old)
             )
 
-    def _kind_of(self, text: bytes) -> Kind:
-        kind = kind_of(text)
-        if kind is Kind.STRING_WITH_NUL and self._nul_is_text:
+    def _kind_of(self, text: Raw) -> Kind:
+        if text is NULL:
+            return Kind.NULL
+        if self._nul_is_text and memoryview(text)[0] == _QUOTE:  # a long text is not copied
             return Kind.STRING
-        return kind
+        return kind_of(bytes(text))
 
     def _widen(self, kind: Kind, row: int) -> None:
         self._kinds.add(kind)
@@ -98,25 +100,24 @@ class Column:
         """Return the values, or None if one does not fit the type."""
         if self.type is ColumnType.JSON:
             return texts
-        joined = b"[%b]" % b",".join(texts)
         try:
-            return self._decode_joined(texts, joined)
-        except msgspec.ValidationError:
+            return self._decode_lines(texts, b"\n".join(texts))
+        except msgspec.MsgspecError:
             return None
 
-    def _decode_joined(self, texts: list[Raw], joined: bytes) -> Values:
+    def _decode_lines(self, texts: list[Raw], lines: bytes) -> Values:
         match self.type:
             case ColumnType.INT64:
-                return self._integers(texts, _integers.decode(joined))
+                return self._integers(texts, _integers.decode_lines(lines))
             case ColumnType.DOUBLE:
-                return _exact_floats(texts, joined)
+                return _exact_floats(texts, lines)
             case ColumnType.BOOL:
-                return _bools.decode(joined)
+                return _bools.decode_lines(lines)
             case ColumnType.NULL:
-                return _nulls.decode(joined)
-        if b"\\u0000" in joined and not self._nul_is_text:
-            return _without_nul(_strings.decode(joined))
-        return _strings.decode(joined)
+                return _nulls.decode_lines(lines)
+        if b"\\u0000" in lines and not self._nul_is_text:
+            return _without_nul(_strings.decode_lines(lines))
+        return _strings.decode_lines(lines)
 
     def _integers(self, texts: list[Raw], values: list[int | None]) -> Values:
         """Return the values, if they have 64 bits, and note whether all are exact as doubles."""
@@ -129,10 +130,10 @@ class Column:
         return values
 
 
-def _exact_floats(texts: list[Raw], joined: bytes) -> Values:
+def _exact_floats(texts: list[Raw], lines: bytes) -> Values:
     """Return the doubles, if each is the same number as its text."""
-    values = _floats.decode(joined)
-    has_exponent = b"e" in joined or b"E" in joined
+    values = _floats.decode_lines(lines)
+    has_exponent = b"e" in lines or b"E" in lines
     if has_exponent or max(map(len, texts)) > SHORT_NUMBER_CHARACTERS:
         unsure = (text for text in texts if has_exponent or len(text) > SHORT_NUMBER_CHARACTERS)
         if not all(fits(kind_of(bytes(text)), ColumnType.DOUBLE) for text in unsure):

@@ -86,26 +86,37 @@ class KeyColumns:
         return [*self._keys.values(), *([self._rest] if self._rest else [])]
 
     def read(self, datas: list[dict[str, Raw]]) -> list[Texts]:
-        found = set[str]().union(*datas)
-        self.missing -= found
-        if not self._are_chosen and not found <= self._keys.keys():
-            self._add_new(datas)
-        texts: list[Texts] = [
-            [data.get(key, NULL) for data in datas] if key in found else None for key in self._keys
-        ]
+        found, rest = self._collect(datas)
+        self.missing -= found.keys()
+        texts: list[Texts] = [found.get(key) for key in self._keys]
         if self._rest:
-            texts.append(_rest(datas, found - self._keys.keys()))
+            texts.append([_select(data, rest, NULL) for data in datas] if rest else None)
         return texts
 
-    def _add_new(self, datas: list[dict[str, Raw]]) -> None:
-        """Add a column for each new key, in the order in which they come, up to the limit."""
-        for key in dict.fromkeys(key for data in datas for key in data):
-            if key in self._keys:
-                continue
-            if len(self._keys) == MAX_KEYS:
+    def _collect(self, datas: list[dict[str, Raw]]) -> tuple[dict[str, list[Raw]], Set[str]]:
+        """Return the texts of each key that has a column, and the other keys.
+
+        The work is in proportion to the values, not to the columns.
+        """
+        found: dict[str, list[Raw]] = {}
+        others = [NULL] * len(datas)
+        for row, data in enumerate(datas):
+            for key, text in data.items():
+                texts = found.get(key)
+                if texts is None:
+                    texts = found[key] = [NULL] * len(datas) if self._has_column(key) else others
+                texts[row] = text
+        rest = {key for key, texts in found.items() if texts is others}
+        return {key: texts for key, texts in found.items() if texts is not others}, rest
+
+    def _has_column(self, key: str) -> bool:
+        """Return whether the key has a column, after adding one if there is room."""
+        if key not in self._keys and not self._are_chosen:
+            if len(self._keys) < MAX_KEYS:
+                self._add(key)
+            else:
                 self._rest = self._rest or Column("data", ColumnType.JSON)
-                return
-            self._add(key)
+        return key in self._keys
 
     def _add(self, key: str) -> None:
         self._keys[key] = Column(Field("data", key).column, ColumnType.NULL, self._nul_is_text)
@@ -121,10 +132,6 @@ def columns_of_data(
     if not keys:
         return NoData()
     return ChosenDataText(keys) if data_is_json else KeyColumns(keys, nul_is_text)
-
-
-def _rest(datas: list[dict[str, Raw]], keys: Set[str]) -> Texts:
-    return [_select(data, keys, NULL) for data in datas] if keys else None
 
 
 def _select(data: dict[str, Raw], keys: Set[str], nothing: Raw) -> Raw:

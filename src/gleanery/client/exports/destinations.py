@@ -199,7 +199,9 @@ def _check_path(path: Path, overwrite: bool) -> None:
 
 
 def already_exists(name: str) -> InvalidExport:
-    return InvalidExport(f"{name} exists already. Choose another name, or allow to overwrite it")
+    return InvalidExport(
+        f"{name} exists already. Choose another name, or overwrite it (--overwrite, overwrite=True)"
+    )
 
 
 def _create_file(folder: Path, name: str, mode: int = 0o666) -> Path:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
+from gleanery.client.errors import ClientError
 
-class ExportError(Exception):
+
+class ExportError(ClientError):
     """An export cannot be written; the message says why and what to do."""
 
 

@@ -25,7 +25,8 @@ else:
     pa = require("pyarrow", "parquet")
     pq = require("pyarrow.parquet", "parquet")
 
-_GROUP_BYTES = 32 * 1024 * 1024  # of a row group in memory
+_GROUP_BYTES = 16 * 1024 * 1024  # of a row group in memory
+_READ_ROWS = 2000
 _METADATA_KEY = "gleanery"
 # A dictionary of values that are all different only costs time.
 _DISTINCT = ("source_url", "id", "output_id", "key_hash", "value_hash", "data")
@@ -49,6 +50,12 @@ class Parquet:
 
     def write(self, items: Sequence[Item]) -> int:
         """Write the outputs that were not written before, and return their number."""
+        count = self._add(items)
+        if self._pending.is_full:
+            self._write_group()
+        return count
+
+    def _add(self, items: Sequence[Item]) -> int:
         rows = self._table.decode(join_lines(items))
         are_new = self._seen.add([row.id for row in rows])
         if are_new is not None:
@@ -56,13 +63,12 @@ class Parquet:
         if rows:
             values = self._table.read(rows)
             self._pending.add(arrow.batch(self._table.columns, values, len(rows)))
-            if self._pending.is_full:
-                self._write_group()
         return len(rows)
 
     def _write_group(self) -> None:
         schema = arrow.schema(self._table.ordered_columns)
-        if not self._parts or self._parts[-1].schema != schema:
+        # Only the metadata of a field tells JSON text from a string.
+        if not self._parts or not self._parts[-1].schema.equals(schema, check_metadata=True):
             if self._parts:
                 self._parts[-1].close()
             self._parts.append(_Part(self._destination.create_temporary_file(), schema))
@@ -123,8 +129,14 @@ class _Part:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
         self.schema = schema
-        repeated = [name for name in schema.names if name not in _DISTINCT]
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=repeated)
+        self._writer = pq.ParquetWriter(
+            path,
+            schema,
+            compression="zstd",
+            use_dictionary=[name for name in schema.names if name not in _DISTINCT],
+            # Statistics hold several copies of the longest text.
+            write_statistics=[field.name for field in schema if field.type != pa.string()],
+        )
 
     def write(self, batches: list[pa.RecordBatch]) -> None:
         """Write one row group. The batches may have narrower types."""
@@ -134,9 +146,9 @@ class _Part:
             self._writer.write_table(table, row_group_size=table.num_rows)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(self.path) as file:
+        with pq.ParquetFile(self.path, pre_buffer=False) as file:
             for group in range(file.num_row_groups):
-                yield from file.read_row_group(group).to_batches()
+                yield from file.iter_batches(_READ_ROWS, row_groups=[group], use_threads=False)
 
     def close(self, metadata: dict[str, str] | None = None) -> None:
         if self._writer.is_open:

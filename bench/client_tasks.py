@@ -1,0 +1,96 @@
+"""Programs that read a group of the stand-in, each in a process of its own.
+
+The program prints the processor time in seconds and the most memory in MiB. The time leaves out
+imports and the first connection: a group of one page is read before.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.stand_in import PAGE_SIZE, group_size
+
+Task = Callable[[str, str, Path], int]
+"""Reads a group from a URL, may write to a file, and returns the number of outputs."""
+
+
+def _iterate_with_apify(url: str, group: str, file: Path) -> int:
+    from apify_client import ApifyClient
+
+    dataset = ApifyClient("token", api_url=url).dataset(group)
+    return sum(1 for _ in dataset.iterate_items(chunk_size=PAGE_SIZE))
+
+
+def _read_and_discard(url: str, group: str, file: Path) -> int:
+    """Read the bytes of the pages with the HTTP library of our client, and nothing else."""
+    import httpx2
+
+    count = group_size(group)
+    with httpx2.Client(base_url=url, verify=False) as http:
+        for cursor in range(0, count, PAGE_SIZE):
+            http.get(f"/v1/outputs/{group}?cursor={cursor}&limit={PAGE_SIZE}").raise_for_status()
+    return count
+
+
+def _iterate(url: str, group: str, file: Path) -> int:
+    from gleanery import Client
+
+    with Client(url, "token") as client:
+        return sum(1 for _ in client.outputs(group))
+
+
+def _export(format_: str, data: str = "columns") -> Task:
+    def run(url: str, group: str, file: Path) -> int:
+        from gleanery import Client
+        from gleanery.client.exports import open_export
+
+        file.unlink(missing_ok=True)
+        with (
+            Client(url, "token") as client,
+            open_export(str(file), format_, data=data) as export,
+        ):
+            for page in client.outputs(group).raw_pages():
+                export.write(page)
+            return export.finish().rows
+
+    return run
+
+
+TASKS: dict[str, Task] = {
+    "apify-client": _iterate_with_apify,
+    "httpx2": _read_and_discard,
+    "iteration": _iterate,
+    "JSONL": _export("jsonl"),
+    "Parquet json": _export("parquet", "json"),
+    "Parquet columns": _export("parquet"),
+    "CSV": _export("csv"),
+}
+
+
+def main(task: str, url: str, group: str, file: str) -> None:
+    run = TASKS[task]
+    run(url, str(PAGE_SIZE), Path(f"{file}.first"))
+    start = time.process_time()
+    count = run(url, group, Path(file))
+    seconds = time.process_time() - start
+    if count != group_size(group):
+        sys.exit(f"{task} has read {count} outputs of {group_size(group)}")
+    print(seconds, _most_memory())
+
+
+def _most_memory() -> float:
+    """Return the high-water mark of this program in MiB.
+
+    ``ru_maxrss`` includes the process that started it.
+    """
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,131 @@
+"""Stand-in for a service: sends prepared pages of outputs, to Gleanery's client and to Apify's.
+
+Its cost per page is small, so that the client is what a measurement measures. A group is named by
+its number of outputs: the group ``1000000`` has a million. Every output has an id of its own. In
+``1000000-mixed`` the ids come in no order, as in a group whose outputs were updated often.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+PAGE_SIZE = 1000
+_IDS = re.compile(rb'"id":(\d+),"output_id":"([0-9a-f]{32})"')
+_FIRST_ID = 1_000_000_000
+_MIXED = "-mixed"
+_STEP = 7_368_787
+"""A prime: a multiple of it, modulo a smaller number, takes each value once."""
+_ID_BYTES = 16
+_RECEIVE_BYTES = 65536
+
+
+class _Template(NamedTuple):
+    """The items of a page as a JSON array, and where the ids are in it."""
+
+    content: bytes
+    positions: list[int]
+
+
+def prepare_page(page: bytes) -> bytes:
+    """Return the items of a page of the service as a JSON array. Each id has the same length."""
+    items = page[page.index(b'"items":') + len(b'"items":') : page.rindex(b"}")]
+    return _IDS.sub(rb'"id":%d,"output_id":"\2"' % _FIRST_ID, items)
+
+
+def group_size(group: str) -> int:
+    return int(group.removesuffix(_MIXED))
+
+
+def main(port: str, folder: str) -> None:
+    templates = [_template(file.read_bytes()) for file in sorted(Path(folder).iterdir())]
+    with socket.create_server(("127.0.0.1", int(port))) as listener:
+        while True:
+            connection, _ = listener.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=_serve, args=(connection, templates), daemon=True).start()
+
+
+def _template(content: bytes) -> _Template:
+    positions = [match.start(1) for match in _IDS.finditer(content)]
+    assert len(positions) == PAGE_SIZE
+    return _Template(content, positions)
+
+
+def _serve(connection: socket.socket, templates: list[_Template]) -> None:
+    """Answer the requests of a connection, one after the other. No request has a body."""
+    received = b""
+    with connection:
+        while piece := connection.recv(_RECEIVE_BYTES):
+            received += piece
+            if received.endswith(b"\r\n\r\n"):
+                target = received.split(b" ", 2)[1].decode()
+                received = b""
+                for part in _respond(target, templates):
+                    connection.sendall(part)
+
+
+def _respond(target: str, templates: list[_Template]) -> tuple[bytes, ...]:
+    path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
+    match path.split("/"):
+        case ["", "v1", "outputs", group]:
+            return _outputs(group, int(query.get("cursor", ["0"])[0]), templates)
+        case ["", "v2", "datasets", group, "items"]:
+            return _dataset_items(group, int(query.get("offset", ["0"])[0]), templates)
+        case ["", "v1", "groups", group]:
+            return _head(0, json.dumps(_group(group)).encode())
+        case _:
+            return (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",)
+
+
+def _group(name: str) -> dict[str, object]:
+    return {"group_id": name, "outputs": group_size(name), "cursor": group_size(name)}
+
+
+def _outputs(group: str, start: int, templates: list[_Template]) -> tuple[bytes, ...]:
+    items, count = _items(group, start, templates), group_size(group)
+    cursor = start + PAGE_SIZE if start + PAGE_SIZE < count else None
+    metadata = json.dumps({"metadata": {"next_url": None, "next_cursor": cursor}})
+    before = metadata[:-1].encode() + b',"items":'
+    return *_head(len(before) + len(items) + 1), before, items, b"}"
+
+
+def _dataset_items(group: str, start: int, templates: list[_Template]) -> tuple[bytes, ...]:
+    items, count = _items(group, start, templates), group_size(group)
+    sent = PAGE_SIZE if start < count else 0
+    values = {"total": count, "offset": start, "count": sent, "limit": PAGE_SIZE, "desc": "false"}
+    headers = "".join(f"x-apify-pagination-{name}: {value}\r\n" for name, value in values.items())
+    return *_head(len(items), headers=headers), items
+
+
+def _head(size: int, body: bytes = b"", headers: str = "") -> tuple[bytes, ...]:
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{headers}"
+    return f"{head}content-length: {size + len(body)}\r\n\r\n".encode(), body
+
+
+def _items(group: str, start: int, templates: list[_Template]) -> bytes | bytearray:
+    """Return the page at this position, with ids that only this page has."""
+    count = group_size(group)
+    if start >= count:
+        return b"[]"
+    template = templates[start // PAGE_SIZE % len(templates)]
+    page = bytearray(template.content)
+    step = _STEP if group.endswith(_MIXED) else 1
+    output_ids = random.Random(start).randbytes(PAGE_SIZE * _ID_BYTES).hex().encode()
+    for number, position in enumerate(template.positions):
+        output_id = output_ids[2 * _ID_BYTES * number : 2 * _ID_BYTES * (number + 1)]
+        id_ = _FIRST_ID + (start + number) * step % count
+        new = b'%d,"output_id":"%s"' % (id_, output_id)
+        page[position : position + len(new)] = new
+    return page
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,234 @@
+"""``gleanery export``: the outputs of a group in one file."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from gleanery.cli.data.command import INTERRUPTED, data_command
+from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
+from gleanery.cli.data.failures import FAILURE, USER_ERROR, CommandFailed, UserError
+from gleanery.cli.data.output import AsJson, print_json
+from gleanery.cli.data.progress import Progress, Quiet
+from gleanery.cli.data.segments import file_name
+
+if TYPE_CHECKING:
+    from gleanery.client import Client
+    from gleanery.client.exports import ExportReport, ExportWriter
+
+app = typer.Typer()
+
+Format = Literal["jsonl", "csv", "parquet"]
+_FORMATS: dict[str, Format] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
+
+
+@data_command(
+    app,
+    "export",
+    examples=(
+        "gleanery export shop-prices -o prices.parquet",
+        "gleanery export shop-prices -o prices.csv --fields source_url,data.price",
+        "gleanery export shop-prices -o s3://bucket/prices.jsonl --approved",
+        "gleanery export shop-prices -n 3 | jq .data",
+    ),
+)
+def export(
+    group: GroupName,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE|-|s3://BUCKET/KEY",
+            help="Destination; - is standard output. Default: standard output if it is a pipe or "
+            "a file, else a new file with the name of the group.",
+        ),
+    ] = None,
+    format_: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", help="Default: by the ending of the destination, else JSON lines."
+        ),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="JOB", help="Only outputs of this job.")
+    ] = None,
+    created_after: Annotated[
+        str | None,
+        typer.Option(
+            "--created-after",
+            metavar="DATE",
+            help="Only outputs created or updated since then, such as 2026-11-30.",
+        ),
+    ] = None,
+    source_url: Annotated[
+        str | None,
+        typer.Option("--source-url", metavar="URL", help="Only outputs of exactly this page."),
+    ] = None,
+    country: Annotated[
+        str | None, typer.Option("--country", help="Only outputs of this country: name or code.")
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option("--region", help="Only outputs of this region, such as DE-BY.")
+    ] = None,
+    approved: Annotated[
+        bool | None,
+        typer.Option("--approved/--not-approved", help="Only approved outputs, or the others."),
+    ] = None,
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            "--fields",
+            metavar="A,B",
+            help="Only these fields, in this order, such as source_url,data.price.",
+        ),
+    ] = None,
+    data: Annotated[
+        Literal["columns", "json"],
+        typer.Option("--data", help="Tables: a column for each key of data, or one with JSON."),
+    ] = "columns",
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most N outputs.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that exists already.")
+    ] = False,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas/--no-escape-formulas",
+            help="CSV: write an apostrophe before text that a spreadsheet would run as a formula.",
+        ),
+    ] = True,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    url: Url = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Write the outputs of a group to a file, each once. The file appears when it is complete.
+
+    No value is lost or changed. A column of a table whose values have several types becomes text,
+    and the command says so. Parquet needs pip install 'gleanery[parquet]', and S3 'gleanery[s3]'.
+    """
+    target, chosen = _destination(group, output, format_)
+    if target == "-":
+        _check_stream(chosen, as_json)
+    filters: dict[str, Any] = {
+        "job_id": job,
+        "created_after": created_after,
+        "url": source_url,
+        "country": country,
+        "region": region,
+        "approved": approved,
+    }
+    with (
+        Progress("Exported", "output", is_quiet=quiet) as progress,
+        open_client(url, token_file, progress) as client,
+        known_group(client, group),
+    ):
+        progress.total = _total(client, group, filters, limit)
+        report = _run(
+            client,
+            group,
+            target,
+            progress,
+            format=chosen,
+            data=data,
+            fields=None if fields is None else fields.split(","),
+            escape_formulas=escape_formulas,
+            overwrite=overwrite,
+            limit=limit,
+            **filters,
+        )
+        _show(report, target, progress)
+    if as_json:
+        print_json({"destination": target, "format": chosen, **_as_document(report)})
+
+
+def _destination(group: str, output: str | None, format_: Format | None) -> tuple[str, Format]:
+    """Return where the outputs go, and in which format."""
+    if output is None:
+        chosen = format_ or "jsonl"
+        return ("-" if not sys.stdout.isatty() else f"{file_name(group)}.{chosen}"), chosen
+    if format_ is not None:
+        return output, format_
+    if output == "-":
+        return output, "jsonl"
+    suffix = PurePath(output).suffix.lower()
+    if suffix not in _FORMATS:
+        raise UserError(
+            f"The format is unknown: give --format, or a name that ends with {', '.join(_FORMATS)}"
+        )
+    return output, _FORMATS[suffix]
+
+
+def _check_stream(format_: Format, as_json: bool) -> None:
+    """Raise UserError if standard output cannot take the outputs."""
+    if as_json:
+        raise UserError("Standard output cannot be both the outputs and a report: leave out --json")
+    if format_ == "parquet" and sys.stdout.isatty():
+        raise UserError("A terminal cannot show Parquet: give a file with -o")
+
+
+def _total(client: Client, group: str, filters: dict[str, Any], limit: int | None) -> int | None:
+    """Return the number of outputs, if it is known without reading them."""
+    given = [name for name, value in filters.items() if value is not None]
+    if given not in ([], ["job_id"]):
+        return None
+    found = client.group(group)
+    counts = {job.job_id: job.outputs for job in found.jobs}
+    total = counts.get(filters["job_id"], 0) if given else found.outputs
+    return total if limit is None else min(total, limit)
+
+
+def _run(
+    client: Client, group: str, target: str, progress: Progress, **options: Any
+) -> ExportReport:
+    from gleanery.client.exports import ExportError, InvalidExport
+
+    def show(writer: ExportWriter) -> None:
+        progress.advance(writer.rows - progress.items, writer.item_bytes - progress.bytes)
+
+    try:
+        return client.export(group, target, on_progress=show, **options)
+    except ExportError as error:
+        status = USER_ERROR if isinstance(error, InvalidExport) else FAILURE
+        raise CommandFailed(str(error), status) from None
+    except KeyboardInterrupt:
+        raise CommandFailed(f"interrupted; {_advice(target)}", INTERRUPTED) from None
+
+
+def _advice(target: str) -> str:
+    kept = "the outputs so far are written" if target == "-" else "no file is written"
+    return f"{kept}. To start again, run: {shlex.join(['gleanery', *sys.argv[1:]])}"
+
+
+def _show(report: ExportReport, target: str, progress: Progress) -> None:
+    """Show what the user cannot see in the file: widened columns, and fields that no output has."""
+    for column in report.widenings:
+        progress.note(
+            f"Column {column.field}: {column.old_type} became {column.new_type} in row "
+            f"{column.row:,}, because of {column.count:,} values"
+        )
+    for field in report.missing_fields:
+        progress.note(f"No output has the field {field}")
+    progress.summarize(f"to {'standard output' if target == '-' else target}")
+
+
+def _as_document(report: ExportReport) -> dict[str, Any]:
+    return {
+        "outputs": report.rows,
+        "bytes": report.bytes,
+        "cursor": report.cursor,
+        "widenings": report.widenings,
+        "missing_fields": report.missing_fields,
+    }

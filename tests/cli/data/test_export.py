@@ -1,0 +1,248 @@
+"""Exports on the command line: destinations, formats, filters, and what is left after an end."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from tests.cli.data.conftest import CommandLine
+from tests.support.faulty_server import STALL, faulty_server, respond
+from tests.support.process import Running, environment
+from tests.support.service import Client
+from tests.support.terminal import Terminal
+from tests.support.waiting import TIMEOUT_SECONDS
+
+pytestmark = pytest.mark.thorough
+
+
+@pytest.fixture
+def stored(client: Client) -> Client:
+    client.store("prices", *(_output("uk", n) for n in range(5)), _output("de", 5))
+    return client
+
+
+def _output(job: str, n: int, **data: Any) -> dict[str, Any]:
+    return {
+        "job_id": job,
+        "source_url": f"https://a.example/{n}",
+        "data": {"n": n, **data},
+        "tags": {"country": "United Kingdom" if job == "uk" else "Germany"},
+    }
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_ending_of_the_file_is_the_format(
+    gleanery: CommandLine, stored: Client, tmp_path: Path
+) -> None:
+    for name in ("a.jsonl", "b.ndjson", "c.csv", "d.parquet"):
+        done = gleanery("export", "prices", "-o", str(tmp_path / name))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == ""
+        assert done.stderr.startswith("Exported 6 outputs, ")
+        assert done.stderr.endswith(f"to {tmp_path / name}\n")
+    items = stored.items("prices", limit=1000)
+    assert lines(tmp_path / "a.jsonl") == lines(tmp_path / "b.ndjson") == items
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "c.csv").read_text())))
+    assert [row["data_n"] for row in rows] == [str(n) for n in range(6)]
+    table = pyarrow.parquet.read_table(tmp_path / "d.parquet")
+    assert table.column("data_n").to_pylist() == list(range(6))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("a.jsonl", "b.ndjson", "c.csv", "d.parquet")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--job", "de"], [5]),
+        (["--source-url", "https://a.example/2"], [2]),
+        (["--country", "Germany"], [5]),
+        (["--not-approved", "-n", "2"], [0, 1]),
+        (["--approved"], []),
+        (["--created-after", "2001-01-01"], [0, 1, 2, 3, 4, 5]),
+        (["--limit", "0"], []),
+    ],
+)
+def test_filters_choose_outputs(
+    gleanery: CommandLine, stored: Client, tmp_path: Path, options: list[str], expected: list[int]
+) -> None:
+    file = tmp_path / "a.jsonl"
+    done = gleanery("export", "prices", "-o", str(file), *options, "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [item["data"]["n"] for item in lines(file)] == expected
+
+
+def test_fields_are_chosen_and_missing_ones_named(
+    gleanery: CommandLine, stored: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.csv"
+    done = gleanery("export", "prices", "-o", str(file), "--fields", "data.n,source_url,data.m")
+    assert file.read_text().splitlines()[0] == "data_n,source_url,data_m"
+    assert "No output has the field data_m\n" in done.stderr
+
+
+def test_a_column_that_is_widened_is_reported(
+    gleanery: CommandLine, client: Client, tmp_path: Path
+) -> None:
+    client.store("g", _output("j", 1), _output("j", 2), _output("j", 3) | {"data": {"n": "3"}})
+    file = tmp_path / "a.parquet"
+    done = gleanery("export", "g", "-o", str(file), "--json")
+    assert "Column data_n: int64 became json in row 3, because of 1 values\n" in done.stderr
+    report = json.loads(done.stdout)
+    assert report["outputs"] == 3
+    assert report["widenings"][0]["field"] == "data_n"
+    assert report["cursor"] == client.get("/v1/changes/g").json()["cursor"]
+    values = pyarrow.parquet.read_table(file).column("data_n").to_pylist()
+    assert values == ["1", "2", '"3"']
+
+
+def test_formulas_are_escaped_unless_the_user_says_otherwise(
+    gleanery: CommandLine, client: Client, tmp_path: Path
+) -> None:
+    client.store("g", _output("j", 1, text="=1+1"))
+    file = tmp_path / "a.csv"
+    gleanery("export", "g", "-o", str(file), "--fields", "text")
+    assert file.read_text().splitlines()[1] == '"\'=1+1"'
+    options = ("--no-escape-formulas", "--overwrite")
+    gleanery("export", "g", "-o", str(file), "--fields", "text", *options)
+    assert file.read_text().splitlines()[1].strip('"') == "=1+1"
+
+
+def test_a_file_is_overwritten_only_on_request(
+    gleanery: CommandLine, stored: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text("mine")
+    done = gleanery("export", "prices", "-o", str(file))
+    assert done.returncode == 2
+    assert "--overwrite" in done.stderr
+    assert file.read_text() == "mine"
+    assert gleanery("export", "prices", "-o", str(file), "--overwrite").returncode == 0
+    assert len(lines(file)) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "a.xlsx"], "give --format"),
+        (["-o", "-", "--json"], "leave out --json"),
+        (["--created-after", "yesterday", "-o", "{folder}/a.csv"], "created_after"),
+        (["--region", "Bavaria", "-o", "{folder}/a.csv"], "region"),
+        (["-o", "/missing/folder/a.csv"], "does not exist"),
+        (["--fields", ",", "-o", "-"], "fields"),
+    ],
+)
+def test_a_wrong_option_is_a_user_error(
+    gleanery: CommandLine, stored: Client, tmp_path: Path, options: list[str], message: str
+) -> None:
+    done = gleanery("export", "prices", *(text.format(folder=tmp_path) for text in options))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_a_misspelled_group_is_suggested(gleanery: CommandLine, stored: Client) -> None:
+    done = gleanery("export", "price", "-o", "-")
+    assert done.returncode == 2
+    assert "did you mean prices?" in done.stderr
+
+
+def start(gleanery: CommandLine, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "gleanery", "export", *arguments],
+        env=environment(**gleanery.variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_outputs_go_to_a_pipe(gleanery: CommandLine, stored: Client) -> None:
+    out, err = start(gleanery, "prices").communicate(timeout=TIMEOUT_SECONDS)
+    assert [json.loads(line) for line in out.splitlines()] == stored.items("prices", limit=1000)
+    assert err.decode().rstrip().endswith("to standard output")
+
+
+def test_a_reader_that_has_enough_ends_the_export_quietly(
+    gleanery: CommandLine, client: Client
+) -> None:
+    client.store("g", *(_output("j", n, text="x" * 1000) for n in range(2000)))
+    process = start(gleanery, "g", "-o", "-")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()  # as head -1 does
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(TIMEOUT_SECONDS) == 1
+
+
+def test_a_person_gets_a_file_with_the_name_of_the_group(
+    gleanery: CommandLine, stored: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Terminal("export", "prices", "--format", "csv", **gleanery.variables) as terminal:
+        assert terminal.wait() == 0
+    assert "Exported 6 outputs" in terminal.shown
+    assert (tmp_path / "prices.csv").read_text().count("\n") == 7
+
+
+def test_the_bar_has_the_total(gleanery: CommandLine, stored: Client, tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    with Terminal("export", "prices", "-o", str(file), **gleanery.variables) as terminal:
+        assert terminal.wait() == 0
+    assert " of 6, " in terminal.shown
+    assert " left" in terminal.shown
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+def test_an_export_that_is_stopped_leaves_no_file(
+    tmp_path: Path, name: str, number: int, status: int
+) -> None:
+    page = {
+        "metadata": {"next_url": "x", "next_cursor": 5},
+        "items": [{**_SAMPLE, "id": n} for n in range(3)],
+    }
+    position = respond(200, b"", Gleanery_Cursor="9")
+    with faulty_server(position, respond(200, page), STALL) as server:
+        variables = {
+            "XDG_CONFIG_HOME": str(tmp_path / "config"),
+            "GLEANERY_URL": server.url,
+            "GLEANERY_TOKEN": "glean_" + "0" * 49,
+        }
+        arguments = ("export", "g", "--approved", "-o", str(tmp_path / name))
+        with Running(*arguments, **variables) as running:
+            running.wait_for(lambda: len(server.heads) == 3)
+            assert running.stop(number) == status
+    if number == signal.SIGINT:
+        assert f"run: gleanery {' '.join(arguments)}" in running.log[-1]
+    assert "Traceback" not in "".join(running.log)
+    assert not [*tmp_path.iterdir()]
+
+
+_SAMPLE = {
+    "source_url": "https://a.example",
+    "data": {},
+    "output_id": "x",
+    "root_job_id": "j",
+    "create_date": "2026-01-01T00:00:00Z",
+    "update_date": "2026-01-01T00:00:00Z",
+    "last_scraped_date": "2026-01-01T00:00:00Z",
+    "key_hash": "k",
+    "value_hash": "v",
+    "is_approved": False,
+    "tags": {},
+    "files": [],
+}
