@@ -26,6 +26,9 @@ TESTS = (
 
 def main(chosen: list[str]) -> int:
     """Return 0 if the tests pass on all versions that are found, and one is found."""
+    if unknown := [version for version in chosen if version not in VERSIONS]:
+        print(f"Not supported: {', '.join(unknown)}. Choose from {', '.join(VERSIONS)}.")
+        return 2
     programs = {version: find(version) for version in chosen or VERSIONS}
     for version, program in programs.items():
         print(f"Python {version}: {program or 'not found'}", flush=True)
@@ -56,9 +59,13 @@ def _runs(program: Path, version: str) -> bool:
 
 
 def passes(version: str, program: Path) -> bool:
+    """Run the tests on this version. An install that fails is a failure of this version only."""
     environment = ENVIRONMENTS / version
-    if not _is_current(environment):
-        _install(program, environment)
+    try:
+        if not _is_current(environment):
+            _install(program, environment)
+    except subprocess.CalledProcessError:
+        return False
     print(f"Testing with Python {version} …", flush=True)
     tests = [name for name in TESTS if (ROOT / name.partition("::")[0]).exists()]
     pytest = [environment / "bin/python", "-m", "pytest", "-q", "-n", "4", *tests]

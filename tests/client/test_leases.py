@@ -198,6 +198,16 @@ def test_a_lease_whose_time_was_used_up_is_renewed_at_once() -> None:
 
 
 @pytest.mark.thorough
+def test_the_time_of_a_lease_counts_from_the_first_request() -> None:
+    with (
+        faulty_server(CLOSE, granted(), DELETED) as server,
+        Client(server.url, "t") as client,
+        client.session("shop.example").lease(60) as lease,
+    ):
+        assert lease.seconds_left <= 59.75  # the client waits at least 0.25 s before the retry
+
+
+@pytest.mark.thorough
 def test_a_lease_ends_on_time_if_the_service_does_not_respond(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -57,6 +57,14 @@ def test_a_session_is_exported_for_each_tool(stored: Client) -> None:
     assert any("SameSite is lost" in loss for loss in exported.losses)
 
 
+def test_a_domain_can_be_international(gleanery: Client) -> None:
+    session = gleanery.session("b\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.example")
+    session.store(f"Cookie: sid={SECRET}")
+    assert [cookie.host for cookie in session.state().cookies] == ["xn--bcher-kva.example"]
+    with session.lease(60) as lease:
+        assert names(lease.state) == ["sid"]
+
+
 def test_a_url_selects_what_one_page_sees(stored: Client) -> None:
     page = stored.session("shop.example", url="http://shop.example/")
     assert names(page.state()) == ["lang"]

@@ -33,7 +33,7 @@ PIN_FILES = (
 OURS = {"gleanery", "tests", "bench", "faults", "fuzz", "checks"}
 BY_VERSION = {"backports"} if sys.version_info >= (3, 14) else {"compression"}
 """Modules that the source imports only on another version of Python."""
-NOT_YET = {"pandas", "polars", "pyarrow"}
+NOT_YET = {"pandas", "polars"}
 """Dependencies of parts of the client that do not exist yet."""
 
 

@@ -16,7 +16,6 @@ from gleanery.cli.commands import DATA_COMMANDS, load
 from tests.support.process import gleanery_in_process
 
 PAGE = (Path(__file__).parents[3] / "docs/command-line.md").read_text()
-_WITHOUT_OWN_TABLE = {"push", "sessions"}
 
 
 def commands(name: str) -> Iterator[tuple[list[str], Any]]:
@@ -53,7 +52,7 @@ def check_example(example: str, path: list[str], command: Any) -> None:
     command.parse_args(context, words[1 + len(path) :])
 
 
-@pytest.mark.parametrize("name", sorted(DATA_COMMANDS.keys() - _WITHOUT_OWN_TABLE))
+@pytest.mark.parametrize("name", DATA_COMMANDS)
 def test_every_option_is_documented(name: str) -> None:
     for _, command in commands(name):
         for parameter in command.params:

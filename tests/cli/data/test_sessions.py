@@ -103,6 +103,14 @@ def test_standard_input_is_imported(gleanery: CommandLine, client: Client) -> No
     assert value_of_sid(client) == SECRET
 
 
+def test_names_cannot_control_the_terminal(gleanery: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(document(origins=(origin("https://a.test", **{"\x1b[2Jk": "v"}),))))
+    done = gleanery("sessions", "import", str(path), "--dry-run")
+    assert "[2Jk" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
 def test_losses_are_printed_as_warnings(gleanery: CommandLine, tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     entry = {"origin": "https://shop.example", "localStorage": [], "indexedDB": [{"name": "db"}]}
@@ -320,8 +328,3 @@ def test_a_command_without_its_lease_is_stopped(
 
 def test_the_variable_of_a_lease_is_known(gleanery: CommandLine) -> None:
     assert gleanery("--version", GLEANERY_SESSION_FILE="state.json").stderr == ""
-
-
-@pytest.mark.parametrize("name", ["list", "import", "export", "delete", "lease"])
-def test_the_help_has_examples(gleanery: CommandLine, name: str) -> None:
-    assert f"$ gleanery sessions {name}" in gleanery("sessions", name, "--help").stdout

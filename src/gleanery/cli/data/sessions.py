@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,7 @@ from gleanery.cli.data import leased_command
 from gleanery.cli.data.command import data_command, epilog
 from gleanery.cli.data.connection import TokenFile, Url, open_client
 from gleanery.cli.data.failures import CommandFailed, UserError
-from gleanery.cli.data.output import AsJson, print_json, print_rows
+from gleanery.cli.data.output import AsJson, print_json, print_rows, show_date
 from gleanery.cli.terminal import pluralize
 from gleanery.client.errors import ClientError, Invalid
 
@@ -93,11 +92,7 @@ def list_sessions(
 
 def _row(session: SessionSummary) -> tuple[str, ...]:
     counts = (session.cookies, session.local_storage, session.expired, session.expiring)
-    return session.domain, session.profile, *map(str, counts), _date(session.last_change)
-
-
-def _date(date: datetime | None) -> str:
-    return "" if date is None else f"{date:%Y-%m-%d %H:%M:%S}Z"
+    return session.domain, session.profile, *map(str, counts), show_date(session.last_change)
 
 
 # --- import -------------------------------------------------------------------------------------
@@ -174,7 +169,7 @@ def _print_result(result: ImportResult) -> None:
 def _record_row(record: ImportedRecord) -> tuple[str, ...]:
     kind = record.kind.replace("_", " ")
     place = record.origin or record.domain
-    return record.change, kind, place, record.path, record.name, _date(record.expires)
+    return record.change, kind, place, record.path, record.name, show_date(record.expires)
 
 
 def _counts(counts: ImportCounts) -> str:

@@ -87,6 +87,7 @@ class AsyncExports(AsyncOutputs):
             await run_in_thread(
                 writer.write, page if limit is None else page[: limit - writer.rows]
             )
+            del page  # it is free before the next one is decoded
             if on_progress is not None:
                 on_progress(writer)
             if limit is not None and writer.rows >= limit:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gleanery.client._async.concurrency import run_in_thread
-from gleanery.client._async.leases import AsyncLease
 from gleanery.client._async.record_lists import read_list
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client.record_lists import condition
@@ -14,6 +13,7 @@ from gleanery.client.requests import Request, path
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
 
+    from gleanery.client._async.leases import AsyncLease
     from gleanery.client.session_documents import SessionDocument, SessionExport
     from gleanery.client.session_models import ImportResult, SessionSummary
     from gleanery.client.sessions import SessionState
@@ -152,6 +152,8 @@ class AsyncSession:
         renewal. ``wait`` is how long to wait for another holder; without it, the error is Conflict
         at once. ``holder`` names this worker in the list of leases.
         """
+        from gleanery.client._async.leases import AsyncLease
+
         return AsyncLease(self._requester, self.domain, self.profile, seconds, holder, wait)
 
 

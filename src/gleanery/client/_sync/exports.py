@@ -86,6 +86,7 @@ class Exports(Outputs):
         size = MAX_PAGE_SIZE if limit is None else max(1, min(limit, MAX_PAGE_SIZE))
         for page in self.outputs(group, page_size=size, **filters).raw_pages():
             run_in_thread(writer.write, page if limit is None else page[: limit - writer.rows])
+            del page  # it is free before the next one is decoded
             if on_progress is not None:
                 on_progress(writer)
             if limit is not None and writer.rows >= limit:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gleanery.client._sync.concurrency import run_in_thread
-from gleanery.client._sync.leases import Lease
 from gleanery.client._sync.record_lists import read_list
 from gleanery.client._sync.requester import Requester
 from gleanery.client.record_lists import condition
@@ -15,6 +14,7 @@ from gleanery.client.requests import Request, path
 if TYPE_CHECKING:
     from http.cookiejar import CookieJar
 
+    from gleanery.client._sync.leases import Lease
     from gleanery.client.session_documents import SessionDocument, SessionExport
     from gleanery.client.session_models import ImportResult, SessionSummary
     from gleanery.client.sessions import SessionState
@@ -153,6 +153,8 @@ class Session:
         renewal. ``wait`` is how long to wait for another holder; without it, the error is Conflict
         at once. ``holder`` names this worker in the list of leases.
         """
+        from gleanery.client._sync.leases import Lease
+
         return Lease(self._requester, self.domain, self.profile, seconds, holder, wait)
 
 
