@@ -12,7 +12,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -64,9 +64,9 @@ class Destination:
         self._temporary.append(path)
         return path
 
-    def write_temporary(self, stream: IO[bytes], data: bytes) -> None:
-        with _as_failure(self._sink.name):
-            stream.write(data)
+    def failures(self) -> AbstractContextManager[None]:
+        """Raise ExportFailed if the system cannot write a file of this export."""
+        return _as_failure(self._sink.name)
 
     def delete_temporary_file(self, path: Path) -> None:
         with suppress(OSError):

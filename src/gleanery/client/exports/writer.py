@@ -56,7 +56,8 @@ class ExportWriter:
 
     def write(self, items: Sequence[Item]) -> None:
         """Write a page of outputs. An output whose id was written before is left out."""
-        new = self._format.write(items) if items else 0
+        with self._destination.failures():
+            new = self._format.write(items) if items else 0
         self.rows += new
         self.duplicates += len(items) - new
         self.item_bytes += sum(map(len, items))
@@ -64,7 +65,8 @@ class ExportWriter:
     def finish(self) -> ExportReport:
         """Complete the file and give it its name."""
         try:
-            report = self._format.finish(self.metadata)
+            with self._destination.failures():
+                report = self._format.finish(self.metadata)
             self._destination.publish()
         except BaseException:
             self.abort()
