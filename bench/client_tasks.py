@@ -6,10 +6,14 @@ imports and the first connection: a group of one page is read before.
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 from bench.stand_in import PAGE_SIZE, group_size
@@ -43,19 +47,18 @@ def _iterate(url: str, group: str, file: Path) -> int:
         return sum(1 for _ in client.outputs(group))
 
 
-def _export(format_: str, data: str = "columns") -> Task:
-    def run(url: str, group: str, file: Path) -> int:
-        from gleanery import Client
-        from gleanery.client.exports import open_export
+def _export(*options: str) -> Task:
+    """Run ``gleanery export`` in this process."""
 
+    def run(url: str, group: str, file: Path) -> int:
+        from gleanery.cli import main
+
+        os.environ |= {"GLEANERY_URL": url, "GLEANERY_TOKEN": "token"}
+        sys.argv = ["gleanery", "export", group, "-o", str(file), "--quiet", "--json", *options]
         file.unlink(missing_ok=True)
-        with (
-            Client(url, "token") as client,
-            open_export(str(file), format_, data=data) as export,
-        ):
-            for page in client.outputs(group).raw_pages():
-                export.write(page)
-            return export.finish().rows
+        with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
+            main()
+        return int(json.loads(printed.getvalue())["outputs"])
 
     return run
 
@@ -64,10 +67,10 @@ TASKS: dict[str, Task] = {
     "apify-client": _iterate_with_apify,
     "httpx2": _read_and_discard,
     "iteration": _iterate,
-    "JSONL": _export("jsonl"),
-    "Parquet json": _export("parquet", "json"),
-    "Parquet columns": _export("parquet"),
-    "CSV": _export("csv"),
+    "JSONL": _export("--format", "jsonl"),
+    "Parquet json": _export("--format", "parquet", "--data", "json"),
+    "Parquet columns": _export("--format", "parquet"),
+    "CSV": _export("--format", "csv"),
 }
 
 
