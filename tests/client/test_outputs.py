@@ -72,7 +72,7 @@ def test_filters_accept_dates_and_truth_values(reader: Client) -> None:
         now.date() - timedelta(days=1),
     ]
     dates: list[date | str] = [*past, "2020-01-01", "2020-01-01T00:00:00Z"]
-    for chosen in dates:
+    for chosen in (*dates, "2020-01-01T00:00:00Z"):
         assert len(list(reader.outputs("prices", created_after=chosen))) == 7
     zone = timezone(timedelta(hours=5, minutes=30))
     assert list(reader.outputs("prices", created_after=(now + hour).astimezone(zone))) == []
