@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from bench.stand_in import PAGE_SIZE, group_size
 
@@ -43,19 +44,12 @@ def _iterate(url: str, group: str, file: Path) -> int:
         return sum(1 for _ in client.outputs(group))
 
 
-def _export(format_: str, data: str = "columns") -> Task:
+def _export(format_: Literal["jsonl", "csv", "parquet"], data: Literal["columns", "json"]) -> Task:
     def run(url: str, group: str, file: Path) -> int:
         from gleanery import Client
-        from gleanery.client.exports import open_export
 
-        file.unlink(missing_ok=True)
-        with (
-            Client(url, "token") as client,
-            open_export(str(file), format_, data=data) as export,
-        ):
-            for page in client.outputs(group).raw_pages():
-                export.write(page)
-            return export.finish().rows
+        with Client(url, "token") as client:
+            return client.export(group, file, format=format_, data=data, overwrite=True).rows
 
     return run
 
@@ -64,10 +58,10 @@ TASKS: dict[str, Task] = {
     "apify-client": _iterate_with_apify,
     "httpx2": _read_and_discard,
     "iteration": _iterate,
-    "JSONL": _export("jsonl"),
+    "JSONL": _export("jsonl", "columns"),
     "Parquet json": _export("parquet", "json"),
-    "Parquet columns": _export("parquet"),
-    "CSV": _export("csv"),
+    "Parquet columns": _export("parquet", "columns"),
+    "CSV": _export("csv", "columns"),
 }
 
 

@@ -79,6 +79,8 @@ def _respond(target: str, templates: list[_Template]) -> tuple[bytes, ...]:
             return _outputs(group, int(query.get("cursor", ["0"])[0]), templates)
         case ["", "v2", "datasets", group, "items"]:
             return _dataset_items(group, int(query.get("offset", ["0"])[0]), templates)
+        case ["", "v1", "exports", group]:  # a HEAD request
+            return _head(0, headers=f"gleanery-cursor: {group_size(group)}\r\n")
         case ["", "v1", "groups", group]:
             return _head(0, json.dumps(_group(group)).encode())
         case _:

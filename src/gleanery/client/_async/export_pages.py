@@ -8,6 +8,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from gleanery.client._async.requester import AsyncRequester
+from gleanery.client.errors import InvalidResponse
 from gleanery.client.pages import ChangePages, OutputPages
 from gleanery.client.requests import Parameter, Request, path
 
@@ -49,17 +50,28 @@ class AsyncExportPages:
         self._changes = Decoder(_Change)
         self._outputs = Decoder(_Identified)
 
-    async def __aiter__(self) -> AsyncIterator[list[Raw]]:
+    async def __aiter__(self) -> AsyncIterator[tuple[list[Raw], bool]]:
+        """Iterate over lists of outputs, and whether no list before can have had one of them."""
         cursor: int | None = 0
         while cursor is not None:
             parameters = {**self._filters, "cursor": cursor, "limit": self._page_size}
             request = Request("GET", path("outputs", self._group), parameters)
             items, cursor, _ = OutputPages().read_raw(await self._requester.send(request))
-            if items and (cursor is None or cursor > self._start):  # it may have new outputs
+            are_unchanged = await self._ends_before_start(cursor)
+            if not are_unchanged:
                 items = await self._without_deleted(items)
             if items:
-                yield items
+                yield items, are_unchanged
             del items  # they are free before the next ones are decoded
+
+    async def _ends_before_start(self, next_cursor: int | None) -> bool:
+        """Return True if all outputs of a page have not changed since the start.
+
+        Then no page before it had one of them: a change moves an output behind the start.
+        """
+        if next_cursor is None:
+            next_cursor = await read_position(self._requester, self._group)
+        return next_cursor <= self._start
 
     async def _without_deleted(self, items: list[Raw]) -> list[Raw]:
         """Leave out what was deleted since the start, which is read after the items."""
@@ -80,3 +92,12 @@ class AsyncExportPages:
                     self._deleted.add(change.output_id)
             self._position = self._position if end is None else end
             has_more = following is not None
+
+
+async def read_position(requester: AsyncRequester, group: str) -> int:
+    """Return the position of the last change. Every later change is after it."""
+    response = await requester.send(Request("HEAD", path("exports", group)))
+    cursor = response.headers.get("gleanery-cursor", "")
+    if not cursor.isdecimal():
+        raise InvalidResponse("The response does not say where the changes continue")
+    return int(cursor)

@@ -73,6 +73,17 @@ class Destination:
             path.unlink(missing_ok=True)
         self._temporary.remove(path)
 
+    @property
+    def is_readable(self) -> bool:
+        """Return True if ``read_back`` works."""
+        return isinstance(self._sink, _File)
+
+    def read_back(self, start: int) -> Iterator[bytes]:
+        """Read whole lines of a local file from this byte on, while it is being written."""
+        assert isinstance(self._sink, _File)
+        with _as_failure(self._sink.name):
+            yield from self._sink.read_back(start)
+
     def adopt(self, path: Path) -> None:
         """Use a temporary file as the content."""
         self.bytes += path.stat().st_size
@@ -150,6 +161,13 @@ class _File:
 
     def write(self, data: bytes) -> None:
         self._stream.write(data)
+
+    def read_back(self, start: int) -> Iterator[bytes]:
+        self._stream.flush()
+        with self._part.open("rb") as stream:
+            stream.seek(start)
+            while lines := stream.read(_COPY_BYTES):
+                yield lines + stream.readline()
 
     def adopt(self, path: Path) -> None:
         self._stream.close()

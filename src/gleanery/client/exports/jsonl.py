@@ -26,17 +26,30 @@ class JsonLines:
         self._destination = destination
         self._selection = Selection(fields) if fields else None
         self._seen = SeenIds()
+        self._seen_bytes = 0  # of the file; the ids of the lines after them are not known yet
         self._ids = msgspec.json.Decoder(_Identified)
+        self._can_read_back = destination.is_readable and not fields
 
-    def write(self, items: Sequence[Item]) -> int:
+    def write(self, items: Sequence[Item], are_new: bool) -> int:
         """Write the outputs that were not written before, and return their number."""
         lines = join_lines(items)
-        are_new = self._seen.add([item.id for item in read_lines(self._ids, lines)])
-        if are_new is not None:
-            items = [*compress(items, are_new)]
+        if are_new and self._can_read_back:
+            self._destination.write(lines)
+            return len(items)
+        self._read_back()
+        new = self._seen.add([item.id for item in read_lines(self._ids, lines)])
+        if new is not None:
+            items = [*compress(items, new)]
             lines = join_lines(items)
         self._destination.write(self._selection.apply(lines) if self._selection else lines)
+        self._seen_bytes = self._destination.bytes
         return len(items)
+
+    def _read_back(self) -> None:
+        """Read the ids of the lines that were written without a look at them."""
+        if self._seen_bytes < self._destination.bytes:
+            for lines in self._destination.read_back(self._seen_bytes):
+                self._seen.add([item.id for item in read_lines(self._ids, lines)])
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         missing = self._selection.missing() if self._selection else ()

@@ -21,8 +21,11 @@ DATA_FORMS = ("columns", "json")
 class Format(Protocol):
     """Writer of one format."""
 
-    def write(self, items: Sequence[Item]) -> int:
-        """Write the outputs that were not written before, and return their number."""
+    def write(self, items: Sequence[Item], are_new: bool) -> int:
+        """Write the outputs that were not written before, and return their number.
+
+        ``are_new`` says that the caller knows that none of them was.
+        """
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         """Write the rest. The caller knows the number of rows and bytes."""
@@ -54,9 +57,12 @@ class ExportWriter:
             destination.discard()
             raise
 
-    def write(self, items: Sequence[Item]) -> None:
-        """Write a page of outputs. An output whose id was written before is left out."""
-        new = self._format.write(items) if items else 0
+    def write(self, items: Sequence[Item], are_new: bool = False) -> None:
+        """Write a page of outputs. An output whose id was written before is left out.
+
+        ``are_new`` saves the search for such outputs: the caller knows that there are none.
+        """
+        new = self._format.write(items, are_new) if items else 0
         self.rows += new
         self.duplicates += len(items) - new
         self.item_bytes += sum(map(len, items))
