@@ -9,8 +9,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import polars
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -36,21 +34,15 @@ _DUCKDB = {
     "timestamp": "VARCHAR",
     "json": "VARCHAR",
 }
-_POLARS = {
-    "null": polars.String,
-    "bool": polars.Boolean,
-    "int64": polars.Int64,
-    "double": polars.Float64,
-    "string": polars.String,
-    "timestamp": polars.String,
-    "json": polars.String,
-}
+_POLARS = {"bool": "Boolean", "int64": "Int64", "double": "Float64"}
 
 
 def read_parquet(path: Path, reader: str) -> Columns:
     if reader == "pyarrow":
         return pyarrow.parquet.read_table(path).to_pydict()
     if reader == "polars":
+        import polars  # takes half a second
+
         return polars.read_parquet(path).to_dict(as_series=False)
     return _fetch(f"SELECT * FROM read_parquet('{path}')")
 
@@ -69,7 +61,11 @@ def read_csv(path: Path, reader: str, types: Mapping[str, str]) -> Columns:
             ),
         ).to_pydict()
     if reader == "polars":
-        schema = {name: _POLARS[type_] for name, type_ in types.items()}
+        import polars
+
+        schema = {
+            name: getattr(polars, _POLARS.get(type_, "String")) for name, type_ in types.items()
+        }
         return polars.read_csv(path, schema=schema).to_dict(as_series=False)
     columns = ", ".join(f"'{_DUCKDB[type_]}'" for type_ in types.values())
     return _fetch(
@@ -79,6 +75,8 @@ def read_csv(path: Path, reader: str, types: Mapping[str, str]) -> Columns:
 
 
 def _fetch(query: str) -> Columns:
+    import duckdb
+
     result = duckdb.sql(query)
     rows = result.fetchall()
     return {name: [row[at] for row in rows] for at, name in enumerate(result.columns)}

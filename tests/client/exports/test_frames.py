@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pandas
-import polars
 import pyarrow as pa
 import pytest
 
@@ -50,6 +48,8 @@ def test_a_table_has_types_for_all_values(builder: FrameBuilder) -> None:
 
 @pytest.mark.thorough
 def test_polars_gets_the_same_values(builder: FrameBuilder) -> None:
+    import polars
+
     frame = builder.to_polars()
     assert isinstance(frame, polars.DataFrame)
     assert frame.to_dict(as_series=False) == _EXPECTED
@@ -57,6 +57,8 @@ def test_polars_gets_the_same_values(builder: FrameBuilder) -> None:
 
 @pytest.mark.thorough
 def test_pandas_does_not_turn_integers_into_floats(builder: FrameBuilder) -> None:
+    import pandas
+
     frame = builder.to_pandas()
     assert frame["data_n"].dtype == pandas.ArrowDtype(pa.int64())
     assert frame["data_n"].tolist()[0] == 9007199254740993

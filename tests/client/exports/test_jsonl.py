@@ -58,6 +58,13 @@ def test_chosen_fields_keep_their_exact_text(tmp_path: Path) -> None:
     assert report.missing_fields == ("data_no",)
 
 
+def test_an_item_without_data_has_no_key(tmp_path: Path) -> None:
+    with open_export(str(tmp_path / "a.jsonl"), "jsonl", fields=["id", "price"]) as export:
+        export.write([b'{"id":1}'])
+        export.finish()
+    assert (tmp_path / "a.jsonl").read_bytes() == b'{"id":1,"data":{}}\n'
+
+
 def test_all_of_data_can_be_chosen(tmp_path: Path) -> None:
     with open_export(str(tmp_path / "a.jsonl"), "jsonl", fields=["data", "price"]) as export:
         export.write([output(1, {"price": 1, "b": 2})])

@@ -14,6 +14,7 @@ from gleanery.client.exports.seen_ids import SeenIds
 _IDS = st.one_of(st.integers(0, 50), st.integers(0, 5000), st.integers(0, 2**63 - 1))
 
 
+@pytest.mark.thorough
 @given(st.lists(st.one_of(st.lists(_IDS), st.lists(_IDS).map(sorted))))
 def test_it_knows_what_was_added(pages: list[list[int]]) -> None:
     _compare_with_a_set(pages)
@@ -23,10 +24,10 @@ def test_it_knows_many_ids_in_any_order() -> None:
     numbers = random.Random(1)
     ids = [
         start + numbers.randrange(size)
-        for start, size in ((0, 20_000), (2**20, 2**18), (2**40, 2**50))
-        for _ in range(10_000)
+        for start, size in ((0, 6000), (2**20, 2**18), (2**40, 2**50))
+        for _ in range(3000)
     ]
-    for order in (sorted, reversed, lambda ids: numbers.sample(ids, len(ids))):
+    for order in (reversed, lambda ids: numbers.sample(ids, len(ids))):
         ordered = [*order(ids)]
         _compare_with_a_set([ordered[at : at + 700] for at in range(0, len(ordered), 700)])
 

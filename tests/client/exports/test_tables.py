@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from gleanery.client.exports import (
     ExportFailed,
     ExportReport,
     data_columns,
+    destinations,
     open_export,
     parquet,
 )
@@ -108,6 +110,7 @@ def test_an_output_that_comes_again_is_left_out(tmp_path: Path, format_: str) ->
     assert (report.rows, report.duplicates) == (2, 4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("format_", TABLES)
 def test_no_two_keys_share_a_column(tmp_path: Path, format_: str, reader: str) -> None:
@@ -171,6 +174,20 @@ def test_something_else_than_an_output_fails_the_export(tmp_path: Path, format_:
         with pytest.raises(ExportFailed, match="not an output"):
             _export(tmp_path / "a", format_, [output(0, {})], [item])
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+@pytest.mark.parametrize("format_", TABLES)
+def test_a_full_disk_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
+) -> None:
+    """Also if it is the temporary file that does not fit."""
+    monkeypatch.setattr(parquet, "_GROUP_BYTES", 1)
+    full = tmp_path / "full"
+    full.symlink_to("/dev/full")
+    monkeypatch.setattr(destinations, "_create_file", lambda folder, name: full)
+    with pytest.raises(ExportFailed, match="No space left"):
+        _export(Path("/dev/null"), format_, [output(1, {"text": "x" * 2_000_000})])
 
 
 def test_a_failure_while_parts_are_merged_leaves_no_file(

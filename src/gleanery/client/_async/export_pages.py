@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from typing import NamedTuple
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from gleanery.client._async.requester import AsyncRequester
-from gleanery.client.errors import InvalidResponse
 from gleanery.client.pages import ChangePages, OutputPages
 from gleanery.client.requests import Parameter, Request, path
 
@@ -24,8 +24,17 @@ class _Change(Struct, gc=False):
     output_id: str
 
 
+class ExportPage(NamedTuple):
+    """Outputs, and whether it is certain that no page before had one of them."""
+
+    items: list[Raw]
+    are_new: bool
+
+
 class AsyncExportPages:
     """Iterates over the pages. An output that changes comes again, with the same id.
+
+    Each change moves an output behind the start. So outputs before the start come once.
 
     An output that is deleted and stored again has another id. If this happens after the start of
     the export, the new one is left out: the changes after the start have it.
@@ -46,32 +55,22 @@ class AsyncExportPages:
         self._page_size = page_size
         self._position = start
         """Position until which deletions are known."""
+        self._has_changes = False
         self._deleted: set[str] = set()
         self._changes = Decoder(_Change)
         self._outputs = Decoder(_Identified)
 
-    async def __aiter__(self) -> AsyncIterator[tuple[list[Raw], bool]]:
-        """Iterate over lists of outputs, and whether no list before can have had one of them."""
+    async def __aiter__(self) -> AsyncIterator[ExportPage]:
         cursor: int | None = 0
         while cursor is not None:
             parameters = {**self._filters, "cursor": cursor, "limit": self._page_size}
             request = Request("GET", path("outputs", self._group), parameters)
             items, cursor, _ = OutputPages().read_raw(await self._requester.send(request))
-            are_unchanged = await self._ends_before_start(cursor)
-            if not are_unchanged:
+            if items and (cursor is None or cursor > self._start):  # it may have new outputs
                 items = await self._without_deleted(items)
             if items:
-                yield items, are_unchanged
+                yield ExportPage(items, not self._has_changes)
             del items  # they are free before the next ones are decoded
-
-    async def _ends_before_start(self, next_cursor: int | None) -> bool:
-        """Return True if all outputs of a page have not changed since the start.
-
-        Then no page before it had one of them: a change moves an output behind the start.
-        """
-        if next_cursor is None:
-            next_cursor = await read_position(self._requester, self._group)
-        return next_cursor <= self._start
 
     async def _without_deleted(self, items: list[Raw]) -> list[Raw]:
         """Leave out what was deleted since the start, which is read after the items."""
@@ -87,17 +86,9 @@ class AsyncExportPages:
             parameters = {"cursor": self._position, "limit": _CHANGES_PER_PAGE}
             request = Request("GET", path("changes", self._group), parameters)
             changes, following, end = ChangePages().read_raw(await self._requester.send(request))
+            self._has_changes = self._has_changes or bool(changes)
             for change in map(self._changes.decode, changes):
                 if change.change == "delete":
                     self._deleted.add(change.output_id)
             self._position = self._position if end is None else end
             has_more = following is not None
-
-
-async def read_position(requester: AsyncRequester, group: str) -> int:
-    """Return the position of the last change. Every later change is after it."""
-    response = await requester.send(Request("HEAD", path("exports", group)))
-    cursor = response.headers.get("gleanery-cursor", "")
-    if not cursor.isdecimal():
-        raise InvalidResponse("The response does not say where the changes continue")
-    return int(cursor)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from gleanery.client._async.concurrency import run_in_thread
 from gleanery.client._async.outputs import MAX_PAGE_SIZE
 from gleanery.client._async.requester import AsyncRequester
+from gleanery.client.errors import InvalidResponse
 from gleanery.client.filters import OutputFilters, describe
 from gleanery.client.requests import Request, path
 
@@ -46,7 +47,7 @@ class AsyncExports:
 
         The report's ``cursor`` is where ``changes`` continues: it has every later change.
         """
-        from gleanery.client._async.export_pages import AsyncExportPages, read_position
+        from gleanery.client._async.export_pages import AsyncExportPages
         from gleanery.client.exports import open_export
 
         writer = await run_in_thread(
@@ -59,13 +60,25 @@ class AsyncExports:
             overwrite=overwrite,
         )
         with writer:
-            start = await read_position(self._requester, group)  # before the first page
+            start = await self._read_position(group)
             size = MAX_PAGE_SIZE if limit is None else max(1, min(limit, MAX_PAGE_SIZE))
             pages = AsyncExportPages(self._requester, group, describe(filters), start, size)
             is_complete = await _write_pages(writer, pages, limit, on_progress)
             cursor = start if is_complete else None
             writer.metadata = {"group": group, "filters": describe(filters), "cursor": cursor}
             return (await run_in_thread(writer.finish)).with_cursor(cursor)
+
+    async def _read_position(self, group: str) -> int:
+        """Return the position of the last change, before the first page is read.
+
+        A later change is after this position. So the changes from there have it, whether a page has
+        had the output before the change or after it.
+        """
+        response = await self._requester.send(Request("HEAD", path("exports", group)))
+        cursor = response.headers.get("gleanery-cursor", "")
+        if not cursor.isdecimal():
+            raise InvalidResponse("The response does not say where the changes continue")
+        return int(cursor)
 
     async def export_link(
         self, group: str, *, valid_seconds: int = 3600, **filters: Unpack[OutputFilters]
@@ -88,10 +101,10 @@ async def _write_pages(
     on_progress: Callable[[ExportWriter], None] | None,
 ) -> bool:
     """Write the outputs. Return False if the limit was reached."""
-    async for page, are_new in pages:
-        items = page if limit is None else page[: limit - writer.rows]
-        await run_in_thread(writer.write, items, are_new)
-        del items, page  # they are free before the next ones are decoded
+    async for items, are_new in pages:
+        written = items if limit is None else items[: limit - writer.rows]
+        await run_in_thread(writer.write, written, are_new)
+        del items, written  # they are free before the next ones are decoded
         if on_progress is not None:
             on_progress(writer)
         if limit is not None and writer.rows >= limit:

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from gleanery.client._sync.requester import Requester
-from gleanery.client.errors import InvalidResponse
 from gleanery.client.pages import ChangePages, OutputPages
 from gleanery.client.requests import Parameter, Request, path
 
@@ -25,8 +25,17 @@ class _Change(Struct, gc=False):
     output_id: str
 
 
+class ExportPage(NamedTuple):
+    """Outputs, and whether it is certain that no page before had one of them."""
+
+    items: list[Raw]
+    are_new: bool
+
+
 class ExportPages:
     """Iterates over the pages. An output that changes comes again, with the same id.
+
+    Each change moves an output behind the start. So outputs before the start come once.
 
     An output that is deleted and stored again has another id. If this happens after the start of
     the export, the new one is left out: the changes after the start have it.
@@ -47,32 +56,22 @@ class ExportPages:
         self._page_size = page_size
         self._position = start
         """Position until which deletions are known."""
+        self._has_changes = False
         self._deleted: set[str] = set()
         self._changes = Decoder(_Change)
         self._outputs = Decoder(_Identified)
 
-    def __iter__(self) -> Iterator[tuple[list[Raw], bool]]:
-        """Iterate over lists of outputs, and whether no list before can have had one of them."""
+    def __iter__(self) -> Iterator[ExportPage]:
         cursor: int | None = 0
         while cursor is not None:
             parameters = {**self._filters, "cursor": cursor, "limit": self._page_size}
             request = Request("GET", path("outputs", self._group), parameters)
             items, cursor, _ = OutputPages().read_raw(self._requester.send(request))
-            are_unchanged = self._ends_before_start(cursor)
-            if not are_unchanged:
+            if items and (cursor is None or cursor > self._start):  # it may have new outputs
                 items = self._without_deleted(items)
             if items:
-                yield items, are_unchanged
+                yield ExportPage(items, not self._has_changes)
             del items  # they are free before the next ones are decoded
-
-    def _ends_before_start(self, next_cursor: int | None) -> bool:
-        """Return True if all outputs of a page have not changed since the start.
-
-        Then no page before it had one of them: a change moves an output behind the start.
-        """
-        if next_cursor is None:
-            next_cursor = read_position(self._requester, self._group)
-        return next_cursor <= self._start
 
     def _without_deleted(self, items: list[Raw]) -> list[Raw]:
         """Leave out what was deleted since the start, which is read after the items."""
@@ -88,17 +87,9 @@ class ExportPages:
             parameters = {"cursor": self._position, "limit": _CHANGES_PER_PAGE}
             request = Request("GET", path("changes", self._group), parameters)
             changes, following, end = ChangePages().read_raw(self._requester.send(request))
+            self._has_changes = self._has_changes or bool(changes)
             for change in map(self._changes.decode, changes):
                 if change.change == "delete":
                     self._deleted.add(change.output_id)
             self._position = self._position if end is None else end
             has_more = following is not None
-
-
-def read_position(requester: Requester, group: str) -> int:
-    """Return the position of the last change. Every later change is after it."""
-    response = requester.send(Request("HEAD", path("exports", group)))
-    cursor = response.headers.get("gleanery-cursor", "")
-    if not cursor.isdecimal():
-        raise InvalidResponse("The response does not say where the changes continue")
-    return int(cursor)

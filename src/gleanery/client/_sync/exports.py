@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from gleanery.client._sync.concurrency import run_in_thread
 from gleanery.client._sync.outputs import MAX_PAGE_SIZE
 from gleanery.client._sync.requester import Requester
+from gleanery.client.errors import InvalidResponse
 from gleanery.client.filters import OutputFilters, describe
 from gleanery.client.requests import Request, path
 
@@ -47,7 +48,7 @@ class Exports:
 
         The report's ``cursor`` is where ``changes`` continues: it has every later change.
         """
-        from gleanery.client._sync.export_pages import ExportPages, read_position
+        from gleanery.client._sync.export_pages import ExportPages
         from gleanery.client.exports import open_export
 
         writer = run_in_thread(
@@ -60,13 +61,25 @@ class Exports:
             overwrite=overwrite,
         )
         with writer:
-            start = read_position(self._requester, group)  # before the first page
+            start = self._read_position(group)
             size = MAX_PAGE_SIZE if limit is None else max(1, min(limit, MAX_PAGE_SIZE))
             pages = ExportPages(self._requester, group, describe(filters), start, size)
             is_complete = _write_pages(writer, pages, limit, on_progress)
             cursor = start if is_complete else None
             writer.metadata = {"group": group, "filters": describe(filters), "cursor": cursor}
             return (run_in_thread(writer.finish)).with_cursor(cursor)
+
+    def _read_position(self, group: str) -> int:
+        """Return the position of the last change, before the first page is read.
+
+        A later change is after this position. So the changes from there have it, whether a page has
+        had the output before the change or after it.
+        """
+        response = self._requester.send(Request("HEAD", path("exports", group)))
+        cursor = response.headers.get("gleanery-cursor", "")
+        if not cursor.isdecimal():
+            raise InvalidResponse("The response does not say where the changes continue")
+        return int(cursor)
 
     def export_link(
         self, group: str, *, valid_seconds: int = 3600, **filters: Unpack[OutputFilters]
@@ -89,10 +102,10 @@ def _write_pages(
     on_progress: Callable[[ExportWriter], None] | None,
 ) -> bool:
     """Write the outputs. Return False if the limit was reached."""
-    for page, are_new in pages:
-        items = page if limit is None else page[: limit - writer.rows]
-        run_in_thread(writer.write, items, are_new)
-        del items, page  # they are free before the next ones are decoded
+    for items, are_new in pages:
+        written = items if limit is None else items[: limit - writer.rows]
+        run_in_thread(writer.write, written, are_new)
+        del items, written  # they are free before the next ones are decoded
         if on_progress is not None:
             on_progress(writer)
         if limit is not None and writer.rows >= limit:

@@ -64,7 +64,7 @@ class Csv:
             rows, lines = [*compress(rows, new)], join_lines([*compress(items, new)])
         if rows:
             self._table.read(rows)
-            self._destination.write_temporary(self._lines, lines)
+            self._lines.write(lines)
         return len(rows)
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:

@@ -77,7 +77,7 @@ class Selection:
     def _select(self, item: dict[str, msgspec.Raw]) -> dict[str, Any]:
         chosen: dict[str, Any] = {name: item[name] for name in self._members if name in item}
         if self._missing or self._keys:
-            data = self._decoder.decode(item["data"])
+            data = self._decoder.decode(item.get("data", b"{}"))
             self._missing = {field for field in self._missing if field.key not in data}
             if self._keys:
                 chosen["data"] = {key: text for key, text in data.items() if key in self._keys}

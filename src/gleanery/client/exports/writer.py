@@ -62,7 +62,8 @@ class ExportWriter:
 
         ``are_new`` saves the search for such outputs: the caller knows that there are none.
         """
-        new = self._format.write(items, are_new) if items else 0
+        with self._destination.failures():
+            new = self._format.write(items, are_new) if items else 0
         self.rows += new
         self.duplicates += len(items) - new
         self.item_bytes += sum(map(len, items))
@@ -70,7 +71,8 @@ class ExportWriter:
     def finish(self) -> ExportReport:
         """Complete the file and give it its name."""
         try:
-            report = self._format.finish(self.metadata)
+            with self._destination.failures():
+                report = self._format.finish(self.metadata)
             self._destination.publish()
         except BaseException:
             self.abort()
