@@ -53,11 +53,14 @@ class AsyncExports(AsyncOutputs):
             fields=fields,
             escape_formulas=escape_formulas,
             overwrite=overwrite,
+            checks_later=limit is None,
         )
         with writer:
             cursor = await self._read_position(group)
             if not await self._write_pages(writer, group, filters, limit, on_progress):
                 cursor = None
+            elif writer.checks_later and await self._read_position(group) != cursor:
+                await run_in_thread(writer.remove_duplicates)
             writer.metadata = {"group": group, "filters": describe(filters), "cursor": cursor}
             return (await run_in_thread(writer.finish)).with_cursor(cursor)
 

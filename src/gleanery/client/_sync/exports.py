@@ -54,11 +54,14 @@ class Exports(Outputs):
             fields=fields,
             escape_formulas=escape_formulas,
             overwrite=overwrite,
+            checks_later=limit is None,
         )
         with writer:
             cursor = self._read_position(group)
             if not self._write_pages(writer, group, filters, limit, on_progress):
                 cursor = None
+            elif writer.checks_later and self._read_position(group) != cursor:
+                run_in_thread(writer.remove_duplicates)
             writer.metadata = {"group": group, "filters": describe(filters), "cursor": cursor}
             return (run_in_thread(writer.finish)).with_cursor(cursor)
 

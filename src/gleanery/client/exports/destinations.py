@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
@@ -37,6 +37,12 @@ class Sink(Protocol):
 
     def adopt(self, path: Path) -> None:
         """Take the content of a temporary file, before anything else is written."""
+
+    is_readable: bool
+    """Whether ``read`` returns what was written."""
+
+    def read(self) -> IO[bytes]:
+        """Open what was written so far."""
 
     def publish(self) -> None:
         """Complete the destination."""
@@ -66,6 +72,20 @@ class Destination:
             file = create_file(self._temporary_folder, self._name)
         self._temporary[file.path] = file
         return file.path
+
+    @property
+    def is_readable(self) -> bool:
+        """Return True if ``rewrite`` is possible."""
+        return self._sink.is_readable
+
+    @contextmanager
+    def rewrite(self) -> Iterator[tuple[Iterator[bytes], Callable[[bytes], object]]]:
+        """Give the lines that were written, in pieces, and a function that writes new ones."""
+        path = self.create_temporary_file()
+        with self._sink.read() as old, path.open("wb") as new:
+            yield _whole_lines(old), new.write
+        self.bytes = 0
+        self.adopt(path)
 
     def failures(self) -> AbstractContextManager[None]:
         """Raise ExportFailed if the system cannot write a file of this export."""
@@ -118,6 +138,8 @@ def open_destination(target: str, overwrite: bool, is_private: bool = False) -> 
 class _Stream:
     """Standard output, a pipe or a device, which get the bytes at once."""
 
+    is_readable = False
+
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._stream = stream
         self.name = name
@@ -126,6 +148,9 @@ class _Stream:
         view = memoryview(data)
         while view:  # an unbuffered stream may take a part only
             view = view[self._stream.write(view) :]
+
+    def read(self) -> IO[bytes]:
+        raise NotImplementedError
 
     def adopt(self, path: Path) -> None:
         _copy(path, self)
@@ -140,6 +165,8 @@ class _Stream:
 class _File:
     """A local file under a temporary name, which is renamed at the end."""
 
+    is_readable = True
+
     def __init__(self, path: Path, overwrite: bool, is_private: bool) -> None:
         self.name = str(path)
         self._path = path
@@ -153,6 +180,10 @@ class _File:
 
     def write(self, data: bytes) -> None:
         self._stream.write(data)
+
+    def read(self) -> IO[bytes]:
+        self._stream.flush()
+        return self._part.open("rb")
 
     def adopt(self, path: Path) -> None:
         self._stream.close()
@@ -182,6 +213,11 @@ def _copy(path: Path, sink: Sink) -> None:
     with path.open("rb") as stream:
         while data := stream.read(_COPY_BYTES):
             sink.write(data)
+
+
+def _whole_lines(stream: IO[bytes]) -> Iterator[bytes]:
+    while data := stream.read(_COPY_BYTES):
+        yield data + stream.readline()
 
 
 def _is_device(path: Path) -> bool:

@@ -22,21 +22,44 @@ class _Identified(msgspec.Struct, gc=False):
 class JsonLines:
     """Writer of JSON lines."""
 
-    def __init__(self, destination: Destination, fields: Sequence[Field] | None) -> None:
+    def __init__(
+        self, destination: Destination, fields: Sequence[Field] | None, checks_later: bool
+    ) -> None:
         self._destination = destination
         self._selection = Selection(fields) if fields else None
         self._seen = SeenIds()
         self._ids = msgspec.json.Decoder(_Identified)
+        self.checks_later = checks_later and destination.is_readable and not fields
+        """Whether duplicates are written, and removed at the end. It needs no decoding."""
 
     def write(self, items: Sequence[Item]) -> int:
         """Write the outputs that were not written before, and return their number."""
         lines = join_lines(items)
-        are_new = self._seen.add([item.id for item in read_lines(self._ids, lines)])
+        if self.checks_later:
+            self._destination.write(lines)
+            return len(items)
+        are_new = self._are_new(lines)
         if are_new is not None:
             items = [*compress(items, are_new)]
             lines = join_lines(items)
         self._destination.write(self._selection.apply(lines) if self._selection else lines)
         return len(items)
+
+    def _are_new(self, lines: bytes) -> list[bool] | None:
+        """Remember the ids, and say of each whether it is new. None: all of them are new."""
+        return self._seen.add([item.id for item in read_lines(self._ids, lines)])
+
+    def remove_duplicates(self) -> int:
+        """Write the file again without the outputs that came again, and return their number."""
+        removed = 0
+        with self._destination.rewrite() as (pages, write):
+            for lines in pages:
+                are_new = self._are_new(lines)
+                if are_new is not None:
+                    removed += are_new.count(False)
+                    lines = b"".join(compress(lines.splitlines(keepends=True), are_new))
+                write(lines)
+        return removed
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         missing = self._selection.missing() if self._selection else ()

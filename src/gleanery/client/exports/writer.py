@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 from gleanery.client.exports.destinations import Destination, open_destination
 from gleanery.client.exports.errors import InvalidExport
 from gleanery.client.exports.fields import Field, read_fields
+from gleanery.client.exports.jsonl import JsonLines
 from gleanery.client.exports.pages import Item
 from gleanery.client.exports.report import ExportReport
 
@@ -62,6 +63,19 @@ class ExportWriter:
         self.duplicates += len(items) - new
         self.item_bytes += sum(map(len, items))
 
+    @property
+    def checks_later(self) -> bool:
+        """Whether outputs that come again are in the file until ``remove_duplicates`` is called."""
+        return isinstance(self._format, JsonLines) and self._format.checks_later
+
+    def remove_duplicates(self) -> None:
+        """Remove the outputs that came again."""
+        assert isinstance(self._format, JsonLines)
+        with self._destination.failures():
+            removed = self._format.remove_duplicates()
+        self.rows -= removed
+        self.duplicates += removed
+
     def finish(self) -> ExportReport:
         """Complete the file and give it its name."""
         try:
@@ -109,16 +123,18 @@ def open_export(
     fields: Sequence[str] | None = None,
     escape_formulas: bool = True,
     overwrite: bool = False,
+    checks_later: bool = False,
 ) -> ExportWriter:
     """Open a file path, ``-`` (standard output) or ``s3://bucket/key`` for outputs.
 
     ``data`` says whether a table has one column for each key of ``data``, or one with JSON text.
-    ``fields`` are members of an output and keys of ``data``; None: all.
+    ``fields`` are members of an output and keys of ``data``; None: all. With ``checks_later``, the
+    caller removes duplicates at the end if the writer says that it checks later.
     """
     _check_choice("format", format, FORMATS)
     _check_choice("data", data, DATA_FORMS)
     chosen = None if fields is None else read_fields(fields)
-    create = _creator(format, data == "json", chosen, escape_formulas)
+    create = _creator(format, data == "json", chosen, escape_formulas, checks_later)
     return ExportWriter(open_destination(target, overwrite), create)
 
 
@@ -132,12 +148,11 @@ def _creator(
     data_is_json: bool,
     fields: Sequence[Field] | None,
     escape_formulas: bool,
+    checks_later: bool,
 ) -> Callable[[Destination], Format]:
     """Return a function that creates the writer. A missing library is reported at once."""
     if format == "jsonl":
-        from gleanery.client.exports.jsonl import JsonLines
-
-        return lambda destination: JsonLines(destination, fields)
+        return lambda destination: JsonLines(destination, fields, checks_later)
     if format == "csv":
         from gleanery.client.exports.csv import Csv
 
