@@ -116,12 +116,14 @@ def test_lines_are_sent_as_they_are(pusher: Client, wire: _Wire) -> None:
         b'{ "url": "https://a.example/", "n": 12345678901234567890.0 }\n',
         b"\n",
         '{"url": "https://b.example/", "name": "Straße"}\r\n',
+        msgspec.Raw(b'{"url": "https://c.example/"}'),
     ]
     report = pusher.push("prices", lines, job_id="shop")
-    assert (report.items, report.created, report.skipped) == (3, 2, 0)
+    assert (report.items, report.created, report.skipped) == (4, 3, 0)
     assert wire.bodies == [
         b'{ "url": "https://a.example/", "n": 12345678901234567890.0 }\n'
-        b'{"url": "https://b.example/", "name": "Stra\xc3\x9fe"}'
+        b'{"url": "https://b.example/", "name": "Stra\xc3\x9fe"}\n'
+        b'{"url": "https://c.example/"}'
     ]
 
 
@@ -367,3 +369,14 @@ def test_bodies_for_another_machine_are_compressed(service: Service, wire: _Wire
     assert first.headers["content-encoding"] == "gzip"
     assert gzip.decompress(wire.bodies[0]).count(b"\n") == 99
     assert "content-encoding" not in second.headers  # it is small
+
+
+@pytest.mark.thorough
+def test_an_item_larger_than_a_body_may_be_is_named(pusher: Client) -> None:
+    items = [*_items(1), {"url": "https://a.example/", "text": "x" * 33_600_000}, *_items(1, 1)]
+    message = "item 1: A line may have at most 33554432 bytes. The first item is stored."
+    with pytest.raises(PushFailed) as raised:
+        pusher.push("prices", items, job_id="shop")
+    assert str(raised.value) == message
+    report = pusher.push("prices", items, job_id="shop", on_error="skip")
+    assert (report.items, report.created, report.unchanged, report.skipped) == (3, 1, 1, 1)

@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import httpx2
@@ -184,7 +185,9 @@ class Service:
                     for name in organization_names
                 ]
 
-        return asyncio.run(create())
+        # in a thread: an asynchronous test may ask for a token, too
+        with ThreadPoolExecutor(1) as executor:
+            return executor.submit(asyncio.run, create()).result()
 
     def sweep(self, clock: Callable[[], int]) -> None:
         """Runs one round of the sweep."""

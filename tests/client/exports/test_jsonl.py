@@ -34,6 +34,18 @@ def test_an_output_that_comes_again_is_left_out(tmp_path: Path) -> None:
     assert report.duplicates == 2
 
 
+def test_outputs_that_were_written_unread_are_left_out_later(tmp_path: Path) -> None:
+    with open_export(str(tmp_path / "a.jsonl"), "jsonl") as export:
+        export.write([output(id_, {"page": 1}) for id_ in (5, 6)], are_new=True)
+        export.write([output(id_, {"page": 2}) for id_ in (7, 6)])
+        export.write([output(id_, {"page": 3}) for id_ in (8, 9)], are_new=True)
+        export.write([output(id_, {"page": 4}) for id_ in (9, 5, 7, 1)])
+        report = export.finish()
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()]
+    assert [line["id"] for line in lines] == [5, 6, 7, 8, 9, 1]
+    assert (report.rows, report.duplicates) == (6, 4)
+
+
 def test_chosen_fields_keep_their_exact_text(tmp_path: Path) -> None:
     with open_export(
         str(tmp_path / "a.jsonl"), "jsonl", fields=["id", "price", "data.id", "data_x", "no"]

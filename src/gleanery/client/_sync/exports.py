@@ -8,18 +8,22 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from gleanery.client._sync.concurrency import run_in_thread
-from gleanery.client._sync.outputs import MAX_PAGE_SIZE, Outputs
+from gleanery.client._sync.outputs import MAX_PAGE_SIZE
+from gleanery.client._sync.requester import Requester
 from gleanery.client.errors import InvalidResponse
 from gleanery.client.filters import OutputFilters, describe
 from gleanery.client.requests import Request, path
 
 if TYPE_CHECKING:
+    from gleanery.client._sync.export_pages import ExportPages
     from gleanery.client.exports import ExportReport, ExportWriter
     from gleanery.client.models import ExportLink
 
 
-class Exports(Outputs):
+class Exports:
     """Methods of the client for exports."""
+
+    _requester: Requester
 
     def export(
         self,
@@ -44,6 +48,7 @@ class Exports(Outputs):
 
         The report's ``cursor`` is where ``changes`` continues: it has every later change.
         """
+        from gleanery.client._sync.export_pages import ExportPages
         from gleanery.client.exports import open_export
 
         writer = run_in_thread(
@@ -54,18 +59,17 @@ class Exports(Outputs):
             fields=fields,
             escape_formulas=escape_formulas,
             overwrite=overwrite,
-            checks_later=limit is None,
         )
         with writer:
-            cursor = self._read_position(group)
-            if not self._write_pages(writer, group, filters, limit, on_progress):
-                cursor = None
-            elif writer.checks_later and self._read_position(group) != cursor:
-                run_in_thread(writer.remove_duplicates)
+            start = self._read_position(group)
+            size = MAX_PAGE_SIZE if limit is None else max(1, min(limit, MAX_PAGE_SIZE))
+            pages = ExportPages(self._requester, group, describe(filters), start, size)
+            is_complete = _write_pages(writer, pages, limit, on_progress)
+            cursor = start if is_complete else None
             writer.metadata = {"group": group, "filters": describe(filters), "cursor": cursor}
             return (run_in_thread(writer.finish)).with_cursor(cursor)
 
-    def _read_position(self, group: str) -> int | None:
+    def _read_position(self, group: str) -> int:
         """Return the position of the last change, before the first page is read.
 
         A later change is after this position. So the changes from there have it, whether a page has
@@ -76,25 +80,6 @@ class Exports(Outputs):
         if not cursor.isdecimal():
             raise InvalidResponse("The response does not say where the changes continue")
         return int(cursor)
-
-    def _write_pages(
-        self,
-        writer: ExportWriter,
-        group: str,
-        filters: OutputFilters,
-        limit: int | None,
-        on_progress: Callable[[ExportWriter], None] | None,
-    ) -> bool:
-        """Write the outputs. Return False if the limit was reached."""
-        size = MAX_PAGE_SIZE if limit is None else max(1, min(limit, MAX_PAGE_SIZE))
-        for page in self.outputs(group, page_size=size, **filters).raw_pages():
-            run_in_thread(writer.write, page if limit is None else page[: limit - writer.rows])
-            del page  # it is free before the next one is decoded
-            if on_progress is not None:
-                on_progress(writer)
-            if limit is not None and writer.rows >= limit:
-                return False
-        return True
 
     def export_link(
         self, group: str, *, valid_seconds: int = 3600, **filters: Unpack[OutputFilters]
@@ -108,3 +93,21 @@ class Exports(Outputs):
         parameters = {"valid_seconds": valid_seconds, **describe(filters)}
         request = Request("POST", path("exports", group, "links"), parameters)
         return self._requester.fetch(request, ExportLink)
+
+
+def _write_pages(
+    writer: ExportWriter,
+    pages: ExportPages,
+    limit: int | None,
+    on_progress: Callable[[ExportWriter], None] | None,
+) -> bool:
+    """Write the outputs. Return False if the limit was reached."""
+    for items, are_new in pages:
+        written = items if limit is None else items[: limit - writer.rows]
+        run_in_thread(writer.write, written, are_new)
+        del items, written  # they are free before the next ones are decoded
+        if on_progress is not None:
+            on_progress(writer)
+        if limit is not None and writer.rows >= limit:
+            return False
+    return True

@@ -55,13 +55,13 @@ class Csv:
         self._path = destination.create_temporary_file()
         self._lines: IO[bytes] = self._path.open("wb", buffering=_BLOCK_BYTES)
 
-    def write(self, items: Sequence[Item]) -> int:
+    def write(self, items: Sequence[Item], are_new: bool) -> int:
         """Keep the outputs that were not written before, and return their number."""
         lines = join_lines(items)
         rows = self._table.decode(lines)
-        are_new = self._seen.add([row.id for row in rows])
-        if are_new is not None:
-            rows, lines = [*compress(rows, are_new)], join_lines([*compress(items, are_new)])
+        new = self._seen.add([row.id for row in rows])
+        if new is not None:
+            rows, lines = [*compress(rows, new)], join_lines([*compress(items, new)])
         if rows:
             self._table.read(rows)
             self._lines.write(lines)

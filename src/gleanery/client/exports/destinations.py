@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
@@ -37,12 +37,6 @@ class Sink(Protocol):
 
     def adopt(self, path: Path) -> None:
         """Take the content of a temporary file, before anything else is written."""
-
-    is_readable: bool
-    """Whether ``read`` returns what was written."""
-
-    def read(self) -> IO[bytes]:
-        """Open what was written so far."""
 
     def publish(self) -> None:
         """Complete the destination."""
@@ -73,26 +67,23 @@ class Destination:
         self._temporary[file.path] = file
         return file.path
 
-    @property
-    def is_readable(self) -> bool:
-        """Return True if ``rewrite`` is possible."""
-        return self._sink.is_readable
-
-    @contextmanager
-    def rewrite(self) -> Iterator[tuple[Iterator[bytes], Callable[[bytes], object]]]:
-        """Give the lines that were written, in pieces, and a function that writes new ones."""
-        path = self.create_temporary_file()
-        with self._sink.read() as old, path.open("wb") as new:
-            yield _whole_lines(old), new.write
-        self.bytes = 0
-        self.adopt(path)
-
     def failures(self) -> AbstractContextManager[None]:
         """Raise ExportFailed if the system cannot write a file of this export."""
         return _as_failure(self._sink.name)
 
     def delete_temporary_file(self, path: Path) -> None:
         self._temporary.pop(path).delete()
+
+    @property
+    def is_readable(self) -> bool:
+        """Return True if ``read_back`` works."""
+        return isinstance(self._sink, _File)
+
+    def read_back(self, start: int) -> Iterator[bytes]:
+        """Read whole lines of a local file from this byte on, while it is being written."""
+        assert isinstance(self._sink, _File)
+        with _as_failure(self._sink.name):
+            yield from self._sink.read_back(start)
 
     def adopt(self, path: Path) -> None:
         """Use a temporary file as the content."""
@@ -138,8 +129,6 @@ def open_destination(target: str, overwrite: bool, is_private: bool = False) -> 
 class _Stream:
     """Standard output, a pipe or a device, which get the bytes at once."""
 
-    is_readable = False
-
     def __init__(self, stream: IO[bytes], name: str) -> None:
         self._stream = stream
         self.name = name
@@ -148,9 +137,6 @@ class _Stream:
         view = memoryview(data)
         while view:  # an unbuffered stream may take a part only
             view = view[self._stream.write(view) :]
-
-    def read(self) -> IO[bytes]:
-        raise NotImplementedError
 
     def adopt(self, path: Path) -> None:
         _copy(path, self)
@@ -164,8 +150,6 @@ class _Stream:
 
 class _File:
     """A local file under a temporary name, which is renamed at the end."""
-
-    is_readable = True
 
     def __init__(self, path: Path, overwrite: bool, is_private: bool) -> None:
         self.name = str(path)
@@ -181,9 +165,12 @@ class _File:
     def write(self, data: bytes) -> None:
         self._stream.write(data)
 
-    def read(self) -> IO[bytes]:
+    def read_back(self, start: int) -> Iterator[bytes]:
         self._stream.flush()
-        return self._part.open("rb")
+        with self._part.open("rb") as stream:
+            stream.seek(start)
+            while lines := stream.read(_COPY_BYTES):
+                yield lines + stream.readline()
 
     def adopt(self, path: Path) -> None:
         self._stream.close()
@@ -213,11 +200,6 @@ def _copy(path: Path, sink: Sink) -> None:
     with path.open("rb") as stream:
         while data := stream.read(_COPY_BYTES):
             sink.write(data)
-
-
-def _whole_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    while data := stream.read(_COPY_BYTES):
-        yield data + stream.readline()
 
 
 def _is_device(path: Path) -> bool:

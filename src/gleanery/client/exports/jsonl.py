@@ -22,44 +22,34 @@ class _Identified(msgspec.Struct, gc=False):
 class JsonLines:
     """Writer of JSON lines."""
 
-    def __init__(
-        self, destination: Destination, fields: Sequence[Field] | None, checks_later: bool
-    ) -> None:
+    def __init__(self, destination: Destination, fields: Sequence[Field] | None) -> None:
         self._destination = destination
         self._selection = Selection(fields) if fields else None
         self._seen = SeenIds()
+        self._seen_bytes = 0  # of the file; the ids of the lines after them are not known yet
         self._ids = msgspec.json.Decoder(_Identified)
-        self.checks_later = checks_later and destination.is_readable and not fields
-        """Whether duplicates are written, and removed at the end. It needs no decoding."""
+        self._can_read_back = destination.is_readable and not fields
 
-    def write(self, items: Sequence[Item]) -> int:
+    def write(self, items: Sequence[Item], are_new: bool) -> int:
         """Write the outputs that were not written before, and return their number."""
         lines = join_lines(items)
-        if self.checks_later:
+        if are_new and self._can_read_back:
             self._destination.write(lines)
             return len(items)
-        are_new = self._are_new(lines)
-        if are_new is not None:
-            items = [*compress(items, are_new)]
+        self._read_back()
+        new = self._seen.add([item.id for item in read_lines(self._ids, lines)])
+        if new is not None:
+            items = [*compress(items, new)]
             lines = join_lines(items)
         self._destination.write(self._selection.apply(lines) if self._selection else lines)
+        self._seen_bytes = self._destination.bytes
         return len(items)
 
-    def _are_new(self, lines: bytes) -> list[bool] | None:
-        """Remember the ids, and say of each whether it is new. None: all of them are new."""
-        return self._seen.add([item.id for item in read_lines(self._ids, lines)])
-
-    def remove_duplicates(self) -> int:
-        """Write the file again without the outputs that came again, and return their number."""
-        removed = 0
-        with self._destination.rewrite() as (pages, write):
-            for lines in pages:
-                are_new = self._are_new(lines)
-                if are_new is not None:
-                    removed += are_new.count(False)
-                    lines = b"".join(compress(lines.splitlines(keepends=True), are_new))
-                write(lines)
-        return removed
+    def _read_back(self) -> None:
+        """Read the ids of the lines that were written without a look at them."""
+        if self._seen_bytes < self._destination.bytes:
+            for lines in self._destination.read_back(self._seen_bytes):
+                self._seen.add([item.id for item in read_lines(self._ids, lines)])
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         missing = self._selection.missing() if self._selection else ()

@@ -48,7 +48,7 @@ class Parquet:
         self._parts: list[_Part] = []
         self._pending = _Pending()
 
-    def write(self, items: Sequence[Item]) -> int:
+    def write(self, items: Sequence[Item], are_new: bool) -> int:
         """Write the outputs that were not written before, and return their number."""
         count = self._add(items)
         if self._pending.is_full:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from gleanery.client.exports.destinations import already_exists
@@ -29,8 +29,6 @@ class S3Object:
 
     The library reads the bytes in a thread, from a queue that holds one part.
     """
-
-    is_readable = False
 
     def __init__(self, url: str, overwrite: bool) -> None:
         self.name = url
@@ -112,9 +110,6 @@ class S3Object:
                 continue
         if self._error:
             raise self._failure(self._error)
-
-    def read(self) -> IO[bytes]:
-        raise NotImplementedError
 
     def adopt(self, path: Path) -> None:
         with path.open("rb") as stream:

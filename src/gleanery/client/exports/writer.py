@@ -11,7 +11,6 @@ from typing import Any, Protocol, Self
 from gleanery.client.exports.destinations import Destination, open_destination
 from gleanery.client.exports.errors import InvalidExport
 from gleanery.client.exports.fields import Field, read_fields
-from gleanery.client.exports.jsonl import JsonLines
 from gleanery.client.exports.pages import Item
 from gleanery.client.exports.report import ExportReport
 
@@ -22,8 +21,11 @@ DATA_FORMS = ("columns", "json")
 class Format(Protocol):
     """Writer of one format."""
 
-    def write(self, items: Sequence[Item]) -> int:
-        """Write the outputs that were not written before, and return their number."""
+    def write(self, items: Sequence[Item], are_new: bool) -> int:
+        """Write the outputs that were not written before, and return their number.
+
+        ``are_new`` says that the caller knows that none of them was.
+        """
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         """Write the rest. The caller knows the number of rows and bytes."""
@@ -55,26 +57,16 @@ class ExportWriter:
             destination.discard()
             raise
 
-    def write(self, items: Sequence[Item]) -> None:
-        """Write a page of outputs. An output whose id was written before is left out."""
+    def write(self, items: Sequence[Item], are_new: bool = False) -> None:
+        """Write a page of outputs. An output whose id was written before is left out.
+
+        ``are_new`` saves the search for such outputs: the caller knows that there are none.
+        """
         with self._destination.failures():
-            new = self._format.write(items) if items else 0
+            new = self._format.write(items, are_new) if items else 0
         self.rows += new
         self.duplicates += len(items) - new
         self.item_bytes += sum(map(len, items))
-
-    @property
-    def checks_later(self) -> bool:
-        """Whether outputs that come again are in the file until ``remove_duplicates`` is called."""
-        return isinstance(self._format, JsonLines) and self._format.checks_later
-
-    def remove_duplicates(self) -> None:
-        """Remove the outputs that came again."""
-        assert isinstance(self._format, JsonLines)
-        with self._destination.failures():
-            removed = self._format.remove_duplicates()
-        self.rows -= removed
-        self.duplicates += removed
 
     def finish(self) -> ExportReport:
         """Complete the file and give it its name."""
@@ -123,18 +115,16 @@ def open_export(
     fields: Sequence[str] | None = None,
     escape_formulas: bool = True,
     overwrite: bool = False,
-    checks_later: bool = False,
 ) -> ExportWriter:
     """Open a file path, ``-`` (standard output) or ``s3://bucket/key`` for outputs.
 
     ``data`` says whether a table has one column for each key of ``data``, or one with JSON text.
-    ``fields`` are members of an output and keys of ``data``; None: all. With ``checks_later``, the
-    caller removes duplicates at the end if the writer says that it checks later.
+    ``fields`` are members of an output and keys of ``data``; None: all.
     """
     _check_choice("format", format, FORMATS)
     _check_choice("data", data, DATA_FORMS)
     chosen = None if fields is None else read_fields(fields)
-    create = _creator(format, data == "json", chosen, escape_formulas, checks_later)
+    create = _creator(format, data == "json", chosen, escape_formulas)
     return ExportWriter(open_destination(target, overwrite), create)
 
 
@@ -148,11 +138,12 @@ def _creator(
     data_is_json: bool,
     fields: Sequence[Field] | None,
     escape_formulas: bool,
-    checks_later: bool,
 ) -> Callable[[Destination], Format]:
     """Return a function that creates the writer. A missing library is reported at once."""
     if format == "jsonl":
-        return lambda destination: JsonLines(destination, fields, checks_later)
+        from gleanery.client.exports.jsonl import JsonLines
+
+        return lambda destination: JsonLines(destination, fields)
     if format == "csv":
         from gleanery.client.exports.csv import Csv
 
