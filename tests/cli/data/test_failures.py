@@ -135,3 +135,21 @@ def test_an_output_that_cannot_be_written_is_a_failure(
         )
     assert done.returncode == 1
     assert done.stderr == b"gleanery: standard output: No space left on device\n"
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+@pytest.mark.parametrize(("group", "status"), [("g", 0), ("missing", 2)])
+def test_errors_that_nobody_reads_do_not_change_the_result(
+    gleanery: CommandLine, client: Client, tmp_path: Path, group: str, status: int
+) -> None:
+    client.store("g", {"job_id": "j", "source_url": "https://a.example", "data": {}})
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gleanery", "pull", group, "-o", str(tmp_path / "copy")],
+            env=environment(**gleanery.variables),
+            stderr=full,
+            check=False,
+        )
+    assert done.returncode == status
+    assert len([*tmp_path.glob("copy/*.jsonl")]) == (1 if status == 0 else 0)

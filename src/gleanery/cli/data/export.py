@@ -242,6 +242,7 @@ def _show(report: ExportReport, target: str, progress: Progress) -> None:
         )
     for field in report.missing_fields:
         progress.note(f"No output has the field {field}")
+    progress.bytes = report.bytes
     progress.summarize(f"to {'standard output' if target == '-' else target}")
 
 
