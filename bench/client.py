@@ -59,18 +59,21 @@ def measure(environment: Environment) -> None:
 @contextmanager
 def _stand_in(environment: Environment) -> Iterator[str]:
     """Serve pages that a service has sent."""
-    pages = environment.new_folder("client-pages")
+    folder = environment.new_folder("stand-in")
+    (folder / "pages").mkdir()
     with environment.new_deployment("client").serve() as service:
         outputs = dataset.outputs(_DIFFERENT_PAGES * stand_in.PAGE_SIZE)
         service.store_outputs(dataset.SMALL_GROUP, outputs)
+        group = service.get(f"/v1/groups/{dataset.SMALL_GROUP}")
+        (folder / "group.json").write_bytes(group)
         path, cursor = f"/v1/outputs/{dataset.SMALL_GROUP}?limit={stand_in.PAGE_SIZE}", 0
         for number in range(_DIFFERENT_PAGES):
             page = service.get(f"{path}&cursor={cursor}")
             cursor = json.loads(page)["metadata"]["next_cursor"]
-            (pages / f"{number:02}").write_bytes(stand_in.prepare_page(page))
+            (folder / "pages" / f"{number:02}").write_bytes(stand_in.prepare_page(page))
     port = servers.free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "bench.stand_in", str(port), str(pages)]
+    command = [sys.executable, "-m", "bench.stand_in", str(port), str(folder)]
     with servers.run_server(command, f"{url}/v1/groups/1"):
         yield url
 

@@ -6,12 +6,15 @@ imports and the first connection: a group of one page is read before.
 
 from __future__ import annotations
 
+import io
+import json
+import os
 import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Literal
 
 from bench.stand_in import PAGE_SIZE, group_size
 
@@ -44,12 +47,18 @@ def _iterate(url: str, group: str, file: Path) -> int:
         return sum(1 for _ in client.outputs(group))
 
 
-def _export(format_: Literal["jsonl", "csv", "parquet"], data: Literal["columns", "json"]) -> Task:
-    def run(url: str, group: str, file: Path) -> int:
-        from gleanery import Client
+def _export(*options: str) -> Task:
+    """Run ``gleanery export`` in this process."""
 
-        with Client(url, "token") as client:
-            return client.export(group, file, format=format_, data=data, overwrite=True).rows
+    def run(url: str, group: str, file: Path) -> int:
+        from gleanery.cli import main
+
+        os.environ |= {"GLEANERY_URL": url, "GLEANERY_TOKEN": "token"}
+        sys.argv = ["gleanery", "export", group, "-o", str(file), "--quiet", "--json", *options]
+        file.unlink(missing_ok=True)
+        with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
+            main()
+        return int(json.loads(printed.getvalue())["outputs"])
 
     return run
 
@@ -58,10 +67,10 @@ TASKS: dict[str, Task] = {
     "apify-client": _iterate_with_apify,
     "httpx2": _read_and_discard,
     "iteration": _iterate,
-    "JSONL": _export("jsonl", "columns"),
-    "Parquet json": _export("parquet", "json"),
-    "Parquet columns": _export("parquet", "columns"),
-    "CSV": _export("csv", "columns"),
+    "JSONL": _export("--format", "jsonl"),
+    "Parquet json": _export("--format", "parquet", "--data", "json"),
+    "Parquet columns": _export("--format", "parquet"),
+    "CSV": _export("--format", "csv"),
 }
 
 

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 PAGE_SIZE = 1000
@@ -45,12 +45,16 @@ def group_size(group: str) -> int:
 
 
 def main(port: str, folder: str) -> None:
-    templates = [_template(file.read_bytes()) for file in sorted(Path(folder).iterdir())]
+    files = sorted(Path(folder, "pages").iterdir())
+    service = Service(
+        [_template(file.read_bytes()) for file in files],
+        json.loads(Path(folder, "group.json").read_bytes()),
+    )
     with socket.create_server(("127.0.0.1", int(port))) as listener:
         while True:
             connection, _ = listener.accept()
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=_serve, args=(connection, templates), daemon=True).start()
+            threading.Thread(target=_serve, args=(connection, service), daemon=True).start()
 
 
 def _template(content: bytes) -> _Template:
@@ -59,7 +63,7 @@ def _template(content: bytes) -> _Template:
     return _Template(content, positions)
 
 
-def _serve(connection: socket.socket, templates: list[_Template]) -> None:
+def _serve(connection: socket.socket, service: Service) -> None:
     """Answer the requests of a connection, one after the other. No request has a body."""
     received = b""
     with connection:
@@ -68,65 +72,68 @@ def _serve(connection: socket.socket, templates: list[_Template]) -> None:
             if received.endswith(b"\r\n\r\n"):
                 target = received.split(b" ", 2)[1].decode()
                 received = b""
-                for part in _respond(target, templates):
+                for part in service.respond(target):
                     connection.sendall(part)
 
 
-def _respond(target: str, templates: list[_Template]) -> tuple[bytes, ...]:
-    path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
-    match path.split("/"):
-        case ["", "v1", "outputs", group]:
-            return _outputs(group, int(query.get("cursor", ["0"])[0]), templates)
-        case ["", "v2", "datasets", group, "items"]:
-            return _dataset_items(group, int(query.get("offset", ["0"])[0]), templates)
-        case ["", "v1", "exports", group]:  # a HEAD request
-            return _head(0, headers=f"gleanery-cursor: {group_size(group)}\r\n")
-        case ["", "v1", "groups", group]:
-            return _head(0, json.dumps(_group(group)).encode())
-        case _:
-            return (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",)
+class Service(NamedTuple):
+    """The content of the stand-in, and its responses."""
+
+    templates: list[_Template]
+    group: dict[str, Any]
+    """A group as a service describes it."""
+
+    def respond(self, target: str) -> tuple[bytes, ...]:
+        """Return the parts of a response."""
+        path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
+        match path.split("/"):
+            case ["", "v1", "outputs", group]:
+                return self._outputs(group, int(query.get("cursor", ["0"])[0]))
+            case ["", "v2", "datasets", group, "items"]:
+                return self._dataset_items(group, int(query.get("offset", ["0"])[0]))
+            case ["", "v1", "groups", group]:
+                size = {"group_id": group, "outputs": group_size(group)}
+                body = json.dumps(self.group | size).encode()
+                return _head(len(body)), body
+            case ["", "v1", "exports", group]:  # only its head is asked for
+                return (_head(0, f"gleanery-cursor: {group_size(group)}\r\n"),)
+            case _:
+                return (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",)
+
+    def _outputs(self, group: str, start: int) -> tuple[bytes, ...]:
+        items = self._items(group, start)
+        cursor = start + PAGE_SIZE if start + PAGE_SIZE < group_size(group) else None
+        metadata = json.dumps({"metadata": {"next_url": None, "next_cursor": cursor}})
+        before = metadata[:-1].encode() + b',"items":'
+        return _head(len(before) + len(items) + 1), before, items, b"}"
+
+    def _dataset_items(self, group: str, start: int) -> tuple[bytes, ...]:
+        items, count = self._items(group, start), group_size(group)
+        values = {"total": count, "offset": start, "limit": PAGE_SIZE, "desc": "false"}
+        values["count"] = PAGE_SIZE if start < count else 0
+        headers = [f"x-apify-pagination-{name}: {value}\r\n" for name, value in values.items()]
+        return _head(len(items), "".join(headers)), items
+
+    def _items(self, group: str, start: int) -> bytes:
+        """Return the page at this position, with ids that only this page has."""
+        count = group_size(group)
+        if start >= count:
+            return b"[]"
+        template = self.templates[start // PAGE_SIZE % len(self.templates)]
+        page = bytearray(template.content)
+        step = _STEP if group.endswith(_MIXED) else 1
+        output_ids = random.Random(start).randbytes(PAGE_SIZE * _ID_BYTES).hex().encode()
+        for number, position in enumerate(template.positions):
+            output_id = output_ids[2 * _ID_BYTES * number : 2 * _ID_BYTES * (number + 1)]
+            id_ = _FIRST_ID + (start + number) * step % count
+            new = b'%d,"output_id":"%s"' % (id_, output_id)
+            page[position : position + len(new)] = new
+        return bytes(page)
 
 
-def _group(name: str) -> dict[str, object]:
-    return {"group_id": name, "outputs": group_size(name), "cursor": group_size(name)}
-
-
-def _outputs(group: str, start: int, templates: list[_Template]) -> tuple[bytes, ...]:
-    items, count = _items(group, start, templates), group_size(group)
-    cursor = start + PAGE_SIZE if start + PAGE_SIZE < count else None
-    metadata = json.dumps({"metadata": {"next_url": None, "next_cursor": cursor}})
-    before = metadata[:-1].encode() + b',"items":'
-    return *_head(len(before) + len(items) + 1), before, items, b"}"
-
-
-def _dataset_items(group: str, start: int, templates: list[_Template]) -> tuple[bytes, ...]:
-    items, count = _items(group, start, templates), group_size(group)
-    sent = PAGE_SIZE if start < count else 0
-    values = {"total": count, "offset": start, "count": sent, "limit": PAGE_SIZE, "desc": "false"}
-    headers = "".join(f"x-apify-pagination-{name}: {value}\r\n" for name, value in values.items())
-    return *_head(len(items), headers=headers), items
-
-
-def _head(size: int, body: bytes = b"", headers: str = "") -> tuple[bytes, ...]:
+def _head(size: int, headers: str = "") -> bytes:
     head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{headers}"
-    return f"{head}content-length: {size + len(body)}\r\n\r\n".encode(), body
-
-
-def _items(group: str, start: int, templates: list[_Template]) -> bytes | bytearray:
-    """Return the page at this position, with ids that only this page has."""
-    count = group_size(group)
-    if start >= count:
-        return b"[]"
-    template = templates[start // PAGE_SIZE % len(templates)]
-    page = bytearray(template.content)
-    step = _STEP if group.endswith(_MIXED) else 1
-    output_ids = random.Random(start).randbytes(PAGE_SIZE * _ID_BYTES).hex().encode()
-    for number, position in enumerate(template.positions):
-        output_id = output_ids[2 * _ID_BYTES * number : 2 * _ID_BYTES * (number + 1)]
-        id_ = _FIRST_ID + (start + number) * step % count
-        new = b'%d,"output_id":"%s"' % (id_, output_id)
-        page[position : position + len(new)] = new
-    return page
+    return f"{head}content-length: {size}\r\n\r\n".encode()
 
 
 if __name__ == "__main__":

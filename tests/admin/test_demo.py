@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
+import subprocess
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from tests.support.process import Running, gleanery, gleanery_in_process
+from tests.support.process import Running, environment, gleanery, gleanery_in_process
 
 pytestmark = pytest.mark.thorough
+
+TOKEN_LINE = re.compile(r"^export GLEANERY_TOKEN=\S+$", re.MULTILINE)
 
 
 def pasted(line: str, token: str) -> httpx2.Response:
     """Runs the command as a shell and curl would."""
-    words = iter(shlex.split(line.replace("$TOKEN", token))[1:])
+    words = iter(shlex.split(line.replace("$GLEANERY_TOKEN", token))[1:])
     headers, data, url = {}, None, ""
     for word in words:
         if word == "-H":
@@ -29,13 +33,31 @@ def pasted(line: str, token: str) -> httpx2.Response:
     return httpx2.request("POST" if data else "GET", url, headers=headers, content=data)
 
 
+def check_commands(text: str, token: str, address: str, folder: Path) -> None:
+    """Runs the printed commands of Gleanery in a shell."""
+    exports = [line for line in text.splitlines() if line.startswith("export ")]
+    assert exports == [f"export GLEANERY_URL={address}", f"export GLEANERY_TOKEN={token}"]
+    commands = re.findall(
+        r"^\S+(?: -m gleanery)? (?:groups|export|pull) .*|^\S+.* groups$", text, re.M
+    )
+    assert len(commands) == 3
+    script = "\n".join(["set -e", *exports, *commands])
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=folder, env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "property-listings" in done.stdout
+    assert (folder / "prices.csv").exists()
+    assert list((folder / "prices").glob("shop-prices-*.jsonl"))
+
+
 def test_every_printed_line_works_when_pasted(tmp_path: Path) -> None:
     with Running("demo", "--port", "0") as running:
         running.wait_for(
             lambda: any('/v1/cookies"' in line and "-d" in line for line in running.out)
         )
         text = "".join(running.out).replace("\\\n", "")
-        [line] = [line for line in text.splitlines() if line.startswith("export TOKEN=")]
+        [line] = [line for line in text.splitlines() if line.startswith("export GLEANERY_TOKEN=")]
         token = line.partition("=")[2]
         address = text.split(" at ", 1)[1].split()[0]
         running.wait_ready(address)
@@ -46,6 +68,7 @@ def test_every_printed_line_works_when_pasted(tmp_path: Path) -> None:
             assert answer.status_code == 200, line
             found = answer.json()
             assert found.get("items", found) if isinstance(found, dict) else found, line
+        check_commands(text, token, address, tmp_path)
         assert httpx2.get(f"{address}/docs").status_code == 200
         assert running.stop(signal.SIGINT) == 0
         assert "Traceback" not in "".join(running.log)
@@ -62,7 +85,9 @@ def test_a_demo_that_is_stopped_at_its_start_leaves_no_data(tmp_path: Path, numb
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_demo_leaves_no_data(tmp_path: Path, number: int) -> None:
     with Running("demo", "--port", "0", TMPDIR=str(tmp_path)) as running:
-        running.wait_for(lambda: any(line.startswith("export TOKEN=") for line in running.out))
+        running.wait_for(
+            lambda: any(line.startswith("export GLEANERY_TOKEN=") for line in running.out)
+        )
         assert list(tmp_path.iterdir())
         running.stop(number)
     assert list(tmp_path.iterdir()) == []
@@ -81,9 +106,11 @@ def test_sample_data_in_a_folder_is_created_once(tmp_path: Path) -> None:
     counts = []
     for _ in range(2):
         with Running("demo", "--port", "0", "--data", str(tmp_path / "kept")) as running:
-            running.wait_for(lambda: any(line.startswith("export TOKEN=") for line in running.out))
+            running.wait_for(
+                lambda: any(line.startswith("export GLEANERY_TOKEN=") for line in running.out)
+            )
             text = "".join(running.out)
-            token = text.split("TOKEN=")[1].split()[0]
+            token = text.split("GLEANERY_TOKEN=")[1].split()[0]
             address = text.split(" at ", 1)[1].split()[0]
             running.wait_ready(address)
             header = {"Authorization": f"Bearer {token}"}

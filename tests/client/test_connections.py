@@ -143,3 +143,39 @@ def test_an_iteration_that_ends_early_releases_its_connection(
         reader = Client(service.url, client.token, http_client=given, timeout=5)
         started = [iter(reader.outputs("g", page_size=2)) for _ in range(3)]
         assert len({next(outputs).id for outputs in started}) == 1
+
+
+def test_requests_to_this_machine_use_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read() -> list[object]:
+        async with AsyncClient(server.url, "t") as client:
+            return [output async for output in client.outputs("g")]
+
+    with faulty_server(PAGE) as server, faulty_server(PAGE) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        with Client(server.url, "t") as client:
+            assert list(client.outputs("g")) == asyncio.run(read()) == []
+        assert (len(server.heads), len(proxy.heads)) == (2, 0)
+        with Client("http://gleanery.invalid", "secret", max_retries=0) as client:
+            assert list(client.outputs("g")) == []  # the proxy has responded
+        assert len(proxy.heads) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [("http://[::1]", ("::1", 80)), ("https://127.0.0.1", ("127.0.0.1", 443))],
+)
+def test_default_ports_are_used(
+    url: str, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(place: tuple[str, int], *arguments: object, **options: object) -> None:
+        places.append(place)
+        raise ConnectionRefusedError
+
+    places: list[tuple[str, int]] = []
+    monkeypatch.setattr("socket.create_connection", refuse)
+    with Client(url, "t", max_retries=0) as client, pytest.raises(ConnectionFailed):
+        list(client.outputs("g"))
+    assert places == [address]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
 
 import httpx2
 import pytest
 
-from gleanery import Client
+from gleanery import AsyncClient, Client
 from gleanery.client import ApiError, ClientError, ErrorDetail, errors
-from tests.support.faulty_server import PAGE, faulty_server, respond
+from tests.support.faulty_server import PAGE, Step, faulty_server, respond
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
 
@@ -68,3 +69,15 @@ def test_errors_of_another_service_have_a_message(body: object) -> None:
         pytest.raises(ApiError, match="status 404 and without an explanation"),
     ):
         list(client.outputs("g"))
+
+
+def test_interim_responses_are_skipped() -> None:
+    async def read() -> list[object]:
+        async with AsyncClient(server.url, "t") as client:
+            return [output async for output in client.outputs("g")]
+
+    interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"
+    with faulty_server(Step(interim * 2 + PAGE.sent, "keep")) as server:
+        with Client(server.url, "t") as client:
+            assert [*client.outputs("g"), *client.outputs("g")] == asyncio.run(read()) == []
+        assert len(server.heads) == 3

@@ -135,3 +135,27 @@ def test_the_asynchronous_client_does_the_same(
             return await client.export("prices", tmp_path / "prices.jsonl", url="x")
 
     assert asyncio.run(export()).rows == 0
+
+
+@pytest.mark.thorough
+def test_an_output_that_is_deleted_and_stored_again_is_there_once(
+    exporter: Client, stored: HttpClient, tmp_path: Path
+) -> None:
+    path = tmp_path / "prices.jsonl"
+    stored.store("prices", *map(_output, range(20, 2500)))
+    found = stored.items("prices", limit=1000)
+    chosen = [output for output in found if output["data"]["n"] in (5, 2400)]  # one was read
+
+    def replace(writer: ExportWriter) -> None:
+        if writer.rows == 1000:
+            for output in chosen:
+                stored.delete(f"/v1/outputs/prices/{output['output_id']}")
+            stored.store("prices", _output(5), _output(2400), _output(1200, price=1))
+
+    report = exporter.export("prices", path, on_progress=replace)
+    numbers = _numbers(path)
+    assert len(numbers) == len(set(numbers))
+    assert set(numbers) >= {*range(2500)} - {2400}  # this one did not exist all the time
+    assert report.cursor is not None
+    later = [change.output_id for change in exporter.changes("prices", cursor=report.cursor)]
+    assert {output["output_id"] for output in chosen} <= set(later)

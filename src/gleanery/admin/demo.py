@@ -189,18 +189,31 @@ async def _store_outputs(database: Database, now: int, progress: StartProgress) 
         advance(1)
 
 
-def introduction(address: str, token: str) -> str:
-    """Return the text for a new user: the token, and commands to try."""
-    header = '-H "Authorization: Bearer $TOKEN"'
+def introduction(address: str, token: str, program: str) -> str:
+    """Return the text for a new user: the token, and commands to try.
+
+    ``program`` is how the user's shell finds the command ``gleanery``.
+    """
+    header = '-H "Authorization: Bearer $GLEANERY_TOKEN"'
     since = (datetime.now(UTC) - timedelta(days=2)).strftime("%Y-%m-%d")
     cookie = '[{"domain": ".shop.example", "name": "sid", "value": "s3cret", "path": ""}]'
     return f"""
 Gleanery serves the sample organization “{ORGANIZATION}” at {address}
 (reference: {address}/docs; Ctrl-C stops the service). Paste these lines into another terminal:
 
-export TOKEN={token}
+export GLEANERY_URL={address}
+export GLEANERY_TOKEN={token}
 
-# the first page of a group's outputs, then only what changed in the last two days
+# the groups, and the outputs of one as a table
+{program} groups
+{program} export shop-prices -o prices.csv
+
+# its changes in files, with deletions: run it again, and get only the new ones
+{program} pull shop-prices -o prices
+
+# (to keep the address and the token without these variables: {program} login {address})
+
+# the same over HTTP: the first page of outputs, then only what changed in the last two days
 curl {header} "{address}/v1/outputs/shop-prices?limit=2"
 curl {header} "{address}/v1/outputs/shop-prices?limit=2&created_after={since}"
 

@@ -17,14 +17,19 @@ from urllib.request import getproxies
 
 import httpx2
 
+from gleanery.client.configuration import is_loopback
+
 _WHOLE_BYTES = 16 * 1024 * 1024  # a longer body, such as that of a file, is read in pieces
 _PIECE_BYTES = 1024 * 1024
 _MAX_IDLE = 10  # connections, for as many threads
 
 
 def new_transport(url: str, context: ssl.SSLContext) -> DirectTransport | None:
-    """Return a transport, or None if a proxy is configured: httpx2 knows how to use one."""
-    proxies = getproxies()
+    """Return a transport, or None if a proxy is configured: httpx2 knows how to use one.
+
+    No proxy reaches this machine.
+    """
+    proxies = () if is_loopback(url) else getproxies()
     scheme = url.partition(":")[0]
     return None if scheme in proxies or "all" in proxies else DirectTransport(context)
 
@@ -34,7 +39,7 @@ class DirectTransport(httpx2.BaseTransport):
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
-        self._idle: dict[tuple[str, str, int | None], list[HTTPConnection]] = {}
+        self._idle: dict[tuple[str, str, int], list[HTTPConnection]] = {}
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         connection = self._take(request)
@@ -88,10 +93,21 @@ class DirectTransport(httpx2.BaseTransport):
             if scheme == "https"
             else HTTPConnection(host, port, timeout=timeout)
         )
+        connection.response_class = _FinalResponse
         with _translated(httpx2.ConnectTimeout, httpx2.ConnectError):
             connection.connect()
         _set_timeout(connection, request, "write")
         return connection
+
+
+class _FinalResponse(HTTPResponse):
+    """Response after the interim ones, of which http.client skips only 100."""
+
+    def begin(self) -> None:
+        super().begin()
+        while 101 < self.status < 200:
+            self.headers = self.msg = None  # type: ignore[assignment]
+            super().begin()
 
 
 class _Body(httpx2.SyncByteStream):
@@ -120,8 +136,10 @@ class _Body(httpx2.SyncByteStream):
             self._connection.close()
 
 
-def _key(request: httpx2.Request) -> tuple[str, str, int | None]:
-    return request.url.scheme, request.url.raw_host.decode(), request.url.port
+def _key(request: httpx2.Request) -> tuple[str, str, int]:
+    """Return where the connection goes. Without a port, http.client splits an IPv6 address."""
+    url = request.url
+    return url.scheme, url.raw_host.decode(), url.port or (443 if url.scheme == "https" else 80)
 
 
 def _send(connection: HTTPConnection, request: httpx2.Request) -> None:

@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 
 class InvalidItem(ValueError):
     """The item cannot be sent; the message says why, without its values."""
@@ -27,7 +29,7 @@ def encode_item(item: Any) -> bytes:
         raise item
     if isinstance(item, str):
         item = _to_utf_8(item)
-    if isinstance(item, bytes | bytearray | memoryview):
+    if isinstance(item, bytes | bytearray | memoryview | msgspec.Raw):
         return _check_line(bytes(item))
     try:
         text = _encode(item)
@@ -106,7 +108,5 @@ def _sorted(values: set[Any] | frozenset[Any]) -> list[Any]:
 
 def _struct_members(struct: Any) -> Any:
     """Return the members of a msgspec Struct, under the names that it has in JSON."""
-    import msgspec
-
     kept = (bytes, bytearray, memoryview, datetime, date, time, Decimal, UUID)
     return msgspec.to_builtins(struct, builtin_types=kept, order="deterministic")

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 MAX_ERRORS = 100
 _SHOWN_ERRORS = 5
+_STOPPED = "stopped"
+"""Type of a detail that says which lines of the request are stored."""
+_FEW_STORED = ("No item is stored", "The first item is stored")
 _MIN_COMPRESSED_BYTES = 1024
 _MAX_RATIO = 400  # the service rejects a body that is 500 times as large as it was sent
 
@@ -72,17 +75,26 @@ class PushFailed(ClientError):
 
     def _reason(self) -> str:
         if not self.errors:
-            return str(self.cause)
+            return describe(self.cause)
         shown = "; ".join(str(error) for error in self.errors[:_SHOWN_ERRORS])
         more = len(self.errors) - _SHOWN_ERRORS
         return f"{shown}; and {more} more problems" if more > 0 else shown
 
     def _stored(self) -> str:
         done = self.report.items
-        stored = f"The first {done} items are stored" if done else "No item is stored"
+        stored = f"The first {done} items are stored" if done > 1 else _FEW_STORED[done]
         if self.cause is None or (isinstance(self.cause, ApiError) and self.cause.status < 500):
             return f"{stored}."
         return f"{stored}; those of the last batch may be stored, too: push them again."
+
+
+def describe(error: ClientError | None) -> str:
+    """Return the message of an error, without what it says about the lines of a batch."""
+    if not isinstance(error, ApiError):
+        return str(error)
+    details = [detail for detail in error.detail if detail.type != _STOPPED]
+    message = "; ".join(each.msg if each.loc == ("body",) else str(each) for each in details)
+    return f"{message} (after {error.attempts} attempts)" if error.attempts > 1 else message
 
 
 @dataclass(slots=True)
@@ -132,7 +144,7 @@ class Batch:
         return [
             ItemError(self.indexes[int(detail.loc[1])], detail.loc[2:], detail.msg, detail.type)
             for detail in details
-            if detail.type != "stopped" and self._is_of_item(detail.loc)
+            if detail.type != _STOPPED and self._is_of_item(detail.loc)
         ]
 
     def _is_of_item(self, loc: tuple[str, ...]) -> bool:
@@ -161,6 +173,14 @@ def add_skipped(report: PushReport, batch: Batch, errors: Sequence[ItemError]) -
     report.errors += found[: MAX_ERRORS - len(report.errors)]
     report.skipped += len(batch.invalid)
     report.items = batch.end
+
+
+def find_errors(batch: Batch, error: ClientError) -> list[ItemError]:
+    """Return the items that are at fault. Of a batch with one item, a limit is its error."""
+    errors = batch.item_errors(error.detail if isinstance(error, ApiError) else ())
+    if errors or not isinstance(error, TooLarge):
+        return errors
+    return [ItemError(batch.indexes[0], (), describe(error), "too_large")]
 
 
 def concerns_items(error: ClientError, batch: Batch) -> bool:

@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
+from gleanery.cli.data import connection
 from tests.cli.data.conftest import CommandLine
 from tests.support.faulty_server import STALL, faulty_server, respond
-from tests.support.process import Running, environment
+from tests.support.process import Running, environment, gleanery_in_process
 from tests.support.service import Client
 from tests.support.terminal import Terminal
 from tests.support.waiting import TIMEOUT_SECONDS
@@ -67,7 +68,7 @@ def test_the_ending_of_the_file_is_the_format(
     ("options", "expected"),
     [
         (["--job", "de"], [5]),
-        (["--source-url", "https://a.example/2"], [2]),
+        (["--url", "https://a.example/2"], [2]),
         (["--country", "Germany"], [5]),
         (["--not-approved", "-n", "2"], [0, 1]),
         (["--approved"], []),
@@ -202,33 +203,98 @@ def test_the_bar_has_the_total(gleanery: CommandLine, stored: Client, tmp_path: 
     file = tmp_path / "a.jsonl"
     with Terminal("export", "prices", "-o", str(file), **gleanery.variables) as terminal:
         assert terminal.wait() == 0
-    assert " of 6, " in terminal.shown
+    assert " of 6 outputs, " in terminal.shown
     assert " left" in terminal.shown
+
+
+POSITION = {
+    **dict.fromkeys(("display_name", "last_change", "key_fields", "schema", "retain_days")),
+    **{"group_id": "g", "id": 1, "outputs": 6, "cursor": 9, "countries": {}, "jobs": []},
+    "has_more_countries": False,
+    "metadata": {"next_url": None, "next_cursor": None},
+}
+
+
+def page(*ids: int, next_cursor: int | None) -> dict[str, Any]:
+    return {
+        "metadata": {"next_url": None, "next_cursor": next_cursor},
+        "items": [{**_SAMPLE, "id": n, "data": {"n": n}} for n in ids],
+    }
+
+
+def exported(file: Path) -> list[int]:
+    if file.suffix == ".parquet":
+        return [int(n) for n in pyarrow.parquet.read_table(file).column("data_n").to_pylist()]
+    if file.suffix == ".csv":
+        return [int(row["data_n"]) for row in csv.DictReader(io.StringIO(file.read_text()))]
+    return [item["data"]["n"] for item in lines(file)]
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
-def test_an_export_that_is_stopped_leaves_no_file(
+def test_an_export_that_is_stopped_continues(
     tmp_path: Path, name: str, number: int, status: int
 ) -> None:
-    page = {
-        "metadata": {"next_url": "x", "next_cursor": 5},
-        "items": [{**_SAMPLE, "id": n} for n in range(3)],
-    }
-    position = respond(200, b"", Gleanery_Cursor="9")
-    with faulty_server(position, respond(200, page), STALL) as server:
+    """An output that has changed in between comes again, and is left out."""
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    script = [
+        respond(200, POSITION),
+        respond(200, page(1, 2, 3, next_cursor=5)),
+        STALL,
+        respond(200, page(2, 4, 5, next_cursor=None)),
+    ]
+    arguments = ("export", "g", "--approved", "-o", str(folder / name))
+    with faulty_server(*script) as server:
         variables = {
             "XDG_CONFIG_HOME": str(tmp_path / "config"),
             "GLEANERY_URL": server.url,
             "GLEANERY_TOKEN": "glean_" + "0" * 49,
         }
-        arguments = ("export", "g", "--approved", "-o", str(tmp_path / name))
         with Running(*arguments, **variables) as running:
             running.wait_for(lambda: len(server.heads) == 3)
             assert running.stop(number) == status
-    if number == signal.SIGINT:
-        assert f"run: gleanery {' '.join(arguments)}" in running.log[-1]
-    assert "Traceback" not in "".join(running.log)
+        command = f"gleanery {' '.join(arguments)} --resume"
+        assert running.log[-1].endswith(f"3 outputs are kept. To continue, run: {command}\n")
+        assert not [path for path in folder.iterdir() if not path.name.startswith(".")]
+        again = gleanery_in_process(*arguments, "--resume", **variables)
+        assert again.returncode == 0, again.stderr
+        assert "cursor=5&" in server.heads[-1]
+    assert [path.name for path in folder.iterdir()] == [name]
+    assert exported(folder / name) == [1, 2, 3, 4, 5]
+
+
+def test_a_service_that_is_gone_leaves_a_state_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LONG_WORK_RETRIES", 0)
+    script = [
+        respond(200, POSITION),
+        respond(200, page(1, next_cursor=5)),
+        respond(503, {"detail": []}),
+        respond(200, page(2, next_cursor=None)),
+    ]
+    file = tmp_path / "a.csv"
+    arguments = ("export", "g", "--approved", "-o", str(file))
+    with faulty_server(*script) as server:
+        variables = {"GLEANERY_URL": server.url, "GLEANERY_TOKEN": "glean_" + "0" * 49}
+        failed = gleanery_in_process(*arguments, **variables)
+        assert failed.returncode == 1
+        assert "1 outputs are kept. To continue, run: gleanery export" in failed.stderr
+        other = gleanery_in_process(*arguments, "--resume", "--job", "j", **variables)
+        assert other.returncode == 2
+        assert "leave out --resume" in other.stderr
+        assert gleanery_in_process(*arguments, "--resume", **variables).returncode == 0
+    assert exported(file) == [1, 2]
+
+
+def test_nothing_to_continue_is_a_user_error(
+    gleanery: CommandLine, stored: Client, tmp_path: Path
+) -> None:
+    for target in (str(tmp_path / "a.csv"), "-"):
+        done = gleanery("export", "prices", "-o", target, "--resume")
+        assert done.returncode == 2
+        assert "leave out --resume" in done.stderr
     assert not [*tmp_path.iterdir()]
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet
 import pytest
 
 from gleanery.client.exports import ExportFailed, InvalidExport, open_export
@@ -52,6 +53,42 @@ def test_a_block_without_finish_leaves_no_file(tmp_path: Path) -> None:
     with open_export(str(tmp_path / "a.jsonl"), "jsonl") as export:
         export.write([output(1, {})])
     assert not [*tmp_path.iterdir()]
+
+
+_KILLED = """
+import os, signal, sys
+from gleanery.client.exports import open_export
+from tests.client.exports.outputs import output
+
+export = open_export(sys.argv[1], "parquet")
+for number in range(40):  # two row groups
+    export.write([output(number, {"text": "x" * 1024 * 1024})])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+@pytest.mark.thorough
+def test_files_of_a_killed_export_are_deleted_by_the_next_one(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    subprocess.run([sys.executable, "-c", _KILLED, path], check=False)
+    assert len([*tmp_path.iterdir()]) == 2
+    with open_export(path, "parquet") as export:
+        export.write([output(1, {})])
+        export.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+
+
+def test_files_of_another_export_that_runs_are_kept(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    with open_export(path, "parquet", overwrite=True) as export:
+        export.write([output(1, {})])
+        with open_export(path, "parquet") as other:
+            other.write([output(2, {})])
+            other.finish()
+        export.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
+    assert pyarrow.parquet.read_table(path)["id"].to_pylist() == [1]
 
 
 def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -12,13 +12,17 @@ import typer
 from gleanery.cli.data.command import INTERRUPTED, data_command
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
 from gleanery.cli.data.failures import FAILURE, USER_ERROR, CommandFailed, UserError
+from gleanery.cli.data.file_export import FileExport
 from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import file_name
+from gleanery.cli.data.stop_signals import StopSignals
+from gleanery.client.exports import ExportError, InvalidExport
 
 if TYPE_CHECKING:
     from gleanery.client import Client
     from gleanery.client.exports import ExportReport, ExportWriter
+    from gleanery.client.filters import OutputFilters
 
 app = typer.Typer()
 
@@ -72,7 +76,7 @@ def export(
     ] = None,
     source_url: Annotated[
         str | None,
-        typer.Option("--source-url", metavar="URL", help="Only outputs of exactly this page."),
+        typer.Option("--url", metavar="URL", help="Only outputs of exactly this page."),
     ] = None,
     country: Annotated[
         str | None, typer.Option("--country", help="Only outputs of this country: name or code.")
@@ -102,6 +106,9 @@ def export(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that exists already.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an export to this file that was stopped.")
+    ] = False,
     escape_formulas: Annotated[
         bool,
         typer.Option(
@@ -122,7 +129,9 @@ def export(
     target, chosen = _destination(group, output, format_)
     if target == "-":
         _check_stream(chosen, as_json)
-    filters: dict[str, Any] = {
+    if resume and not _is_file(target):
+        raise UserError("Only an export to a file can continue: leave out --resume")
+    filters: OutputFilters = {
         "job_id": job,
         "created_after": created_after,
         "url": source_url,
@@ -130,25 +139,29 @@ def export(
         "region": region,
         "approved": approved,
     }
+    form = {
+        "format": chosen,
+        "data": data,
+        "fields": None if fields is None else fields.split(","),
+        "escape_formulas": escape_formulas,
+        "overwrite": overwrite,
+    }
     with (
         Progress("Exported", "output", is_quiet=quiet) as progress,
         open_client(url, token_file, progress) as client,
         known_group(client, group),
     ):
         progress.total = _total(client, group, filters, limit)
-        report = _run(
-            client,
-            group,
-            target,
-            progress,
-            format=chosen,
-            data=data,
-            fields=None if fields is None else fields.split(","),
-            escape_formulas=escape_formulas,
-            overwrite=overwrite,
-            limit=limit,
-            **filters,
-        )
+        try:
+            if _is_file(target):
+                with StopSignals() as signals:
+                    file = FileExport(client, group, target, filters, limit, progress, signals)
+                    report = file.run(form, resume)
+            else:
+                report = _write_stream(client, group, target, form, filters, limit, progress)
+        except ExportError as error:
+            status = USER_ERROR if isinstance(error, InvalidExport) else FAILURE
+            raise CommandFailed(str(error), status) from None
         _show(report, target, progress)
     if as_json:
         print_json({"destination": target, "format": chosen, **_as_document(report)})
@@ -179,37 +192,45 @@ def _check_stream(format_: Format, as_json: bool) -> None:
         raise UserError("A terminal cannot show Parquet: give a file with -o")
 
 
-def _total(client: Client, group: str, filters: dict[str, Any], limit: int | None) -> int | None:
+def _total(client: Client, group: str, filters: OutputFilters, limit: int | None) -> int | None:
     """Return the number of outputs, if it is known without reading them."""
     given = [name for name, value in filters.items() if value is not None]
     if given not in ([], ["job_id"]):
         return None
     found = client.group(group)
     counts = {job.job_id: job.outputs for job in found.jobs}
-    total = counts.get(filters["job_id"], 0) if given else found.outputs
+    total = counts.get(str(filters["job_id"]), 0) if given else found.outputs
     return total if limit is None else min(total, limit)
 
 
-def _run(
-    client: Client, group: str, target: str, progress: Progress, **options: Any
+def _is_file(target: str) -> bool:
+    """Return False for standard output, S3, a pipe and a device."""
+    if target == "-" or target.startswith("s3://"):
+        return False
+    path = Path(target)
+    return path.is_file() or path.is_dir() or not path.exists()
+
+
+def _write_stream(
+    client: Client,
+    group: str,
+    target: str,
+    form: dict[str, Any],
+    filters: OutputFilters,
+    limit: int | None,
+    progress: Progress,
 ) -> ExportReport:
-    from gleanery.client.exports import ExportError, InvalidExport
+    """Write to a destination that cannot keep a part of the outputs."""
 
     def show(writer: ExportWriter) -> None:
         progress.advance(writer.rows - progress.items, writer.item_bytes - progress.bytes)
 
     try:
-        return client.export(group, target, on_progress=show, **options)
-    except ExportError as error:
-        status = USER_ERROR if isinstance(error, InvalidExport) else FAILURE
-        raise CommandFailed(str(error), status) from None
+        return client.export(group, target, on_progress=show, limit=limit, **form, **filters)
     except KeyboardInterrupt:
-        raise CommandFailed(f"interrupted; {_advice(target)}", INTERRUPTED) from None
-
-
-def _advice(target: str) -> str:
-    kept = "the outputs so far are written" if target == "-" else "no file is written"
-    return f"{kept}. To start again, run: {shlex.join(['gleanery', *sys.argv[1:]])}"
+        command = shlex.join(["gleanery", *sys.argv[1:]])
+        message = f"interrupted. To start again, run: {command}"
+        raise CommandFailed(message, INTERRUPTED) from None
 
 
 def _show(report: ExportReport, target: str, progress: Progress) -> None:
@@ -221,6 +242,7 @@ def _show(report: ExportReport, target: str, progress: Progress) -> None:
         )
     for field in report.missing_fields:
         progress.note(f"No output has the field {field}")
+    progress.bytes = report.bytes
     progress.summarize(f"to {'standard output' if target == '-' else target}")
 
 

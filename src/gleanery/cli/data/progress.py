@@ -45,7 +45,7 @@ class Progress:
         self.total_bytes = total_bytes
         self.items = 0
         self.bytes = 0
-        self._start = time.monotonic()
+        self._start = self._first_start = time.monotonic()
         self._display: Display | None = None if is_quiet else _new_display()
 
     def __enter__(self) -> Self:
@@ -65,13 +65,20 @@ class Progress:
         self.bytes += bytes_
         self._attempt(lambda display: display.show(self))
 
+    def start_again(self, verb: str, total: int) -> None:
+        """Count the next step of the work."""
+        self.verb, self.total = verb, total
+        self.items = self.bytes = 0
+        self._start = time.monotonic()
+
     def note(self, text: str) -> None:
         """Show a message, such as that of a retry."""
         self._attempt(lambda display: display.note(text))
 
     def summarize(self, text: str) -> None:
         """Show the result of the work: its number of items and bytes, its time and this text."""
-        self.note(f"{self.counts()} in {duration(self.seconds)} {text}".rstrip())
+        seconds = time.monotonic() - self._first_start
+        self.note(f"{self._counts()} in {duration(seconds)} {text}".rstrip())
 
     @property
     def seconds(self) -> float:
@@ -94,16 +101,17 @@ class Progress:
         done = self.fraction
         return self.seconds * (1 - done) / done if done else None
 
-    def counts(self) -> str:
-        size = f", {size_of(self.bytes)}" if self.bytes else ""
-        return f"{self.verb} {self.items:,} {self.noun}{'' if self.items == 1 else 's'}{size}"
-
     def sentence(self) -> str:
         """Return the present state in words."""
         of_total = f" of {self.total:,}" if self.total is not None else ""
         remaining = self.remaining_seconds
         left = f", {duration(remaining)} left" if remaining is not None else ""
-        return f"{self.counts()}{of_total}, {self.rate:,.0f}/s{left}"
+        return f"{self._counts(of_total)}, {self.rate:,.0f}/s{left}"
+
+    def _counts(self, of_total: str = "") -> str:
+        noun = self.noun if self.items == 1 and not of_total else f"{self.noun}s"
+        size = f", {size_of(self.bytes)}" if self.bytes else ""
+        return f"{self.verb} {self.items:,}{of_total} {noun}{size}"
 
     def _attempt(self, action: _Action) -> None:
         """Act on the display. A terminal that is gone ends the display, not the work."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import shutil
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,5 +45,15 @@ def _run(settings: Settings) -> None:
     asyncio.run(prepare(settings))
     with progress_bars() as progress:
         token = asyncio.run(demo.create_token(settings, is_new, progress))
-    typer.echo(demo.introduction(settings.address, token))
+    typer.echo(demo.introduction(settings.address, token, _program()))
     serve_on(listener, settings)
+
+
+def _program() -> str:
+    """Return this program as a shell finds it, which may not have it on its path."""
+    if shutil.which("gleanery") is not None:
+        return "gleanery"
+    own = Path(sys.argv[0])
+    if own.stem == "gleanery":
+        return shlex.quote(str(own.absolute()))
+    return f"{shlex.quote(sys.executable)} -m gleanery"

@@ -12,6 +12,7 @@ from gleanery.client._async.exports import AsyncExports
 from gleanery.client._async.files import AsyncFiles
 from gleanery.client._async.groups import AsyncGroups
 from gleanery.client._async.local_storage import AsyncLocalStorage
+from gleanery.client._async.outputs import AsyncOutputs
 from gleanery.client._async.push import AsyncPush
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client._async.reviews import AsyncReviews
@@ -32,6 +33,7 @@ class AsyncClient(
     AsyncFiles,
     AsyncGroups,
     AsyncLocalStorage,
+    AsyncOutputs,
     AsyncPush,
     AsyncReviews,
     AsyncSessions,

@@ -7,18 +7,22 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from gleanery.client._async.concurrency import run_in_thread
-from gleanery.client._async.outputs import MAX_PAGE_SIZE, AsyncOutputs
+from gleanery.client._async.outputs import MAX_PAGE_SIZE
+from gleanery.client._async.requester import AsyncRequester
 from gleanery.client.errors import InvalidResponse
 from gleanery.client.filters import OutputFilters, describe
 from gleanery.client.requests import Request, path
 
 if TYPE_CHECKING:
+    from gleanery.client._async.export_pages import AsyncExportPages
     from gleanery.client.exports import ExportReport, ExportWriter
     from gleanery.client.models import ExportLink
 
 
-class AsyncExports(AsyncOutputs):
+class AsyncExports:
     """Methods of the client for exports."""
+
+    _requester: AsyncRequester
 
     async def export(
         self,
@@ -43,6 +47,7 @@ class AsyncExports(AsyncOutputs):
 
         The report's ``cursor`` is where ``changes`` continues: it has every later change.
         """
+        from gleanery.client._async.export_pages import AsyncExportPages
         from gleanery.client.exports import open_export
 
         writer = await run_in_thread(
@@ -56,53 +61,24 @@ class AsyncExports(AsyncOutputs):
         )
         with writer:
             start = await self._read_position(group)
-            is_whole = await self._write_pages(writer, group, start, filters, limit, on_progress)
-            cursor = start if is_whole else None
+            size = MAX_PAGE_SIZE if limit is None else max(1, min(limit, MAX_PAGE_SIZE))
+            pages = AsyncExportPages(self._requester, group, describe(filters), start, size)
+            is_complete = await _write_pages(writer, pages, limit, on_progress)
+            cursor = start if is_complete else None
             writer.metadata = {"group": group, "filters": describe(filters), "cursor": cursor}
             return (await run_in_thread(writer.finish)).with_cursor(cursor)
 
     async def _read_position(self, group: str) -> int:
-        """Return the position of the last change. Every later change is after it.
+        """Return the position of the last change, before the first page is read.
 
-        If it is read before the first page, the changes from there have what an export has missed.
+        A later change is after this position. So the changes from there have it, whether a page has
+        had the output before the change or after it.
         """
         response = await self._requester.send(Request("HEAD", path("exports", group)))
         cursor = response.headers.get("gleanery-cursor", "")
         if not cursor.isdecimal():
             raise InvalidResponse("The response does not say where the changes continue")
         return int(cursor)
-
-    async def _write_pages(
-        self,
-        writer: ExportWriter,
-        group: str,
-        start: int,
-        filters: OutputFilters,
-        limit: int | None,
-        on_progress: Callable[[ExportWriter], None] | None,
-    ) -> bool:
-        """Write the outputs. Return False if the limit was reached."""
-        size = MAX_PAGE_SIZE if limit is None else max(1, min(limit, MAX_PAGE_SIZE))
-        pager = self.outputs(group, page_size=size, **filters)
-        async for page in pager.raw_pages():
-            are_new = await self._ends_before(start, group, pager.next_cursor)
-            items = page if limit is None else page[: limit - writer.rows]
-            await run_in_thread(writer.write, items, are_new)
-            del items
-            del page  # it is free before the next one is decoded
-            if on_progress is not None:
-                on_progress(writer)
-            if limit is not None and writer.rows >= limit:
-                return False
-        return True
-
-    async def _ends_before(self, start: int, group: str, next_cursor: int | None) -> bool:
-        """Return True if all outputs of a page have not changed since the start.
-
-        Then no page before it had one of them: a change moves an output behind the start.
-        """
-        end = next_cursor if next_cursor is not None else await self._read_position(group)
-        return end <= start
 
     async def export_link(
         self, group: str, *, valid_seconds: int = 3600, **filters: Unpack[OutputFilters]
@@ -116,3 +92,21 @@ class AsyncExports(AsyncOutputs):
         parameters = {"valid_seconds": valid_seconds, **describe(filters)}
         request = Request("POST", path("exports", group, "links"), parameters)
         return await self._requester.fetch(request, ExportLink)
+
+
+async def _write_pages(
+    writer: ExportWriter,
+    pages: AsyncExportPages,
+    limit: int | None,
+    on_progress: Callable[[ExportWriter], None] | None,
+) -> bool:
+    """Write the outputs. Return False if the limit was reached."""
+    async for items, are_new in pages:
+        written = items if limit is None else items[: limit - writer.rows]
+        await run_in_thread(writer.write, written, are_new)
+        del items, written  # they are free before the next ones are decoded
+        if on_progress is not None:
+            on_progress(writer)
+        if limit is not None and writer.rows >= limit:
+            return False
+    return True

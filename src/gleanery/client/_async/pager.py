@@ -48,8 +48,6 @@ class AsyncPager(Generic[T]):
 
         A list without a position of its end, such as outputs, stays before its last page.
         """
-        self.next_cursor: int | None = cursor
-        """Position after the page that is being consumed; None on the last page."""
 
     async def __aiter__(self) -> AsyncIterator[T]:
         async for page in self.pages():
@@ -80,7 +78,6 @@ class AsyncPager(Generic[T]):
         while remaining is None or remaining > 0:
             size = self._page_size if remaining is None else min(self._page_size, remaining)
             items, next_cursor, end = read(await self._read_page(self.cursor, size))
-            self.next_cursor = next_cursor
             if remaining is not None:
                 remaining -= len(items)
             if items:

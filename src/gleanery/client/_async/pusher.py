@@ -90,7 +90,8 @@ class AsyncPusher:
             elif self._skips_invalid and pushes.concerns_items(error, batch):
                 self._skip(batch, error)
             else:
-                raise self._failure(batch, error) from error
+                failed = pushes.find_errors(batch, error)
+                raise PushFailed(self._report, failed, error) from error
 
     def _can_split(self, error: ClientError, batch: Batch) -> bool:
         if len(batch.lines) == 1:
@@ -119,14 +120,4 @@ class AsyncPusher:
     def _skip(self, batch: Batch, error: ClientError) -> None:
         """Skip the only item of a batch, which is beyond a limit of the service."""
         self._report.skipped += 1
-        pushes.add_skipped(self._report, batch, self._errors(batch, error))
-
-    def _failure(self, batch: Batch, error: ClientError) -> PushFailed:
-        return PushFailed(self._report, self._errors(batch, error), error)
-
-    def _errors(self, batch: Batch, error: ClientError) -> list[ItemError]:
-        """Return the errors of items. Of a batch with one item, a limit is its error."""
-        errors = batch.item_errors(getattr(error, "detail", ()))
-        if not errors and isinstance(error, TooLarge):
-            return [ItemError(batch.indexes[0], (), str(error), "too_large")]
-        return errors
+        pushes.add_skipped(self._report, batch, pushes.find_errors(batch, error))

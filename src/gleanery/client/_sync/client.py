@@ -13,6 +13,7 @@ from gleanery.client._sync.exports import Exports
 from gleanery.client._sync.files import Files
 from gleanery.client._sync.groups import Groups
 from gleanery.client._sync.local_storage import LocalStorage
+from gleanery.client._sync.outputs import Outputs
 from gleanery.client._sync.push import Push
 from gleanery.client._sync.requester import Requester
 from gleanery.client._sync.reviews import Reviews
@@ -33,6 +34,7 @@ class Client(
     Files,
     Groups,
     LocalStorage,
+    Outputs,
     Push,
     Reviews,
     Sessions,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 import sys
 import tempfile
@@ -17,9 +16,13 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from gleanery.client.exports.errors import ExportFailed, InvalidExport
+from gleanery.client.exports.temporary_files import (
+    TemporaryFile,
+    create_file,
+    delete_abandoned_files,
+)
 
 _COPY_BYTES = 1024 * 1024
-_NAME_CHARACTERS = 50  # of the file's name in a temporary name; file systems allow 255 bytes
 # Some file systems have no hard links.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -47,9 +50,9 @@ class Destination:
 
     def __init__(self, sink: Sink, folder: Path | None, name: str) -> None:
         self._sink = sink
-        self._folder = folder
         self._name = name
-        self._temporary: list[Path] = []
+        self._temporary_folder = folder or Path(tempfile.gettempdir())
+        self._temporary: dict[Path, TemporaryFile] = {}
         self.bytes = 0
 
     def write(self, data: bytes) -> None:
@@ -60,18 +63,16 @@ class Destination:
     def create_temporary_file(self) -> Path:
         """Create a file on the disk of the destination, or else in the folder for such files."""
         with _as_failure(self._sink.name):
-            path = _create_file(self._folder or Path(tempfile.gettempdir()), self._name)
-        self._temporary.append(path)
-        return path
+            file = create_file(self._temporary_folder, self._name)
+        self._temporary[file.path] = file
+        return file.path
 
     def failures(self) -> AbstractContextManager[None]:
         """Raise ExportFailed if the system cannot write a file of this export."""
         return _as_failure(self._sink.name)
 
     def delete_temporary_file(self, path: Path) -> None:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-        self._temporary.remove(path)
+        self._temporary.pop(path).delete()
 
     @property
     def is_readable(self) -> bool:
@@ -153,8 +154,10 @@ class _File:
         self._path = path
         self._overwrite = overwrite
         self._is_private = is_private
+        delete_abandoned_files(path.parent, path.name)
         with _as_failure(self.name):
-            self._part = _create_file(path.parent, path.name, 0o600 if is_private else 0o666)
+            self._file = create_file(path.parent, path.name, 0o600 if is_private else 0o666)
+        self._part = self._file.path
         self._stream: IO[bytes] = self._part.open("wb", buffering=0)
 
     def write(self, data: bytes) -> None:
@@ -180,11 +183,12 @@ class _File:
             self._part.replace(self._path)
         else:
             _rename_to_new(self._part, self._path)
+        self._file.release()
         _sync_folder(self._path.parent)
 
     def discard(self) -> None:
         self._stream.close()
-        self._part.unlink(missing_ok=True)
+        self._file.delete()
 
 
 def _write_all(stream: IO[bytes], data: bytes) -> None:
@@ -221,12 +225,6 @@ def already_exists(name: str) -> InvalidExport:
     return InvalidExport(
         f"{name} exists already. Choose another name, or overwrite it (--overwrite, overwrite=True)"
     )
-
-
-def _create_file(folder: Path, name: str, mode: int = 0o666) -> Path:
-    path = folder / f".{name[:_NAME_CHARACTERS]}.{secrets.token_hex(6)}.part"
-    path.touch(mode, exist_ok=False)
-    return path
 
 
 def _keep_permissions(old: Path, new: Path) -> None:

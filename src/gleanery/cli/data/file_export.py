@@ -1,0 +1,214 @@
+"""Export to a file that can be stopped: it keeps what it has read, and another run continues."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gleanery.cli.data.failures import USER_ERROR, CommandFailed, UserError, to_failure
+from gleanery.cli.data.progress import Progress
+from gleanery.cli.data.stop_signals import Stopped, StopSignals
+from gleanery.client.errors import ClientError
+from gleanery.client.exports import ExportReport, ExportWriter, open_export
+from gleanery.client.exports.destinations import open_destination
+from gleanery.client.filters import OutputFilters, describe
+
+if TYPE_CHECKING:
+    from gleanery.client import Client
+
+_PAGE_SIZE = 1000
+
+
+class Position(msgspec.Struct, kw_only=True):
+    """How far an export has read."""
+
+    source: dict[str, Any]
+    """The service, the group and the filters: another export cannot continue this one."""
+    cursor: int = 0
+    changes_cursor: int | None = None
+    """Where the changes after the export begin."""
+    is_complete: bool = False
+
+
+class ReadOutputs:
+    """Two hidden files beside the destination: the outputs as JSON lines, and the position."""
+
+    def __init__(self, target: str) -> None:
+        path = Path(os.path.realpath(target))
+        self.path = path.with_name(f".{path.name}.outputs.jsonl")
+        self._position = path.with_name(f".{path.name}.position.json")
+
+    def load(self, source: dict[str, Any]) -> Position:
+        """Return the position of the export that was stopped."""
+        try:
+            position = msgspec.json.decode(self._position.read_bytes(), type=Position)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            position = None
+        if position is None or not self.path.exists():
+            raise UserError("There is nothing to continue: leave out --resume")
+        if position.source != source:
+            raise UserError(
+                "The export that was stopped had another service, group, filter or limit: leave "
+                "out --resume to start again"
+            )
+        return position
+
+    def save(self, position: Position) -> None:
+        temporary = self._position.with_name(f"{self._position.name}.tmp")
+        temporary.write_bytes(msgspec.json.encode(position))
+        temporary.replace(self._position)
+
+    def pages(self) -> Iterator[list[bytes]]:
+        """Iterate over the outputs, in lists."""
+        with self.path.open("rb") as file:
+            while lines := [line.rstrip(b"\n") for line in islice(file, _PAGE_SIZE)]:
+                yield lines
+
+    def remove(self) -> None:
+        self._position.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+
+
+class FileExport:
+    """Reads the outputs into a hidden file, and then writes them in their format."""
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        target: str,
+        filters: OutputFilters,
+        limit: int | None,
+        progress: Progress,
+        signals: StopSignals,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._target = target
+        self._filters = filters
+        self._limit = limit
+        self._progress = progress
+        self._signals = signals
+        self._outputs = ReadOutputs(target)
+        self._rows = 0
+
+    def run(self, form: dict[str, Any], resume: bool) -> ExportReport:
+        """Write the file. Raise CommandFailed with the command that continues."""
+        is_plain = form["format"] == "jsonl" and form["fields"] is None
+        try:
+            if is_plain:
+                return self._write_lines(form["overwrite"], resume)
+            return self._write_table(form, resume)
+        except Stopped as stop:
+            raise self._with_advice(CommandFailed("interrupted", stop.status)) from None
+        except ClientError as error:
+            if not self._rows:
+                raise
+            raise self._with_advice(to_failure(error)) from None
+
+    def _write_lines(self, overwrite: bool, resume: bool) -> ExportReport:
+        """Write JSON lines: the hidden file gets the name of the destination."""
+        destination = open_destination(self._target, overwrite)
+        try:
+            position, report = self._read(resume)
+            destination.adopt(self._outputs.path)
+            destination.publish()
+        except BaseException:
+            destination.discard()
+            raise
+        self._outputs.remove()
+        return report.with_cursor(position.changes_cursor)
+
+    def _write_table(self, form: dict[str, Any], resume: bool) -> ExportReport:
+        with open_export(self._target, **form) as writer:
+            position, read = self._read(resume)
+            self._progress.start_again("Exported", read.rows)
+            with self._signals.allowed():
+                for page in self._outputs.pages():
+                    self._write(writer, page)
+                writer.metadata = {
+                    "group": self._group,
+                    "filters": describe(self._filters),
+                    "cursor": position.changes_cursor,
+                }
+                report = writer.finish()
+        self._outputs.remove()
+        return report.with_cursor(position.changes_cursor)
+
+    def _read(self, resume: bool) -> tuple[Position, ExportReport]:
+        """Read the outputs that another run has not read. Keep them if they are not all."""
+        source = {
+            "url": self._client.base_url,
+            "group": self._group,
+            "filters": describe(self._filters),
+            "limit": self._limit,
+        }
+        position = self._outputs.load(source) if resume else self._start(source)
+        with open_export(str(self._outputs.path), "jsonl", overwrite=True) as writer:
+            try:
+                self._read_pages(writer, position, resume)
+            except (Stopped, ClientError):
+                if writer.rows:
+                    self._keep(writer, position)
+                raise
+            return position, self._keep(writer, position)
+
+    def _keep(self, writer: ExportWriter, position: Position) -> ExportReport:
+        report = writer.finish()
+        self._outputs.save(position)
+        return report
+
+    def _start(self, source: dict[str, Any]) -> Position:
+        with self._signals.allowed():
+            cursor = self._client.group(self._group).cursor
+        return Position(source=source, changes_cursor=cursor if self._limit is None else None)
+
+    def _read_pages(self, writer: ExportWriter, position: Position, resume: bool) -> None:
+        if resume:
+            for lines in self._outputs.pages():
+                self._write(writer, lines)
+        pager = self._client.outputs(
+            self._group, cursor=position.cursor, page_size=self._page_size(), **self._filters
+        )
+        pages = pager.raw_pages()
+        try:
+            while not position.is_complete:
+                with self._signals.allowed():
+                    page = next(pages, None)
+                if page is not None:
+                    self._write(writer, page if self._limit is None else page[: self._missing()])
+                position.is_complete = page is None or self._missing() == 0
+        finally:
+            position.cursor = pager.cursor  # after the last page that is written
+
+    def _page_size(self) -> int:
+        return _PAGE_SIZE if self._limit is None else max(1, min(self._limit, _PAGE_SIZE))
+
+    def _missing(self) -> int | None:
+        """Return the number of outputs up to the limit, if there is one."""
+        return None if self._limit is None else self._limit - self._rows
+
+    def _write(self, writer: ExportWriter, page: Sequence[Any]) -> None:
+        writer.write(page)
+        self._rows = writer.rows
+        self._progress.advance(
+            writer.rows - self._progress.items, writer.item_bytes - self._progress.bytes
+        )
+
+    def _with_advice(self, failure: CommandFailed) -> CommandFailed:
+        """Return the failure with the command that continues."""
+        if failure.status == USER_ERROR:
+            return failure
+        arguments = [argument for argument in sys.argv[1:] if argument != "--resume"]
+        again = ["--resume"] if self._rows else []
+        message = str(failure).rstrip(".")
+        kept = f" {self._rows:,} outputs are kept." if self._rows else ""
+        command = shlex.join(["gleanery", *arguments, *again])
+        return CommandFailed(f"{message}.{kept} To continue, run: {command}", failure.status)

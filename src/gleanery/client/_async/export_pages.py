@@ -1,0 +1,94 @@
+"""Pages of an export: outputs in the order of their changes, while others write."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import NamedTuple
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from gleanery.client._async.requester import AsyncRequester
+from gleanery.client.pages import ChangePages, OutputPages
+from gleanery.client.requests import Parameter, Request, path
+
+_CHANGES_PER_PAGE = 1000
+
+
+class _Identified(Struct, gc=False):
+    output_id: str
+
+
+class _Change(Struct, gc=False):
+    change: str
+    output_id: str
+
+
+class ExportPage(NamedTuple):
+    """Outputs, and whether it is certain that no page before had one of them."""
+
+    items: list[Raw]
+    are_new: bool
+
+
+class AsyncExportPages:
+    """Iterates over the pages. An output that changes comes again, with the same id.
+
+    Each change moves an output behind the start. So outputs before the start come once.
+
+    An output that is deleted and stored again has another id. If this happens after the start of
+    the export, the new one is left out: the changes after the start have it.
+    """
+
+    def __init__(
+        self,
+        requester: AsyncRequester,
+        group: str,
+        filters: Mapping[str, Parameter],
+        start: int,
+        page_size: int,
+    ) -> None:
+        self._requester = requester
+        self._group = group
+        self._filters = filters
+        self._start = start
+        self._page_size = page_size
+        self._position = start
+        """Position until which deletions are known."""
+        self._has_changes = False
+        self._deleted: set[str] = set()
+        self._changes = Decoder(_Change)
+        self._outputs = Decoder(_Identified)
+
+    async def __aiter__(self) -> AsyncIterator[ExportPage]:
+        cursor: int | None = 0
+        while cursor is not None:
+            parameters = {**self._filters, "cursor": cursor, "limit": self._page_size}
+            request = Request("GET", path("outputs", self._group), parameters)
+            items, cursor, _ = OutputPages().read_raw(await self._requester.send(request))
+            if items and (cursor is None or cursor > self._start):  # it may have new outputs
+                items = await self._without_deleted(items)
+            if items:
+                yield ExportPage(items, not self._has_changes)
+            del items  # they are free before the next ones are decoded
+
+    async def _without_deleted(self, items: list[Raw]) -> list[Raw]:
+        """Leave out what was deleted since the start, which is read after the items."""
+        await self._read_deletions()
+        if not self._deleted:
+            return items
+        decode = self._outputs.decode
+        return [item for item in items if decode(item).output_id not in self._deleted]
+
+    async def _read_deletions(self) -> None:
+        has_more = True
+        while has_more:
+            parameters = {"cursor": self._position, "limit": _CHANGES_PER_PAGE}
+            request = Request("GET", path("changes", self._group), parameters)
+            changes, following, end = ChangePages().read_raw(await self._requester.send(request))
+            self._has_changes = self._has_changes or bool(changes)
+            for change in map(self._changes.decode, changes):
+                if change.change == "delete":
+                    self._deleted.add(change.output_id)
+            self._position = self._position if end is None else end
+            has_more = following is not None
