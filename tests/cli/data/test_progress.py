@@ -31,7 +31,8 @@ def test_a_terminal_shows_a_bar(gleanery: CommandLine, stored: Client, tmp_path:
         "pull", "g", "-o", str(tmp_path / "copy"), **gleanery.variables, NO_COLOR="1"
     ) as terminal:
         assert terminal.wait() == 0
-    assert "Pulled 1,000 changes, " in terminal.shown
+    assert "Pulled 1,000 of 2,500 changes, " in terminal.shown
+    assert " s left" in terminal.shown
     assert "Pulled 2,500 changes, " in terminal.shown
     assert _HIDE_CURSOR in terminal.shown
     assert f"to {tmp_path / 'copy'}" in terminal.shown
@@ -55,7 +56,7 @@ def test_a_log_gets_a_line_from_time_to_time(
     monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
     lines = gleanery("pull", "g", "-o", str(tmp_path / "copy")).stderr.splitlines()
     assert len(lines) == 4
-    assert lines[0].startswith("Pulled 1,000 changes, ")
+    assert lines[0].startswith("Pulled 1,000 of 2,500 changes, ")
     assert "/s" in lines[0]
     assert lines[-1].startswith("Pulled 2,500 changes, ")
 

@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
@@ -65,7 +66,8 @@ def epilog(examples: Sequence[str]) -> str:
 
 def _fail(message: str, status: int) -> None:
     """Print why the command ends, and end it."""
-    typer.echo(f"gleanery: {printable(message)}", err=True)
+    with suppress(OSError):  # nobody reads standard error
+        typer.echo(f"gleanery: {printable(message)}", err=True)
     try:
         sys.stdout.flush()
     except OSError:

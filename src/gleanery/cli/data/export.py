@@ -76,7 +76,7 @@ def export(
     ] = None,
     source_url: Annotated[
         str | None,
-        typer.Option("--source-url", metavar="URL", help="Only outputs of exactly this page."),
+        typer.Option("--url", metavar="URL", help="Only outputs of exactly this page."),
     ] = None,
     country: Annotated[
         str | None, typer.Option("--country", help="Only outputs of this country: name or code.")
@@ -242,6 +242,7 @@ def _show(report: ExportReport, target: str, progress: Progress) -> None:
         )
     for field in report.missing_fields:
         progress.note(f"No output has the field {field}")
+    progress.bytes = report.bytes
     progress.summarize(f"to {'standard output' if target == '-' else target}")
 
 

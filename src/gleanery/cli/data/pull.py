@@ -142,6 +142,9 @@ class Pull:
     def run(self, segment_bytes: int, follow: bool) -> Iterator[Segment]:
         """Iterate over the segments as they are complete. It ends when it has all changes."""
         self._cursor = self._read_state()
+        if self._cursor == 0 and not follow:
+            with self._signals.allowed():
+                self._progress.total = self._client.group(self._group).outputs
         while True:
             try:
                 yield from self._write_segments(segment_bytes)
