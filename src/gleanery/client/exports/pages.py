@@ -26,8 +26,11 @@ def blocks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
 
 
 def join_lines(items: Sequence[Item]) -> bytes:
-    """Return one line per output. JSON text of the service has no line breaks."""
-    return b"\n".join((*items, b"")) if items else b""
+    """Return one line per output. The service sends JSON without line breaks."""
+    lines = b"\n".join((*items, b"")) if items else b""
+    if lines.count(b"\n") != len(items):
+        raise ExportFailed("The service has sent an output with line breaks. Check its version")
+    return lines
 
 
 def read_items(decoder: msgspec.json.Decoder[T], items: Sequence[Item]) -> list[T]:
