@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
 
@@ -66,9 +66,14 @@ def test_raw_items_are_the_bytes_of_the_service(reader: Client, stored: HttpClie
 
 def test_filters_accept_dates_and_truth_values(reader: Client) -> None:
     now, hour = datetime.now(UTC), timedelta(hours=1)
-    past = [now - hour, (now - hour).replace(tzinfo=None), now.date() - timedelta(days=1)]
-    for date in (*past, "2020-01-01", "2020-01-01T00:00:00Z"):
-        assert len(list(reader.outputs("prices", created_after=date))) == 7
+    past: list[date] = [
+        now - hour,
+        (now - hour).replace(tzinfo=None),
+        now.date() - timedelta(days=1),
+    ]
+    dates: list[date | str] = [*past, "2020-01-01", "2020-01-01T00:00:00Z"]
+    for chosen in (*dates, "2020-01-01T00:00:00Z"):
+        assert len(list(reader.outputs("prices", created_after=chosen))) == 7
     zone = timezone(timedelta(hours=5, minutes=30))
     assert list(reader.outputs("prices", created_after=(now + hour).astimezone(zone))) == []
     assert list(reader.outputs("prices", approved=True)) == []

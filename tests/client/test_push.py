@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import pickle
+import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -26,6 +27,7 @@ from gleanery.client import (
     TooLarge,
     Unauthorized,
 )
+from tests.support.forwarder import Forwarder
 from tests.support.service import Client as HttpClient
 from tests.support.service import Service
 
@@ -380,3 +382,32 @@ def test_an_item_larger_than_a_body_may_be_is_named(pusher: Client) -> None:
     assert str(raised.value) == message
     report = pusher.push("prices", items, job_id="shop", on_error="skip")
     assert (report.items, report.created, report.unchanged, report.skipped) == (3, 1, 1, 1)
+
+
+@pytest.mark.thorough
+def test_connections_that_break_at_any_point_change_no_count(service: Service) -> None:
+    """A batch can be cut before it arrives, while it is stored, and in its response."""
+    forwarder = Forwarder(("127.0.0.1", int(service.url.rpartition(":")[2])))
+    forwarder.start()
+    delays = iter([0.0, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1])
+    timers: list[threading.Timer] = []
+
+    def cut() -> None:
+        forwarder.stop()
+        forwarder.start()
+
+    def cut_later(report: PushReport) -> None:
+        for timer in timers[-1:]:
+            timer.join()
+        if (delay := next(delays, None)) is not None:
+            timers.append(threading.Timer(delay, cut))
+            timers[-1].start()
+
+    with Client(f"http://127.0.0.1:{forwarder.port}", service.token(), max_retries=8) as client:
+        report = client.push(
+            "prices", _items(4500), job_id="shop", batch_size=500, on_progress=cut_later
+        )
+        timers[-1].join()
+        assert (report.items, report.created, report.unchanged) == (4500, 4500, 0)
+        assert _data(client) == [*_items(4500)]
+    forwarder.stop()

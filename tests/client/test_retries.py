@@ -141,16 +141,16 @@ def test_a_long_retry_after_is_an_error_at_once(start: Start, delays: list[float
 @pytest.mark.thorough
 def test_the_asynchronous_client_retries_too(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(seconds: float) -> None:
-        delays.append(seconds)
+        waited.append(seconds)
 
     async def read_async(server: FaultyServer) -> list[object]:
         async with AsyncClient(server.url, TOKEN, timeout=0.1) as client:
             return [output async for output in client.outputs("g")]
 
-    delays: list[float] = []
+    waited: list[float] = []
     monkeypatch.setattr("gleanery.client._async.requester.sleep", sleep)
     script = [faults.CLOSE_IN_BODY, respond(503, retry_after="3"), faults.STALL_IN_BODY, PAGE]
     assert asyncio.run(read_async(start(*script))) == []
-    assert delays[1] == 3
+    assert waited[1] == 3
     with pytest.raises(TimedOut, match="after 5 attempts"):
         asyncio.run(read_async(start(faults.STALL)))

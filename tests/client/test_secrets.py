@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import io
 import logging
 import pickle
 import traceback
 from collections.abc import Iterator
-from types import FrameType, FunctionType, ModuleType
+from types import CoroutineType, FrameType, FunctionType, ModuleType
 
 import pytest
 
-from gleanery import Client
+from gleanery import AsyncClient, Client
 from gleanery.client import ClientError
 from tests.support import faulty_server as faults
 from tests.support.faulty_server import PAGE, Step, faulty_server, respond
@@ -59,6 +60,20 @@ def test_no_object_of_the_client_shows_the_token(log: io.StringIO) -> None:
     assert len(shown) > 50
     assert [text for text in shown if SECRET in text] == []
     assert "retry 1 in" in log.getvalue()
+    assert SECRET not in log.getvalue()
+
+
+def test_the_asynchronous_client_does_not_show_the_token_either(log: io.StringIO) -> None:
+    async def read(url: str) -> list[str]:
+        async with AsyncClient(url, SECRET) as client:
+            assert [output async for output in client.outputs("g")] == []
+            objects = reachable_objects(client)
+            return [repr(value) for value in objects if not isinstance(value, CoroutineType)]
+
+    with faulty_server(PAGE) as server:
+        shown = asyncio.run(read(server.url))
+    assert [text for text in shown if SECRET in text] == []
+    assert "send_request_headers" in log.getvalue()  # httpcore2 logs what it does
     assert SECRET not in log.getvalue()
 
 

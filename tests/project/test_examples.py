@@ -37,8 +37,17 @@ pytestmark = [
 
 
 def run(commands: list[str], folder: Path, **variables: str) -> list[str]:
-    """Runs the commands in one shell, and gives the output of each."""
-    script = "\n".join(f"{command}\nprintf '\\0'" for command in commands)
+    """Runs the commands in one shell, and gives the output of each.
+
+    That of gleanery includes its summary for people, which goes to standard error.
+    """
+    shown = [
+        f"{{ {command}\n}} 2>&1"
+        if command.startswith("gleanery ") and "--json" not in command
+        else command
+        for command in commands
+    ]
+    script = "\n".join(f"{command}\nprintf '\\0'" for command in shown)
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", script],
         cwd=folder,

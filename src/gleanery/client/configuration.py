@@ -51,7 +51,7 @@ def _require_url(url: str | None) -> str:
     if url is None:
         raise NotConfigured(
             f"The address of the service is unknown: run gleanery login, or set {URL_VARIABLE}, "
-            "or give base_url (--url on the command line)"
+            "or give base_url (--service on the command line)"
         )
     return normalize(url)
 

@@ -68,7 +68,7 @@ def test_the_ending_of_the_file_is_the_format(
     ("options", "expected"),
     [
         (["--job", "de"], [5]),
-        (["--source-url", "https://a.example/2"], [2]),
+        (["--url", "https://a.example/2"], [2]),
         (["--country", "Germany"], [5]),
         (["--not-approved", "-n", "2"], [0, 1]),
         (["--approved"], []),

@@ -29,11 +29,11 @@ def test_a_user_without_a_login_is_told_what_to_do(nobody: dict[str, str]) -> No
     done = gleanery_in_process("groups", **nobody)
     assert done.returncode == 2
     assert "run gleanery login" in done.stderr
-    assert "--url" in done.stderr
+    assert "--service" in done.stderr
 
 
 def test_a_rejected_token_is_a_user_error(service: Service, nobody: dict[str, str]) -> None:
-    done = gleanery_in_process("groups", "--url", service.url, **nobody, GLEANERY_TOKEN=_TOKEN)
+    done = gleanery_in_process("groups", "--service", service.url, **nobody, GLEANERY_TOKEN=_TOKEN)
     assert done.returncode == 2
     assert done.stderr.endswith("Run gleanery login with a valid token, or set GLEANERY_TOKEN.\n")
     assert _TOKEN not in done.stderr
@@ -41,14 +41,14 @@ def test_a_rejected_token_is_a_user_error(service: Service, nobody: dict[str, st
 
 def test_a_missing_scope_is_named(service: Service, nobody: dict[str, str]) -> None:
     token = service.token(scopes=frozenset({"session:read"}))
-    done = gleanery_in_process("groups", "--url", service.url, **nobody, GLEANERY_TOKEN=token)
+    done = gleanery_in_process("groups", "--service", service.url, **nobody, GLEANERY_TOKEN=token)
     assert done.returncode == 2
     assert "outputs:read" in done.stderr
 
 
 def test_a_token_comes_from_a_file(gleanery: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(gleanery.token)
-    options = ("--url", gleanery.url, "--token-file", str(tmp_path / "token"))
+    options = ("--service", gleanery.url, "--token-file", str(tmp_path / "token"))
     done = gleanery_in_process("groups", *options, **gleanery.no_login)
     assert done.returncode == 0, done.stderr
 
@@ -64,7 +64,7 @@ def test_a_token_file_that_is_missing_is_a_user_error(gleanery: CommandLine) -> 
 @pytest.mark.thorough
 def test_a_service_that_does_not_run_is_a_failure(nobody: dict[str, str]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    done = gleanery_in_process("groups", "--url", url, **nobody, GLEANERY_TOKEN=_TOKEN)
+    done = gleanery_in_process("groups", "--service", url, **nobody, GLEANERY_TOKEN=_TOKEN)
     assert done.returncode == 1
     [first, second, error] = done.stderr.splitlines()
     assert ": retry 1 in " in first
@@ -75,14 +75,18 @@ def test_a_service_that_does_not_run_is_a_failure(nobody: dict[str, str]) -> Non
 
 def test_a_retry_is_shown_with_its_reason(nobody: dict[str, str]) -> None:
     with faulty_server(respond(503, _OVERLOADED), respond(200, [])) as server:
-        done = gleanery_in_process("groups", "--url", server.url, **nobody, GLEANERY_TOKEN=_TOKEN)
+        done = gleanery_in_process(
+            "groups", "--service", server.url, **nobody, GLEANERY_TOKEN=_TOKEN
+        )
     assert done.returncode == 0
     assert done.stderr.startswith("The service is \\x1b[31m overloaded: retry 1 in ")
 
 
 def test_another_server_at_the_address_is_noticed(nobody: dict[str, str]) -> None:
     with faulty_server(respond(200, b"<html></html>")) as server:
-        done = gleanery_in_process("groups", "--url", server.url, **nobody, GLEANERY_TOKEN=_TOKEN)
+        done = gleanery_in_process(
+            "groups", "--service", server.url, **nobody, GLEANERY_TOKEN=_TOKEN
+        )
     assert done.returncode == 1
     assert "Check the address of the service" in done.stderr
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from gleanery.cli.data import progress
 from gleanery.cli.data.item_files import open_input, open_items
 from tests.cli.data.conftest import CommandLine
 from tests.support.process import environment
@@ -181,6 +183,17 @@ def test_a_push_continues_where_it_has_ended(
     assert (result["items"], result["created"]) == (211, 210)
     assert [error["line"] for error in result["errors"]] == [1201]
     assert _data(client) == _items(1210)
+
+
+@pytest.mark.thorough
+def test_the_size_of_a_file_gives_the_remaining_time(
+    gleanery: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    file = _write(tmp_path, "items.jsonl", _lines(_items(10_000)))
+    lines = gleanery("push", "prices", file, "--job", "shop").stderr.splitlines()
+    assert re.match(r"Pushed 1,000 items, .* kB, .*/s, .* left$", lines[0])
+    assert lines[-1].startswith("Pushed 10,000 items, ")
 
 
 @pytest.mark.thorough

@@ -97,8 +97,8 @@ def test_standard_input_is_imported(gleanery: CommandLine, client: Client) -> No
     variables = environment(**gleanery.variables)
     done = subprocess.run(command, input=header, env=variables, capture_output=True, check=False)
     assert done.returncode == 2
-    assert b"--page" in done.stderr
-    command += ["--page", "https://shop.example/"]
+    assert b"--url" in done.stderr
+    command += ["--url", "https://shop.example/"]
     subprocess.run(command, input=header, env=variables, capture_output=True, check=True)
     assert value_of_sid(client) == SECRET
 
@@ -173,7 +173,7 @@ def test_a_file_is_replaced_only_on_request(
 
 @pytest.mark.thorough
 def test_a_terminal_shows_the_session_with_a_warning(gleanery: CommandLine, stored: Client) -> None:
-    options = ("--format", "cookie", "--page", "https://shop.example/")
+    options = ("--format", "cookie", "--url", "https://shop.example/")
     with Terminal("sessions", "export", "shop.example", *options, **gleanery.variables) as terminal:
         assert terminal.wait() == 0
     assert "this output contains a login" in terminal.shown
@@ -185,7 +185,7 @@ def test_an_unknown_format_is_an_error_of_the_user(gleanery: CommandLine, stored
     assert done.returncode == 2
     assert "playwright" in done.stderr
     done = gleanery("sessions", "export", "shop.example", "--format", "cookie")
-    assert "--page" in done.stderr
+    assert "--url" in done.stderr
     done = gleanery("sessions", "lease", "shop.example", "--format", "excel", "--", "true")
     assert done.returncode == 2
 

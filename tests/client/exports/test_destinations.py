@@ -160,6 +160,33 @@ def test_standard_output_gets_the_bytes() -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("format_", ["csv", "parquet"])
+def test_a_table_goes_to_any_destination(
+    bucket: Bucket, key: str, tmp_path: Path, format_: str
+) -> None:
+    """Its temporary files are in the folder for such files, and none is left."""
+    program = (
+        "import sys\n"
+        "from gleanery.client.exports import open_export\n"
+        "target, format_, item = sys.argv[1:]\n"
+        "with open_export(target, format_) as export:\n"
+        "    export.write([item.encode()])\n"
+        "    export.finish()\n"
+    )
+    temporary, file = tmp_path / "temporary", tmp_path / "file"
+    temporary.mkdir()
+    for target in (str(file), "-", f"s3://{_BUCKET}/{key}"):
+        command = [sys.executable, "-c", program, target, format_, output(1, {"a": 1}).decode()]
+        variables = {**os.environ, "TMPDIR": str(temporary)}
+        done = subprocess.run(command, capture_output=True, check=True, env=variables)
+        if target == "-":
+            assert done.stdout == file.read_bytes()
+    stored = bucket.client.get_object(Bucket=_BUCKET, Key=key)["Body"].read()
+    assert stored == file.read_bytes()
+    assert [*temporary.iterdir()] == []
+
+
+@pytest.mark.thorough
 def test_an_object_appears_at_the_end(bucket: Bucket, key: str) -> None:
     size = 20 * 1024 * 1024
     with open_export(f"s3://{_BUCKET}/{key}", "jsonl") as export:

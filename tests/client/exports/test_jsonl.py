@@ -82,6 +82,16 @@ def test_something_else_than_an_output_fails_the_export(tmp_path: Path, item: by
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.parametrize("format_", ["jsonl", "csv"])
+def test_an_output_on_several_lines_fails_the_export(tmp_path: Path, format_: str) -> None:
+    with (
+        pytest.raises(ExportFailed, match="line breaks"),
+        open_export(str(tmp_path / "a"), format_) as export,
+    ):
+        export.write([output(1, b'{\n"a":1}')], are_new=True)
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize(
     ("format_", "options"),
     [("xml", {}), ("csv", {"data": "tree"}), ("jsonl", {"fields": []}), ("csv", {"fields": [""]})],

@@ -22,6 +22,7 @@ from gleanery.client.exports import (
     open_export,
     parquet,
 )
+from gleanery.client.exports.temporary_files import TemporaryFile
 from tests.client.exports.outputs import output
 from tests.client.exports.reading import READERS, read_csv, read_parquet
 
@@ -185,7 +186,9 @@ def test_a_full_disk_is_reported(
     monkeypatch.setattr(parquet, "_GROUP_BYTES", 1)
     full = tmp_path / "full"
     full.symlink_to("/dev/full")
-    monkeypatch.setattr(destinations, "_create_file", lambda folder, name: full)
+    monkeypatch.setattr(
+        destinations, "create_file", lambda folder, name: TemporaryFile(full, lock=None)
+    )
     with pytest.raises(ExportFailed, match="No space left"):
         _export(Path("/dev/null"), format_, [output(1, {"text": "x" * 2_000_000})])
 

@@ -168,7 +168,22 @@ def test_types_do_not_depend_on_the_order_of_values(
             assert report.columns[f"data_{key}"] == _expected_type(kinds, format_ == "csv"), key
 
 
-_texts = st.sampled_from([text for texts in KINDS.values() for text in texts])
+_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(max_size=2), values),
+    max_leaves=3,
+)
+_texts = st.one_of(
+    st.sampled_from([text for texts in KINDS.values() for text in texts]),
+    _values.map(lambda value: json.dumps(value).encode()),
+    _values.map(
+        lambda value: json.dumps(value, ensure_ascii=False, separators=(" ,", ": ")).encode()
+    ),
+)
 
 
 @pytest.mark.thorough

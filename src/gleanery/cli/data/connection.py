@@ -34,7 +34,7 @@ GroupName = Annotated[
 Url = Annotated[
     str | None,
     typer.Option(
-        "--url",
+        "--service",
         metavar="URL",
         envvar=URL_VARIABLE,
         help="Address of the service. Default: that of gleanery login.",

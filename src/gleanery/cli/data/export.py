@@ -76,7 +76,7 @@ def export(
     ] = None,
     source_url: Annotated[
         str | None,
-        typer.Option("--source-url", metavar="URL", help="Only outputs of exactly this page."),
+        typer.Option("--url", metavar="URL", help="Only outputs of exactly this page."),
     ] = None,
     country: Annotated[
         str | None, typer.Option("--country", help="Only outputs of this country: name or code.")

@@ -52,7 +52,7 @@ Group = Annotated[
 ]
 Page = Annotated[
     str | None,
-    typer.Option("--page", metavar="URL", help="Only what the page at this URL sees."),
+    typer.Option("--url", metavar="URL", help="Only what the page at this URL sees."),
 ]
 Format = Annotated[
     str, typer.Option("--format", metavar="FORMAT", help=f"Format of the file: {FORMATS}.")
@@ -104,7 +104,7 @@ def _row(session: SessionSummary) -> tuple[str, ...]:
     examples=(
         "gleanery sessions import state.json --dry-run",
         "gleanery sessions import cookies.txt --profile buyer-2",
-        "pbpaste | gleanery sessions import - --page https://shop.example/",
+        "pbpaste | gleanery sessions import - --url https://shop.example/",
     ),
 )
 def import_session(
@@ -120,7 +120,7 @@ def import_session(
     page: Annotated[
         str | None,
         typer.Option(
-            "--page", metavar="URL", help="Page of the cookies, if the file does not say it."
+            "--url", metavar="URL", help="Page of the cookies, if the file does not say it."
         ),
     ] = None,
     replace: Annotated[
@@ -197,7 +197,7 @@ def _invalid_as_user_error() -> Iterator[None]:
         if any(detail.loc == ("query", "url") for detail in error.detail):
             raise UserError(
                 "This format has the cookies of one page: give its URL, such as "
-                "--page https://shop.example/"
+                "--url https://shop.example/"
             ) from None
         raise
 
@@ -211,7 +211,7 @@ def _invalid_as_user_error() -> Iterator[None]:
     examples=(
         "gleanery sessions export shop.example -o state.json",
         "gleanery sessions export shop.example --format netscape -o cookies.txt",
-        "gleanery sessions export shop.example --format cookie --page https://shop.example/cart",
+        "gleanery sessions export shop.example --format cookie --url https://shop.example/cart",
     ),
 )
 def export_session(
@@ -343,7 +343,7 @@ def lease_session(
     page: Annotated[
         str | None,
         typer.Option(
-            "--page", metavar="URL", help="Page of the formats cookie, set-cookie and curl."
+            "--url", metavar="URL", help="Page of the formats cookie, set-cookie and curl."
         ),
     ] = None,
     profile: Profile = "default",

@@ -17,7 +17,7 @@ from gleanery.client.exports.column_types import ColumnType
 from gleanery.client.exports.columns import Column, Texts, Values
 from gleanery.client.exports.destinations import Destination
 from gleanery.client.exports.fields import Field
-from gleanery.client.exports.pages import Item, join_lines
+from gleanery.client.exports.pages import Item, blocks, join_lines
 from gleanery.client.exports.report import ExportReport
 from gleanery.client.exports.seen_ids import SeenIds
 from gleanery.client.exports.table import Table
@@ -57,14 +57,14 @@ class Csv:
 
     def write(self, items: Sequence[Item], are_new: bool) -> int:
         """Keep the outputs that were not written before, and return their number."""
-        lines = join_lines(items)
-        rows = self._table.decode(lines)
+        rows = self._table.decode(items)
         new = self._seen.add([row.id for row in rows])
         if new is not None:
-            rows, lines = [*compress(rows, new)], join_lines([*compress(items, new)])
+            rows, items = [*compress(rows, new)], [*compress(items, new)]
         if rows:
             self._table.read(rows)
-            self._lines.write(lines)
+            for block in blocks(items):
+                self._lines.write(join_lines(block))
         return len(rows)
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
@@ -73,7 +73,7 @@ class Csv:
         self._destination.write((",".join(names) + _LINE_END).encode())
         with self._path.open("rb") as stream:
             while lines := stream.readlines(_BLOCK_BYTES):
-                self._destination.write(self._render(self._table.decode(b"".join(lines))))
+                self._destination.write(self._render(self._table.decode(lines)))
         self._destination.delete_temporary_file(self._path)
         return self._table.report()
 

@@ -134,9 +134,7 @@ class _Stream:
         self.name = name
 
     def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:  # an unbuffered stream may take a part only
-            view = view[self._stream.write(view) :]
+        _write_all(self._stream, data)
 
     def adopt(self, path: Path) -> None:
         _copy(path, self)
@@ -160,13 +158,12 @@ class _File:
         with _as_failure(self.name):
             self._file = create_file(path.parent, path.name, 0o600 if is_private else 0o666)
         self._part = self._file.path
-        self._stream: IO[bytes] = self._part.open("wb", buffering=_COPY_BYTES)
+        self._stream: IO[bytes] = self._part.open("wb", buffering=0)
 
     def write(self, data: bytes) -> None:
-        self._stream.write(data)
+        _write_all(self._stream, data)
 
     def read_back(self, start: int) -> Iterator[bytes]:
-        self._stream.flush()
         with self._part.open("rb") as stream:
             stream.seek(start)
             while lines := stream.read(_COPY_BYTES):
@@ -178,7 +175,6 @@ class _File:
         self._stream = self._part.open("ab")
 
     def publish(self) -> None:
-        self._stream.flush()
         os.fsync(self._stream.fileno())
         self._stream.close()
         if self._overwrite:
@@ -191,9 +187,14 @@ class _File:
         _sync_folder(self._path.parent)
 
     def discard(self) -> None:
-        with suppress(OSError):  # a full disk, on which the buffer cannot be written
-            self._stream.close()
+        self._stream.close()
         self._file.delete()
+
+
+def _write_all(stream: IO[bytes], data: bytes) -> None:
+    view = memoryview(data)
+    while view:  # an unbuffered stream may take a part only
+        view = view[stream.write(view) :]
 
 
 def _copy(path: Path, sink: Sink) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gleanery.client.exports import arrow
 from gleanery.client.exports.errors import require
 from gleanery.client.exports.fields import read_fields
-from gleanery.client.exports.pages import Item, join_lines
+from gleanery.client.exports.pages import Item
 from gleanery.client.exports.table import Table
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class BatchReader:
 
     def read(self, items: Sequence[Item]) -> pa.RecordBatch:
         """Return a page as a batch."""
-        rows = self._table.decode(join_lines(items))
+        rows = self._table.decode(items)
         values = self._table.read(rows)
         read = arrow.batch(self._table.columns, values, len(rows))
         return arrow.widen(read, self.schema)  # only the order of the columns differs

@@ -10,7 +10,7 @@ import msgspec
 
 from gleanery.client.exports.destinations import Destination
 from gleanery.client.exports.fields import Field
-from gleanery.client.exports.pages import Item, join_lines, read_lines
+from gleanery.client.exports.pages import Item, blocks, join_lines, read_items
 from gleanery.client.exports.report import ExportReport
 from gleanery.client.exports.seen_ids import SeenIds
 
@@ -32,24 +32,28 @@ class JsonLines:
 
     def write(self, items: Sequence[Item], are_new: bool) -> int:
         """Write the outputs that were not written before, and return their number."""
-        lines = join_lines(items)
-        if are_new and self._can_read_back:
-            self._destination.write(lines)
-            return len(items)
-        self._read_back()
-        new = self._seen.add([item.id for item in read_lines(self._ids, lines)])
-        if new is not None:
-            items = [*compress(items, new)]
-            lines = join_lines(items)
-        self._destination.write(self._selection.apply(lines) if self._selection else lines)
-        self._seen_bytes = self._destination.bytes
+        is_unread = are_new and self._can_read_back
+        if not is_unread:
+            items = self._select_new(items)
+        for block in blocks(items):
+            self._destination.write(
+                self._selection.apply(block) if self._selection else join_lines(block)
+            )
+        if not is_unread:
+            self._seen_bytes = self._destination.bytes
         return len(items)
+
+    def _select_new(self, items: Sequence[Item]) -> Sequence[Item]:
+        self._read_back()
+        new = self._seen.add([item.id for item in read_items(self._ids, items)])
+        return items if new is None else [*compress(items, new)]
 
     def _read_back(self) -> None:
         """Read the ids of the lines that were written without a look at them."""
         if self._seen_bytes < self._destination.bytes:
             for lines in self._destination.read_back(self._seen_bytes):
-                self._seen.add([item.id for item in read_lines(self._ids, lines)])
+                items = lines.removesuffix(b"\n").split(b"\n")
+                self._seen.add([item.id for item in read_items(self._ids, items)])
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         missing = self._selection.missing() if self._selection else ()
@@ -70,9 +74,10 @@ class Selection:
         self._decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._encoder = msgspec.json.Encoder()
 
-    def apply(self, lines: bytes) -> bytes:
-        items = read_lines(self._decoder, lines)
-        return self._encoder.encode_lines([self._select(item) for item in items])
+    def apply(self, items: Sequence[Item]) -> bytes:
+        """Return the lines of the outputs."""
+        chosen = [self._select(item) for item in read_items(self._decoder, items)]
+        return self._encoder.encode_lines(chosen)
 
     def _select(self, item: dict[str, msgspec.Raw]) -> dict[str, Any]:
         chosen: dict[str, Any] = {name: item[name] for name in self._members if name in item}

@@ -13,7 +13,7 @@ from gleanery.client.exports import arrow
 from gleanery.client.exports.destinations import Destination
 from gleanery.client.exports.errors import require
 from gleanery.client.exports.fields import Field
-from gleanery.client.exports.pages import Item, join_lines
+from gleanery.client.exports.pages import Item
 from gleanery.client.exports.report import ExportReport
 from gleanery.client.exports.seen_ids import SeenIds
 from gleanery.client.exports.table import Table
@@ -56,7 +56,7 @@ class Parquet:
         return count
 
     def _add(self, items: Sequence[Item]) -> int:
-        rows = self._table.decode(join_lines(items))
+        rows = self._table.decode(items)
         are_new = self._seen.add([row.id for row in rows])
         if are_new is not None:
             rows = [*compress(rows, are_new)]

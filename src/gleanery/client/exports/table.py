@@ -13,7 +13,7 @@ from gleanery.client.exports.column_types import ColumnType
 from gleanery.client.exports.columns import Column, Texts, Values
 from gleanery.client.exports.data_columns import columns_of_data
 from gleanery.client.exports.fields import MEMBERS, Field
-from gleanery.client.exports.pages import read_lines
+from gleanery.client.exports.pages import Item, read_items
 from gleanery.client.exports.report import ExportReport
 
 _TYPES = {
@@ -67,9 +67,9 @@ class Table:
         last = len(self._order)
         return sorted(self.columns, key=lambda column: self._order.get(column.name, last))
 
-    def decode(self, lines: bytes) -> list[Any]:
-        """Decode the lines of a page to rows. Each row has an ``id``."""
-        return read_lines(self._decoder, lines)
+    def decode(self, items: Sequence[Item]) -> list[Any]:
+        """Decode outputs to rows. Each row has an ``id``."""
+        return read_items(self._decoder, items)
 
     def read(self, rows: list[Any]) -> list[Values]:
         """Return the values of each column, after widening its type if one does not fit."""
