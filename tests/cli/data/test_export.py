@@ -255,7 +255,7 @@ def test_an_export_that_is_stopped_continues(
             running.wait_for(lambda: len(server.heads) == 3)
             assert running.stop(number) == status
         command = f"gleanery {' '.join(arguments)} --resume"
-        assert running.log[-1].endswith(f"3 outputs are kept. To continue, run: {command}\n")
+        assert running.log[-1].endswith(f"Outputs that are kept: 3. To continue, run: {command}\n")
         assert not [path for path in folder.iterdir() if not path.name.startswith(".")]
         again = gleanery_in_process(*arguments, "--resume", **variables)
         assert again.returncode == 0, again.stderr
@@ -280,7 +280,7 @@ def test_a_service_that_is_gone_leaves_a_state_to_continue(
         variables = {"GLEANERY_URL": server.url, "GLEANERY_TOKEN": "glean_" + "0" * 49}
         failed = gleanery_in_process(*arguments, **variables)
         assert failed.returncode == 1
-        assert "1 outputs are kept. To continue, run: gleanery export" in failed.stderr
+        assert "Outputs that are kept: 1. To continue, run: gleanery export" in failed.stderr
         other = gleanery_in_process(*arguments, "--resume", "--job", "j", **variables)
         assert other.returncode == 2
         assert "leave out --resume" in other.stderr

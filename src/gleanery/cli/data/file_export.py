@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gleanery.cli.data.failures import USER_ERROR, CommandFailed, UserError, to_failure
+from gleanery.cli.data.failures import (
+    USER_ERROR,
+    CommandFailed,
+    UserError,
+    join_sentences,
+    to_failure,
+)
 from gleanery.cli.data.progress import Progress
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
 from gleanery.client.errors import ClientError
@@ -208,7 +214,7 @@ class FileExport:
             return failure
         arguments = [argument for argument in sys.argv[1:] if argument != "--resume"]
         again = ["--resume"] if self._rows else []
-        message = str(failure).rstrip(".")
-        kept = f" {self._rows:,} outputs are kept." if self._rows else ""
         command = shlex.join(["gleanery", *arguments, *again])
-        return CommandFailed(f"{message}.{kept} To continue, run: {command}", failure.status)
+        sentences = [f"Outputs that are kept: {self._rows:,}"] if self._rows else []
+        message = join_sentences(str(failure), *sentences, f"To continue, run: {command}")
+        return CommandFailed(message, failure.status)
