@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from typing import Literal
 
 from bench.stand_in import PAGE_SIZE, group_size
 
@@ -47,7 +48,20 @@ def _iterate(url: str, group: str, file: Path) -> int:
         return sum(1 for _ in client.outputs(group))
 
 
-def _export(*options: str) -> Task:
+def _export(
+    format_: Literal["jsonl", "csv", "parquet"], data: Literal["columns", "json"] = "columns"
+) -> Task:
+    def run(url: str, group: str, file: Path) -> int:
+        from gleanery import Client
+
+        file.unlink(missing_ok=True)
+        with Client(url, "token") as client:
+            return client.export(group, file, format=format_, data=data).rows
+
+    return run
+
+
+def _export_by_command(*options: str) -> Task:
     """Run ``gleanery export`` in this process."""
 
     def run(url: str, group: str, file: Path) -> int:
@@ -67,15 +81,21 @@ TASKS: dict[str, Task] = {
     "apify-client": _iterate_with_apify,
     "httpx2": _read_and_discard,
     "iteration": _iterate,
-    "JSONL": _export("--format", "jsonl"),
-    "Parquet json": _export("--format", "parquet", "--data", "json"),
-    "Parquet columns": _export("--format", "parquet"),
-    "CSV": _export("--format", "csv"),
+    "JSONL": _export("jsonl"),
+    "Parquet json": _export("parquet", "json"),
+    "Parquet columns": _export("parquet"),
+    "CSV": _export("csv"),
+}
+COMMANDS: dict[str, Task] = {
+    "JSONL": _export_by_command("--format", "jsonl"),
+    "Parquet json": _export_by_command("--format", "parquet", "--data", "json"),
+    "Parquet columns": _export_by_command("--format", "parquet"),
+    "CSV": _export_by_command("--format", "csv"),
 }
 
 
-def main(task: str, url: str, group: str, file: str) -> None:
-    run = TASKS[task]
+def main(kind: str, task: str, url: str, group: str, file: str) -> None:
+    run = COMMANDS[task] if kind == "command" else TASKS[task]
     run(url, str(PAGE_SIZE), Path(f"{file}.first"))
     start = time.process_time()
     count = run(url, group, Path(file))

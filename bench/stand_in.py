@@ -92,9 +92,10 @@ class Service(NamedTuple):
             case ["", "v2", "datasets", group, "items"]:
                 return self._dataset_items(group, int(query.get("offset", ["0"])[0]))
             case ["", "v1", "groups", group]:
-                size = {"group_id": group, "outputs": group_size(group)}
-                body = json.dumps(self.group | size).encode()
-                return _head(len(body)), body
+                return _json(self.group | {"group_id": group, "outputs": group_size(group)})
+            case ["", "v1", "changes", group]:
+                end = {"next_url": None, "next_cursor": None}
+                return _json({"metadata": end, "cursor": group_size(group), "changes": []})
             case ["", "v1", "exports", group]:  # only its head is asked for
                 return (_head(0, f"gleanery-cursor: {group_size(group)}\r\n"),)
             case _:
@@ -129,6 +130,11 @@ class Service(NamedTuple):
             new = b'%d,"output_id":"%s"' % (id_, output_id)
             page[position : position + len(new)] = new
         return bytes(page)
+
+
+def _json(value: dict[str, Any]) -> tuple[bytes, ...]:
+    body = json.dumps(value).encode()
+    return _head(len(body)), body
 
 
 def _head(size: int, headers: str = "") -> bytes:

@@ -103,6 +103,15 @@ def test_a_review_keeps_its_idempotency_key(monkeypatch: pytest.MonkeyPatch) -> 
     assert keys[0] not in server.heads[3]
 
 
+def test_a_deletion_whose_response_was_lost_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gleanery.client._sync.requester.sleep", lambda _: None)
+    with faulty_server(faults.CLOSE, respond(404)) as server, Client(server.url, "t") as client:
+        assert client.delete_group("g") == 0
+        assert len(server.heads) == 2
+        with pytest.raises(NotFound):
+            client.delete_group("g")
+
+
 def test_a_client_checks_its_token(service: Service, client: HttpClient) -> None:
     Client(service.url, client.token).check()
     Client(service.url, service.token(scopes=frozenset({"session:read"}))).check()

@@ -207,12 +207,15 @@ def test_the_bar_has_the_total(gleanery: CommandLine, stored: Client, tmp_path: 
     assert " left" in terminal.shown
 
 
-POSITION = {
-    **dict.fromkeys(("display_name", "last_change", "key_fields", "schema", "retain_days")),
-    **{"group_id": "g", "id": 1, "outputs": 6, "cursor": 9, "countries": {}, "jobs": []},
-    "has_more_countries": False,
-    "metadata": {"next_url": None, "next_cursor": None},
-}
+POSITION = respond(200, b"", gleanery_cursor="9")  # of the group, at the start
+CHANGES = respond(
+    200,
+    {
+        "metadata": {"next_url": None, "next_cursor": None},
+        "cursor": 10,
+        "changes": [{"change": "update", "output_id": "x"}],
+    },
+)
 
 
 def page(*ids: int, next_cursor: int | None) -> dict[str, Any]:
@@ -239,10 +242,11 @@ def test_an_export_that_is_stopped_continues(
     folder = tmp_path / "exports"
     folder.mkdir()
     script = [
-        respond(200, POSITION),
+        POSITION,
         respond(200, page(1, 2, 3, next_cursor=5)),
         STALL,
         respond(200, page(2, 4, 5, next_cursor=None)),
+        CHANGES,
     ]
     arguments = ("export", "g", "--approved", "-o", str(folder / name))
     with faulty_server(*script) as server:
@@ -255,11 +259,11 @@ def test_an_export_that_is_stopped_continues(
             running.wait_for(lambda: len(server.heads) == 3)
             assert running.stop(number) == status
         command = f"gleanery {' '.join(arguments)} --resume"
-        assert running.log[-1].endswith(f"3 outputs are kept. To continue, run: {command}\n")
+        assert running.log[-1].endswith(f"Outputs that are kept: 3. To continue, run: {command}\n")
         assert not [path for path in folder.iterdir() if not path.name.startswith(".")]
         again = gleanery_in_process(*arguments, "--resume", **variables)
         assert again.returncode == 0, again.stderr
-        assert "cursor=5&" in server.heads[-1]
+        assert "cursor=5&" in server.heads[-2]
     assert [path.name for path in folder.iterdir()] == [name]
     assert exported(folder / name) == [1, 2, 3, 4, 5]
 
@@ -269,10 +273,11 @@ def test_a_service_that_is_gone_leaves_a_state_to_continue(
 ) -> None:
     monkeypatch.setattr(connection, "LONG_WORK_RETRIES", 0)
     script = [
-        respond(200, POSITION),
+        POSITION,
         respond(200, page(1, next_cursor=5)),
         respond(503, {"detail": []}),
         respond(200, page(2, next_cursor=None)),
+        CHANGES,
     ]
     file = tmp_path / "a.csv"
     arguments = ("export", "g", "--approved", "-o", str(file))
@@ -280,7 +285,7 @@ def test_a_service_that_is_gone_leaves_a_state_to_continue(
         variables = {"GLEANERY_URL": server.url, "GLEANERY_TOKEN": "glean_" + "0" * 49}
         failed = gleanery_in_process(*arguments, **variables)
         assert failed.returncode == 1
-        assert "1 outputs are kept. To continue, run: gleanery export" in failed.stderr
+        assert "Outputs that are kept: 1. To continue, run: gleanery export" in failed.stderr
         other = gleanery_in_process(*arguments, "--resume", "--job", "j", **variables)
         assert other.returncode == 2
         assert "leave out --resume" in other.stderr

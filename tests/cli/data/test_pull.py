@@ -14,8 +14,15 @@ from urllib.parse import quote
 import duckdb
 import pytest
 
+from gleanery.cli.data import connection
 from tests.cli.data.conftest import CommandLine
-from tests.support.process import Running, environment, killed_before_call
+from tests.support.process import (
+    Running,
+    environment,
+    free_port,
+    gleanery_in_process,
+    killed_before_call,
+)
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.waiting import TIMEOUT_SECONDS
 
@@ -246,3 +253,19 @@ def test_the_query_of_the_guide_gives_the_present_outputs(
         ("https://a.example/2", {"n": 2, "x": "x"}),
         ("https://a.example/3", {"n": 3, "x": ""}),
     ]
+
+
+def test_a_service_that_is_gone_leaves_a_position_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LONG_WORK_RETRIES", 0)
+    arguments = ("pull", "g", "-o", str(tmp_path))
+    variables = {
+        "GLEANERY_URL": f"http://127.0.0.1:{free_port()}",
+        "GLEANERY_TOKEN": "glean_" + "0" * 49,
+    }
+    done = gleanery_in_process(*arguments, **variables)
+    assert done.returncode == 1
+    advice = f"Is the service running there? To continue, run: gleanery {' '.join(arguments)}\n"
+    assert done.stderr.endswith(advice)
+    assert done.stderr.count("\n") == 1

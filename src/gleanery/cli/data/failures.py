@@ -72,7 +72,14 @@ def _message(error: Exception) -> str:
         return f"{error.filename or 'standard output'}: {error.strerror or error}"
     message = "; ".join(map(_describe, error.detail)) if isinstance(error, ApiError) else str(error)
     advice = _advice(error)
-    return message if advice is None else f"{message.rstrip('.')}. {advice}"
+    return message if advice is None else join_sentences(message, advice)
+
+
+def join_sentences(*sentences: str) -> str:
+    """Return the sentences as one text. Only the last one may lack its full stop."""
+    *others, last = sentences
+    ended = [text if text.endswith((".", "?")) else f"{text}." for text in others]
+    return " ".join([*ended, last])
 
 
 def _describe(detail: ErrorDetail) -> str:

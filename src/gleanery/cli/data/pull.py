@@ -15,7 +15,13 @@ from msgspec.json import Decoder
 
 from gleanery.cli.data.command import data_command
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
-from gleanery.cli.data.failures import USER_ERROR, CommandFailed, UserError, to_failure
+from gleanery.cli.data.failures import (
+    USER_ERROR,
+    CommandFailed,
+    UserError,
+    join_sentences,
+    to_failure,
+)
 from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import Segment, SegmentFolder, SegmentWriter
@@ -109,8 +115,9 @@ def _with_advice(failure: CommandFailed) -> CommandFailed:
     if failure.status == USER_ERROR:
         return failure
     command = shlex.join(["gleanery", *sys.argv[1:]])
-    message = str(failure).rstrip(".")
-    return CommandFailed(f"{message}. To continue, run: {command}", failure.status)
+    return CommandFailed(
+        join_sentences(str(failure), f"To continue, run: {command}"), failure.status
+    )
 
 
 class _Position(Struct):

@@ -13,7 +13,13 @@ import typer
 
 from gleanery.cli.data.command import data_command
 from gleanery.cli.data.connection import TokenFile, Url, open_client
-from gleanery.cli.data.failures import USER_ERROR, CommandFailed, UserError, to_failure
+from gleanery.cli.data.failures import (
+    USER_ERROR,
+    CommandFailed,
+    UserError,
+    join_sentences,
+    to_failure,
+)
 from gleanery.cli.data.item_files import Input, ItemFile, detect_format, open_input, open_items
 from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
@@ -208,7 +214,7 @@ class _Push:
         advice = f" To continue, run: {_resume_command(done)}"
         if status == USER_ERROR and not self._report.items:
             advice = ""
-        return CommandFailed(f"{message.rstrip('.')}. {stored}.{advice}", status)
+        return CommandFailed(join_sentences(message, f"{stored}.{advice}"), status)
 
     # --- results --------------------------------------------------------------------------------
 

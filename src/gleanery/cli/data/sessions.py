@@ -13,7 +13,7 @@ import typer
 from gleanery.cli.data import leased_command
 from gleanery.cli.data.command import data_command, epilog
 from gleanery.cli.data.connection import TokenFile, Url, open_client
-from gleanery.cli.data.failures import CommandFailed, UserError
+from gleanery.cli.data.failures import CommandFailed, UserError, join_sentences
 from gleanery.cli.data.output import AsJson, print_json, print_rows, show_date
 from gleanery.cli.terminal import pluralize
 from gleanery.client.errors import ClientError, Invalid
@@ -386,7 +386,7 @@ def _notes_in_message() -> Iterator[None]:
         notes = getattr(error, "__notes__", [])
         if not notes:
             raise
-        raise CommandFailed(" ".join([f"{str(error).rstrip('.')}.", *notes])) from None
+        raise CommandFailed(join_sentences(str(error), *notes)) from None
 
 
 def _run_leased(

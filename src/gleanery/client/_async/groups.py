@@ -70,20 +70,14 @@ class AsyncGroups:
 
     async def delete_group(self, group: str) -> int:
         """Delete a group with all its records. Return the number of deleted outputs."""
-        return await self._delete("groups", group)
+        return await self._requester.delete(path("groups", group))
 
     async def delete_job(self, group: str, job_id: str) -> int:
         """Delete a job with its outputs and reviews. Return the number of deleted outputs."""
-        return await self._delete("groups", group, "jobs", job_id)
+        return await self._requester.delete(path("groups", group, "jobs", job_id))
 
     async def _read_group(self, group: str, cursor: int) -> Group:
         from gleanery.client.models import Group
 
         parameters = {"cursor": cursor, "limit": _MAX_JOBS}
         return await self._requester.fetch(Request("GET", path("groups", group), parameters), Group)
-
-    async def _delete(self, *segments: str) -> int:
-        from gleanery.client.models import Deleted
-
-        result = await self._requester.fetch(Request("DELETE", path(*segments)), Deleted)
-        return result.deleted

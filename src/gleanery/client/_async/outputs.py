@@ -67,4 +67,4 @@ class AsyncOutputs:
 
     async def delete_output(self, group: str, output_id: str) -> None:
         """Delete one output. The change feed reports it."""
-        await self._requester.send(Request("DELETE", path("outputs", group, output_id)))
+        await self._requester.delete(path("outputs", group, output_id))

@@ -9,7 +9,7 @@ from gleanery.client import retries
 from gleanery.client._async.concurrency import sleep
 from gleanery.client._async.transport import AsyncBody, AsyncTransport
 from gleanery.client.configuration import Credentials
-from gleanery.client.errors import ClientError
+from gleanery.client.errors import ClientError, NotFound
 from gleanery.client.requests import Request
 from gleanery.client.responses import Response, decode
 
@@ -76,6 +76,21 @@ class AsyncRequester:
     async def fetch(self, request: Request, kind: type[T]) -> T:
         """Send a request, and decode its response."""
         return decode(await self.send(request), kind)
+
+    async def delete(self, path: str) -> int:
+        """Delete a record, and return the number of deleted ones.
+
+        If only a later attempt does not find the record, an earlier one has deleted it, and its
+        response was lost. The number is then 0.
+        """
+        from gleanery.client.models import Deleted
+
+        try:
+            return (await self.fetch(Request("DELETE", path), Deleted)).deleted
+        except NotFound as error:
+            if error.attempts == 1:
+                raise
+            return 0
 
     async def aclose(self) -> None:
         await self._transport.aclose()

@@ -69,20 +69,14 @@ class Groups:
 
     def delete_group(self, group: str) -> int:
         """Delete a group with all its records. Return the number of deleted outputs."""
-        return self._delete("groups", group)
+        return self._requester.delete(path("groups", group))
 
     def delete_job(self, group: str, job_id: str) -> int:
         """Delete a job with its outputs and reviews. Return the number of deleted outputs."""
-        return self._delete("groups", group, "jobs", job_id)
+        return self._requester.delete(path("groups", group, "jobs", job_id))
 
     def _read_group(self, group: str, cursor: int) -> Group:
         from gleanery.client.models import Group
 
         parameters = {"cursor": cursor, "limit": _MAX_JOBS}
         return self._requester.fetch(Request("GET", path("groups", group), parameters), Group)
-
-    def _delete(self, *segments: str) -> int:
-        from gleanery.client.models import Deleted
-
-        result = self._requester.fetch(Request("DELETE", path(*segments)), Deleted)
-        return result.deleted

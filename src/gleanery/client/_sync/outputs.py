@@ -68,4 +68,4 @@ class Outputs:
 
     def delete_output(self, group: str, output_id: str) -> None:
         """Delete one output. The change feed reports it."""
-        self._requester.send(Request("DELETE", path("outputs", group, output_id)))
+        self._requester.delete(path("outputs", group, output_id))
