@@ -170,6 +170,7 @@ def test_a_wait_ends_with_a_conflict() -> None:
         assert len(server.heads) >= 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("script", "kind"), [([CLOSE], ConnectionFailed), ([CLOSE, HELD], Conflict)]
 )
@@ -221,6 +222,7 @@ def test_a_lease_ends_on_time_if_the_service_does_not_respond(
     assert "The lease of shop.example ends by itself" in caplog.text
 
 
+@pytest.mark.thorough
 def test_a_repeated_return_is_a_success() -> None:
     with faulty_server(granted(), CLOSE, GONE) as server, Client(server.url, "t") as client:
         with client.session("shop.example").lease(60) as lease:

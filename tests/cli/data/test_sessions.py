@@ -233,6 +233,7 @@ open(sys.argv[1], "w").write(text.replace("{SECRET}", "changed-s3cret"))
 """
 
 
+@pytest.mark.thorough
 def test_a_changed_file_is_stored_only_on_request(gleanery: CommandLine, stored: Client) -> None:
     lease(gleanery, *program(_CHANGE, "{}"))
     assert value_of_sid(stored) == SECRET

@@ -37,9 +37,9 @@ class Position(msgspec.Struct, kw_only=True):
 
     source: dict[str, Any]
     """The service, the group and the filters: another export cannot continue this one."""
+    start: int
+    """Position of the group at the start of the export, where the changes after it begin."""
     cursor: int = 0
-    changes_cursor: int | None = None
-    """Where the changes after the export begin."""
     is_complete: bool = False
 
 
@@ -130,7 +130,7 @@ class FileExport:
             destination.discard()
             raise
         self._outputs.remove()
-        return report.with_cursor(position.changes_cursor)
+        return report.with_cursor(self._changes_cursor(position))
 
     def _write_table(self, form: dict[str, Any], resume: bool) -> ExportReport:
         with open_export(self._target, **form) as writer:
@@ -142,11 +142,15 @@ class FileExport:
                 writer.metadata = {
                     "group": self._group,
                     "filters": describe(self._filters),
-                    "cursor": position.changes_cursor,
+                    "cursor": self._changes_cursor(position),
                 }
                 report = writer.finish()
         self._outputs.remove()
-        return report.with_cursor(position.changes_cursor)
+        return report.with_cursor(self._changes_cursor(position))
+
+    def _changes_cursor(self, position: Position) -> int | None:
+        """Return where the changes continue, if the export has all outputs."""
+        return position.start if self._limit is None else None
 
     def _read(self, resume: bool) -> tuple[Position, ExportReport]:
         """Read the outputs that another run has not read. Keep them if they are not all."""
@@ -156,7 +160,8 @@ class FileExport:
             "filters": describe(self._filters),
             "limit": self._limit,
         }
-        position = self._outputs.load(source) if resume else self._start(source)
+        with self._signals.allowed():
+            position = self._outputs.load(source) if resume else self._start(source)
         with open_export(str(self._outputs.path), "jsonl", overwrite=True) as writer:
             try:
                 self._read_pages(writer, position, resume)
@@ -172,27 +177,30 @@ class FileExport:
         return report
 
     def _start(self, source: dict[str, Any]) -> Position:
-        with self._signals.allowed():
-            cursor = self._client.group(self._group).cursor
-        return Position(source=source, changes_cursor=cursor if self._limit is None else None)
+        return Position(source=source, start=self._client.export_pages(self._group).start)
 
     def _read_pages(self, writer: ExportWriter, position: Position, resume: bool) -> None:
         if resume:
             for lines in self._outputs.pages():
                 self._write(writer, lines)
-        pager = self._client.outputs(
-            self._group, cursor=position.cursor, page_size=self._page_size(), **self._filters
+        pages = self._client.export_pages(
+            self._group,
+            start=position.start,
+            cursor=position.cursor,
+            page_size=self._page_size(),
+            **self._filters,
         )
-        pages = pager.raw_pages()
+        following = iter(pages)
         try:
             while not position.is_complete:
                 with self._signals.allowed():
-                    page = next(pages, None)
+                    page = next(following, None)
                 if page is not None:
-                    self._write(writer, page if self._limit is None else page[: self._missing()])
+                    self._write(writer, page.items[: self._missing()], page.are_new)
                 position.is_complete = page is None or self._missing() == 0
+                del page  # it is free before the next one is decoded
         finally:
-            position.cursor = pager.cursor  # after the last page that is written
+            position.cursor = pages.cursor  # after the last page that is written
 
     def _page_size(self) -> int:
         return _PAGE_SIZE if self._limit is None else max(1, min(self._limit, _PAGE_SIZE))
@@ -201,8 +209,8 @@ class FileExport:
         """Return the number of outputs up to the limit, if there is one."""
         return None if self._limit is None else self._limit - self._rows
 
-    def _write(self, writer: ExportWriter, page: Sequence[Any]) -> None:
-        writer.write(page)
+    def _write(self, writer: ExportWriter, page: Sequence[Any], are_new: bool = False) -> None:
+        writer.write(page, are_new)
         self._rows = writer.rows
         self._progress.advance(
             writer.rows - self._progress.items, writer.item_bytes - self._progress.bytes

@@ -46,12 +46,16 @@ class AsyncExportPages:
         group: str,
         filters: Mapping[str, Parameter],
         start: int,
+        cursor: int,
         page_size: int,
     ) -> None:
         self._requester = requester
         self._group = group
         self._filters = filters
-        self._start = start
+        self.start = start
+        """Position of the group at the start of the export: later changes are after it."""
+        self.cursor = cursor
+        """Position after the last page that was consumed, except the last page: continue there."""
         self._page_size = page_size
         self._position = start
         """Position until which deletions are known."""
@@ -61,16 +65,18 @@ class AsyncExportPages:
         self._outputs = Decoder(_Identified)
 
     async def __aiter__(self) -> AsyncIterator[ExportPage]:
-        cursor: int | None = 0
-        while cursor is not None:
-            parameters = {**self._filters, "cursor": cursor, "limit": self._page_size}
+        is_complete = False
+        while not is_complete:
+            parameters = {**self._filters, "cursor": self.cursor, "limit": self._page_size}
             request = Request("GET", path("outputs", self._group), parameters)
             items, cursor, _ = OutputPages().read_raw(await self._requester.send(request))
-            if items and (cursor is None or cursor > self._start):  # it may have new outputs
+            if items and (cursor is None or cursor > self.start):  # it may have new outputs
                 items = await self._without_deleted(items)
             if items:
                 yield ExportPage(items, not self._has_changes)
             del items  # they are free before the next ones are decoded
+            self.cursor = self.cursor if cursor is None else cursor
+            is_complete = cursor is None
 
     async def _without_deleted(self, items: list[Raw]) -> list[Raw]:
         """Leave out what was deleted since the start, which is read after the items."""

@@ -47,7 +47,6 @@ class AsyncExports:
 
         The report's ``cursor`` is where ``changes`` continues: it has every later change.
         """
-        from gleanery.client._async.export_pages import AsyncExportPages
         from gleanery.client.exports import open_export
 
         writer = await run_in_thread(
@@ -60,13 +59,30 @@ class AsyncExports:
             overwrite=overwrite,
         )
         with writer:
-            start = await self._read_position(group)
             size = MAX_PAGE_SIZE if limit is None else max(1, min(limit, MAX_PAGE_SIZE))
-            pages = AsyncExportPages(self._requester, group, describe(filters), start, size)
+            pages = await self.export_pages(group, page_size=size, **filters)
             is_complete = await _write_pages(writer, pages, limit, on_progress)
-            cursor = start if is_complete else None
+            cursor = pages.start if is_complete else None
             writer.metadata = {"group": group, "filters": describe(filters), "cursor": cursor}
             return (await run_in_thread(writer.finish)).with_cursor(cursor)
+
+    async def export_pages(
+        self,
+        group: str,
+        *,
+        start: int | None = None,
+        cursor: int = 0,
+        page_size: int = MAX_PAGE_SIZE,
+        **filters: Unpack[OutputFilters],
+    ) -> AsyncExportPages:
+        """Return the pages of an export, for programs that write it themselves.
+
+        ``start`` and ``cursor`` of the pages, given again, continue an export.
+        """
+        from gleanery.client._async.export_pages import AsyncExportPages
+
+        start = await self._read_position(group) if start is None else start
+        return AsyncExportPages(self._requester, group, describe(filters), start, cursor, page_size)
 
     async def _read_position(self, group: str) -> int:
         """Return the position of the last change, before the first page is read.

@@ -48,7 +48,6 @@ class Exports:
 
         The report's ``cursor`` is where ``changes`` continues: it has every later change.
         """
-        from gleanery.client._sync.export_pages import ExportPages
         from gleanery.client.exports import open_export
 
         writer = run_in_thread(
@@ -61,13 +60,30 @@ class Exports:
             overwrite=overwrite,
         )
         with writer:
-            start = self._read_position(group)
             size = MAX_PAGE_SIZE if limit is None else max(1, min(limit, MAX_PAGE_SIZE))
-            pages = ExportPages(self._requester, group, describe(filters), start, size)
+            pages = self.export_pages(group, page_size=size, **filters)
             is_complete = _write_pages(writer, pages, limit, on_progress)
-            cursor = start if is_complete else None
+            cursor = pages.start if is_complete else None
             writer.metadata = {"group": group, "filters": describe(filters), "cursor": cursor}
             return (run_in_thread(writer.finish)).with_cursor(cursor)
+
+    def export_pages(
+        self,
+        group: str,
+        *,
+        start: int | None = None,
+        cursor: int = 0,
+        page_size: int = MAX_PAGE_SIZE,
+        **filters: Unpack[OutputFilters],
+    ) -> ExportPages:
+        """Return the pages of an export, for programs that write it themselves.
+
+        ``start`` and ``cursor`` of the pages, given again, continue an export.
+        """
+        from gleanery.client._sync.export_pages import ExportPages
+
+        start = self._read_position(group) if start is None else start
+        return ExportPages(self._requester, group, describe(filters), start, cursor, page_size)
 
     def _read_position(self, group: str) -> int:
         """Return the position of the last change, before the first page is read.
