@@ -57,10 +57,14 @@ def test_every_option_is_documented(name: str) -> None:
     for _, command in commands(name):
         for parameter in command.params:
             long = [option for option in parameter.opts if option.startswith("--")]
-            for option in set(long) - {"--help", "--escape-formulas"}:
+            for option in set(long) - {"--help"}:
                 assert f"`{option}`" in PAGE, option
 
 
 @pytest.mark.parametrize("name", DATA_COMMANDS)
 def test_every_command_is_documented(name: str) -> None:
     assert re.search(rf"^\| `gleanery {name}[ `]", PAGE, re.MULTILINE)
+
+
+def test_square_brackets_are_shown() -> None:
+    assert "'gleanery[parquet]'" in gleanery_in_process("export", "--help").stdout

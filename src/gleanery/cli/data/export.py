@@ -52,15 +52,17 @@ def export(
         typer.Option(
             "--output",
             "-o",
-            metavar="FILE|-|s3://BUCKET/KEY",
-            help="Destination; - is standard output. Default: standard output if it is a pipe or "
-            "a file, else a new file with the name of the group.",
+            metavar="FILE",
+            help="File, s3://bucket/key, or - for standard output. Default: standard output if it "
+            "is a pipe or a file, else a new file with the name of the group.",
         ),
     ] = None,
     format_: Annotated[
         Format | None,
         typer.Option(
-            "--format", help="Default: by the ending of the destination, else JSON lines."
+            "--format",
+            metavar="FORMAT",
+            help="jsonl, csv or parquet. Default: by the ending of the file, else jsonl.",
         ),
     ] = None,
     job: Annotated[
@@ -85,9 +87,11 @@ def export(
         str | None, typer.Option("--region", help="Only outputs of this region, such as DE-BY.")
     ] = None,
     approved: Annotated[
-        bool | None,
-        typer.Option("--approved/--not-approved", help="Only approved outputs, or the others."),
-    ] = None,
+        bool, typer.Option("--approved", help="Only outputs that are approved now.")
+    ] = False,
+    not_approved: Annotated[
+        bool, typer.Option("--not-approved", help="Only outputs that are not approved now.")
+    ] = False,
     fields: Annotated[
         str | None,
         typer.Option(
@@ -98,7 +102,11 @@ def export(
     ] = None,
     data: Annotated[
         Literal["columns", "json"],
-        typer.Option("--data", help="Tables: a column for each key of data, or one with JSON."),
+        typer.Option(
+            "--data",
+            metavar="FORM",
+            help="Tables: columns for the keys of data, or one column with json.",
+        ),
     ] = "columns",
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most N outputs.")
@@ -109,13 +117,13 @@ def export(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an export to this file that was stopped.")
     ] = False,
-    escape_formulas: Annotated[
+    no_escape_formulas: Annotated[
         bool,
         typer.Option(
-            "--escape-formulas/--no-escape-formulas",
-            help="CSV: write an apostrophe before text that a spreadsheet would run as a formula.",
+            "--no-escape-formulas",
+            help="CSV: write no apostrophe before text that a spreadsheet would run as a formula.",
         ),
-    ] = True,
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     url: Url = None,
@@ -129,6 +137,8 @@ def export(
     target, chosen = _destination(group, output, format_)
     if target == "-":
         _check_stream(chosen, as_json)
+    if approved and not_approved:
+        raise UserError("Every output is approved or not: give --approved or --not-approved")
     if resume and not _is_file(target):
         raise UserError("Only an export to a file can continue: leave out --resume")
     filters: OutputFilters = {
@@ -137,13 +147,13 @@ def export(
         "url": source_url,
         "country": country,
         "region": region,
-        "approved": approved,
+        "approved": approved if approved or not_approved else None,
     }
     form = {
         "format": chosen,
         "data": data,
         "fields": None if fields is None else fields.split(","),
-        "escape_formulas": escape_formulas,
+        "escape_formulas": not no_escape_formulas,
         "overwrite": overwrite,
     }
     with (
