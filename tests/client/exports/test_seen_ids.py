@@ -43,14 +43,16 @@ def _compare_with_a_set(pages: list[list[int]]) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("step", "bytes_per_id"), [(1, 0.1), (60, 3), (2**40, 9)])
+@pytest.mark.parametrize(
+    ("step", "bytes_per_id"), [(1, 0.1), (60, 3), (2**40, 9), (-1, 1), (-60, 3), (-(2**40), 9)]
+)
 def test_it_takes_little_memory(step: int, bytes_per_id: float) -> None:
     count = 100_000
     tracemalloc.start()
     try:
         seen = SeenIds()
         for at in range(0, count, 1000):
-            seen.add([id_ * step for id_ in range(at, at + 1000)])
+            seen.add([2**62 + id_ * step for id_ in range(at, at + 1000)])
         assert tracemalloc.get_traced_memory()[0] < 20_000 + bytes_per_id * count
     finally:
         tracemalloc.stop()

@@ -28,7 +28,10 @@ class SeenIds:
         if ids and ids[0] > self._last and _is_increasing(ids):
             self._append(ids)
             return None
-        are_new = [self._add(id_) for id_ in ids]
+        are_new = [False] * len(ids)
+        # In increasing order, so that the ids before the first block begin one block, not many.
+        for at in sorted(range(len(ids)), key=ids.__getitem__):
+            are_new[at] = self._add(ids[at])
         return None if all(are_new) else are_new
 
     def _append(self, ids: list[int]) -> None:
