@@ -56,17 +56,12 @@ def data_command(
 def _help(command: Command) -> str:
     """Return the docstring with one line per paragraph: the terminal decides where lines end."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
-    return _escape("\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs))
+    return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
 
 
 def epilog(examples: Sequence[str]) -> str:
     """Return the end of a help text."""
-    return _escape("\n".join(["Examples:", *(f"$ {example}" for example in examples)]))
-
-
-def _escape(text: str) -> str:
-    """Return text for the help, which takes square brackets for markup."""
-    return text.replace("[", "\\[")
+    return "\n".join(["Examples:", *(f"$ {example}" for example in examples)])
 
 
 def _fail(message: str, status: int) -> None:

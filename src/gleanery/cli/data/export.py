@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+_FILTERS = "Filters"
 Format = Literal["jsonl", "csv", "parquet"]
 _FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
@@ -53,8 +54,8 @@ def export(
             "--output",
             "-o",
             metavar="FILE",
-            help="File, s3://bucket/key, or - for standard output. Default: standard output if it "
-            "is a pipe or a file, else a new file with the name of the group.",
+            help="File, s3://bucket/key, or - for standard output. Default: standard output; on a "
+            "terminal, a new file with the name of the group.",
         ),
     ] = None,
     format_: Annotated[
@@ -62,35 +63,64 @@ def export(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="jsonl, csv or parquet. Default: by the ending of the file, else jsonl.",
+            help="jsonl, csv or parquet. Default: by the ending of FILE, else jsonl.",
         ),
     ] = None,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", help="Only outputs of this job.")
+        str | None,
+        typer.Option(
+            "--job", metavar="JOB", rich_help_panel=_FILTERS, help="Only outputs of this job."
+        ),
     ] = None,
     created_after: Annotated[
         str | None,
         typer.Option(
             "--created-after",
             metavar="DATE",
+            rich_help_panel=_FILTERS,
             help="Only outputs created or updated since then, such as 2026-11-30.",
         ),
     ] = None,
     source_url: Annotated[
         str | None,
-        typer.Option("--url", metavar="URL", help="Only outputs of exactly this page."),
+        typer.Option(
+            "--url",
+            metavar="URL",
+            rich_help_panel=_FILTERS,
+            help="Only outputs of exactly this page.",
+        ),
     ] = None,
     country: Annotated[
-        str | None, typer.Option("--country", help="Only outputs of this country: name or code.")
+        str | None,
+        typer.Option(
+            "--country",
+            metavar="COUNTRY",
+            rich_help_panel=_FILTERS,
+            help="Only outputs of this country: name or code.",
+        ),
     ] = None,
     region: Annotated[
-        str | None, typer.Option("--region", help="Only outputs of this region, such as DE-BY.")
+        str | None,
+        typer.Option(
+            "--region",
+            metavar="REGION",
+            rich_help_panel=_FILTERS,
+            help="Only outputs of this region, such as DE-BY.",
+        ),
     ] = None,
     approved: Annotated[
-        bool, typer.Option("--approved", help="Only outputs that are approved now.")
+        bool,
+        typer.Option(
+            "--approved", rich_help_panel=_FILTERS, help="Only outputs that are approved now."
+        ),
     ] = False,
     not_approved: Annotated[
-        bool, typer.Option("--not-approved", help="Only outputs that are not approved now.")
+        bool,
+        typer.Option(
+            "--not-approved",
+            rich_help_panel=_FILTERS,
+            help="Only outputs that are not approved now.",
+        ),
     ] = False,
     fields: Annotated[
         str | None,
@@ -105,11 +135,19 @@ def export(
         typer.Option(
             "--data",
             metavar="FORM",
-            help="Tables: columns for the keys of data, or one column with json.",
+            help="In tables: columns, one for each key of data, or json, one with its JSON text.",
         ),
     ] = "columns",
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most N outputs.")
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            metavar="N",
+            min=0,
+            rich_help_panel=_FILTERS,
+            help="At most N outputs.",
+        ),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that exists already.")
@@ -117,7 +155,7 @@ def export(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an export to this file that was stopped.")
     ] = False,
-    no_escape_formulas: Annotated[
+    keep_formulas: Annotated[
         bool,
         typer.Option(
             "--no-escape-formulas",
@@ -153,7 +191,7 @@ def export(
         "format": chosen,
         "data": data,
         "fields": None if fields is None else fields.split(","),
-        "escape_formulas": not no_escape_formulas,
+        "escape_formulas": not keep_formulas,
         "overwrite": overwrite,
     }
     with (
