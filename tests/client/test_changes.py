@@ -96,6 +96,12 @@ def test_following_waits_for_changes(reader: Client, client: HttpClient, stored:
     assert next(following).change == "create"
 
 
+def test_following_without_a_wait_is_an_error(reader: Client) -> None:
+    """It would send requests without a pause."""
+    with pytest.raises(ValueError, match="wait must be at least 1"):
+        reader.changes("group", follow=True, wait=0)
+
+
 @pytest.mark.thorough
 def test_an_interrupt_ends_following_at_once(
     service: Service, client: HttpClient, stored: list[str]

@@ -44,6 +44,8 @@ class Changes:
         for changes, ``wait`` seconds per request. If the cursor is too old, it raises
         CursorExpired.
         """
+        if follow and wait < 1:
+            raise ValueError("wait must be at least 1: otherwise requests follow without a pause")
 
         def read_page(position: int, size: int) -> Response:
             parameters = {
