@@ -117,7 +117,7 @@ async def _write_pages(
     on_progress: Callable[[ExportWriter], None] | None,
 ) -> bool:
     """Write the outputs. Return False if the limit was reached."""
-    async for items, are_new in pages:
+    async for items, are_new, _ in pages:
         written = items if limit is None else items[: limit - writer.rows]
         await run_in_thread(writer.write, written, are_new)
         del items, written  # they are free before the next ones are decoded

@@ -26,10 +26,13 @@ class _Change(Struct, gc=False):
 
 
 class ExportPage(NamedTuple):
-    """Outputs, and whether it is certain that no page before had one of them."""
+    """Outputs of one page."""
 
     items: list[Raw]
     are_new: bool
+    """True if it is certain that no page before had one of them."""
+    cursor: int | None
+    """Position after the page; None if it is the last one."""
 
 
 class ExportPages:
@@ -74,7 +77,7 @@ class ExportPages:
             if items and (cursor is None or cursor > self.start):  # it may have new outputs
                 items = self._without_deleted(items)
             if items:
-                yield ExportPage(items, not self._has_changes)
+                yield ExportPage(items, not self._has_changes, cursor)
             del items  # they are free before the next ones are decoded
             self.cursor = self.cursor if cursor is None else cursor
             is_complete = cursor is None

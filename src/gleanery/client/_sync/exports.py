@@ -118,7 +118,7 @@ def _write_pages(
     on_progress: Callable[[ExportWriter], None] | None,
 ) -> bool:
     """Write the outputs. Return False if the limit was reached."""
-    for items, are_new in pages:
+    for items, are_new, _ in pages:
         written = items if limit is None else items[: limit - writer.rows]
         run_in_thread(writer.write, written, are_new)
         del items, written  # they are free before the next ones are decoded
