@@ -142,6 +142,7 @@ def test_a_file_is_overwritten_only_on_request(
     [
         (["-o", "a.xlsx"], "give --format"),
         (["-o", "-", "--json"], "leave out --json"),
+        (["-o", "a.csv", "--approved", "--not-approved"], "--approved or --not-approved"),
         (["--created-after", "yesterday", "-o", "{folder}/a.csv"], "created_after"),
         (["--region", "Bavaria", "-o", "{folder}/a.csv"], "region"),
         (["-o", "/missing/folder/a.csv"], "does not exist"),

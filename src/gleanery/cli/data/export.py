@@ -109,13 +109,19 @@ def export(
         ),
     ] = None,
     approved: Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            "--approved/--not-approved",
-            rich_help_panel=_FILTERS,
-            help="Only approved outputs, or the others.",
+            "--approved", rich_help_panel=_FILTERS, help="Only outputs that are approved now."
         ),
-    ] = None,
+    ] = False,
+    not_approved: Annotated[
+        bool,
+        typer.Option(
+            "--not-approved",
+            rich_help_panel=_FILTERS,
+            help="Only outputs that are not approved now.",
+        ),
+    ] = False,
     fields: Annotated[
         str | None,
         typer.Option(
@@ -169,6 +175,8 @@ def export(
     target, chosen = _destination(group, output, format_)
     if target == "-":
         _check_stream(chosen, as_json)
+    if approved and not_approved:
+        raise UserError("Every output is approved or not: give --approved or --not-approved")
     if resume and not _is_file(target):
         raise UserError("Only an export to a file can continue: leave out --resume")
     filters: OutputFilters = {
@@ -177,7 +185,7 @@ def export(
         "url": source_url,
         "country": country,
         "region": region,
-        "approved": approved,
+        "approved": approved if approved or not_approved else None,
     }
     form = {
         "format": chosen,

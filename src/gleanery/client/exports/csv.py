@@ -40,6 +40,8 @@ class Csv:
     cell. Numbers, ``true`` and ``false`` are as in the output.
     """
 
+    row_type = None  # it writes the JSON text
+
     def __init__(
         self,
         destination: Destination,
@@ -66,6 +68,9 @@ class Csv:
             for block in blocks(items):
                 self._lines.write(join_lines(block))
         return len(rows)
+
+    def write_rows(self, rows: list[Any]) -> None:
+        raise NotImplementedError
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         self._lines.close()

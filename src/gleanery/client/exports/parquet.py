@@ -50,13 +50,22 @@ class Parquet:
 
     def write(self, items: Sequence[Item], are_new: bool) -> int:
         """Write the outputs that were not written before, and return their number."""
-        count = self._add(items)
+        count = self._add(self._table.decode(items))
         if self._pending.is_full:
             self._write_group()
         return count
 
-    def _add(self, items: Sequence[Item]) -> int:
-        rows = self._table.decode(items)
+    @property
+    def row_type(self) -> type[Any]:
+        return self._table.row_type
+
+    def write_rows(self, rows: list[Any]) -> None:
+        """Write decoded outputs that were not written before."""
+        self._add(rows)
+        if self._pending.is_full:
+            self._write_group()
+
+    def _add(self, rows: list[Any]) -> int:
         are_new = self._seen.add([row.id for row in rows])
         if are_new is not None:
             rows = [*compress(rows, are_new)]

@@ -28,6 +28,13 @@ class Format(Protocol):
         ``are_new`` says that the caller knows that none of them was.
         """
 
+    @property
+    def row_type(self) -> type[Any] | None:
+        """Type of the outputs that ``write_rows`` takes, if the format has rows."""
+
+    def write_rows(self, rows: list[Any]) -> None:
+        """Write decoded outputs that were not written before."""
+
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         """Write the rest. The caller knows the number of rows and bytes."""
 
@@ -73,6 +80,18 @@ class ExportWriter:
         self.rows += new
         self.duplicates += len(items) - new
         self.item_bytes += sum(map(len, items))
+
+    @property
+    def row_type(self) -> type[Any] | None:
+        """Type as which outputs can be decoded for ``write_rows``; None if they cannot."""
+        return self._format.row_type
+
+    def write_rows(self, rows: list[Any], size: int) -> None:
+        """Write decoded outputs that were not written before, and that had so many bytes."""
+        with self._destination.failures():
+            self._format.write_rows(rows)
+        self.rows += len(rows)
+        self.item_bytes += size
 
     def finish(self) -> ExportReport:
         """Complete the file and give it its name."""
