@@ -132,5 +132,5 @@ def read_token(source: str) -> str:
     except UnicodeDecodeError:
         token = ""
     if not token or len(content) > _MAX_TOKEN_BYTES or len(token.split()) != 1:
-        raise UserError("The file of --token-file must contain one token, and nothing else")
+        raise UserError("The file or pipe with the token must contain one token, and nothing else")
     return token
