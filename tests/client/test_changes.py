@@ -83,6 +83,13 @@ def test_the_cursor_of_each_change_is_exact(reader: Client, stored: list[str]) -
     assert list(reader.changes("group", cursor=rest.cursor)) == []
 
 
+def test_a_limit_ends_the_changes_with_an_exact_cursor(reader: Client, stored: list[str]) -> None:
+    pager = reader.changes("group", page_size=3, limit=4)
+    assert [change.output_id for change in pager] == stored[:4]
+    rest = reader.changes("group", cursor=pager.cursor)
+    assert [change.output_id for change in rest] == stored[4:]
+
+
 def test_raw_changes_are_the_bytes_of_the_service(reader: Client, stored: list[str]) -> None:
     raw = list(reader.changes("group", page_size=3).raw())
     assert [json.loads(change)["output_id"] for change in raw] == stored
@@ -94,6 +101,12 @@ def test_following_waits_for_changes(reader: Client, client: HttpClient, stored:
     assert [next(following).output_id for _ in stored] == stored
     threading.Timer(1.5, client.store, ("group", output(8))).start()  # after an empty response
     assert next(following).change == "create"
+
+
+def test_following_without_a_wait_is_an_error(reader: Client) -> None:
+    """It would send requests without a pause."""
+    with pytest.raises(ValueError, match="wait must be at least 1"):
+        reader.changes("group", follow=True, wait=0)
 
 
 @pytest.mark.thorough

@@ -73,6 +73,7 @@ def test_a_damaged_login_is_reported(folder: Path) -> None:
         "http://a:99999",
         "http://a:b",
         "http://[::1",
+        "http://a..b",
         "https://user:secret@a",
         "https://a?x=1",
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from gleanery import AsyncClient, Client
 from gleanery.client import ClientError, ConnectionFailed, NotConfigured
 from tests.support.certificates import write_certificate
-from tests.support.faulty_server import EMPTY_PAGE, PAGE, Step, faulty_server
+from tests.support.faulty_server import EMPTY_PAGE, PAGE, Step, faulty_server, respond
 from tests.support.service import Client as HttpClient
 from tests.support.service import Service
 from tests.support.waiting import wait_until
@@ -68,6 +69,31 @@ def test_a_response_without_a_length_is_an_error() -> None:
         list(Client(server.url, "token", max_retries=0).outputs("g"))
 
 
+@pytest.mark.parametrize("size", [1000, 17 * 1024 * 1024])
+def test_a_body_that_ends_early_is_not_taken_for_a_whole_one(size: int) -> None:
+    page = respond(200, json.dumps(EMPTY_PAGE).encode().ljust(size))
+    with (
+        faulty_server(page._replace(sent=page.sent[:-1], then="close"), page, PAGE) as server,
+        Client(server.url, "token") as client,
+    ):
+        assert list(client.outputs("g")) == list(client.outputs("g")) == []
+        assert len(server.heads) == 3
+        assert server.connections == 2  # the one of the whole body is used again
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A firewall may have forgotten it without a word, so the request would wait in vain."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with faulty_server(PAGE) as server, Client(server.url, "token") as client:
+        for seconds in (0, 20, 20, 60):
+            now[0] += seconds
+            assert list(client.outputs("g")) == []
+        assert server.connections == 2
+
+
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY"])
 def test_a_configured_proxy_is_used(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with faulty_server(PAGE) as proxy:
@@ -90,6 +116,29 @@ def test_the_certificate_of_a_service_is_checked(
             assert list(client.outputs("g")) == []
             assert list(client.outputs("g")) == []
     assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SSL_CERT_FILE", "/nonexistent"),
+        ("ALL_PROXY", "socks5://user:password@127.0.0.1:9"),
+        ("ALL_PROXY", "gopher://user:password@127.0.0.1:9"),
+    ],
+)
+def test_unusable_settings_of_the_environment_are_reported(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check() -> None:
+        async with AsyncClient("https://gleanery.invalid", "t", max_retries=0) as client:
+            await client.check()
+
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(NotConfigured, match=variable) as raised:
+        Client("https://gleanery.invalid", "t", max_retries=0).check()
+    assert "password" not in "".join(traceback.format_exception(raised.value))
+    with pytest.raises(NotConfigured, match=variable):
+        asyncio.run(check())
 
 
 def test_a_closed_client_says_so() -> None:

@@ -9,7 +9,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from errno import EIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
@@ -23,8 +25,12 @@ from gleanery.client import (
     NotFound,
     StoredFile,
 )
+from tests.support.faulty_server import Step, faulty_server, respond
 from tests.support.service import Service
 from tests.support.waiting import TIMEOUT_SECONDS
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 CHECKSUM = hashlib.sha256(CONTENT).hexdigest()
@@ -149,6 +155,18 @@ def test_an_upload_is_sent_again_from_the_start(files: Client, wire: _Wire) -> N
     assert wire.methods == ["POST", "POST"]
 
 
+def test_a_file_that_cannot_be_read_is_not_a_broken_connection(service: Service) -> None:
+    class Damaged(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError(EIO, "Input/output error")
+
+    with (
+        Client(service.url, service.token(), max_retries=0) as client,
+        pytest.raises(OSError, match="Input/output error"),
+    ):
+        client.upload(Damaged(CONTENT))
+
+
 @pytest.mark.parametrize("change", ["shorter", "another byte"])
 def test_a_file_that_changes_during_the_upload_is_an_error(
     files: Client, tmp_path: Path, change: str
@@ -207,6 +225,34 @@ def test_a_download_continues_after_a_broken_connection(
     assert content == CONTENT
     assert wire.ranges == [None, "bytes=300000-", "bytes=500000-"]
     assert wire.requests[1].headers["if-range"] == f'"{CHECKSUM}"'
+
+
+@pytest.mark.parametrize("size", [100_000, 17 * 1024 * 1024])
+def test_a_download_continues_after_the_service_closed_its_connection(
+    size: int, tmp_path: Path
+) -> None:
+    content = os.urandom(size)
+    half = size // 2
+    etag = f'"{hashlib.sha256(content).hexdigest()}"'
+    part = {"etag": etag, "content_range": f"bytes {half}-{size - 1}/{size}"}
+    broken = Step(respond(200, content, etag=etag).sent[: half - size])
+    with (
+        faulty_server(broken, respond(206, content[half:], **part)) as server,
+        Client(server.url, "token", max_retries=1) as client,
+    ):
+        client.download("x", tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == content
+    assert f"range: bytes={half}-" in server.heads[1].lower()
+
+
+def test_a_destination_that_takes_a_part_gets_the_rest(files: Client, stored: StoredFile) -> None:
+    class Slow(io.BytesIO):
+        def write(self, piece: Buffer) -> int:
+            return super().write(memoryview(piece)[:1000])
+
+    destination = Slow()
+    files.download(stored, destination)
+    assert destination.getvalue() == CONTENT
 
 
 @pytest.mark.thorough

@@ -50,6 +50,12 @@ def test_the_cursor_advances_only_after_a_page_was_consumed(reader: Client) -> N
     assert [output.data["n"] for output in rest] == [3, 4, 5, 6]
 
 
+def test_a_second_iteration_begins_where_the_first_one_began(reader: Client) -> None:
+    pager = reader.outputs("prices", page_size=3, limit=5)
+    assert list(pager) == list(pager)
+    assert len(list(pager.raw())) == 5
+
+
 def test_a_limit_ends_with_an_exact_cursor(reader: Client) -> None:
     pager = reader.outputs("prices", page_size=3, limit=4)
     assert [output.data["n"] for output in pager] == [0, 1, 2, 3]

@@ -221,6 +221,17 @@ def test_a_line_break_inside_a_line_is_an_error(pusher: Client) -> None:
         pusher.push("prices", [b'{"url":\n"https://a.example/"}'], job_id="shop")
 
 
+def test_an_error_of_the_source_says_what_is_stored(pusher: Client) -> None:
+    def scrape() -> Iterator[dict[str, object]]:
+        yield from _items(25)
+        raise LookupError("the site has changed")
+
+    with pytest.raises(LookupError, match="the site has changed") as raised:
+        pusher.push("prices", scrape(), job_id="shop", batch_size=10)
+    assert raised.value.__notes__ == ["The first 20 items are stored."]
+    assert len(_data(pusher)) == 20
+
+
 def test_wrong_arguments_are_errors(pusher: Client) -> None:
     with pytest.raises(TypeError, match="iterable of items"):
         pusher.push("prices", "items.jsonl", job_id="shop")

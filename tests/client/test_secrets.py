@@ -14,7 +14,7 @@ from types import CoroutineType, FrameType, FunctionType, ModuleType
 import pytest
 
 from gleanery import AsyncClient, Client
-from gleanery.client import ClientError
+from gleanery.client import ClientError, FileChanged
 from tests.support import faulty_server as faults
 from tests.support.faulty_server import PAGE, Step, faulty_server, respond
 
@@ -107,6 +107,20 @@ def test_no_error_shows_the_token(fault: Step, log: io.StringIO) -> None:
     assert [text for text in all_texts(raised.value) if SECRET in text] == []
     assert SECRET.encode() not in pickle.dumps(raised.value)
     assert SECRET not in log.getvalue()
+
+
+def test_an_upload_that_fails_in_its_body_does_not_show_the_token() -> None:
+    class Shrinking(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return b""
+
+    with (
+        faulty_server(PAGE) as server,
+        Client(server.url, SECRET, max_retries=0) as client,
+        pytest.raises(FileChanged) as raised,
+    ):
+        client.upload(Shrinking(b"content"))
+    assert [text for text in all_texts(raised.value) if SECRET in text] == []
 
 
 def test_headers_that_cannot_be_sent_are_not_shown() -> None:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gleanery.client._async.client import AsyncClient
+    from gleanery.client._async.export_pages import AsyncExportPages
     from gleanery.client._async.leases import AsyncLease
     from gleanery.client._async.pager import AsyncChangePager, AsyncOutputPager, AsyncPager
     from gleanery.client._async.sessions import AsyncSession
     from gleanery.client._sync.client import Client
+    from gleanery.client._sync.export_pages import ExportPages
     from gleanery.client._sync.leases import Lease
     from gleanery.client._sync.pager import ChangePager, OutputPager, Pager
     from gleanery.client._sync.sessions import Session
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from gleanery.client.record_lists import RecordList
     from gleanery.client.session_documents import SessionExport
     from gleanery.client.session_models import (
+        ChangedLease,
         ImportResult,
         NewCookie,
         NewEntry,
@@ -71,10 +74,12 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "_async.client": ["AsyncClient"],
+    "_async.export_pages": ["AsyncExportPages"],
     "_async.leases": ["AsyncLease"],
     "_async.pager": ["AsyncChangePager", "AsyncOutputPager", "AsyncPager"],
     "_async.sessions": ["AsyncSession"],
     "_sync.client": ["Client"],
+    "_sync.export_pages": ["ExportPages"],
     "_sync.leases": ["Lease"],
     "_sync.pager": ["ChangePager", "OutputPager", "Pager"],
     "_sync.sessions": ["Session"],
@@ -118,6 +123,7 @@ _MODULES = {
     "record_lists": ["RecordList"],
     "session_documents": ["SessionExport"],
     "session_models": [
+        "ChangedLease",
         "ImportResult",
         "NewCookie",
         "NewEntry",
@@ -135,12 +141,14 @@ __all__ = [
     "ApiError",
     "AsyncChangePager",
     "AsyncClient",
+    "AsyncExportPages",
     "AsyncLease",
     "AsyncOutputPager",
     "AsyncPager",
     "AsyncSession",
     "Change",
     "ChangePager",
+    "ChangedLease",
     "Client",
     "ClientError",
     "Conflict",
@@ -152,6 +160,7 @@ __all__ = [
     "ErrorDetail",
     "ExportError",
     "ExportLink",
+    "ExportPages",
     "ExportReport",
     "File",
     "FileChanged",

@@ -82,7 +82,8 @@ def normalize(url: str) -> str:
     try:
         parts = urlsplit(url.strip())
         has_port = parts.port is None or parts.port > 0
-    except ValueError:
+        (parts.hostname or "").encode("idna")  # fails for an empty or too long label
+    except ValueError:  # UnicodeError is one
         has_port = False
     if not has_port or parts.scheme not in ("http", "https") or not parts.hostname:
         raise NotConfigured(

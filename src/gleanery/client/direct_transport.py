@@ -9,9 +9,16 @@ from __future__ import annotations
 import select
 import socket
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import (
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    HTTPSConnection,
+    IncompleteRead,
+)
 from typing import Any
 from urllib.request import getproxies
 
@@ -21,7 +28,9 @@ from gleanery.client.configuration import is_loopback
 
 _WHOLE_BYTES = 16 * 1024 * 1024  # a longer body, such as that of a file, is read in pieces
 _PIECE_BYTES = 1024 * 1024
+_SENT_BYTES = 128 * 1024  # the timeout is for so many bytes, and not for the whole body
 _MAX_IDLE = 10  # connections, for as many threads
+_IDLE_SECONDS = 30.0  # later, a firewall may have dropped the connection without a word
 
 
 def new_transport(url: str, context: ssl.SSLContext) -> DirectTransport | None:
@@ -39,13 +48,13 @@ class DirectTransport(httpx2.BaseTransport):
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
-        self._idle: dict[tuple[str, str, int], list[HTTPConnection]] = {}
+        self._idle: dict[tuple[str, str, int], list[tuple[float, HTTPConnection]]] = {}
+        """Connections, and the times since which nobody uses them."""
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         connection = self._take(request)
         try:
-            with _translated(httpx2.WriteTimeout, httpx2.WriteError):
-                _send(connection, request)
+            _send(connection, request)
             _set_timeout(connection, request, "read")
             with _translated(httpx2.ReadTimeout, httpx2.ReadError):
                 response = _receive(connection)
@@ -61,13 +70,13 @@ class DirectTransport(httpx2.BaseTransport):
     def close(self) -> None:
         for connections in self._idle.values():
             while connections:
-                connections.pop().close()
+                connections.pop()[1].close()
 
     def put_back(self, key: Any, connection: HTTPConnection) -> None:
         """Keep a connection for the next request."""
         connections = self._idle.setdefault(key, [])
         if len(connections) < _MAX_IDLE:
-            connections.append(connection)
+            connections.append((time.monotonic(), connection))
         else:
             connection.close()
 
@@ -76,10 +85,11 @@ class DirectTransport(httpx2.BaseTransport):
         connections = self._idle.setdefault(_key(request), [])
         while connections:
             try:
-                connection = connections.pop()
+                since, connection = connections.pop()
             except IndexError:  # another thread was faster
                 break
-            if connection.sock is not None and not _is_readable(connection.sock):
+            is_fresh = time.monotonic() - since < _IDLE_SECONDS
+            if is_fresh and connection.sock is not None and not _is_readable(connection.sock):
                 _set_timeout(connection, request, "write")
                 return connection
             connection.close()
@@ -124,10 +134,23 @@ class _Body(httpx2.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         with _translated(httpx2.ReadTimeout, httpx2.ReadError):
             if self._body.length is not None and self._body.length <= _WHOLE_BYTES:
-                yield self._body.read()
-                return
-            while piece := self._body.read1(_PIECE_BYTES):
-                yield piece
+                yield from self._read_whole()
+            else:
+                yield from self._read_pieces()
+
+    def _read_whole(self) -> Iterator[bytes]:
+        try:
+            yield self._body.read()
+        except IncompleteRead as error:  # a download continues after these bytes
+            yield error.partial
+            raise
+
+    def _read_pieces(self) -> Iterator[bytes]:
+        while piece := self._body.read1(_PIECE_BYTES):
+            yield piece
+        if self._body.length:  # http.client takes a closed connection for the end of the body
+            raise IncompleteRead(b"", self._body.length)
+        self._body.read()  # notes the end, so that the connection can be used again
 
     def close(self) -> None:
         if self._body.isclosed() and self._connection.sock is not None:
@@ -143,6 +166,21 @@ def _key(request: httpx2.Request) -> tuple[str, str, int]:
 
 
 def _send(connection: HTTPConnection, request: httpx2.Request) -> None:
+    """Send a request. An error of its body, which can be a file, is raised as it is."""
+    with _translated(httpx2.WriteTimeout, httpx2.WriteError):
+        _send_head(connection, request)
+    assert "transfer-encoding" not in request.headers, "a body needs a Content-Length"
+    stream: Any = request.stream
+    for piece in _split(stream):
+        try:
+            with _translated(httpx2.WriteTimeout, httpx2.WriteError):
+                connection.send(piece)
+        except httpx2.WriteError:  # the service may have rejected the request before its end
+            return
+
+
+def _send_head(connection: HTTPConnection, request: httpx2.Request) -> None:
+    """Send the head. Its variables have the token, so they end before the body is read."""
     try:
         connection.putrequest(
             request.method,
@@ -154,13 +192,14 @@ def _send(connection: HTTPConnection, request: httpx2.Request) -> None:
             connection.putheader(name, value)
     except (ValueError, HTTPException) as error:
         raise httpx2.LocalProtocolError(str(error)) from None
-    is_chunked = "transfer-encoding" in request.headers
-    has_body = is_chunked or "content-length" in request.headers
-    body: Any = request.stream if has_body else None
-    try:
-        connection.endheaders(body, encode_chunked=is_chunked)
-    except (BrokenPipeError, ConnectionResetError):  # the service has rejected it before its end
-        return
+    connection.endheaders()
+
+
+def _split(body: Iterable[bytes]) -> Iterator[memoryview]:
+    for piece in body:
+        view = memoryview(piece)
+        for start in range(0, len(view), _SENT_BYTES):
+            yield view[start : start + _SENT_BYTES]
 
 
 def _receive(connection: HTTPConnection) -> HTTPResponse:

@@ -62,7 +62,9 @@ class _OpenFile:
         self.position = 0
 
     def write(self, piece: bytes) -> None:
-        self._file.write(piece)
+        rest = memoryview(piece)
+        while rest:  # a file without a buffer can take a part only
+            rest = rest[self._file.write(rest) :]
         self._hash.update(piece)
         self.position += len(piece)
 

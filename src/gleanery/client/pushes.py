@@ -81,11 +81,16 @@ class PushFailed(ClientError):
         return f"{shown}; and {more} more problems" if more > 0 else shown
 
     def _stored(self) -> str:
-        done = self.report.items
-        stored = f"The first {done} items are stored" if done > 1 else _FEW_STORED[done]
+        stored = describe_stored(self.report)
         if self.cause is None or (isinstance(self.cause, ApiError) and self.cause.status < 500):
             return f"{stored}."
         return f"{stored}; those of the last batch may be stored, too: push them again."
+
+
+def describe_stored(report: PushReport) -> str:
+    """Return a sentence, without its period, that says how many items are done."""
+    done = report.items
+    return f"The first {done} items are stored" if done > 1 else _FEW_STORED[done]
 
 
 def describe(error: ClientError | None) -> str:

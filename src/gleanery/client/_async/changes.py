@@ -34,15 +34,18 @@ class AsyncChanges:
         cursor: int = 0,
         changed_after: date | str | None = None,
         page_size: int = _PAGE_SIZE,
+        limit: int | None = None,
         follow: bool = False,
         wait: int = 30,
     ) -> AsyncChangePager:
         """Return the creations, updates and deletions of outputs, oldest first.
 
-        An output comes once, as it is now. With ``follow``, the iteration does not end: it waits
-        for changes, ``wait`` seconds per request. If the cursor is too old, it raises
-        CursorExpired.
+        An output comes once, as it is now. ``limit`` is the largest number of changes. With
+        ``follow``, the iteration does not end: it waits for changes, ``wait`` seconds per request.
+        If the cursor is too old, it raises CursorExpired.
         """
+        if follow and wait < 1:
+            raise ValueError("wait must be at least 1: otherwise requests follow without a pause")
 
         async def read_page(position: int, size: int) -> Response:
             parameters = {
@@ -57,7 +60,12 @@ class AsyncChanges:
             )
 
         return AsyncChangePager(
-            read_page, ChangePages(), cursor=cursor, page_size=page_size, follow=follow
+            read_page,
+            ChangePages(),
+            cursor=cursor,
+            page_size=page_size,
+            limit=limit,
+            follow=follow,
         )
 
     async def sync(

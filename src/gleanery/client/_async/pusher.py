@@ -41,8 +41,14 @@ class AsyncPusher:
         self._batch = Batch()
 
     async def push(self, items: Items) -> PushReport:
-        async for item in iterate(items):
-            await self._add(item)
+        try:
+            async for item in iterate(items):
+                await self._add(item)
+        except ClientError:
+            raise
+        except BaseException as error:  # of the source of the items, or an interrupt
+            error.add_note(f"{pushes.describe_stored(self._report)}.")
+            raise
         if self._batch.end > self._report.items:
             await self._flush()
         return self._report

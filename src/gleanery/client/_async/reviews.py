@@ -20,7 +20,13 @@ class AsyncReviews:
     _requester: AsyncRequester
 
     def reviews(
-        self, group: str, *, history: bool = False, page_size: int = 1000, limit: int | None = None
+        self,
+        group: str,
+        *,
+        history: bool = False,
+        cursor: int = 0,
+        page_size: int = 1000,
+        limit: int | None = None,
     ) -> AsyncPager[Review]:
         """Return the latest review of each job, or with ``history`` all reviews, newest first."""
         from gleanery.client.models import Review
@@ -29,7 +35,9 @@ class AsyncReviews:
             parameters = {"history": history, "cursor": position or None, "limit": size}
             return await self._requester.send(Request("GET", path("reviews", group), parameters))
 
-        return AsyncPager(read_page, ArrayPages(Review), cursor=0, page_size=page_size, limit=limit)
+        return AsyncPager(
+            read_page, ArrayPages(Review), cursor=cursor, page_size=page_size, limit=limit
+        )
 
     async def review(
         self, group: str, job_id: str, status: ReviewStatus, comment: str = ""

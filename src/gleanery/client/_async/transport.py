@@ -145,6 +145,21 @@ class AsyncTransport:
         return client
 
     def _new_client(self) -> httpx2.AsyncClient:
+        """Return an HTTP client. It uses the proxy and the certificates of the environment."""
+        try:
+            return self._make_client()
+        except ImportError as error:  # a proxy of a kind that needs another package
+            raise NotConfigured(f"The proxy of ALL_PROXY cannot be used: {error}") from None
+        except OSError as error:
+            raise NotConfigured(
+                f"The certificates of SSL_CERT_FILE or SSL_CERT_DIR cannot be read: {error}"
+            ) from None
+        except ValueError:  # its message can have the password of the proxy
+            raise NotConfigured(
+                "The proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY is not the URL of one"
+            ) from None
+
+    def _make_client(self) -> httpx2.AsyncClient:
         import ssl  # takes 10 ms
 
         import httpx2

@@ -44,10 +44,12 @@ class Pager(Generic[T]):
         self._page_size = page_size
         self._limit = limit
         self._follow = follow
+        self._start = cursor
         self.cursor = cursor
         """Position after the last page whose items were all consumed: continue from it.
 
-        A list without a position of its end, such as outputs, stays before its last page.
+        A list without a position of its end, such as outputs, stays before its last page. Each
+        iteration begins again with the first item, and so does the cursor.
         """
 
     def __iter__(self) -> Iterator[T]:
@@ -74,6 +76,7 @@ class Pager(Generic[T]):
         return self._iterate(self._format.read_raw)
 
     def _iterate(self, read: Callable[[Response], Page[S]]) -> Iterator[list[S]]:
+        self.cursor = self._start
         remaining = self._limit
         while remaining is None or remaining > 0:
             size = self._page_size if remaining is None else min(self._page_size, remaining)

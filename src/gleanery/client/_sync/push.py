@@ -44,7 +44,8 @@ class Push:
 
         Each batch is stored exactly once, also if it is sent several times. With
         ``on_error="skip"``, invalid items are left out, and the report lists them. Otherwise
-        the first invalid item raises PushFailed, and its batch is not stored.
+        the first invalid item raises PushFailed, and its batch is not stored. An error of
+        ``items`` itself is raised as it is, with a note that says what is stored.
         """
         from gleanery.client._sync.pusher import Pusher
 

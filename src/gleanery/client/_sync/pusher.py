@@ -42,8 +42,14 @@ class Pusher:
         self._batch = Batch()
 
     def push(self, items: Items) -> PushReport:
-        for item in iterate(items):
-            self._add(item)
+        try:
+            for item in iterate(items):
+                self._add(item)
+        except ClientError:
+            raise
+        except BaseException as error:  # of the source of the items, or an interrupt
+            error.add_note(f"{pushes.describe_stored(self._report)}.")
+            raise
         if self._batch.end > self._report.items:
             self._flush()
         return self._report

@@ -21,7 +21,13 @@ class Reviews:
     _requester: Requester
 
     def reviews(
-        self, group: str, *, history: bool = False, page_size: int = 1000, limit: int | None = None
+        self,
+        group: str,
+        *,
+        history: bool = False,
+        cursor: int = 0,
+        page_size: int = 1000,
+        limit: int | None = None,
     ) -> Pager[Review]:
         """Return the latest review of each job, or with ``history`` all reviews, newest first."""
         from gleanery.client.models import Review
@@ -30,7 +36,7 @@ class Reviews:
             parameters = {"history": history, "cursor": position or None, "limit": size}
             return self._requester.send(Request("GET", path("reviews", group), parameters))
 
-        return Pager(read_page, ArrayPages(Review), cursor=0, page_size=page_size, limit=limit)
+        return Pager(read_page, ArrayPages(Review), cursor=cursor, page_size=page_size, limit=limit)
 
     def review(self, group: str, job_id: str, status: ReviewStatus, comment: str = "") -> Review:
         """Add a review of a job. It is added once, also if the request is sent again."""
