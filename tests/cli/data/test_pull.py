@@ -198,6 +198,7 @@ def test_a_full_disk_keeps_the_complete_files(
         check=False,
     )
     assert ended.returncode == 1
+    assert ended.stderr.startswith(f"gleanery: {tmp_path}: File too large. ")
     assert f"To continue, run: gleanery {' '.join(arguments)}" in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert numbers(tmp_path) == list(range(2500))

@@ -51,6 +51,15 @@ class SegmentFolder:
             self._part.unlink(missing_ok=True)
             yield
 
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Name the folder in errors of a write, such as that of a full disk: they have no name."""
+        try:
+            yield
+        except OSError as error:
+            name = error.filename or str(self.folder)
+            raise OSError(error.errno, error.strerror, name) from None
+
     def segments(self) -> list[Segment]:
         """Return the segments, in the order of their positions."""
         matches = ((path, self._pattern.fullmatch(path.name)) for path in self.folder.iterdir())

@@ -27,19 +27,26 @@ class _Change(Struct, gc=False):
 
 
 class ExportPage(NamedTuple):
-    """Outputs, and whether it is certain that no page before had one of them."""
+    """Outputs of one page."""
 
     items: list[Raw]
     are_new: bool
+    """True if it is certain that no page before had one of them."""
+    cursor: int | None
+    """Position after the page; None if it is the last one."""
 
 
 class DecodedPage(NamedTuple):
-    """Outputs as JSON texts or as rows; whether none came before; the bytes of the page."""
+    """Outputs of one page, as JSON texts or as rows."""
 
     items: list[Any]
     are_new: bool
+    """True if it is certain that no page before had one of them."""
     are_rows: bool
     size: int
+    """Bytes of the page."""
+    cursor: int | None
+    """Position after the page; None if it is the last one."""
 
 
 class ExportPages:
@@ -77,7 +84,7 @@ class ExportPages:
 
     def __iter__(self) -> Iterator[ExportPage]:
         for page in self.decoded(None):
-            yield ExportPage(page.items, page.are_new)
+            yield ExportPage(page.items, page.are_new, page.cursor)
             del page
 
     def decoded(self, row_type: type[Any] | None) -> Iterator[DecodedPage]:
@@ -86,24 +93,23 @@ class ExportPages:
         while not is_complete:
             parameters = {**self._filters, "cursor": self.cursor, "limit": self._page_size}
             request = Request("GET", path("outputs", self._group), parameters)
-            page, cursor = self._read(self._requester.send(request), row_type)
+            page = self._read(self._requester.send(request), row_type)
+            cursor = page.cursor
             if page.items:
                 yield page
             del page  # its memory is free before the next one is decoded
             self.cursor = self.cursor if cursor is None else cursor
             is_complete = cursor is None
 
-    def _read(
-        self, response: Response, row_type: type[Any] | None
-    ) -> tuple[DecodedPage, int | None]:
+    def _read(self, response: Response, row_type: type[Any] | None) -> DecodedPage:
         if row_type is not None:
             rows, cursor, _ = OutputPages().read_as(response, row_type)
             if cursor is not None and cursor <= self.start:
-                return DecodedPage(rows, True, True, len(response.body)), cursor
+                return DecodedPage(rows, True, True, len(response.body), cursor)
         items, cursor, _ = OutputPages().read_raw(response)
         if items and (cursor is None or cursor > self.start):  # it may have new outputs
             items = self._without_deleted(items)
-        return DecodedPage(items, not self._has_changes, False, len(response.body)), cursor
+        return DecodedPage(items, not self._has_changes, False, len(response.body), cursor)
 
     def _without_deleted(self, items: list[Raw]) -> list[Raw]:
         """Leave out what was deleted since the start, which is read after the items."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from gleanery.client.exports.destinations import Destination, open_destination
+from gleanery.client.exports.destinations import Destination, continue_file, open_destination
 from gleanery.client.exports.errors import InvalidExport
 from gleanery.client.exports.fields import Field, read_fields
 from gleanery.client.exports.pages import Item
@@ -63,6 +64,11 @@ class ExportWriter:
         except BaseException:
             destination.discard()
             raise
+
+    @property
+    def bytes(self) -> int:
+        """Size of the file so far. A table gets its content at the end."""
+        return self._destination.bytes
 
     def write(self, items: Sequence[Item], are_new: bool = False) -> None:
         """Write a page of outputs. An output whose id was written before is left out.
@@ -145,6 +151,11 @@ def open_export(
     chosen = None if fields is None else read_fields(fields)
     create = _creator(format, data == "json", chosen, escape_formulas)
     return ExportWriter(open_destination(target, overwrite), create)
+
+
+def continue_lines(path: Path, size: int) -> ExportWriter:
+    """Continue a file of JSON lines after its first bytes. It stays also after a failure."""
+    return ExportWriter(continue_file(path, size), _creator("jsonl", False, None, False))
 
 
 def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
