@@ -133,7 +133,8 @@ class _Csv(ItemFile):
         return self._numbers.get(index, self._line)
 
     def forget_before(self, index: int) -> None:
-        self._numbers = {n: line for n, line in self._numbers.items() if n >= index}
+        for done in [n for n in list(self._numbers) if n < index]:  # a thread may add others
+            del self._numbers[done]
 
 
 def _check_header(names: list[str]) -> list[str]:

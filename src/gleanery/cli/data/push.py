@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,6 +22,7 @@ from gleanery.cli.data.failures import (
 )
 from gleanery.cli.data.item_files import Input, ItemFile, detect_format, open_input, open_items
 from gleanery.cli.data.output import AsJson, print_json
+from gleanery.cli.data.pipe_items import PipeItems
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
 from gleanery.client.pushes import ItemError, PushFailed, PushReport
@@ -90,7 +91,8 @@ def push(
     """Store the items of a file, or of a pipe, in a group. Items that are stored already stay.
 
     A file can be compressed with gzip or zstd. In CSV the first line is the names of the columns,
-    and every value is text. After Ctrl-C or a failure, the command says how to continue.
+    and every value is text. Items of a slow pipe are stored after 5 seconds at the latest. After
+    Ctrl-C or a failure, the command says how to continue.
     """
     file = _require_input(file, token_file)
     format_ = format_ or detect_format(file)  # type: ignore[assignment]
@@ -145,10 +147,11 @@ class _Push:
     def run(self, options: dict[str, Any]) -> None:
         """Store all items. Raise CommandFailed with what is stored, and how to continue."""
         try:
-            with StopSignals() as signals, signals.allowed():
-                self._report = self._client.push(
-                    self._group, self._rest(), on_progress=self._show, **options
-                )
+            if self._source.size is None:
+                self._push_pipe(options)
+            else:
+                with StopSignals() as signals, signals.allowed():
+                    self._push(self._rest(), options)
         except Stopped as stop:
             raise self._failure("interrupted", stop.status) from None
         except PushFailed as error:
@@ -157,6 +160,20 @@ class _Push:
         except (UserError, OSError) as error:
             failure = to_failure(error)
             raise self._failure(str(failure), failure.status) from None
+
+    def _push_pipe(self, options: dict[str, Any]) -> None:
+        """Push the items of a pipe. After a signal, those that were read are stored first."""
+
+        def say_stop() -> None:
+            self._progress.note("Storing the items that were read. Ctrl-C again ends at once.")
+
+        with StopSignals(second_ends=True) as signals:
+            self._push(PipeItems(self._rest(), signals, say_stop), options)
+            if signals.received is not None:
+                raise Stopped(signals.received)
+
+    def _push(self, items: Iterable[Any], options: dict[str, Any]) -> None:
+        self._report = self._client.push(self._group, items, on_progress=self._show, **options)
 
     def _rest(self) -> Iterator[Any]:
         """Iterate over the items that are not left out."""
