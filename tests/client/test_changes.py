@@ -99,8 +99,10 @@ def test_raw_changes_are_the_bytes_of_the_service(reader: Client, stored: list[s
 def test_following_waits_for_changes(reader: Client, client: HttpClient, stored: list[str]) -> None:
     following = iter(reader.changes("group", follow=True, wait=1))
     assert [next(following).output_id for _ in stored] == stored
-    threading.Timer(1.5, client.store, ("group", output(8))).start()  # after an empty response
+    later = threading.Timer(1.5, client.store, ("group", output(8)))  # after an empty response
+    later.start()
     assert next(following).change == "create"
+    later.join()
 
 
 def test_following_without_a_wait_is_an_error(reader: Client) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from errno import EIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import httpx2
 import pytest
@@ -24,13 +24,11 @@ from gleanery.client import (
     InvalidResponse,
     NotFound,
     StoredFile,
+    Unauthorized,
 )
 from tests.support.faulty_server import Step, faulty_server, respond
 from tests.support.service import Service
 from tests.support.waiting import TIMEOUT_SECONDS
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer as Buffer
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 CHECKSUM = hashlib.sha256(CONTENT).hexdigest()
@@ -187,6 +185,25 @@ def test_a_file_that_changes_during_the_upload_is_an_error(
         files.upload(changing)  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough
+def test_a_rejection_before_the_end_of_an_upload_is_not_lost(
+    service: Service, tmp_path: Path
+) -> None:
+    """The service reads 64 MiB more, and then closes the connection."""
+
+    async def upload() -> None:
+        async with AsyncClient(service.url, "unknown", max_retries=0) as client:
+            await client.upload(path)
+
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(100 * 1024 * 1024)
+    with pytest.raises(Unauthorized):
+        asyncio.run(upload())
+    with pytest.raises(Unauthorized), Client(service.url, "unknown", max_retries=0) as client:
+        client.upload(path)
+
+
 # --- downloads ----------------------------------------------------------------------------------
 
 
@@ -247,7 +264,7 @@ def test_a_download_continues_after_the_service_closed_its_connection(
 
 def test_a_destination_that_takes_a_part_gets_the_rest(files: Client, stored: StoredFile) -> None:
     class Slow(io.BytesIO):
-        def write(self, piece: Buffer) -> int:
+        def write(self, piece: Any) -> int:
             return super().write(memoryview(piece)[:1000])
 
     destination = Slow()

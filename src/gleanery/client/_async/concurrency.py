@@ -10,6 +10,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from gleanery.client.configuration import is_loopback
+from gleanery.client.requests import Request
 
 if TYPE_CHECKING:
     import ssl
@@ -46,6 +47,40 @@ def new_http_transport(url: str, context: ssl.SSLContext) -> httpx2.AsyncBaseTra
     import httpx2
 
     return httpx2.AsyncHTTPTransport(verify=context) if is_loopback(url) else None
+
+
+_LARGE_BYTES = 64 * 1024  # a smaller body is sent before a response can come
+_REJECTION_SECONDS = 5.0
+
+
+def head_of(request: Request) -> Request | None:
+    """Return a request that sends only the head of another one; None if that has no large body.
+
+    asyncio loses a response that comes before the end of a request, if the service then closes
+    the connection. The service rejects the head alone in the same way.
+    """
+    headers = dict(request.headers)
+    if isinstance(request.body, bytes):
+        headers["content-length"] = str(len(request.body))
+    if int(headers.get("content-length", 0)) < _LARGE_BYTES:
+        return None
+    return Request(
+        request.method,
+        request.path,
+        request.parameters,
+        headers,
+        _NoBody(),
+        max_timeout=_REJECTION_SECONDS,
+    )
+
+
+class _NoBody:
+    """Body that is not sent: after this error, httpcore2 reads the response."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        import httpcore2
+
+        raise httpcore2.WriteError("The body is not sent")
 
 
 async def iterate(items: Items) -> AsyncIterator[Any]:

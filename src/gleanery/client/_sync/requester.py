@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from gleanery.client import retries
-from gleanery.client._sync.concurrency import sleep
+from gleanery.client._sync.concurrency import head_of, sleep
 from gleanery.client._sync.transport import Body, Transport
 from gleanery.client.configuration import Credentials
-from gleanery.client.errors import ClientError, NotFound
+from gleanery.client.errors import ClientError, ConnectionFailed, NotFound
 from gleanery.client.requests import Request
 from gleanery.client.responses import Response, decode
 
@@ -99,7 +100,18 @@ class Requester:
             return self._transport.send(request)
         except ClientError as error:
             error.__context__ = None  # an error of the HTTP library can contain headers
-            return error
+            failure = error
+        return self._read_rejection(request, failure) or failure
+
+    def _read_rejection(self, request: Request, failure: ClientError) -> Response | None:
+        """Return the response that has rejected a request before its end, if it was lost."""
+        head = head_of(request) if isinstance(failure, ConnectionFailed) else None
+        if head is None:
+            return None
+        with suppress(ClientError):
+            response = self._transport.send(head)
+            return response if response.status >= 300 else None
+        return None
 
     def _attempt_to_read(
         self, request: Request, read: Callable[[Body], None]
