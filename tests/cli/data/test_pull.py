@@ -231,6 +231,13 @@ def test_files_without_a_state_are_left_alone(
     assert "give its file with --state" in done.stderr
 
 
+def test_a_file_instead_of_a_folder_is_a_user_error(gleanery: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    done = gleanery("pull", "g", "-o", str(tmp_path / "a"))
+    assert done.returncode == 2
+    assert "is not a folder: choose another name" in done.stderr
+
+
 def test_an_unknown_group_is_a_user_error(gleanery: CommandLine, tmp_path: Path) -> None:
     done = gleanery("pull", "nothing", "-o", str(tmp_path))
     assert done.returncode == 2

@@ -46,7 +46,10 @@ class SegmentFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other pulls out of the folder, and remove what a killed one has left."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise UserError(f"{self.folder} is not a folder: choose another name") from None
         with _lock(self.folder / _LOCK_NAME):
             self._part.unlink(missing_ok=True)
             yield

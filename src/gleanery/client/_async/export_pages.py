@@ -36,16 +36,13 @@ class ExportPage(NamedTuple):
 
 
 class DecodedPage(NamedTuple):
-    """Outputs of one page, as JSON texts or as rows."""
+    """Outputs as JSON texts or as rows; whether none came before; the bytes of the page."""
 
     items: list[Any]
     are_new: bool
-    """True if it is certain that no page before had one of them."""
+    cursor: int | None
     are_rows: bool
     size: int
-    """Bytes of the page."""
-    cursor: int | None
-    """Position after the page; None if it is the last one."""
 
 
 class AsyncExportPages:
@@ -104,11 +101,11 @@ class AsyncExportPages:
         if row_type is not None:
             rows, cursor, _ = OutputPages().read_as(response, row_type)
             if cursor is not None and cursor <= self.start:
-                return DecodedPage(rows, True, True, len(response.body), cursor)
+                return DecodedPage(rows, True, cursor, True, len(response.body))
         items, cursor, _ = OutputPages().read_raw(response)
         if items and (cursor is None or cursor > self.start):  # it may have new outputs
             items = await self._without_deleted(items)
-        return DecodedPage(items, not self._has_changes, False, len(response.body), cursor)
+        return DecodedPage(items, not self._has_changes, cursor, False, len(response.body))
 
     async def _without_deleted(self, items: list[Raw]) -> list[Raw]:
         """Leave out what was deleted since the start, which is read after the items."""

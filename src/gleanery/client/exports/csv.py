@@ -24,9 +24,9 @@ from gleanery.client.exports.table import Table
 
 _BLOCK_BYTES = 1024 * 1024
 _LINE_END = "\r\n"
-# What a spreadsheet takes for a formula. Apostrophes before it are included, so that the one that
-# is added can be recognised and removed.
-_FORMULA = re.compile("'*[=+\\-@\t\r]")
+# What a spreadsheet takes for a formula, also in full width and after a line feed. Apostrophes
+# before it are included, so that the one that is added can be recognised and removed.
+_FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NEEDS_QUOTES = re.compile('[",\r\n]|^ | $|^$')
 
 Cells = list[str] | None
