@@ -24,10 +24,10 @@ from faults.service import Service
 from faults.workload import Client, items_of
 
 _VICTIMS = ("client", "service")
-ITEMS = 20_000
-"""Items of a group: a command reads or stores them in about two seconds."""
+ITEMS = 10_000
+"""Items of a group: a command reads or stores them in about a second."""
 _KILLS_PER_TASK = 5
-_SHORTEST_WAIT = 0.1  # seconds
+_START = 0.3  # part of the time of a command in which it starts, and a kill hits nothing
 _JOB = "shop"
 _BATCH = 1000
 _CHANGED = 20  # outputs that the other writer stores at once
@@ -410,7 +410,7 @@ def _interrupt(task: Task, victim: str, most: int, longest: float, findings: Fin
     with task.others_write():
         command = _start(task)
         while kills < most and not task.is_done():
-            time.sleep(random.uniform(_SHORTEST_WAIT, max(longest, 2 * _SHORTEST_WAIT)))
+            time.sleep(random.uniform(_START * longest, longest))
             if not kill(task, command):
                 break
             kills += 1

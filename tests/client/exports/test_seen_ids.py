@@ -34,12 +34,15 @@ def test_it_knows_many_ids_in_any_order() -> None:
 
 def _compare_with_a_set(pages: list[list[int]]) -> None:
     seen, model = SeenIds(), set[int]()
-    for page in pages:
+    for number, page in enumerate(pages):
         expected = []
         for id_ in page:
             expected.append(id_ not in model)
             model.add(id_)
-        assert (seen.add(page) or [True] * len(page)) == expected
+        if all(expected) and number % 3:
+            seen.add_new(page)
+        else:
+            assert (seen.add(page) or [True] * len(page)) == expected
 
 
 @pytest.mark.thorough

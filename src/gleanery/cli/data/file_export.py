@@ -89,7 +89,7 @@ class FileExport:
             self._progress.start_again("Exported", read.rows)
             with self._signals.allowed():
                 for page in self._outputs.pages():
-                    self._write(writer, page)
+                    self._write(writer, page, are_new=True)
                 writer.metadata = {
                     "group": self._group,
                     "filters": describe(self._filters),

@@ -60,8 +60,10 @@ class Csv:
     def write(self, items: Sequence[Item], are_new: bool) -> int:
         """Keep the outputs that were not written before, and return their number."""
         rows = self._table.decode(items)
-        new = self._seen.add([row.id for row in rows])
-        if new is not None:
+        ids = [row.id for row in rows]
+        if are_new:
+            self._seen.add_new(ids)
+        elif (new := self._seen.add(ids)) is not None:
             rows, items = [*compress(rows, new)], [*compress(items, new)]
         if rows:
             self._table.read(rows)
