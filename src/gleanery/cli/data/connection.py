@@ -58,15 +58,19 @@ def open_client(
     progress: Progress | None = None,
     *,
     is_long: bool = False,
+    retries: int | None = None,
 ) -> Iterator[Client]:
     """Open a client with the options of a command. Retries are shown in the progress.
 
-    Long work has a progress or is named so. It survives a longer absence of the service.
+    Long work has a progress or is named so. It survives a longer absence of the service, unless
+    the number of retries is given.
     """
     from gleanery.client import Client
 
     token = None if token_file is None else read_token(token_file)
-    retries = LONG_WORK_RETRIES if is_long or progress is not None else SHORT_WORK_RETRIES
+    if retries is None:
+        is_long = is_long or progress is not None
+        retries = LONG_WORK_RETRIES if is_long else SHORT_WORK_RETRIES
     note = partial(typer.echo, err=True) if progress is None else progress.note
     with Client(url, token, max_retries=retries) as client, _shown_retries(note):
         yield client
