@@ -15,7 +15,7 @@ import pytest
 
 from gleanery import AsyncClient, Client
 from gleanery.client import ExportError, ExportReport, NotFound, Unavailable
-from gleanery.client.exports import ExportWriter
+from gleanery.client.exports import ExportWriter, InvalidExport
 from tests.support.service import Client as HttpClient
 from tests.support.service import Service
 
@@ -86,6 +86,16 @@ def test_filters_and_fields_choose_what_is_written(exporter: Client, tmp_path: P
     assert report.rows == 10
     assert _read(path)[:2] == [{"data": {"n": 1}}, {"data": {"n": 3}}]
     assert exporter.export("prices", path, approved=True, overwrite=True).rows == 0
+
+
+def test_the_ending_of_the_destination_is_the_format(exporter: Client, tmp_path: Path) -> None:
+    exporter.export("prices", tmp_path / "prices.CSV", limit=1)
+    assert (tmp_path / "prices.CSV").read_text().startswith("source_url,")
+    with pytest.raises(InvalidExport, match=r"prices.txt names no format: give format, or"):
+        exporter.export("prices", tmp_path / "prices.txt")
+    exporter.export("prices", tmp_path / "prices.txt", format="jsonl", limit=1)
+    with pytest.raises(InvalidExport, match="or give overwrite=True to replace it"):
+        exporter.export("prices", tmp_path / "prices.CSV")
 
 
 def test_a_limit_ends_the_export(exporter: Client, tmp_path: Path) -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gleanery.cli.data.command import INTERRUPTED, data_command
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
-from gleanery.cli.data.failures import FAILURE, USER_ERROR, CommandFailed, UserError
+from gleanery.cli.data.failures import FAILURE, USER_ERROR, CommandFailed, UserError, name_options
 from gleanery.cli.data.file_export import FileExport
 from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import file_name
 from gleanery.cli.data.stop_signals import StopSignals
-from gleanery.client.exports import ExportError, InvalidExport
+from gleanery.client.exports import ExportError, InvalidExport, format_of
 
 if TYPE_CHECKING:
     from gleanery.client import Client
@@ -28,12 +28,6 @@ app = typer.Typer()
 
 _FILTERS = "Filters"
 Format = Literal["jsonl", "csv", "parquet"]
-_FORMATS: dict[str, Format] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".parquet": "parquet",
-}
 
 
 @data_command(
@@ -209,30 +203,24 @@ def export(
                 report = _write_stream(client, group, target, form, filters, limit, progress)
         except ExportError as error:
             status = USER_ERROR if isinstance(error, InvalidExport) else FAILURE
-            raise CommandFailed(str(error), status) from None
+            raise CommandFailed(name_options(str(error)), status) from None
         _show(report, target, progress)
     if as_json:
         print_json({"destination": target, "format": chosen, **_as_document(report)})
 
 
-def _destination(group: str, output: str | None, format_: Format | None) -> tuple[str, Format]:
+def _destination(group: str, output: str | None, format_: Format | None) -> tuple[str, str]:
     """Return where the outputs go, and in which format."""
     if output is None:
         chosen = format_ or "jsonl"
         return ("-" if not sys.stdout.isatty() else f"{file_name(group)}.{chosen}"), chosen
-    if format_ is not None:
-        return output, format_
-    if output == "-":
-        return output, "jsonl"
-    suffix = PurePath(output).suffix.lower()
-    if suffix not in _FORMATS:
-        raise UserError(
-            f"The format is unknown: give --format, or a name that ends with {', '.join(_FORMATS)}"
-        )
-    return output, _FORMATS[suffix]
+    try:
+        return output, format_ or format_of(output)
+    except InvalidExport as error:
+        raise UserError(name_options(str(error))) from None
 
 
-def _check_stream(format_: Format, as_json: bool) -> None:
+def _check_stream(format_: str, as_json: bool) -> None:
     """Raise UserError if standard output cannot take the outputs."""
     if as_json:
         raise UserError("Standard output cannot be both the outputs and a report: leave out --json")

@@ -5,7 +5,13 @@ It sends no request to the service: a caller gives the outputs page by page.
 
 from gleanery.client.exports.errors import ExportError, ExportFailed, InvalidExport
 from gleanery.client.exports.report import ExportReport, Widening
-from gleanery.client.exports.writer import DATA_FORMS, FORMATS, ExportWriter, open_export
+from gleanery.client.exports.writer import (
+    DATA_FORMS,
+    FORMATS,
+    ExportWriter,
+    format_of,
+    open_export,
+)
 
 __all__ = [
     "DATA_FORMS",
@@ -16,5 +22,6 @@ __all__ = [
     "ExportWriter",
     "InvalidExport",
     "Widening",
+    "format_of",
     "open_export",
 ]

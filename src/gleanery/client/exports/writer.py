@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -17,6 +17,12 @@ from gleanery.client.exports.report import ExportReport
 
 FORMATS = ("jsonl", "csv", "parquet")
 DATA_FORMS = ("columns", "json")
+_FORMATS_BY_ENDING = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
 
 
 class Format(Protocol):
@@ -132,9 +138,23 @@ class ExportWriter:
         self.abort()
 
 
+def format_of(target: str) -> str:
+    """Return the format for the ending of a destination; JSON lines for standard output."""
+    if target == "-":
+        return "jsonl"
+    ending = PurePath(target).suffix.lower()
+    if ending not in _FORMATS_BY_ENDING:
+        endings = ", ".join(_FORMATS_BY_ENDING)
+        raise InvalidExport(
+            f"The ending of {target} names no format: give format, or a name that ends with one "
+            f"of: {endings}"
+        )
+    return _FORMATS_BY_ENDING[ending]
+
+
 def open_export(
     target: str,
-    format: str,  # noqa: A002
+    format: str | None = None,  # noqa: A002
     *,
     data: str = "columns",
     fields: Sequence[str] | None = None,
@@ -144,8 +164,10 @@ def open_export(
     """Open a file path, ``-`` (standard output) or ``s3://bucket/key`` for outputs.
 
     ``data`` says whether a table has one column for each key of ``data``, or one with JSON text.
-    ``fields`` are members of an output and keys of ``data``; None: all.
+    ``fields`` are members of an output and keys of ``data``; None: all. Without a format, the
+    ending of the destination decides.
     """
+    format = format_of(target) if format is None else format  # noqa: A001
     _check_choice("format", format, FORMATS)
     _check_choice("data", data, DATA_FORMS)
     chosen = None if fields is None else read_fields(fields)
