@@ -82,8 +82,8 @@ def describe_run() -> str:
 def _peer_versions() -> str:
     path = [str(folder) for folder in PEER_PROGRAMS.parent.glob("lib/python*/site-packages")]
     installed = importlib.metadata.distributions(path=path)
-    versions = {package.name.lower(): package.version for package in installed}
-    names = ("FastAPI", "SQLAlchemy", "Datasette", "Kinto")
+    versions = {package.name.lower().replace("_", "-"): package.version for package in installed}
+    names = ("FastAPI", "SQLAlchemy", "Datasette", "Kinto", "apify-client")
     return ", ".join(f"{name} {versions.get(name.lower(), 'not installed')}" for name in names)
 
 

@@ -24,10 +24,10 @@ from faults.service import Service
 from faults.workload import Client, items_of
 
 _VICTIMS = ("client", "service")
-_ITEMS = 20_000
-"""Items of a group: a command reads or stores them in about two seconds."""
+ITEMS = 10_000
+"""Items of a group: a command reads or stores them in about a second."""
 _KILLS_PER_TASK = 5
-_SHORTEST_WAIT = 0.1  # seconds
+_START = 0.3  # part of the time of a command in which it starts, and a kill hits nothing
 _JOB = "shop"
 _BATCH = 1000
 _CHANGED = 20  # outputs that the other writer stores at once
@@ -183,23 +183,23 @@ class Push(Task):
         super().__init__(service, folder, number)
         self._group = f"push-{number}"
         file = folder / "items.jsonl"
-        lines = (json.dumps(_item(f"item-{number}", 1)) for number in range(_ITEMS))
+        lines = (json.dumps(_item(f"item-{number}", 1)) for number in range(ITEMS))
         file.write_text("\n".join(lines))
         self.arguments = ["push", self._group, str(file), "--job", _JOB, "--key-field", "key"]
 
     def damage(self) -> None:
         with self.service.client() as http:
             for version in (2, 1):
-                item = _output("item-0", version)
-                http.post(f"/v1/outputs/{self._group}", json=item).raise_for_status()
+                items = [_output("item-0", version)]
+                http.post(f"/v1/outputs/{self._group}", json=items).raise_for_status()
 
     def check(self, findings: Findings) -> None:
-        expected = {f"item-{number}": range(1, 2) for number in range(_ITEMS)}
+        expected = {f"item-{number}": range(1, 2) for number in range(ITEMS)}
         with self.service.client() as http:
             findings.compare(expected, map(_version, items_of(http, self._group)))
             changes = list(_changes(http, self._group))
         findings.wrong += sum(change["change"] != "create" for change in changes)
-        findings.wrong += len(changes) != _ITEMS
+        findings.wrong += len(changes) != ITEMS
 
 
 class _Existing(Task):
@@ -215,9 +215,9 @@ class _Existing(Task):
         self.versions = known or self._fill(known)
 
     def _fill(self, versions: dict[str, Versions]) -> dict[str, Versions]:
-        keys = [f"item-{number}" for number in range(_ITEMS)]
+        keys = [f"item-{number}" for number in range(ITEMS)]
         with self.service.client() as http:
-            for start in range(0, _ITEMS, _BATCH):
+            for start in range(0, ITEMS, _BATCH):
                 items = [_output(key, 1) for key in keys[start : start + _BATCH]]
                 http.post(f"/v1/outputs/{self.group}", json=items).raise_for_status()
         versions.update({key: Versions(1, 1) for key in keys})
@@ -410,7 +410,7 @@ def _interrupt(task: Task, victim: str, most: int, longest: float, findings: Fin
     with task.others_write():
         command = _start(task)
         while kills < most and not task.is_done():
-            time.sleep(random.uniform(_SHORTEST_WAIT, max(longest, 2 * _SHORTEST_WAIT)))
+            time.sleep(random.uniform(_START * longest, longest))
             if not kill(task, command):
                 break
             kills += 1

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from faults import (
+    client_kill,
     database_outage,
     disk_full,
     disks,
@@ -68,6 +69,29 @@ def test_holders_that_count_too_slowly_are_noticed(made: Environment) -> None:
     result = leases.kill_service(made, "SQLite", rounds=0, counted=3)
     assert not result.holds
     assert " 0 overlaps" not in result.outcome
+
+
+TASKS = (client_kill.Push, client_kill.Pull, client_kill.Export)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("task", TASKS)
+def test_killing_a_command_or_its_service_loses_and_duplicates_nothing(
+    made: Environment, task: type[client_kill.Task], engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_kill, "ITEMS", 3000)
+    assert holds(client_kill.kill_during(made, task, engine, rounds=1))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_command_that_loses_or_duplicates_is_noticed(
+    made: Environment, task: type[client_kill.Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests the check of the test above."""
+    monkeypatch.setattr(client_kill, "ITEMS", 2000)
+    result = client_kill.kill_during(made, task, "SQLite", rounds=0, damaged=True)
+    assert not result.holds
+    assert " 0 lost, 0 duplicated, 0 wrong" not in result.outcome
 
 
 def test_a_log_that_nobody_reads_delays_nothing(made: Environment) -> None:

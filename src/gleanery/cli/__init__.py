@@ -34,7 +34,8 @@ app = typer.Typer(
     name="gleanery",
     cls=LazyCommands,
     help="A self-hosted data service for web scraping.\n\n"
-    "Options are also environment variables; the help of a command shows their names.",
+    "Start with gleanery demo, or with gleanery login if there is a service. The help of a command "
+    "shows its options and their environment variables.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

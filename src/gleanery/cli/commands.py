@@ -106,7 +106,8 @@ class LazyCommands(TyperGroup):
         """Return the command as the help lists it; ``resolve_command`` returns the real one."""
         for title, rows in (("Data", DATA_COMMANDS), ("Service", SERVICE_COMMANDS)):
             if cmd_name in rows:
-                return TyperCommand(cmd_name, help=rows[cmd_name].summary, rich_help_panel=title)
+                help_ = _escape(rows[cmd_name].summary)
+                return TyperCommand(cmd_name, help=help_, rich_help_panel=title)
         return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
@@ -129,7 +130,25 @@ def load(name: str) -> Any:
         module = import_module(f"gleanery.cli.data.{DATA_COMMANDS[name].module}")
     else:
         module = _service_module(name)
-    return get_group(module.app).commands[name]
+    return _without_markup(get_group(module.app).commands[name])
+
+
+def _without_markup(command: Any) -> Any:
+    """Let the help show brackets: Rich takes ``[server]`` for a style, and leaves it out."""
+    command.help, command.epilog = _escape(command.help), _escape(command.epilog)
+    for parameter in command.params:
+        parameter.help = _escape(parameter.help)
+    for child in getattr(command, "commands", {}).values():
+        _without_markup(child)
+    return command
+
+
+def _escape(text: str | None) -> str | None:
+    if text is None or "[" not in text:
+        return text
+    from rich.markup import escape
+
+    return escape(text)
 
 
 def _service_module(name: str) -> ModuleType:

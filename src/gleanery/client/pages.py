@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from gleanery.client.errors import InvalidResponse
@@ -49,6 +51,21 @@ class OutputPages:
 
         page = decode(response, RawOutputPage)
         return Page(page.items, page.metadata.next_cursor)
+
+    def read_as(self, response: Response, kind: type[T]) -> Page[T]:
+        """Return the items decoded as another type."""
+        page = decode(response, _page_of(kind))  # type: ignore[arg-type]
+        return Page(page.items, page.metadata.next_cursor)
+
+
+@cache
+def _page_of(kind: Hashable) -> type[Any]:
+    from msgspec import defstruct
+
+    from gleanery.client.models import PageMetadata
+
+    members = [("metadata", PageMetadata), ("items", list[kind])]  # type: ignore[valid-type]
+    return defstruct("Page", members, gc=False)
 
 
 class ChangePages:

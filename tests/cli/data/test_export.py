@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
 
-from gleanery.cli.data import connection
+from gleanery.cli import main
+from gleanery.cli.data import connection, progress
 from tests.cli.data.conftest import CommandLine
 from tests.support.faulty_server import STALL, faulty_server, respond
 from tests.support.process import Running, environment, gleanery_in_process
@@ -139,6 +142,7 @@ def test_a_file_is_overwritten_only_on_request(
     [
         (["-o", "a.xlsx"], "give --format"),
         (["-o", "-", "--json"], "leave out --json"),
+        (["-o", "a.csv", "--approved", "--not-approved"], "--approved or --not-approved"),
         (["--created-after", "yesterday", "-o", "{folder}/a.csv"], "created_after"),
         (["--region", "Bavaria", "-o", "{folder}/a.csv"], "region"),
         (["-o", "/missing/folder/a.csv"], "does not exist"),
@@ -259,7 +263,8 @@ def test_an_export_that_is_stopped_continues(
             running.wait_for(lambda: len(server.heads) == 3)
             assert running.stop(number) == status
         command = f"gleanery {' '.join(arguments)} --resume"
-        assert running.log[-1].endswith(f"Outputs that are kept: 3. To continue, run: {command}\n")
+        assert "(3) are kept in " in running.log[-1]
+        assert running.log[-1].endswith(f". To continue, run: {command}\n")
         assert not [path for path in folder.iterdir() if not path.name.startswith(".")]
         again = gleanery_in_process(*arguments, "--resume", **variables)
         assert again.returncode == 0, again.stderr
@@ -285,12 +290,89 @@ def test_a_service_that_is_gone_leaves_a_state_to_continue(
         variables = {"GLEANERY_URL": server.url, "GLEANERY_TOKEN": "glean_" + "0" * 49}
         failed = gleanery_in_process(*arguments, **variables)
         assert failed.returncode == 1
-        assert "Outputs that are kept: 1. To continue, run: gleanery export" in failed.stderr
+        assert "(1) are kept in " in failed.stderr
         other = gleanery_in_process(*arguments, "--resume", "--job", "j", **variables)
         assert other.returncode == 2
         assert "leave out --resume" in other.stderr
         assert gleanery_in_process(*arguments, "--resume", **variables).returncode == 0
     assert exported(file) == [1, 2]
+
+
+class InterruptedTerminal(io.StringIO):
+    """Sends Ctrl-C when a command shows its progress for the first time."""
+
+    def write(self, text: str) -> int:
+        if text.startswith("Exported"):
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().write(text)
+
+
+def test_a_stop_while_a_page_is_written_duplicates_nothing(
+    gleanery: CommandLine, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.store("prices", *(_output("uk", n) for n in range(1500)))
+    arguments = ("export", "prices", "-o", str(tmp_path / "a.jsonl"))
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "argv", ["gleanery", *arguments])
+    for name, value in gleanery.variables.items():
+        monkeypatch.setenv(name, value)
+    with redirect_stderr(InterruptedTerminal()) as errors, pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130, errors.getvalue()
+    done = gleanery(*arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert exported(tmp_path / "a.jsonl") == [*range(1500)]
+
+
+def test_a_killed_export_continues_and_keeps_others_out(tmp_path: Path) -> None:
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    script = [
+        POSITION,
+        respond(200, page(1, 2, next_cursor=5)),
+        STALL,
+        respond(200, page(3, next_cursor=None)),
+        CHANGES,
+    ]
+    arguments = ("export", "g", "--approved", "-o", str(folder / "a.jsonl"))
+    with faulty_server(*script) as server:
+        variables = {"GLEANERY_URL": server.url, "GLEANERY_TOKEN": "glean_" + "0" * 49}
+        with Running(*arguments, **variables) as running:
+            running.wait_for(lambda: len(server.heads) == 3)
+            other = gleanery_in_process(*arguments, "--resume", **variables)
+            assert other.returncode == 2
+            assert "Another export writes this file" in other.stderr
+            running.stop(signal.SIGKILL)
+        again = gleanery_in_process(*arguments, "--resume", **variables)
+        assert again.returncode == 0, again.stderr
+    assert exported(folder / "a.jsonl") == [1, 2, 3]
+    assert [path.name for path in folder.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize(("blocks", "kept"), [(1000, 0), (4000, 1000)])
+def test_a_full_disk_keeps_whole_pages(
+    gleanery: CommandLine, client: Client, tmp_path: Path, blocks: int, kept: int
+) -> None:
+    """A limit on the size of files fails a write as a full disk does."""
+    client.store("prices", *(_output("uk", n, text="x" * 1000) for n in range(2500)))
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    arguments = ("export", "prices", "-o", str(folder / "a.jsonl"))
+    shell = f'ulimit -f {blocks}; exec "$0" -m gleanery "$@"'
+    failed = subprocess.run(
+        ["sh", "-c", shell, sys.executable, *arguments],
+        env=environment(**gleanery.variables),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert failed.returncode == 1
+    assert f"Cannot write {folder / '.a.jsonl.outputs.jsonl'}: File too large" in failed.stderr
+    assert ("(1,000) are kept in" in failed.stderr) == bool(kept)
+    assert len([*folder.iterdir()]) == (2 if kept else 0)
+    again = gleanery(*arguments, *(["--resume"] if kept else []))
+    assert again.returncode == 0, again.stderr
+    assert exported(folder / "a.jsonl") == [*range(2500)]
 
 
 def test_nothing_to_continue_is_a_user_error(

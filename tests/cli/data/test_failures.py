@@ -73,6 +73,7 @@ def test_a_service_that_does_not_run_is_a_failure(nobody: dict[str, str]) -> Non
     assert error.endswith("Is the service running there?")
 
 
+@pytest.mark.thorough
 def test_a_retry_is_shown_with_its_reason(nobody: dict[str, str]) -> None:
     with faulty_server(respond(503, _OVERLOADED), respond(200, [])) as server:
         done = gleanery_in_process(

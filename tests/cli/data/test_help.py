@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typer import Context
 from typer.core import TyperGroup
 
 from gleanery.cli.commands import DATA_COMMANDS, load
-from tests.support.process import gleanery_in_process
+from tests.support.process import environment, gleanery_in_process
 
 PAGE = (Path(__file__).parents[3] / "docs/command-line.md").read_text()
 
@@ -43,6 +45,34 @@ def test_every_help_has_examples(name: str) -> None:
             check_example(example, path, command)
 
 
+@pytest.mark.parametrize("name", DATA_COMMANDS)
+def test_every_help_is_readable_on_a_narrow_terminal(name: str) -> None:
+    for path, _ in commands(name):
+        help_ = gleanery_in_process(*path, "--help", COLUMNS="80").stdout
+        assert "…" not in help_
+        for option in re.findall(r"^│ [* ]{0,3}--.*\n(?:│ {20}.*\n)*", help_, re.MULTILINE):
+            assert option.count("\n") <= 6, option
+
+
+def test_the_help_shows_brackets() -> None:
+    help_ = gleanery_in_process("export", "--help", COLUMNS="100").stdout
+    assert "gleanery[parquet]" in help_
+    assert "gleanery[s3]" in help_
+
+
+IMPORTED = "import sys; from gleanery.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", DATA_COMMANDS)
+def test_the_help_imports_no_library_that_takes_long(name: str) -> None:
+    program = [sys.executable, "-c", IMPORTED, name, "--help"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True, env=environment())
+    modules = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert "typer" in modules
+    assert not modules & {"httpx2", "pyarrow", "obstore", "asyncio", "apsw"}
+
+
 def check_example(example: str, path: list[str], command: Any) -> None:
     """Parses the example as the command does. A wrong option raises an error."""
     [line] = [part for part in re.split(r"\s*\|\s*", example) if part.startswith("gleanery ")]
@@ -57,7 +87,7 @@ def test_every_option_is_documented(name: str) -> None:
     for _, command in commands(name):
         for parameter in command.params:
             long = [option for option in parameter.opts if option.startswith("--")]
-            for option in set(long) - {"--help", "--escape-formulas"}:
+            for option in set(long) - {"--help"}:
                 assert f"`{option}`" in PAGE, option
 
 

@@ -89,6 +89,7 @@ def test_a_wrong_token_is_not_stored(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_a_service_that_does_not_run_is_named(gleanery: CommandLine, token_file: str) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     done = gleanery("login", url, "--token-file", token_file)

@@ -164,7 +164,7 @@ def test_a_pull_that_follows_stops_with_everything_stored(
     assert numbers(tmp_path) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("renames", range(7))
+@pytest.mark.parametrize("renames", range(4))
 def test_a_kill_loses_nothing_and_duplicates_nothing(
     gleanery: CommandLine,
     client: Client,
@@ -198,6 +198,7 @@ def test_a_full_disk_keeps_the_complete_files(
         check=False,
     )
     assert ended.returncode == 1
+    assert ended.stderr.startswith(f"gleanery: {tmp_path}: File too large. ")
     assert f"To continue, run: gleanery {' '.join(arguments)}" in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert numbers(tmp_path) == list(range(2500))
@@ -228,6 +229,13 @@ def test_files_without_a_state_are_left_alone(
     done = gleanery("pull", "g", "-o", str(tmp_path))
     assert done.returncode == 2
     assert "give its file with --state" in done.stderr
+
+
+def test_a_file_instead_of_a_folder_is_a_user_error(gleanery: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    done = gleanery("pull", "g", "-o", str(tmp_path / "a"))
+    assert done.returncode == 2
+    assert "is not a folder: choose another name" in done.stderr
 
 
 def test_an_unknown_group_is_a_user_error(gleanery: CommandLine, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def as_json_value(value: Any, type_: str) -> Any:
 
 def without_escape(text: Any) -> Any:
     """Removes the apostrophe before a formula."""
-    if isinstance(text, str) and re.match("'+[=+\\-@\t\r]", text):
+    if isinstance(text, str) and re.match("'+[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]", text):
         return text[1:]
     return text
 

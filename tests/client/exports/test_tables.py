@@ -147,13 +147,13 @@ def test_keys_beyond_the_limit_share_a_column(
 
 
 def test_csv_escapes_formulas_in_text_only(tmp_path: Path) -> None:
-    formulas = ["=1+1", "+1", "-1", "@a", "\tx", "\rx", "'=1", "a=1", "'a", ""]
+    formulas = ["=1+1", "+1", "-1", "@a", "\tx", "\rx", "\nx", "\uff1d1", "'=1", "a=1", "'a", ""]
     page = [output(at, {"text": text, "number": -5}) for at, text in enumerate(formulas)]
     _export(tmp_path / "a.csv", "csv", page)
     with (tmp_path / "a.csv").open(newline="") as stream:
         rows = [*csv.DictReader(stream)]
     assert [row["data_text"] for row in rows] == [
-        "'=1+1", "'+1", "'-1", "'@a", "'\tx", "'\rx", "''=1", "a=1", "'a", "",
+        "'=1+1", "'+1", "'-1", "'@a", "'\tx", "'\rx", "'\nx", "'\uff1d1", "''=1", "a=1", "'a", "",
     ]  # fmt: skip
     assert {row["data_number"] for row in rows} == {"-5"}
     _export(tmp_path / "b.csv", "csv", page, escape_formulas=False)

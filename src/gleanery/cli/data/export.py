@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+_FILTERS = "Filters"
 Format = Literal["jsonl", "csv", "parquet"]
 _FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
@@ -52,42 +53,75 @@ def export(
         typer.Option(
             "--output",
             "-o",
-            metavar="FILE|-|s3://BUCKET/KEY",
-            help="Destination; - is standard output. Default: standard output if it is a pipe or "
-            "a file, else a new file with the name of the group.",
+            metavar="FILE",
+            help="File, s3://bucket/key, or - for standard output. Default: standard output; on a "
+            "terminal, a new file with the name of the group.",
         ),
     ] = None,
     format_: Annotated[
         Format | None,
         typer.Option(
-            "--format", help="Default: by the ending of the destination, else JSON lines."
+            "--format",
+            metavar="FORMAT",
+            help="jsonl, csv or parquet. Default: by the ending of FILE, else jsonl.",
         ),
     ] = None,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", help="Only outputs of this job.")
+        str | None,
+        typer.Option(
+            "--job", metavar="JOB", rich_help_panel=_FILTERS, help="Only outputs of this job."
+        ),
     ] = None,
     created_after: Annotated[
         str | None,
         typer.Option(
             "--created-after",
             metavar="DATE",
+            rich_help_panel=_FILTERS,
             help="Only outputs created or updated since then, such as 2026-11-30.",
         ),
     ] = None,
     source_url: Annotated[
         str | None,
-        typer.Option("--url", metavar="URL", help="Only outputs of exactly this page."),
+        typer.Option(
+            "--url",
+            metavar="URL",
+            rich_help_panel=_FILTERS,
+            help="Only outputs of exactly this page.",
+        ),
     ] = None,
     country: Annotated[
-        str | None, typer.Option("--country", help="Only outputs of this country: name or code.")
+        str | None,
+        typer.Option(
+            "--country",
+            metavar="COUNTRY",
+            rich_help_panel=_FILTERS,
+            help="Only outputs of this country: name or code.",
+        ),
     ] = None,
     region: Annotated[
-        str | None, typer.Option("--region", help="Only outputs of this region, such as DE-BY.")
+        str | None,
+        typer.Option(
+            "--region",
+            metavar="REGION",
+            rich_help_panel=_FILTERS,
+            help="Only outputs of this region, such as DE-BY.",
+        ),
     ] = None,
     approved: Annotated[
-        bool | None,
-        typer.Option("--approved/--not-approved", help="Only approved outputs, or the others."),
-    ] = None,
+        bool,
+        typer.Option(
+            "--approved", rich_help_panel=_FILTERS, help="Only outputs that are approved now."
+        ),
+    ] = False,
+    not_approved: Annotated[
+        bool,
+        typer.Option(
+            "--not-approved",
+            rich_help_panel=_FILTERS,
+            help="Only outputs that are not approved now.",
+        ),
+    ] = False,
     fields: Annotated[
         str | None,
         typer.Option(
@@ -98,10 +132,22 @@ def export(
     ] = None,
     data: Annotated[
         Literal["columns", "json"],
-        typer.Option("--data", help="Tables: a column for each key of data, or one with JSON."),
+        typer.Option(
+            "--data",
+            metavar="FORM",
+            help="In tables: columns, one for each key of data, or json, one with its JSON text.",
+        ),
     ] = "columns",
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most N outputs.")
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            metavar="N",
+            min=0,
+            rich_help_panel=_FILTERS,
+            help="At most N outputs.",
+        ),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that exists already.")
@@ -109,13 +155,13 @@ def export(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an export to this file that was stopped.")
     ] = False,
-    escape_formulas: Annotated[
+    keep_formulas: Annotated[
         bool,
         typer.Option(
-            "--escape-formulas/--no-escape-formulas",
-            help="CSV: write an apostrophe before text that a spreadsheet would run as a formula.",
+            "--no-escape-formulas",
+            help="CSV: write no apostrophe before text that a spreadsheet would run as a formula.",
         ),
-    ] = True,
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     url: Url = None,
@@ -129,6 +175,8 @@ def export(
     target, chosen = _destination(group, output, format_)
     if target == "-":
         _check_stream(chosen, as_json)
+    if approved and not_approved:
+        raise UserError("Every output is approved or not: give --approved or --not-approved")
     if resume and not _is_file(target):
         raise UserError("Only an export to a file can continue: leave out --resume")
     filters: OutputFilters = {
@@ -137,13 +185,13 @@ def export(
         "url": source_url,
         "country": country,
         "region": region,
-        "approved": approved,
+        "approved": approved if approved or not_approved else None,
     }
     form = {
         "format": chosen,
         "data": data,
         "fields": None if fields is None else fields.split(","),
-        "escape_formulas": escape_formulas,
+        "escape_formulas": not keep_formulas,
         "overwrite": overwrite,
     }
     with (

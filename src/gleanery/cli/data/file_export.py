@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from gleanery.cli.data.failures import (
     USER_ERROR,
     CommandFailed,
-    UserError,
     join_sentences,
     to_failure,
 )
+from gleanery.cli.data.kept_outputs import KeptOutputs, Position
 from gleanery.cli.data.progress import Progress
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
-from gleanery.client.errors import ClientError
+from gleanery.client.errors import ClientError, CursorExpired
 from gleanery.client.exports import ExportReport, ExportWriter, open_export
 from gleanery.client.exports.destinations import open_destination
 from gleanery.client.filters import OutputFilters, describe
@@ -30,56 +25,6 @@ if TYPE_CHECKING:
     from gleanery.client import Client
 
 _PAGE_SIZE = 1000
-
-
-class Position(msgspec.Struct, kw_only=True):
-    """How far an export has read."""
-
-    source: dict[str, Any]
-    """The service, the group and the filters: another export cannot continue this one."""
-    start: int
-    """Position of the group at the start of the export, where the changes after it begin."""
-    cursor: int = 0
-    is_complete: bool = False
-
-
-class ReadOutputs:
-    """Two hidden files beside the destination: the outputs as JSON lines, and the position."""
-
-    def __init__(self, target: str) -> None:
-        path = Path(os.path.realpath(target))
-        self.path = path.with_name(f".{path.name}.outputs.jsonl")
-        self._position = path.with_name(f".{path.name}.position.json")
-
-    def load(self, source: dict[str, Any]) -> Position:
-        """Return the position of the export that was stopped."""
-        try:
-            position = msgspec.json.decode(self._position.read_bytes(), type=Position)
-        except (FileNotFoundError, msgspec.MsgspecError):
-            position = None
-        if position is None or not self.path.exists():
-            raise UserError("There is nothing to continue: leave out --resume")
-        if position.source != source:
-            raise UserError(
-                "The export that was stopped had another service, group, filter or limit: leave "
-                "out --resume to start again"
-            )
-        return position
-
-    def save(self, position: Position) -> None:
-        temporary = self._position.with_name(f"{self._position.name}.tmp")
-        temporary.write_bytes(msgspec.json.encode(position))
-        temporary.replace(self._position)
-
-    def pages(self) -> Iterator[list[bytes]]:
-        """Iterate over the outputs, in lists."""
-        with self.path.open("rb") as file:
-            while lines := [line.rstrip(b"\n") for line in islice(file, _PAGE_SIZE)]:
-                yield lines
-
-    def remove(self) -> None:
-        self._position.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)
 
 
 class FileExport:
@@ -102,8 +47,9 @@ class FileExport:
         self._limit = limit
         self._progress = progress
         self._signals = signals
-        self._outputs = ReadOutputs(target)
+        self._outputs = KeptOutputs(target)
         self._rows = 0
+        self._kept_rows = 0
 
     def run(self, form: dict[str, Any], resume: bool) -> ExportReport:
         """Write the file. Raise CommandFailed with the command that continues."""
@@ -114,8 +60,12 @@ class FileExport:
             return self._write_table(form, resume)
         except Stopped as stop:
             raise self._with_advice(CommandFailed("interrupted", stop.status)) from None
+        except CursorExpired:
+            raise CommandFailed(
+                "The export began too long ago to continue: leave out --resume to start again"
+            ) from None
         except ClientError as error:
-            if not self._rows:
+            if not self._kept_rows:
                 raise
             raise self._with_advice(to_failure(error)) from None
 
@@ -123,29 +73,30 @@ class FileExport:
         """Write JSON lines: the hidden file gets the name of the destination."""
         destination = open_destination(self._target, overwrite)
         try:
-            position, report = self._read(resume)
-            destination.adopt(self._outputs.path)
-            destination.publish()
+            with self._outputs:
+                position, report = self._read(resume)
+                self._outputs.move_to(destination)
+                destination.publish()
+                self._outputs.remove()
         except BaseException:
             destination.discard()
             raise
-        self._outputs.remove()
         return report.with_cursor(self._changes_cursor(position))
 
     def _write_table(self, form: dict[str, Any], resume: bool) -> ExportReport:
-        with open_export(self._target, **form) as writer:
+        with open_export(self._target, **form) as writer, self._outputs:
             position, read = self._read(resume)
             self._progress.start_again("Exported", read.rows)
             with self._signals.allowed():
                 for page in self._outputs.pages():
-                    self._write(writer, page)
+                    self._write(writer, page, are_new=True)
                 writer.metadata = {
                     "group": self._group,
                     "filters": describe(self._filters),
                     "cursor": self._changes_cursor(position),
                 }
                 report = writer.finish()
-        self._outputs.remove()
+            self._outputs.remove()
         return report.with_cursor(self._changes_cursor(position))
 
     def _changes_cursor(self, position: Position) -> int | None:
@@ -162,45 +113,46 @@ class FileExport:
         }
         with self._signals.allowed():
             position = self._outputs.load(source) if resume else self._start(source)
-        with open_export(str(self._outputs.path), "jsonl", overwrite=True) as writer:
+        with self._outputs.open(position) as writer:
+            self._rows = position.rows
             try:
-                self._read_pages(writer, position, resume)
+                self._read_pages(writer, position)
             except (Stopped, ClientError):
-                if writer.rows:
-                    self._keep(writer, position)
+                self._keep(position)
                 raise
-            return position, self._keep(writer, position)
+            report = writer.finish()
+            self._keep(position)
+            return position, report
 
-    def _keep(self, writer: ExportWriter, position: Position) -> ExportReport:
-        report = writer.finish()
-        self._outputs.save(position)
-        return report
+    def _keep(self, position: Position) -> None:
+        if position.rows:
+            self._outputs.save(position)
+            self._kept_rows = position.rows
 
     def _start(self, source: dict[str, Any]) -> Position:
         return Position(source=source, start=self._client.export_pages(self._group).start)
 
-    def _read_pages(self, writer: ExportWriter, position: Position, resume: bool) -> None:
-        if resume:
-            for lines in self._outputs.pages():
-                self._write(writer, lines)
-        pages = self._client.export_pages(
-            self._group,
-            start=position.start,
-            cursor=position.cursor,
-            page_size=self._page_size(),
-            **self._filters,
+    def _read_pages(self, writer: ExportWriter, position: Position) -> None:
+        pages = iter(
+            self._client.export_pages(
+                self._group,
+                start=position.start,
+                cursor=position.cursor,
+                page_size=self._page_size(),
+                **self._filters,
+            )
         )
-        following = iter(pages)
-        try:
-            while not position.is_complete:
-                with self._signals.allowed():
-                    page = next(following, None)
-                if page is not None:
-                    self._write(writer, page.items[: self._missing()], page.are_new)
-                position.is_complete = page is None or self._missing() == 0
-                del page  # it is free before the next one is decoded
-        finally:
-            position.cursor = pages.cursor  # after the last page that is written
+        while not position.is_complete:
+            with self._signals.allowed():
+                page = next(pages, None)
+            if page is not None:
+                self._write(writer, page.items[: self._missing()], page.are_new)
+                position.rows, position.bytes = writer.rows, writer.bytes
+                position.cursor = page.cursor or position.cursor
+            position.is_complete = page is None or page.cursor is None or self._missing() == 0
+            del page  # it is free before the next one is decoded
+            if not position.is_complete:
+                self._outputs.save_sometimes(position)
 
     def _page_size(self) -> int:
         return _PAGE_SIZE if self._limit is None else max(1, min(self._limit, _PAGE_SIZE))
@@ -221,8 +173,9 @@ class FileExport:
         if failure.status == USER_ERROR:
             return failure
         arguments = [argument for argument in sys.argv[1:] if argument != "--resume"]
-        again = ["--resume"] if self._rows else []
+        again = ["--resume"] if self._kept_rows else []
         command = shlex.join(["gleanery", *arguments, *again])
-        sentences = [f"Outputs that are kept: {self._rows:,}"] if self._rows else []
+        kept = f"The outputs so far ({self._kept_rows:,}) are kept in {self._outputs.path}"
+        sentences = [kept] if self._kept_rows else []
         message = join_sentences(str(failure), *sentences, f"To continue, run: {command}")
         return CommandFailed(message, failure.status)

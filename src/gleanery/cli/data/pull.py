@@ -197,19 +197,21 @@ class Pull:
                 page = next(pages, None)
             if page is None:
                 return True
-            size = writer.write(page, self._positions.decode(page[-1]).cursor)
+            with self._segments.named_errors():
+                size = writer.write(page, self._positions.decode(page[-1]).cursor)
             self._progress.advance(len(page), size)
         return False
 
     def _finish(self, writer: SegmentWriter) -> Segment | None:
         """Complete the segment, then store the position after it."""
-        if not self._has_state:  # a segment without a state is not of this pull
-            self._state.write(self._cursor)
-            self._has_state = True
-        segment = writer.finish()
-        if segment is not None:
-            self._cursor = segment.last
-            self._state.write(segment.last)
+        with self._segments.named_errors():
+            if not self._has_state:  # a segment without a state is not of this pull
+                self._state.write(self._cursor)
+                self._has_state = True
+            segment = writer.finish()
+            if segment is not None:
+                self._cursor = segment.last
+                self._state.write(segment.last)
         return segment
 
     def _wait_for_change(self) -> None:

@@ -46,10 +46,22 @@ class SegmentFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other pulls out of the folder, and remove what a killed one has left."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise UserError(f"{self.folder} is not a folder: choose another name") from None
         with _lock(self.folder / _LOCK_NAME):
             self._part.unlink(missing_ok=True)
             yield
+
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Name the folder in errors of a write, such as that of a full disk: they have no name."""
+        try:
+            yield
+        except OSError as error:
+            name = error.filename or str(self.folder)
+            raise OSError(error.errno, error.strerror, name) from None
 
     def segments(self) -> list[Segment]:
         """Return the segments, in the order of their positions."""

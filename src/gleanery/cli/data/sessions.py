@@ -327,6 +327,7 @@ def lease_session(
         int,
         typer.Option(
             "--seconds",
+            metavar="N",
             min=1,
             max=3600,
             help="Time after which the lease ends if this machine fails. It is renewed until then.",

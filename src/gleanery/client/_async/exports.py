@@ -117,10 +117,13 @@ async def _write_pages(
     on_progress: Callable[[ExportWriter], None] | None,
 ) -> bool:
     """Write the outputs. Return False if the limit was reached."""
-    async for items, are_new in pages:
-        written = items if limit is None else items[: limit - writer.rows]
-        await run_in_thread(writer.write, written, are_new)
-        del items, written  # they are free before the next ones are decoded
+    async for page in pages.decoded(writer.row_type):
+        items = page.items if limit is None else page.items[: limit - writer.rows]
+        if page.are_rows:
+            await run_in_thread(writer.write_rows, items, page.size)
+        else:
+            await run_in_thread(writer.write, items, page.are_new)
+        del page, items  # they are free before the next ones are decoded
         if on_progress is not None:
             on_progress(writer)
         if limit is not None and writer.rows >= limit:

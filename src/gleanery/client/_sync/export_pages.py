@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
@@ -12,6 +12,7 @@ from msgspec.json import Decoder
 from gleanery.client._sync.requester import Requester
 from gleanery.client.pages import ChangePages, OutputPages
 from gleanery.client.requests import Parameter, Request, path
+from gleanery.client.responses import Response
 
 _CHANGES_PER_PAGE = 1000
 
@@ -26,10 +27,23 @@ class _Change(Struct, gc=False):
 
 
 class ExportPage(NamedTuple):
-    """Outputs, and whether it is certain that no page before had one of them."""
+    """Outputs of one page."""
 
     items: list[Raw]
     are_new: bool
+    """True if it is certain that no page before had one of them."""
+    cursor: int | None
+    """Position after the page; None if it is the last one."""
+
+
+class DecodedPage(NamedTuple):
+    """Outputs as JSON texts or as rows; whether none came before; the bytes of the page."""
+
+    items: list[Any]
+    are_new: bool
+    cursor: int | None
+    are_rows: bool
+    size: int
 
 
 class ExportPages:
@@ -66,18 +80,33 @@ class ExportPages:
         self._outputs = Decoder(_Identified)
 
     def __iter__(self) -> Iterator[ExportPage]:
+        for page in self.decoded(None):
+            yield ExportPage(page.items, page.are_new, page.cursor)
+            del page
+
+    def decoded(self, row_type: type[Any] | None) -> Iterator[DecodedPage]:
+        """Iterate over the pages, and decode those before the start to rows of a type."""
         is_complete = False
         while not is_complete:
             parameters = {**self._filters, "cursor": self.cursor, "limit": self._page_size}
             request = Request("GET", path("outputs", self._group), parameters)
-            items, cursor, _ = OutputPages().read_raw(self._requester.send(request))
-            if items and (cursor is None or cursor > self.start):  # it may have new outputs
-                items = self._without_deleted(items)
-            if items:
-                yield ExportPage(items, not self._has_changes)
-            del items  # they are free before the next ones are decoded
+            page = self._read(self._requester.send(request), row_type)
+            cursor = page.cursor
+            if page.items:
+                yield page
+            del page  # its memory is free before the next one is decoded
             self.cursor = self.cursor if cursor is None else cursor
             is_complete = cursor is None
+
+    def _read(self, response: Response, row_type: type[Any] | None) -> DecodedPage:
+        if row_type is not None:
+            rows, cursor, _ = OutputPages().read_as(response, row_type)
+            if cursor is not None and cursor <= self.start:
+                return DecodedPage(rows, True, cursor, True, len(response.body))
+        items, cursor, _ = OutputPages().read_raw(response)
+        if items and (cursor is None or cursor > self.start):  # it may have new outputs
+            items = self._without_deleted(items)
+        return DecodedPage(items, not self._has_changes, cursor, False, len(response.body))
 
     def _without_deleted(self, items: list[Raw]) -> list[Raw]:
         """Leave out what was deleted since the start, which is read after the items."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, compress
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -67,14 +68,19 @@ def _array(values: list[Any], type_: ColumnType) -> pa.Array:
 
 def _texts(texts: list[Raw]) -> pa.Array:
     """Return JSON texts, with null for null. Their bytes are copied once."""
-    lengths = [*map(len, texts)]
+    lengths, validity, count = [*map(len, texts)], None, len(texts)
     if len(NULL) in lengths:
-        values = [bytes(text) for text in texts]
-        return pa.array([None if text == b"null" else text for text in values], pa.string())
+        are_valid = [
+            length != len(NULL) or bytes(text) != b"null"
+            for text, length in zip(texts, lengths, strict=True)
+        ]
+        validity = pa.array(are_valid, pa.bool_()).buffers()[1]  # the bits of the booleans
+        texts = [*compress(texts, are_valid)]
+        lengths = [*map(mul, lengths, are_valid)]
     joined = b"".join(texts)
     joined.decode()  # checks that it is UTF-8; the next function does not
     offsets = array("i", accumulate(lengths, initial=0))
-    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(joined))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(joined), validity)
 
 
 def _dates(values: list[str | None]) -> pa.Array:

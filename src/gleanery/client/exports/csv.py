@@ -24,9 +24,9 @@ from gleanery.client.exports.table import Table
 
 _BLOCK_BYTES = 1024 * 1024
 _LINE_END = "\r\n"
-# What a spreadsheet takes for a formula. Apostrophes before it are included, so that the one that
-# is added can be recognised and removed.
-_FORMULA = re.compile("'*[=+\\-@\t\r]")
+# What a spreadsheet takes for a formula, also in full width and after a line feed. Apostrophes
+# before it are included, so that the one that is added can be recognised and removed.
+_FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NEEDS_QUOTES = re.compile('[",\r\n]|^ | $|^$')
 
 Cells = list[str] | None
@@ -39,6 +39,8 @@ class Csv:
     Text and JSON text are in quotes, so that an empty text differs from null, which is an empty
     cell. Numbers, ``true`` and ``false`` are as in the output.
     """
+
+    row_type = None  # it writes the JSON text
 
     def __init__(
         self,
@@ -58,14 +60,19 @@ class Csv:
     def write(self, items: Sequence[Item], are_new: bool) -> int:
         """Keep the outputs that were not written before, and return their number."""
         rows = self._table.decode(items)
-        new = self._seen.add([row.id for row in rows])
-        if new is not None:
+        ids = [row.id for row in rows]
+        if are_new:
+            self._seen.add_new(ids)
+        elif (new := self._seen.add(ids)) is not None:
             rows, items = [*compress(rows, new)], [*compress(items, new)]
         if rows:
             self._table.read(rows)
             for block in blocks(items):
                 self._lines.write(join_lines(block))
         return len(rows)
+
+    def write_rows(self, rows: list[Any]) -> None:
+        raise NotImplementedError
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         self._lines.close()

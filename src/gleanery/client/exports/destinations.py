@@ -77,11 +77,11 @@ class Destination:
     @property
     def is_readable(self) -> bool:
         """Return True if ``read_back`` works."""
-        return isinstance(self._sink, _File)
+        return isinstance(self._sink, _File | _KeptFile)
 
     def read_back(self, start: int) -> Iterator[bytes]:
         """Read whole lines of a local file from this byte on, while it is being written."""
-        assert isinstance(self._sink, _File)
+        assert isinstance(self._sink, _File | _KeptFile)
         with _as_failure(self._sink.name):
             yield from self._sink.read_back(start)
 
@@ -126,6 +126,13 @@ def open_destination(target: str, overwrite: bool, is_private: bool = False) -> 
     return Destination(_File(path, overwrite, is_private), path.parent, path.name)
 
 
+def continue_file(path: Path, size: int) -> Destination:
+    """Open a file that stays also after a failure, and continue it after its first bytes."""
+    destination = Destination(_KeptFile(path, size), path.parent, path.name)
+    destination.bytes = size
+    return destination
+
+
 class _Stream:
     """Standard output, a pipe or a device, which get the bytes at once."""
 
@@ -164,10 +171,7 @@ class _File:
         _write_all(self._stream, data)
 
     def read_back(self, start: int) -> Iterator[bytes]:
-        with self._part.open("rb") as stream:
-            stream.seek(start)
-            while lines := stream.read(_COPY_BYTES):
-                yield lines + stream.readline()
+        return _read_lines(self._part, start)
 
     def adopt(self, path: Path) -> None:
         self._stream.close()
@@ -189,6 +193,41 @@ class _File:
     def discard(self) -> None:
         self._stream.close()
         self._file.delete()
+
+
+class _KeptFile:
+    """A local file that has its name from the start. Nothing that was written is removed."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.name = str(path)
+        self._path = path
+        with _as_failure(self.name):
+            self._stream: IO[bytes] = path.open("r+b", buffering=0)
+            self._stream.truncate(size)
+            self._stream.seek(size)
+
+    def write(self, data: bytes) -> None:
+        _write_all(self._stream, data)
+
+    def read_back(self, start: int) -> Iterator[bytes]:
+        return _read_lines(self._path, start)
+
+    def adopt(self, path: Path) -> None:
+        _copy(path, self)
+
+    def publish(self) -> None:
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+
+    def discard(self) -> None:
+        self._stream.close()
+
+
+def _read_lines(path: Path, start: int) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        stream.seek(start)
+        while lines := stream.read(_COPY_BYTES):
+            yield lines + stream.readline()
 
 
 def _write_all(stream: IO[bytes], data: bytes) -> None:

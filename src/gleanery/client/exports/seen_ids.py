@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 _BLOCK_IDS = 1024
+_SORTED_IDS = 65536  # at once
 _SIZES = (("H", 1 << 16), ("I", 1 << 32))
 
 
@@ -22,14 +23,32 @@ class SeenIds:
         self._blocks: list[Sequence[int]] = []
         self._last = -1
         self._recent: list[int] = []  # increasing ids after those of the last block
+        self._unsorted = array("q")  # ids that belong into blocks, if somebody asks for them
 
     def add(self, ids: list[int]) -> list[bool] | None:
         """Add ids, and say of each whether it is new. None: all of them are new."""
+        self._sort()
         if ids and ids[0] > self._last and _is_increasing(ids):
             self._append(ids)
             return None
-        are_new = [self._add(id_) for id_ in ids]
+        are_new = [False] * len(ids)
+        # In increasing order, so that the ids before the first block begin one block, not many.
+        for at in sorted(range(len(ids)), key=ids.__getitem__):
+            are_new[at] = self._add(ids[at])
         return None if all(are_new) else are_new
+
+    def add_new(self, ids: list[int]) -> None:
+        """Add ids that are new for certain. This is fast in any order."""
+        if ids and ids[0] > self._last and _is_increasing(ids):
+            self._append(ids)
+        else:
+            self._unsorted.extend(ids)
+
+    def _sort(self) -> None:
+        unsorted, self._unsorted = self._unsorted, array("q")
+        for at in range(0, len(unsorted), _SORTED_IDS):
+            for id_ in sorted(unsorted[at : at + _SORTED_IDS]):
+                self._add(id_)
 
     def _append(self, ids: list[int]) -> None:
         self._last = ids[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -49,7 +50,8 @@ class Table:
         self.members = [Column(name, _type(name)) for name in names]
         self._getters = [attrgetter(name) for name in names]
         self._data = columns_of_data(chosen, data_is_json, nul_is_text)
-        self._decoder = msgspec.json.Decoder(_row_type(names, self._data.decoded_type))
+        self.row_type = _row_type(tuple(names), self._data.decoded_type)
+        self._decoder = msgspec.json.Decoder(self.row_type)
         self._rows = 0
 
     @property
@@ -102,7 +104,8 @@ def _type(member: str) -> ColumnType:
     return _TYPES.get(member, ColumnType.STRING)
 
 
-def _row_type(names: Sequence[str], data_type: Any) -> type[Any]:
+@cache
+def _row_type(names: tuple[str, ...], data_type: Any) -> type[Any]:
     """Return a type that decodes only what the columns need, and the id."""
     members = [(name, _DECODED_TYPES[_type(name)]) for name in dict.fromkeys((*names, "id"))]
     return msgspec.defstruct("Row", [*members, ("data", data_type)], gc=False)

@@ -49,6 +49,20 @@ def create_file(folder: Path, name: str, mode: int = 0o666) -> TemporaryFile:
         os.close(descriptor)  # another process has taken it for an abandoned one
 
 
+def open_locked(path: Path) -> int | None:
+    """Open or create a file, and lock it for this process. None: another process uses it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        if fcntl is None:
+            return descriptor
+        if not _lock(descriptor):
+            os.close(descriptor)
+            return None
+        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+        os.close(descriptor)  # another process has renamed or deleted it meanwhile
+
+
 def delete_abandoned_files(folder: Path, name: str) -> None:
     """Delete the temporary files for this name that no process uses any more."""
     if fcntl is None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from gleanery.client.exports.destinations import Destination, open_destination
+from gleanery.client.exports.destinations import Destination, continue_file, open_destination
 from gleanery.client.exports.errors import InvalidExport
 from gleanery.client.exports.fields import Field, read_fields
 from gleanery.client.exports.pages import Item
@@ -26,6 +27,13 @@ class Format(Protocol):
 
         ``are_new`` says that the caller knows that none of them was.
         """
+
+    @property
+    def row_type(self) -> type[Any] | None:
+        """Type of the outputs that ``write_rows`` takes, if the format has rows."""
+
+    def write_rows(self, rows: list[Any]) -> None:
+        """Write decoded outputs that were not written before."""
 
     def finish(self, metadata: dict[str, Any]) -> ExportReport:
         """Write the rest. The caller knows the number of rows and bytes."""
@@ -57,6 +65,11 @@ class ExportWriter:
             destination.discard()
             raise
 
+    @property
+    def bytes(self) -> int:
+        """Size of the file so far. A table gets its content at the end."""
+        return self._destination.bytes
+
     def write(self, items: Sequence[Item], are_new: bool = False) -> None:
         """Write a page of outputs. An output whose id was written before is left out.
 
@@ -67,6 +80,18 @@ class ExportWriter:
         self.rows += new
         self.duplicates += len(items) - new
         self.item_bytes += sum(map(len, items))
+
+    @property
+    def row_type(self) -> type[Any] | None:
+        """Type as which outputs can be decoded for ``write_rows``; None if they cannot."""
+        return self._format.row_type
+
+    def write_rows(self, rows: list[Any], size: int) -> None:
+        """Write decoded outputs that were not written before, and that had so many bytes."""
+        with self._destination.failures():
+            self._format.write_rows(rows)
+        self.rows += len(rows)
+        self.item_bytes += size
 
     def finish(self) -> ExportReport:
         """Complete the file and give it its name."""
@@ -126,6 +151,11 @@ def open_export(
     chosen = None if fields is None else read_fields(fields)
     create = _creator(format, data == "json", chosen, escape_formulas)
     return ExportWriter(open_destination(target, overwrite), create)
+
+
+def continue_lines(path: Path, size: int) -> ExportWriter:
+    """Continue a file of JSON lines after its first bytes. It stays also after a failure."""
+    return ExportWriter(continue_file(path, size), _creator("jsonl", False, None, False))
 
 
 def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
