@@ -204,6 +204,19 @@ def test_a_rejection_before_the_end_of_an_upload_is_not_lost(
         client.upload(path)
 
 
+def test_an_upload_that_breaks_in_another_transport_is_reported() -> None:
+    def break_down(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.WriteError("connection reset")
+
+    async def upload() -> None:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(break_down)) as given:
+            client = AsyncClient("http://a.example", "t", max_retries=0, http_client=given)
+            await client.upload(CONTENT)
+
+    with pytest.raises(ConnectionFailed, match="connection reset"):
+        asyncio.run(upload())
+
+
 # --- downloads ----------------------------------------------------------------------------------
 
 

@@ -76,18 +76,18 @@ class Pager(Generic[T]):
         return self._iterate(self._format.read_raw)
 
     def _iterate(self, read: Callable[[Response], Page[S]]) -> Iterator[list[S]]:
-        self.cursor = self._start
+        self.cursor = position = self._start
         remaining = self._limit
         while remaining is None or remaining > 0:
             size = self._page_size if remaining is None else min(self._page_size, remaining)
-            items, next_cursor, end = read(self._read_page(self.cursor, size))
+            items, next_cursor, end = read(self._read_page(position, size))
             if remaining is not None:
                 remaining -= len(items)
             if items:
                 yield items
             del items
-            position = end if next_cursor is None else next_cursor
-            self.cursor = self.cursor if position is None else position
+            following = end if next_cursor is None else next_cursor
+            self.cursor = position = position if following is None else following
             if next_cursor is None and not self._follow:
                 return
 
