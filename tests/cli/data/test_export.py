@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import errno
+import fcntl
 import io
 import json
 import os
@@ -23,7 +25,7 @@ from tests.support.faulty_server import STALL, faulty_server, respond
 from tests.support.process import Running, environment, gleanery_in_process
 from tests.support.service import Client
 from tests.support.terminal import Terminal
-from tests.support.waiting import TIMEOUT_SECONDS
+from tests.support.waiting import TIMEOUT_SECONDS, wait_until
 
 pytestmark = pytest.mark.thorough
 
@@ -237,8 +239,15 @@ def exported(file: Path) -> list[int]:
     return [item["data"]["n"] for item in lines(file)]
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+@pytest.mark.parametrize(
+    ("name", "number", "status"),
+    [
+        ("a.jsonl", signal.SIGINT, 130),
+        ("a.jsonl", signal.SIGHUP, 129),
+        ("a.csv", signal.SIGTERM, 143),
+        ("a.parquet", signal.SIGINT, 130),
+    ],
+)
 def test_an_export_that_is_stopped_continues(
     tmp_path: Path, name: str, number: int, status: int
 ) -> None:
@@ -373,6 +382,37 @@ def test_a_full_disk_keeps_whole_pages(
     again = gleanery(*arguments, *(["--resume"] if kept else []))
     assert again.returncode == 0, again.stderr
     assert exported(folder / "a.jsonl") == [*range(2500)]
+
+
+def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    script = [POSITION, respond(200, page(1, next_cursor=5)), STALL]
+    with faulty_server(*script) as server:
+        variables = {"GLEANERY_URL": server.url, "GLEANERY_TOKEN": "glean_" + "0" * 49}
+        shell = 'trap "" INT; exec "$0" -m gleanery export g --approved -o "$1"'
+        program = ["sh", "-c", shell, sys.executable, str(tmp_path / "a.jsonl")]
+        with subprocess.Popen(
+            program, env=environment(**variables), stderr=subprocess.PIPE
+        ) as process:
+            wait_until(lambda: len(server.heads) == 3)
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(TIMEOUT_SECONDS) == 128 + signal.SIGTERM
+
+
+def no_locks(*_: object) -> None:
+    raise OSError(errno.ENOTSUP, "Operation not supported")
+
+
+def test_a_disk_without_locks_and_a_long_name_are_possible(
+    gleanery: CommandLine, stored: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    file = tmp_path / f"{'ü' * 120}.jsonl"
+    done = gleanery("export", "prices", "-o", str(file))
+    assert done.returncode == 0, done.stderr
+    assert len(exported(file)) == 6
+    done = gleanery("pull", "prices", "-o", str(tmp_path / "copy"))
+    assert done.returncode == 0, done.stderr
 
 
 def test_nothing_to_continue_is_a_user_error(

@@ -130,7 +130,8 @@ class FileExport:
             self._kept_rows = position.rows
 
     def _start(self, source: dict[str, Any]) -> Position:
-        return Position(source=source, start=self._client.export_pages(self._group).start)
+        start = self._client.export_pages(self._group).start
+        return Position(source=source, start=start, cursor=0, rows=0, bytes=0, is_complete=False)
 
     def _read_pages(self, writer: ExportWriter, position: Position) -> None:
         pages = iter(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from gleanery.cli.data.failures import UserError
+from gleanery.cli.data.segments import short_name
 from gleanery.client.exports.temporary_files import open_locked
 from gleanery.client.exports.writer import ExportWriter, continue_lines
 
@@ -31,12 +32,12 @@ class Position(msgspec.Struct, kw_only=True):
     """The service, the group, the filters and the limit: another export cannot continue it."""
     start: int
     """Position of the group at the start of the export, where the changes after it begin."""
-    cursor: int = 0
+    cursor: int
     """Position after the pages that are kept."""
-    rows: int = 0
-    bytes: int = 0
+    rows: int
+    bytes: int
     """Size of the kept outputs. After them the file may have a part of a page."""
-    is_complete: bool = False
+    is_complete: bool
 
 
 class KeptOutputs:
@@ -48,8 +49,9 @@ class KeptOutputs:
 
     def __init__(self, target: str) -> None:
         path = Path(os.path.realpath(target))
-        self.path = path.with_name(f".{path.name}.outputs.jsonl")
-        self._position = path.with_name(f".{path.name}.position.json")
+        name = short_name(path.name)
+        self.path = path.with_name(f".{name}.outputs.jsonl")
+        self._position = path.with_name(f".{name}.position.json")
         self._temporary = self._position.with_name(f"{self._position.name}.tmp")
         self._next_save = 0.0
 

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from msgspec import Raw
 
 from gleanery.cli.data.failures import UserError
+from gleanery.client.exports.temporary_files import NO_LOCKS
 
 _DIGITS = 19  # of the largest position, so that names sort as positions do
 _LONGEST_NAME = 100
@@ -189,10 +190,16 @@ def file_name(group: str) -> str:
     name = quote(group, safe="")
     if name.startswith("."):
         name = f"%2E{name[1:]}"
-    if len(name) > _LONGEST_NAME:
-        digest = hashlib.sha256(group.encode()).hexdigest()[:16]
-        name = f"{name[: _LONGEST_NAME - len(digest) - 1]}-{digest}"
-    return name
+    return short_name(name)
+
+
+def short_name(name: str) -> str:
+    """Return a name that leaves room for more, in the 255 bytes of a file name."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(encoded).hexdigest()[:16]
+    return f"{encoded[: _LONGEST_NAME - len(digest) - 1].decode(errors='ignore')}-{digest}"
 
 
 @contextmanager
@@ -201,11 +208,12 @@ def _lock(path: Path) -> Iterator[None]:
     with path.open("ab") as file:
         try:
             _acquire(file)
-        except OSError:
-            raise UserError(
-                f"Another gleanery pull writes to {path.parent}: wait until it ends, or choose "
-                "another folder"
-            ) from None
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise UserError(
+                    f"Another gleanery pull writes to {path.parent}: wait until it ends, or choose "
+                    "another folder"
+                ) from None
         yield
 
 

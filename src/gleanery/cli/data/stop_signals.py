@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during work that must not be interrupted at every point."""
+"""Signals to stop, during work that must not be interrupted at every point."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
+
+_NUMBERS = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
 
 
 class Stopped(BaseException):
@@ -18,10 +20,11 @@ class Stopped(BaseException):
 
 
 class StopSignals:
-    """Raises Stopped for Ctrl-C and SIGTERM, but only where the work allows it.
+    """Raises Stopped for Ctrl-C, SIGTERM and SIGHUP, but only where the work allows it.
 
     A signal that comes elsewhere takes effect at the next such point. With ``second_ends``, a
-    second signal takes effect at once. Use it in the main thread.
+    second signal takes effect at once. One that is ignored, as with nohup, stays so. Use it in the
+    main thread.
     """
 
     def __init__(self, *, second_ends: bool = False) -> None:
@@ -33,7 +36,8 @@ class StopSignals:
     def __enter__(self) -> Self:
         self._previous = {
             number: signal.signal(number, self._receive)
-            for number in (signal.SIGINT, signal.SIGTERM)
+            for number in _NUMBERS
+            if signal.getsignal(number) is not signal.SIG_IGN
         }
         return self
 

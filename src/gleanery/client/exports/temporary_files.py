@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -14,6 +15,8 @@ except ImportError:  # Windows: files of killed processes stay
     fcntl = None  # type: ignore[assignment]
 
 _NAME_CHARACTERS = 50  # of the file's name in a temporary name; file systems allow 255 bytes
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of a file system without locks, such as some network drives."""
 _END = re.compile(r"[0-9a-f]{12}\.part")
 
 
@@ -44,7 +47,7 @@ def create_file(folder: Path, name: str, mode: int = 0o666) -> TemporaryFile:
         if fcntl is None:  # nobody could rename a file that is open
             os.close(descriptor)
             return TemporaryFile(path, None)
-        if _lock(descriptor) and path.exists():
+        if _lock_if_possible(descriptor) and path.exists():
             return TemporaryFile(path, descriptor)
         os.close(descriptor)  # another process has taken it for an abandoned one
 
@@ -55,7 +58,7 @@ def open_locked(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         if fcntl is None:
             return descriptor
-        if not _lock(descriptor):
+        if not _lock_if_possible(descriptor):
             os.close(descriptor)
             return None
         if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
@@ -95,3 +98,13 @@ def _lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _lock_if_possible(descriptor: int) -> bool:
+    """Lock a file, but use it without a lock where there are none."""
+    try:
+        return _lock(descriptor)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return True
