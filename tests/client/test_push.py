@@ -310,9 +310,14 @@ def test_a_rejected_push_stores_nothing(pusher: Client, service: Service, wire: 
         Client(service.url, "wrong").push("prices", _items(1), job_id="shop")
     assert isinstance(raised.value.cause, Unauthorized)
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+    with pytest.raises(
+        PushFailed, match=r"is no output with .*: give job_id, for bare items"
+    ) as bare:
+        pusher.push("prices", _items(1))
+    assert "URL" not in str(bare.value)
     with pytest.raises(PushFailed, match="job_id"):
         pusher.push("prices", _items(1), key_field="sku", on_error="skip")
-    assert len(wire.requests) == 1
+    assert len(wire.requests) == 2
 
 
 # --- sizes --------------------------------------------------------------------------------------

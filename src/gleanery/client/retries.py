@@ -19,9 +19,9 @@ def is_temporary(failure: Response | ClientError) -> bool:
     return isinstance(failure, ConnectionFailed | TimedOut)
 
 
-def as_error(failure: Response | ClientError, attempts: int) -> ClientError:
-    """Return the error of the last attempt."""
-    error = to_error(failure) if isinstance(failure, Response) else failure
+def as_error(failure: Response | ClientError, attempts: int, path: str) -> ClientError:
+    """Return the error of the last attempt of a request with this path."""
+    error = to_error(failure, path) if isinstance(failure, Response) else failure
     error.attempts = attempts
     return error
 

@@ -29,7 +29,8 @@ def test_a_user_without_a_login_is_told_what_to_do(nobody: dict[str, str]) -> No
     done = gleanery_in_process("groups", **nobody)
     assert done.returncode == 2
     assert "run gleanery login" in done.stderr
-    assert "--service" in done.stderr
+    assert "or give --service" in done.stderr
+    assert "base_url" not in done.stderr
 
 
 def test_a_rejected_token_is_a_user_error(service: Service, nobody: dict[str, str]) -> None:
@@ -90,6 +91,16 @@ def test_another_server_at_the_address_is_noticed(nobody: dict[str, str]) -> Non
         )
     assert done.returncode == 1
     assert "Check the address of the service" in done.stderr
+
+
+def test_an_address_with_a_wrong_path_or_scheme_is_noticed(gleanery: CommandLine) -> None:
+    path = gleanery("groups", GLEANERY_URL=f"{gleanery.url}/other")
+    assert path.returncode == 2
+    assert path.stderr.endswith("Check the address of the service.\n")
+    scheme = gleanery("groups", GLEANERY_URL=gleanery.url.replace("http://", "https://"))
+    assert scheme.returncode == 2
+    assert "does not speak https: use http://" in scheme.stderr
+    assert scheme.stderr.count("\n") == 1  # it is not retried
 
 
 @pytest.mark.thorough

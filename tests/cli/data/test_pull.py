@@ -216,7 +216,7 @@ def test_a_state_of_another_group_is_rejected(
     gleanery("pull", "g", "-o", str(tmp_path))
     done = gleanery("pull", "h", "-o", str(tmp_path))
     assert done.returncode == 2
-    assert "is the state of another group or service" in done.stderr
+    assert "is the state of another group or service: choose another folder, or" in done.stderr
     state = str(tmp_path / "h.json")
     assert gleanery("pull", "h", "-o", str(tmp_path), "--state", state).returncode == 0
 

@@ -74,6 +74,7 @@ def _gzip(content: bytes) -> bytes:
         ("items", _lines(_items(3)).rstrip(b"\n")),
         ("items.jl.gz", _gzip(_lines(_items(2))) + _gzip(_lines(_items(3)[2:]))),
         ("items.json", json.dumps(_items(3), indent=2).encode()),
+        ("array", b" \n" + json.dumps(_items(3)).encode()),
         ("items.json.gz", _gzip(b"\xef\xbb\xbf \n" + json.dumps(_items(3)).encode())),
     ],
 )
@@ -116,6 +117,7 @@ def test_the_values_of_csv_are_text(gleanery: CommandLine, client: Client, tmp_p
         ("a.jsonl.gz", _gzip(b'{"url":"x"}\n' * 9)[:-9], "not complete"),
         ("a.jsonl.gz", b"\x1f\x8b not gzip", "damaged"),
         ("a.txt", b"", "ending"),
+        ("csv", b"url,price\nhttps://a.example/,1\n", "look like CSV: give --format csv"),
     ],
 )
 def test_a_file_with_a_problem_is_an_error_of_the_user(
@@ -203,7 +205,7 @@ def test_items_come_from_a_pipe(gleanery: CommandLine, client: Client) -> None:
     status, output, errors = _pipe(gleanery, _lines(_items(3)), *push, "-", "--json")
     assert (status, json.loads(output)["created"]) == (0, 3), errors
     compressed = gzip.compress(json.dumps(_items(4)).encode())
-    assert _pipe(gleanery, compressed, *push, "--format", "json")[0] == 0
+    assert _pipe(gleanery, compressed, *push)[0] == 0
     assert _data(client) == _items(4)
     assert _pipe(gleanery, b"", *push, "--token-file", "-")[0] == 2
 

@@ -136,5 +136,6 @@ def read_token(source: str) -> str:
     except UnicodeDecodeError:
         token = ""
     if not token or len(content) > _MAX_TOKEN_BYTES or len(token.split()) != 1:
-        raise UserError("The file of --token-file must contain one token, and nothing else")
+        place = "Standard input" if source == "-" else source
+        raise UserError(f"{place} must contain one token, and nothing else: see --token-file")
     return token

@@ -115,7 +115,14 @@ def _advice(error: Exception) -> str | None:
         return f"The log of the service has more under the request id {error.request_id}."
     if isinstance(error, NotFound) and is_about_group(error):
         return "The command gleanery groups lists them."
+    if isinstance(error, NotFound) and _is_about_route(error):
+        return "Check the address of the service."
     return next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
+
+
+def _is_about_route(error: NotFound) -> bool:
+    """Return True if the service does not know the path: its address has another prefix."""
+    return all(detail.loc == ("path",) for detail in error.detail) and error.is_explained
 
 
 def is_about_group(error: NotFound) -> bool:

@@ -26,7 +26,7 @@ from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import Segment, SegmentFolder, SegmentWriter
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
-from gleanery.client.errors import ClientError, CursorExpired, NotFound
+from gleanery.client.errors import ClientError, CursorExpired, InvalidState, NotFound
 from gleanery.client.retries import backoff, is_temporary
 from gleanery.client.sync import StateFile
 
@@ -176,7 +176,11 @@ class Pull:
                 self._wait_for_service(error)
 
     def _read_state(self) -> int:
-        cursor = self._state.read()
+        try:
+            cursor = self._state.read()
+        except InvalidState as error:
+            advice = "choose another folder, or another file with --state"
+            raise UserError(str(error).replace("use another file", advice)) from None
         self._has_state = cursor is not None
         if cursor is None and self._segments.segments():
             raise UserError(

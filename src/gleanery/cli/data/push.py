@@ -63,7 +63,9 @@ def push(
     format_: Annotated[
         Literal["jsonl", "json", "csv"] | None,
         typer.Option(
-            "--format", help="JSON lines, a JSON array or CSV. Default: by the ending of FILE."
+            "--format",
+            help="JSON lines, a JSON array or CSV. Default: by the ending of FILE; of a pipe, JSON "
+            "lines or an array.",
         ),
     ] = None,
     url_field: Annotated[

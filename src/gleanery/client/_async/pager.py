@@ -114,12 +114,14 @@ class AsyncOutputPager(AsyncPager["Output"]):
         self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
     ) -> polars.DataFrame:
         """Return all outputs as a data frame of Polars."""
+        _require_frames("polars")
         return (await self._collect(data, fields)).to_polars()
 
     async def to_pandas(
         self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
     ) -> pandas.DataFrame:
         """Return all outputs as a data frame of pandas."""
+        _require_frames("pandas")
         return (await self._collect(data, fields)).to_pandas()
 
     async def _collect(self, data: DataForm, fields: Sequence[str] | None) -> FrameBuilder:
@@ -129,6 +131,14 @@ class AsyncOutputPager(AsyncPager["Output"]):
         async for page in self.raw_pages():
             frame.add(page)
         return frame
+
+
+def _require_frames(library: str) -> None:
+    """Raise InvalidExport if a library is missing. The extra has the name of the library."""
+    from gleanery.client.exports.errors import require
+
+    for module in ("pyarrow", library):
+        require(module, library)
 
 
 class AsyncChangePager(AsyncPager["Change"]):

@@ -114,12 +114,14 @@ class OutputPager(Pager["Output"]):
         self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
     ) -> polars.DataFrame:
         """Return all outputs as a data frame of Polars."""
+        _require_frames("polars")
         return (self._collect(data, fields)).to_polars()
 
     def to_pandas(
         self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
     ) -> pandas.DataFrame:
         """Return all outputs as a data frame of pandas."""
+        _require_frames("pandas")
         return (self._collect(data, fields)).to_pandas()
 
     def _collect(self, data: DataForm, fields: Sequence[str] | None) -> FrameBuilder:
@@ -129,6 +131,14 @@ class OutputPager(Pager["Output"]):
         for page in self.raw_pages():
             frame.add(page)
         return frame
+
+
+def _require_frames(library: str) -> None:
+    """Raise InvalidExport if a library is missing. The extra has the name of the library."""
+    from gleanery.client.exports.errors import require
+
+    for module in ("pyarrow", library):
+        require(module, library)
 
 
 class ChangePager(Pager["Change"]):

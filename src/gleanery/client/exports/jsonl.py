@@ -95,4 +95,4 @@ class Selection:
 
     def missing(self) -> tuple[str, ...]:
         """Return the keys that no output has had so far."""
-        return tuple(sorted(field.column for field in self._missing))
+        return tuple(sorted(field.given for field in self._missing))
