@@ -161,6 +161,11 @@ def test_invalid_items_are_skipped_and_listed_by_line(
     result = json.loads(done.stdout)
     assert (result["items"], result["created"], result["skipped"]) == (3, 1, 2)
     assert [error["line"] for error in result["errors"]] == [4, 5]
+    lines = _lines(_items(2)) + b"\n\n{\n" + _lines(_items(3)[2:])
+    bad = gleanery(
+        "push", "other", _write(tmp_path, "a", lines), "--job", "shop", "--on-error", "skip"
+    )
+    assert re.search(r"^Pushed 3 items, .* 3 new, .* 1 skipped$", bad.stderr, re.MULTILINE)
     quiet = gleanery("push", "prices", file, "--job", "shop", "--on-error", "skip", "-q")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 

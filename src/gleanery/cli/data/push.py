@@ -193,8 +193,9 @@ class _Push:
             self._errors.append({**number, "loc": error.loc, "msg": error.msg})
         self._report = report
         self._items.forget_before(self._skip + report.items)
+        stored = report.created + report.updated + report.unchanged
         self._progress.advance(
-            report.items - self._progress.items, self._source.position - self._progress.bytes
+            stored - self._progress.items, self._source.position - self._progress.bytes
         )
 
     def _describe(self, error: ItemError) -> str:
