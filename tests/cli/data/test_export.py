@@ -105,13 +105,47 @@ def test_a_column_that_is_widened_is_reported(
     client.store("g", _output("j", 1), _output("j", 2), _output("j", 3) | {"data": {"n": "3"}})
     file = tmp_path / "a.parquet"
     done = gleanery("export", "g", "-o", str(file), "--json")
-    assert "Column data_n: int64 became json in row 3, because of 1 values\n" in done.stderr
+    assert (
+        "Column data_n has integers and 1 value of another kind: it is stored as JSON text; "
+        "first in row 3\n"
+    ) in done.stderr
     report = json.loads(done.stdout)
     assert report["outputs"] == 3
     assert report["widenings"][0]["field"] == "data_n"
     assert report["cursor"] == client.get("/v1/changes/g").json()["cursor"]
     values = pyarrow.parquet.read_table(file).column("data_n").to_pylist()
     assert values == ["1", "2", '"3"']
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("a.csv", ["Read", "Checked", "Wrote", "Exported"]),
+        ("a.parquet", ["Read", "Wrote", "Exported"]),
+        ("a.jsonl", ["Exported"]),
+    ],
+)
+def test_each_step_of_an_export_has_its_own_progress(
+    gleanery: CommandLine,
+    stored: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    steps: list[str],
+) -> None:
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    shown = gleanery("export", "prices", "-o", str(tmp_path / name)).stderr.splitlines()
+    assert [*dict.fromkeys(line.partition(" ")[0] for line in shown)] == steps
+    assert all(" of 6 outputs" in line for line in shown[:-1])
+    assert shown[-1].startswith("Exported 6 outputs, ")
+
+
+def test_filters_that_nothing_matches_are_noted(
+    gleanery: CommandLine, stored: Client, tmp_path: Path
+) -> None:
+    done = gleanery("export", "prices", "-o", str(tmp_path / "a.csv"), "--job", "nothing")
+    assert done.returncode == 0
+    assert done.stderr.startswith("No output matches the filters\n")
 
 
 def test_formulas_are_escaped_unless_the_user_says_otherwise(

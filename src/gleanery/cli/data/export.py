@@ -21,12 +21,21 @@ from gleanery.client.exports import ExportError, InvalidExport, format_of
 
 if TYPE_CHECKING:
     from gleanery.client import Client
-    from gleanery.client.exports import ExportReport, ExportWriter
+    from gleanery.client.exports import ExportReport, ExportWriter, Widening
     from gleanery.client.filters import OutputFilters
 
 app = typer.Typer()
 
 _FILTERS = "Filters"
+_TYPES = {
+    "bool": "true or false",
+    "int64": "integers",
+    "double": "numbers",
+    "string": "text",
+    "timestamp": "dates",
+    "json": "JSON text",
+}
+"""Words for the types of columns."""
 Format = Literal["jsonl", "csv", "parquet"]
 
 
@@ -204,7 +213,7 @@ def export(
         except ExportError as error:
             status = USER_ERROR if isinstance(error, InvalidExport) else FAILURE
             raise CommandFailed(name_options(str(error)), status) from None
-        _show(report, target, progress)
+        _show(report, target, progress, filters)
     if as_json:
         print_json({"destination": target, "format": chosen, **_as_document(report)})
 
@@ -269,17 +278,25 @@ def _write_stream(
         raise CommandFailed(message, INTERRUPTED) from None
 
 
-def _show(report: ExportReport, target: str, progress: Progress) -> None:
+def _show(report: ExportReport, target: str, progress: Progress, filters: OutputFilters) -> None:
     """Show what the user cannot see in the file: widened columns, and fields that no output has."""
     for column in report.widenings:
-        progress.note(
-            f"Column {column.field}: {column.old_type} became {column.new_type} in row "
-            f"{column.row:,}, because of {column.count:,} values"
-        )
+        progress.note(_describe(column))
     for field in report.missing_fields:
         progress.note(f"No output has the field {field}")
-    progress.bytes = report.bytes
+    if not report.rows and any(value is not None for value in filters.values()):
+        progress.note("No output matches the filters")
+    progress.verb, progress.items, progress.bytes = "Exported", report.rows, report.bytes
     progress.summarize(f"to {'standard output' if target == '-' else target}")
+
+
+def _describe(column: Widening) -> str:
+    """Return why a column is stored as another type, in words of people."""
+    others = "1 value" if column.count == 1 else f"{column.count:,} values"
+    return (
+        f"Column {column.field} has {_TYPES[column.old_type]} and {others} of another kind: it is "
+        f"stored as {_TYPES[column.new_type]}; first in row {column.row:,}"
+    )
 
 
 def _as_document(report: ExportReport) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from gleanery.client.exports.report import ExportReport
 
 FORMATS = ("jsonl", "csv", "parquet")
 DATA_FORMS = ("columns", "json")
+RowsCallback = Callable[[int], None]
 _FORMATS_BY_ENDING = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -41,8 +42,11 @@ class Format(Protocol):
     def write_rows(self, rows: list[Any]) -> None:
         """Write decoded outputs that were not written before."""
 
-    def finish(self, metadata: dict[str, Any]) -> ExportReport:
-        """Write the rest. The caller knows the number of rows and bytes."""
+    def finish(self, metadata: dict[str, Any], on_rows: RowsCallback) -> ExportReport:
+        """Write the rest. The caller knows the number of rows and bytes.
+
+        A format that goes through all rows again calls ``on_rows`` with their number.
+        """
 
     def close(self) -> None:
         """Close temporary files. It may be called again."""
@@ -99,11 +103,14 @@ class ExportWriter:
         self.rows += len(rows)
         self.item_bytes += size
 
-    def finish(self) -> ExportReport:
-        """Complete the file and give it its name."""
+    def finish(self, on_rows: RowsCallback = lambda _: None) -> ExportReport:
+        """Complete the file and give it its name.
+
+        ``on_rows`` is called with numbers of rows, if all of them are written again.
+        """
         try:
             with self._destination.failures():
-                report = self._format.finish(self.metadata)
+                report = self._format.finish(self.metadata, on_rows)
             self._destination.publish()
         except BaseException:
             self.abort()
