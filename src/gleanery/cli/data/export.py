@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -17,7 +17,7 @@ from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import file_name
 from gleanery.cli.data.stop_signals import StopSignals
-from gleanery.client.exports import ExportError, InvalidExport
+from gleanery.client.exports import ExportError, FormatName, InvalidExport, format_of
 
 if TYPE_CHECKING:
     from gleanery.client import Client
@@ -27,13 +27,6 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _FILTERS = "Filters"
-Format = Literal["jsonl", "csv", "parquet"]
-_FORMATS: dict[str, Format] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".parquet": "parquet",
-}
 
 
 @data_command(
@@ -59,7 +52,7 @@ def export(
         ),
     ] = None,
     format_: Annotated[
-        Format | None,
+        FormatName | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
@@ -215,24 +208,22 @@ def export(
         print_json({"destination": target, "format": chosen, **_as_document(report)})
 
 
-def _destination(group: str, output: str | None, format_: Format | None) -> tuple[str, Format]:
+def _destination(
+    group: str, output: str | None, format_: FormatName | None
+) -> tuple[str, FormatName]:
     """Return where the outputs go, and in which format."""
     if output is None:
         chosen = format_ or "jsonl"
         return ("-" if not sys.stdout.isatty() else f"{file_name(group)}.{chosen}"), chosen
     if format_ is not None:
         return output, format_
-    if output == "-":
-        return output, "jsonl"
-    suffix = PurePath(output).suffix.lower()
-    if suffix not in _FORMATS:
-        raise UserError(
-            f"The format is unknown: give --format, or a name that ends with {', '.join(_FORMATS)}"
-        )
-    return output, _FORMATS[suffix]
+    try:
+        return output, format_of(output)
+    except InvalidExport as error:
+        raise UserError(str(error)) from None
 
 
-def _check_stream(format_: Format, as_json: bool) -> None:
+def _check_stream(format_: FormatName, as_json: bool) -> None:
     """Raise UserError if standard output cannot take the outputs."""
     if as_json:
         raise UserError("Standard output cannot be both the outputs and a report: leave out --json")

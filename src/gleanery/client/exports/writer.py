@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from gleanery.client.exports.destinations import Destination, continue_file, open_destination
 from gleanery.client.exports.errors import InvalidExport
@@ -17,6 +17,13 @@ from gleanery.client.exports.report import ExportReport
 
 FORMATS = ("jsonl", "csv", "parquet")
 DATA_FORMS = ("columns", "json")
+FormatName = Literal["jsonl", "csv", "parquet"]
+_ENDINGS: dict[str, FormatName] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
 
 
 class Format(Protocol):
@@ -130,6 +137,19 @@ class ExportWriter:
     ) -> None:
         """Remove an unfinished file, also if the block forgot to call ``finish``."""
         self.abort()
+
+
+def format_of(target: str) -> FormatName:
+    """Return the format that the ending of a name says; JSON lines for standard output."""
+    if target == "-":
+        return "jsonl"
+    ending = PurePath(target).suffix.lower()
+    if ending not in _ENDINGS:
+        raise InvalidExport(
+            "The format is unknown: give --format (format in Python), or a name that ends "
+            f"with {', '.join(_ENDINGS)}"
+        )
+    return _ENDINGS[ending]
 
 
 def open_export(
