@@ -17,7 +17,7 @@ from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import file_name
 from gleanery.cli.data.stop_signals import StopSignals
-from gleanery.client.exports import ExportError, InvalidExport, format_of
+from gleanery.client.exports import ExportError, FormatName, InvalidExport, format_of
 
 if TYPE_CHECKING:
     from gleanery.client import Client
@@ -36,7 +36,6 @@ _TYPES = {
     "json": "JSON text",
 }
 """Words for the types of columns."""
-Format = Literal["jsonl", "csv", "parquet"]
 
 
 @data_command(
@@ -62,7 +61,7 @@ def export(
         ),
     ] = None,
     format_: Annotated[
-        Format | None,
+        FormatName | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
@@ -218,18 +217,22 @@ def export(
         print_json({"destination": target, "format": chosen, **_as_document(report)})
 
 
-def _destination(group: str, output: str | None, format_: Format | None) -> tuple[str, str]:
+def _destination(
+    group: str, output: str | None, format_: FormatName | None
+) -> tuple[str, FormatName]:
     """Return where the outputs go, and in which format."""
     if output is None:
         chosen = format_ or "jsonl"
         return ("-" if not sys.stdout.isatty() else f"{file_name(group)}.{chosen}"), chosen
+    if format_ is not None:
+        return output, format_
     try:
-        return output, format_ or format_of(output)
+        return output, format_of(output)
     except InvalidExport as error:
         raise UserError(name_options(str(error))) from None
 
 
-def _check_stream(format_: str, as_json: bool) -> None:
+def _check_stream(format_: FormatName, as_json: bool) -> None:
     """Raise UserError if standard output cannot take the outputs."""
     if as_json:
         raise UserError("Standard output cannot be both the outputs and a report: leave out --json")

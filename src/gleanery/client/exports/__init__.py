@@ -9,6 +9,7 @@ from gleanery.client.exports.writer import (
     DATA_FORMS,
     FORMATS,
     ExportWriter,
+    FormatName,
     format_of,
     open_export,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "ExportFailed",
     "ExportReport",
     "ExportWriter",
+    "FormatName",
     "InvalidExport",
     "Widening",
     "format_of",

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from gleanery.client.exports.destinations import Destination, continue_file, open_destination
 from gleanery.client.exports.errors import InvalidExport
@@ -17,8 +17,9 @@ from gleanery.client.exports.report import ExportReport
 
 FORMATS = ("jsonl", "csv", "parquet")
 DATA_FORMS = ("columns", "json")
+FormatName = Literal["jsonl", "csv", "parquet"]
 RowsCallback = Callable[[int], None]
-_FORMATS_BY_ENDING = {
+_ENDINGS: dict[str, FormatName] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".csv": "csv",
@@ -145,18 +146,16 @@ class ExportWriter:
         self.abort()
 
 
-def format_of(target: str) -> str:
-    """Return the format for the ending of a destination; JSON lines for standard output."""
+def format_of(target: str) -> FormatName:
+    """Return the format that the ending of a name says; JSON lines for standard output."""
     if target == "-":
         return "jsonl"
     ending = PurePath(target).suffix.lower()
-    if ending not in _FORMATS_BY_ENDING:
-        endings = ", ".join(_FORMATS_BY_ENDING)
+    if ending not in _ENDINGS:
         raise InvalidExport(
-            f"The ending of {target} names no format: give format, or a name that ends with one "
-            f"of: {endings}"
+            f"The format is unknown: give format, or a name that ends with {', '.join(_ENDINGS)}"
         )
-    return _FORMATS_BY_ENDING[ending]
+    return _ENDINGS[ending]
 
 
 def open_export(
