@@ -12,6 +12,7 @@ import pytest
 from tests.cli.data.conftest import CommandLine
 from tests.support.process import gleanery as run_gleanery
 from tests.support.service import Client
+from tests.support.terminal import Terminal
 from tests.support.waiting import wait_until
 
 
@@ -35,6 +36,22 @@ def test_groups_are_listed_for_people_and_for_scripts(
     assert second.startswith("news [red]")
     listed = json.loads(gleanery("groups", "--json").stdout)
     assert listed == stored.get("/v1/groups").json()
+
+
+@pytest.mark.thorough
+def test_a_narrow_terminal_cuts_no_name(gleanery: CommandLine, client: Client) -> None:
+    client.store("x" * 100, _output(1))
+    with Terminal("groups", COLUMNS="60", **gleanery.variables) as terminal:
+        assert terminal.wait() == 0
+    assert terminal.shown.count("x") == 100
+    assert "\N{HORIZONTAL ELLIPSIS}" not in terminal.shown
+
+
+def test_a_wrong_name_of_a_group_is_named(gleanery: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"url": "https://a.example"}\n')
+    done = gleanery("push", "a/b", str(tmp_path / "a.jsonl"), "--job", "j")
+    assert done.returncode == 2
+    assert done.stderr.startswith("gleanery: group_id: expected 1 to 200 characters")
 
 
 def test_no_group_is_an_empty_list(gleanery: CommandLine) -> None:

@@ -237,6 +237,9 @@ def test_a_file_instead_of_a_folder_is_a_user_error(gleanery: CommandLine, tmp_p
     done = gleanery("pull", "g", "-o", str(tmp_path / "a"))
     assert done.returncode == 2
     assert "is not a folder: choose another name" in done.stderr
+    done = gleanery("pull", "g", "-o", str(tmp_path), "--state", str(tmp_path / "b/state.json"))
+    assert done.returncode == 2
+    assert f"The folder {tmp_path / 'b'} does not exist: create it first" in done.stderr
 
 
 def test_an_unknown_group_is_a_user_error(gleanery: CommandLine, tmp_path: Path) -> None:

@@ -79,6 +79,18 @@ def test_files_of_a_killed_export_are_deleted_by_the_next_one(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+@pytest.mark.thorough
+def test_only_their_owner_can_read_files_in_the_shared_folder(tmp_path: Path) -> None:
+    """The next export deletes those of a killed one there, too."""
+    variables = {**os.environ, "TMPDIR": str(tmp_path)}
+    program = [sys.executable, "-c", _KILLED, "-"]
+    for _ in range(2):
+        subprocess.run(program, check=False, env=variables, stdout=subprocess.DEVNULL)
+        [left] = tmp_path.iterdir()
+        assert stat.S_IMODE(left.stat().st_mode) == 0o600
+
+
 def test_files_of_another_export_that_runs_are_kept(tmp_path: Path) -> None:
     path = str(tmp_path / "a.parquet")
     with open_export(path, "parquet", overwrite=True) as export:

@@ -187,7 +187,7 @@ def test_a_full_disk_is_reported(
     full = tmp_path / "full"
     full.symlink_to("/dev/full")
     monkeypatch.setattr(
-        destinations, "create_file", lambda folder, name: TemporaryFile(full, lock=None)
+        destinations, "create_file", lambda folder, name, mode: TemporaryFile(full, lock=None)
     )
     with pytest.raises(ExportFailed, match="No space left"):
         _export(Path("/dev/null"), format_, [output(1, {"text": "x" * 2_000_000})])

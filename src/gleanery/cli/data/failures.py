@@ -104,7 +104,7 @@ def join_sentences(*sentences: str) -> str:
 
 def _describe(detail: ErrorDetail) -> str:
     """Return the message, with the name of the parameter or member that the user gave."""
-    is_given = detail.loc and detail.loc[0] in ("query", "body")
+    is_given = detail.loc and detail.loc[0] in ("path", "query", "body")
     return (
         f"{'.'.join(detail.loc[1:])}: {detail.msg}" if is_given and detail.loc[1:] else detail.msg
     )

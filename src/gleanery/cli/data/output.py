@@ -45,12 +45,13 @@ def show_date(date: datetime | None) -> str:
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
     """Print a table, or a sentence on standard error if it has no row."""
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     from gleanery.cli.terminal import print_table
 
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    headers = [Column(name, overflow="fold") for name in columns]  # names and numbers stay whole
+    table = Table(*headers, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     if table.row_count:

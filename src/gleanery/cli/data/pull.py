@@ -85,6 +85,8 @@ def pull(
     position, so it can be stopped at any time. You can delete files after you have used them.
     With --json it prints a line for each file.
     """
+    if state is not None and not state.parent.is_dir():
+        raise UserError(f"The folder {state.parent} does not exist: create it first")
     segments = SegmentFolder(folder, group)
     with (
         segments.locked(),

@@ -52,6 +52,7 @@ class Destination:
         self._sink = sink
         self._name = name
         self._temporary_folder = folder or Path(tempfile.gettempdir())
+        self._mode = 0o600 if folder is None else 0o666  # all users share the other folder
         self._temporary: dict[Path, TemporaryFile] = {}
         self.bytes = 0
 
@@ -62,8 +63,10 @@ class Destination:
 
     def create_temporary_file(self) -> Path:
         """Create a file on the disk of the destination, or else in the folder for such files."""
+        if not self._temporary:
+            delete_abandoned_files(self._temporary_folder, self._name)
         with _as_failure(self._sink.name):
-            file = create_file(self._temporary_folder, self._name)
+            file = create_file(self._temporary_folder, self._name, self._mode)
         self._temporary[file.path] = file
         return file.path
 
