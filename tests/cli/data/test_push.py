@@ -107,7 +107,12 @@ def test_the_values_of_csv_are_text(gleanery: CommandLine, client: Client, tmp_p
         ("a.csv", b"url,n\nx,1\nx,\xfc\n", "Line 3 is not in UTF-8"),
         ("a.csv", b'url,n\nx,1\n"x,1\n', "Line 3 is not CSV"),
         ("a.csv", b'url,n\nx,"a\nb"\nx\n', "line 4: has 1 values, and the header has 2"),
-        ("a.jsonl", b'{"url":"x"}\n\n{"n":1}\n{"n":2}\n', r"line 3: url: is missing (and 1 more)"),
+        ("a.jsonl", b'{"url":"x"}\n\n{"n":1}\n{"n":2}\n', "line 3: url: is missing (also line 4)"),
+        (
+            "a.csv",
+            b"url,n\nx\nx,1\ny\nz\n",
+            "line 2: has 1 values, and the header has 2 (also lines",
+        ),
         ("a.jsonl", b'{"url":"x"}\n{"url":\n', "line 2: not valid JSON"),
         ("a.jsonl", "{}".encode("utf-16"), "UTF-16"),
         ("a.jsonl", b'[{"url":"x"}]', "give --format json"),

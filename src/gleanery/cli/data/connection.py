@@ -15,7 +15,12 @@ import typer
 from gleanery.cli.data.failures import UserError, is_about_group
 from gleanery.cli.data.output import printable
 from gleanery.cli.data.progress import Progress
-from gleanery.client.configuration import TOKEN_VARIABLE, URL_VARIABLE
+from gleanery.client.configuration import (
+    TOKEN_VARIABLE,
+    URL_VARIABLE,
+    is_loopback,
+    read_credentials,
+)
 from gleanery.client.errors import ClientError, NotFound
 from gleanery.values import suggestions
 
@@ -73,7 +78,19 @@ def open_client(
         retries = LONG_WORK_RETRIES if is_long else SHORT_WORK_RETRIES
     note = partial(typer.echo, err=True) if progress is None else progress.note
     with Client(url, token, max_retries=retries) as client, _shown_retries(note):
+        _warn_of_plain_http(client.base_url)
         yield client
+
+
+def _warn_of_plain_http(url: str) -> None:
+    """Warn if others can read the token, unless the user has allowed it at the login."""
+    if not url.startswith("http:") or is_loopback(url):
+        return
+    login = read_credentials()
+    if login is None or login.url != url:
+        typer.echo(
+            "gleanery: warning: the token crosses the network unencrypted: use https://", err=True
+        )
 
 
 @contextmanager

@@ -23,6 +23,7 @@ class Display(Protocol):
     """A way to show progress."""
 
     def show(self, progress: Progress, is_last: bool = False) -> None: ...
+    def pause(self, progress: Progress) -> None: ...
     def note(self, text: str) -> None: ...
     def close(self) -> None: ...
 
@@ -71,6 +72,10 @@ class Progress:
         self.verb, self.total = verb, total
         self.items = self.bytes = 0
         self._start = time.monotonic()
+
+    def pause(self) -> None:
+        """Show the present state on a terminal, because nothing more may be done for long."""
+        self._attempt(lambda display: display.pause(self))
 
     def note(self, text: str) -> None:
         """Show a message, such as that of a retry."""
@@ -150,6 +155,9 @@ class _Lines:
             self._has_lines = True
             self.note(progress.sentence())
 
+    def pause(self, progress: Progress) -> None:
+        pass
+
     def note(self, text: str) -> None:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
@@ -181,6 +189,9 @@ class _Bar:
                 completed=progress.fraction or 0,
                 refresh=True,
             )
+
+    def pause(self, progress: Progress) -> None:
+        self.show(progress, is_last=True)
 
     def note(self, text: str) -> None:
         self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)

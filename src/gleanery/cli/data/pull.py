@@ -234,6 +234,7 @@ class Pull:
 
     def _wait_for_change(self) -> None:
         self._failures = 0
+        self._progress.pause()
         if not self._has_said_waiting:
             self._has_said_waiting = True
             self._progress.note(

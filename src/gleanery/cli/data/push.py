@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _SHOWN_PROBLEMS = 5
+_SHOWN_NUMBERS = 10
 _BARE_ITEM = "bare_item"  # type of an error of the service
 
 
@@ -219,13 +219,20 @@ class _Push:
 
     def _list(self, errors: Sequence[ItemError]) -> str:
         """Return the first problems. Several items with the same problem share a sentence."""
-        same = Counter((error.loc, error.msg) for error in errors)
-        first = {(error.loc, error.msg): error for error in reversed(errors)}
-        shown = [
-            self._describe(first[problem]) + (f" (and {count - 1} more)" if count > 1 else "")
-            for problem, count in islice(same.items(), _SHOWN_PROBLEMS)
-        ]
-        return "; ".join(shown)
+        same: dict[tuple[tuple[str, ...], str], list[ItemError]] = {}
+        for error in errors:
+            same.setdefault((error.loc, error.msg), []).append(error)
+        shown = islice(same.values(), _SHOWN_PROBLEMS)
+        return "; ".join(self._describe(first) + self._others(rest) for first, *rest in shown)
+
+    def _others(self, errors: Sequence[ItemError]) -> str:
+        """Return the numbers of further items with a problem, if there are some."""
+        if not errors:
+            return ""
+        numbers = ", ".join(str(self._number(error)) for error in errors[:_SHOWN_NUMBERS])
+        more = len(errors) - _SHOWN_NUMBERS
+        unit = self._items.unit if len(errors) == 1 else f"{self._items.unit}s"
+        return f" (also {unit} {numbers}{f' and {more:,} more' if more > 0 else ''})"
 
     def _failure(self, message: str, status: int) -> CommandFailed:
         """Return a failure that says what is stored, and how to continue."""

@@ -81,13 +81,12 @@ class Pusher:
         try:
             return encode_item(item)
         except InvalidItem as error:
-            problem = ItemError(index, (), str(error), "json")
-        if not self._skips_invalid:
-            raise PushFailed(self._report, [problem], None)
-        return problem
+            return ItemError(index, (), str(error), "json")
 
     def _flush(self) -> None:
         batch = self._batch
+        if batch.invalid and not self._skips_invalid:
+            raise PushFailed(self._report, batch.invalid, None)
         if batch.lines:
             self._store(batch)
         else:
