@@ -70,7 +70,10 @@ def test_a_response_without_a_length_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 17 * 1024 * 1024])
-def test_a_body_that_ends_early_is_not_taken_for_a_whole_one(size: int) -> None:
+def test_a_body_that_ends_early_is_not_taken_for_a_whole_one(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gleanery.client._sync.requester.sleep", lambda _: None)
     page = respond(200, json.dumps(EMPTY_PAGE).encode().ljust(size))
     with (
         faulty_server(page._replace(sent=page.sent[:-1], then="close"), page, PAGE) as server,

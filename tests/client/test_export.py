@@ -88,6 +88,17 @@ def test_filters_and_fields_choose_what_is_written(exporter: Client, tmp_path: P
     assert exporter.export("prices", path, approved=True, overwrite=True).rows == 0
 
 
+def test_the_ending_of_the_name_says_the_format(exporter: Client, tmp_path: Path) -> None:
+    exporter.export("prices", tmp_path / "prices.csv", fields=["n"], limit=1)
+    assert (tmp_path / "prices.csv").read_text().startswith("data_n")
+    exporter.export("prices", tmp_path / "prices.csv", format="jsonl", limit=1, overwrite=True)
+    assert len(_read(tmp_path / "prices.csv")) == 1
+    with pytest.raises(ExportError, match="format is unknown: give format, or"):
+        exporter.export("prices", tmp_path / "prices")
+    with pytest.raises(ExportError, match="or give overwrite=True to replace it"):
+        exporter.export("prices", tmp_path / "prices.csv")
+
+
 def test_a_limit_ends_the_export(exporter: Client, tmp_path: Path) -> None:
     path = tmp_path / "prices.jsonl"
     report = exporter.export("prices", path, limit=11)

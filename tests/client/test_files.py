@@ -204,6 +204,19 @@ def test_a_rejection_before_the_end_of_an_upload_is_not_lost(
         client.upload(path)
 
 
+def test_an_upload_that_breaks_in_another_transport_is_reported() -> None:
+    def break_down(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.WriteError("connection reset")
+
+    async def upload() -> None:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(break_down)) as given:
+            client = AsyncClient("http://a.example", "t", max_retries=0, http_client=given)
+            await client.upload(CONTENT)
+
+    with pytest.raises(ConnectionFailed, match="connection reset"):
+        asyncio.run(upload())
+
+
 # --- downloads ----------------------------------------------------------------------------------
 
 
@@ -246,8 +259,9 @@ def test_a_download_continues_after_a_broken_connection(
 
 @pytest.mark.parametrize("size", [100_000, 17 * 1024 * 1024])
 def test_a_download_continues_after_the_service_closed_its_connection(
-    size: int, tmp_path: Path
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gleanery.client._sync.requester.sleep", lambda _: None)
     content = os.urandom(size)
     half = size // 2
     etag = f'"{hashlib.sha256(content).hexdigest()}"'

@@ -221,15 +221,48 @@ def test_a_line_break_inside_a_line_is_an_error(pusher: Client) -> None:
         pusher.push("prices", [b'{"url":\n"https://a.example/"}'], job_id="shop")
 
 
-def test_an_error_of_the_source_says_what_is_stored(pusher: Client) -> None:
-    def scrape() -> Iterator[dict[str, object]]:
+@pytest.mark.parametrize("kind", [LookupError, KeyboardInterrupt])
+def test_the_items_before_an_error_of_their_source_are_stored(
+    pusher: Client, kind: type[BaseException]
+) -> None:
+    def scrape() -> Iterator[dict[str, Any]]:
         yield from _items(25)
+        raise kind("the site has changed")
+
+    with pytest.raises(kind, match="the site has changed") as raised:
+        pusher.push("prices", scrape(), job_id="shop", batch_size=10)
+    assert raised.value.__notes__ == ["The first 25 items are stored."]
+    assert _data(pusher) == [*_items(25)]
+
+
+def test_the_items_before_an_error_of_an_asynchronous_source_are_stored(service: Service) -> None:
+    async def scrape() -> AsyncIterator[dict[str, Any]]:
+        for item in _items(5):
+            yield item
         raise LookupError("the site has changed")
 
-    with pytest.raises(LookupError, match="the site has changed") as raised:
-        pusher.push("prices", scrape(), job_id="shop", batch_size=10)
-    assert raised.value.__notes__ == ["The first 20 items are stored."]
-    assert len(_data(pusher)) == 20
+    async def push(token: str) -> int:
+        async with AsyncClient(service.url, token) as client:
+            with pytest.raises(LookupError, match="the site has changed"):
+                await client.push("prices", scrape(), job_id="shop", batch_size=2)
+            return len([output async for output in client.outputs("prices")])
+
+    assert asyncio.run(push(service.token())) == 5
+
+
+def test_a_failure_of_the_last_batch_does_not_hide_the_error_of_the_source(
+    pusher: Client,
+) -> None:
+    def scrape() -> Iterator[dict[str, Any]]:
+        yield {"no": "url"}
+        raise LookupError("the site has changed")
+
+    with pytest.raises(PushFailed, match="item 0: url: is missing") as raised:
+        pusher.push("prices", scrape(), job_id="shop")
+    causes = [raised.value.__context__]
+    while causes[-1] is not None:
+        causes.append(causes[-1].__context__)
+    assert any(isinstance(cause, LookupError) for cause in causes)
 
 
 def test_wrong_arguments_are_errors(pusher: Client) -> None:
@@ -277,9 +310,14 @@ def test_a_rejected_push_stores_nothing(pusher: Client, service: Service, wire: 
         Client(service.url, "wrong").push("prices", _items(1), job_id="shop")
     assert isinstance(raised.value.cause, Unauthorized)
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+    with pytest.raises(
+        PushFailed, match=r"is no output with .*: give job_id, for bare items"
+    ) as bare:
+        pusher.push("prices", _items(1))
+    assert "URL" not in str(bare.value)
     with pytest.raises(PushFailed, match="job_id"):
         pusher.push("prices", _items(1), key_field="sku", on_error="skip")
-    assert len(wire.requests) == 1
+    assert len(wire.requests) == 2
 
 
 # --- sizes --------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def _require_url(url: str | None) -> str:
     if url is None:
         raise NotConfigured(
             f"The address of the service is unknown: run gleanery login, or set {URL_VARIABLE}, "
-            "or give base_url (--service on the command line)"
+            "or give base_url"
         )
     return normalize(url)
 
@@ -68,8 +68,7 @@ def _token_of_login(stored: Credentials, url: str) -> str:
 def _require_token(token: str | None) -> str:
     if token is None:
         raise NotConfigured(
-            f"There is no token: run gleanery login, or set {TOKEN_VARIABLE}, or give token "
-            "(--token-file on the command line)"
+            f"There is no token: run gleanery login, or set {TOKEN_VARIABLE}, or give token"
         )
     token = token.strip()
     if not token.isascii() or not token.isprintable() or " " in token or not token:

@@ -9,10 +9,13 @@ from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+
+FLUSH: Final = object()
+"""A source yields it in the place of an item, so that the items before it are sent now."""
 
 
 class InvalidItem(ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 
 from gleanery.client.errors import (
@@ -23,9 +24,10 @@ _SHORTEST_POLL = 0.1
 
 def now() -> float:
     """Return the seconds of a clock that never jumps, and that runs while the machine sleeps."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
+    if sys.platform == "win32":
+        return time.monotonic()
+    # On macOS, CLOCK_MONOTONIC runs while the machine sleeps, and time.monotonic() does not.
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def pause(seconds_left: float) -> float:

@@ -16,6 +16,10 @@ MAX_ERRORS = 100
 _SHOWN_ERRORS = 5
 _STOPPED = "stopped"
 """Type of a detail that says which lines of the request are stored."""
+_MESSAGES = {
+    "bare_item": "is no output with job_id, source_url and data: give job_id, for bare items"
+}
+"""Messages for types of errors whose own message names parts of the HTTP request."""
 _FEW_STORED = ("No item is stored", "The first item is stored")
 _MIN_COMPRESSED_BYTES = 1024
 _MAX_RATIO = 400  # the service rejects a body that is 500 times as large as it was sent
@@ -147,7 +151,12 @@ class Batch:
     def item_errors(self, details: Sequence[ErrorDetail]) -> list[ItemError]:
         """Return the errors that are about single items, with their positions in the input."""
         return [
-            ItemError(self.indexes[int(detail.loc[1])], detail.loc[2:], detail.msg, detail.type)
+            ItemError(
+                self.indexes[int(detail.loc[1])],
+                detail.loc[2:],
+                _MESSAGES.get(detail.type, detail.msg),
+                detail.type,
+            )
             for detail in details
             if detail.type != _STOPPED and self._is_of_item(detail.loc)
         ]

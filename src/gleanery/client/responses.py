@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from gleanery.client.errors import (
     UNEXPLAINED,
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from msgspec.json import Decoder
 
 T = TypeVar("T")
+_GROUP = ("path", "group_id")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -63,11 +64,14 @@ def raise_for_status(response: Response) -> None:
         raise to_error(response)
 
 
-def to_error(response: Response) -> ApiError:
-    """Return the error that a response reports."""
+def to_error(response: Response, path: str | None = None) -> ApiError:
+    """Return the error that a response reports. With the path, it names the group."""
+    details = _details(response)
+    if path is not None:
+        details = [_name_group(detail, path) for detail in details]
     return error_class(response.status)(
         response.status,
-        _details(response) or [ErrorDetail((), _describe(response), UNEXPLAINED)],
+        details or [ErrorDetail((), _describe(response), UNEXPLAINED)],
         response.headers.get("x-request-id"),
         retry_after(response),
     )
@@ -85,6 +89,14 @@ def _details(response: Response) -> list[ErrorDetail]:
         ]
     except (ValueError, KeyError, TypeError, RecursionError):
         return []
+
+
+def _name_group(detail: ErrorDetail, path: str) -> ErrorDetail:
+    """Return the detail with the name of a group that does not exist."""
+    if detail.loc != _GROUP or detail.type != "not_found":
+        return detail
+    segments = path.split("/")  # "", "v1", the resource, the group
+    return detail._replace(msg=f"There is no group {unquote(segments[3])}")
 
 
 def _describe(response: Response) -> str:

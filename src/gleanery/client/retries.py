@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gleanery.client.errors import ClientError, ConnectionFailed, TimedOut
+from gleanery.client.errors import ApiError, ClientError, ConnectionFailed, TimedOut
 from gleanery.client.responses import Response, retry_after, to_error
 
 _TEMPORARY = frozenset({408, 429, 500, 502, 503, 504})
@@ -14,14 +14,14 @@ _LONGEST_SECONDS = 8.0
 
 def is_temporary(failure: Response | ClientError) -> bool:
     """Return True if the same request can succeed later."""
-    if isinstance(failure, Response):
+    if isinstance(failure, Response | ApiError):
         return failure.status in _TEMPORARY
     return isinstance(failure, ConnectionFailed | TimedOut)
 
 
-def as_error(failure: Response | ClientError, attempts: int) -> ClientError:
-    """Return the error of the last attempt."""
-    error = to_error(failure) if isinstance(failure, Response) else failure
+def as_error(failure: Response | ClientError, attempts: int, path: str) -> ClientError:
+    """Return the error of the last attempt of a request with this path."""
+    error = to_error(failure, path) if isinstance(failure, Response) else failure
     error.attempts = attempts
     return error
 
@@ -46,5 +46,5 @@ def backoff(retries: int) -> float:
     """Return the seconds before a retry: they double, and are random within a half."""
     from random import uniform
 
-    longest: float = min(_FIRST_SECONDS * 2**retries, _LONGEST_SECONDS)
+    longest: float = min(_FIRST_SECONDS * 2 ** min(retries, 10), _LONGEST_SECONDS)
     return longest * uniform(0.5, 1.0)  # noqa: S311  # so that clients do not retry at once

@@ -96,7 +96,7 @@ def test_fields_are_chosen_and_missing_ones_named(
     file = tmp_path / "a.csv"
     done = gleanery("export", "prices", "-o", str(file), "--fields", "data.n,source_url,data.m")
     assert file.read_text().splitlines()[0] == "data_n,source_url,data_m"
-    assert "No output has the field data_m\n" in done.stderr
+    assert "No output has the field data.m\n" in done.stderr
 
 
 def test_a_column_that_is_widened_is_reported(
@@ -105,13 +105,47 @@ def test_a_column_that_is_widened_is_reported(
     client.store("g", _output("j", 1), _output("j", 2), _output("j", 3) | {"data": {"n": "3"}})
     file = tmp_path / "a.parquet"
     done = gleanery("export", "g", "-o", str(file), "--json")
-    assert "Column data_n: int64 became json in row 3, because of 1 values\n" in done.stderr
+    assert (
+        "Column data_n has integers and 1 value of another kind: it is stored as JSON text; "
+        "first in row 3\n"
+    ) in done.stderr
     report = json.loads(done.stdout)
     assert report["outputs"] == 3
     assert report["widenings"][0]["field"] == "data_n"
     assert report["cursor"] == client.get("/v1/changes/g").json()["cursor"]
     values = pyarrow.parquet.read_table(file).column("data_n").to_pylist()
     assert values == ["1", "2", '"3"']
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("a.csv", ["Read", "Checked", "Wrote", "Exported"]),
+        ("a.parquet", ["Read", "Wrote", "Exported"]),
+        ("a.jsonl", ["Exported"]),
+    ],
+)
+def test_each_step_of_an_export_has_its_own_progress(
+    gleanery: CommandLine,
+    stored: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    steps: list[str],
+) -> None:
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    shown = gleanery("export", "prices", "-o", str(tmp_path / name)).stderr.splitlines()
+    assert [*dict.fromkeys(line.partition(" ")[0] for line in shown)] == steps
+    assert all(" of 6 outputs" in line for line in shown[:-1])
+    assert shown[-1].startswith("Exported 6 outputs, ")
+
+
+def test_filters_that_nothing_matches_are_noted(
+    gleanery: CommandLine, stored: Client, tmp_path: Path
+) -> None:
+    done = gleanery("export", "prices", "-o", str(tmp_path / "a.csv"), "--job", "nothing")
+    assert done.returncode == 0
+    assert done.stderr.startswith("No output matches the filters\n")
 
 
 def test_formulas_are_escaped_unless_the_user_says_otherwise(
@@ -133,7 +167,8 @@ def test_a_file_is_overwritten_only_on_request(
     file.write_text("mine")
     done = gleanery("export", "prices", "-o", str(file))
     assert done.returncode == 2
-    assert "--overwrite" in done.stderr
+    assert "or give --overwrite to replace it" in done.stderr
+    assert "overwrite=" not in done.stderr
     assert file.read_text() == "mine"
     assert gleanery("export", "prices", "-o", str(file), "--overwrite").returncode == 0
     assert len(lines(file)) == 6

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gleanery.cli.data import connection
 from tests.cli.data.conftest import CommandLine
 from tests.support.faulty_server import STALL, faulty_server, respond
 from tests.support.process import Running, environment, free_port, gleanery_in_process
@@ -29,7 +30,8 @@ def test_a_user_without_a_login_is_told_what_to_do(nobody: dict[str, str]) -> No
     done = gleanery_in_process("groups", **nobody)
     assert done.returncode == 2
     assert "run gleanery login" in done.stderr
-    assert "--service" in done.stderr
+    assert "or give --service" in done.stderr
+    assert "base_url" not in done.stderr
 
 
 def test_a_rejected_token_is_a_user_error(service: Service, nobody: dict[str, str]) -> None:
@@ -90,6 +92,28 @@ def test_another_server_at_the_address_is_noticed(nobody: dict[str, str]) -> Non
         )
     assert done.returncode == 1
     assert "Check the address of the service" in done.stderr
+
+
+def test_an_unencrypted_address_of_another_machine_is_a_warning(
+    gleanery: CommandLine, nobody: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "SHORT_WORK_RETRIES", 0)
+    url = "http://gleanery.invalid"  # no name server knows it
+    warning = "gleanery: warning: the token crosses the network unencrypted: use https://\n"
+    done = gleanery_in_process("groups", "--service", url, **nobody, GLEANERY_TOKEN=_TOKEN)
+    assert done.returncode == 1
+    assert done.stderr.startswith(warning)
+    assert warning not in gleanery("groups").stderr
+
+
+def test_an_address_with_a_wrong_path_or_scheme_is_noticed(gleanery: CommandLine) -> None:
+    path = gleanery("groups", GLEANERY_URL=f"{gleanery.url}/other")
+    assert path.returncode == 2
+    assert path.stderr.endswith("Check the address of the service.\n")
+    scheme = gleanery("groups", GLEANERY_URL=gleanery.url.replace("http://", "https://"))
+    assert scheme.returncode == 2
+    assert "does not speak https: use http://" in scheme.stderr
+    assert scheme.stderr.count("\n") == 1  # it is not retried
 
 
 @pytest.mark.thorough

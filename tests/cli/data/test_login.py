@@ -131,6 +131,22 @@ def test_a_logout_removes_the_login(gleanery: CommandLine, token_file: str) -> N
 
 
 @pytest.mark.thorough
+def test_a_pipe_without_a_token_is_named(gleanery: CommandLine) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gleanery", "login", gleanery.url],
+        env=environment(**gleanery.no_login),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "gleanery: Standard input must contain one token, and nothing else"
+    )
+
+
+@pytest.mark.thorough
 def test_a_token_comes_from_a_pipe(gleanery: CommandLine) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gleanery", "login", gleanery.url],

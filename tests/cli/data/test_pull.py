@@ -16,6 +16,7 @@ import pytest
 
 from gleanery.cli.data import connection
 from tests.cli.data.conftest import CommandLine
+from tests.support.forwarder import Forwarder
 from tests.support.process import (
     Running,
     environment,
@@ -215,7 +216,7 @@ def test_a_state_of_another_group_is_rejected(
     gleanery("pull", "g", "-o", str(tmp_path))
     done = gleanery("pull", "h", "-o", str(tmp_path))
     assert done.returncode == 2
-    assert "is the state of another group or service" in done.stderr
+    assert "is the state of another group or service: choose another folder, or" in done.stderr
     state = str(tmp_path / "h.json")
     assert gleanery("pull", "h", "-o", str(tmp_path), "--state", state).returncode == 0
 
@@ -247,6 +248,29 @@ def test_an_unknown_group_is_a_user_error(gleanery: CommandLine, tmp_path: Path)
     assert done.stderr.count("\n") == 1
     assert "gleanery groups" in done.stderr
     assert not [*tmp_path.glob("*.jsonl")]
+    gleanery("pull", "nothing", "-o", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.thorough
+def test_a_pull_that_follows_waits_for_the_service(
+    gleanery: CommandLine, client: Client, service: Service, tmp_path: Path
+) -> None:
+    client.store("g", *outputs(1))
+    forwarder = Forwarder(("127.0.0.1", int(service.url.rpartition(":")[2])))
+    forwarder.start()
+    variables = gleanery.variables | {"GLEANERY_URL": f"http://127.0.0.1:{forwarder.port}"}
+    with Running("pull", "g", "-o", str(tmp_path), "-f", **variables) as running:
+        running.wait_for(lambda: f"All changes are in {tmp_path}." in "".join(running.log))
+        forwarder.stop()
+        running.wait_for(lambda: "The service is unavailable, waiting." in "".join(running.log))
+        client.store("g", *outputs(2))
+        forwarder.start()
+        running.wait_for(lambda: numbers(tmp_path) == [1, 2])
+        running.wait_for(lambda: "".join(running.log).count("Waiting for new ones") == 2)
+        assert "".join(running.log).count("unavailable") == 1
+        running.stop(signal.SIGTERM)
+    forwarder.stop()
 
 
 def test_the_query_of_the_guide_gives_the_present_outputs(

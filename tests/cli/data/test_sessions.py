@@ -152,6 +152,7 @@ def test_a_session_is_exported_to_a_private_file(
     done = gleanery("sessions", "export", "shop.example", *options)
     assert done.returncode == 0, done.stderr
     assert "gleanery: warning: SameSite is lost" in done.stderr
+    assert f"Wrote the session of shop.example to {path}." in done.stderr
     assert SECRET in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -164,6 +165,7 @@ def test_a_file_is_replaced_only_on_request(
     path.chmod(0o644)
     refused = gleanery("sessions", "export", "shop.example", "-o", str(path))
     assert refused.returncode == 2
+    assert "or give --overwrite" in refused.stderr
     assert path.read_text() == "precious"
     gleanery("sessions", "export", "shop.example", "-o", str(path), "--overwrite")
     assert json.loads(path.read_text())["cookies"][0]["value"] == SECRET

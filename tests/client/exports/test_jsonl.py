@@ -55,7 +55,7 @@ def test_chosen_fields_keep_their_exact_text(tmp_path: Path) -> None:
     assert (tmp_path / "a.jsonl").read_bytes() == (
         b'{"id":1,"data":{"price":1.10,"id":2,"x":[1, 2]}}\n'
     )
-    assert report.missing_fields == ("data_no",)
+    assert report.missing_fields == ("no",)
 
 
 def test_an_item_without_data_has_no_key(tmp_path: Path) -> None:

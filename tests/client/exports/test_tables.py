@@ -86,7 +86,7 @@ def test_fields_are_chosen_in_their_order(tmp_path: Path, format_: str) -> None:
         "data_a": [1, None],
         "source_url": ["https://shop.example/1", "https://shop.example/2"],
     }
-    assert report.missing_fields == ("data_no",)
+    assert report.missing_fields == ("no",)
     report = _export(tmp_path / "b", format_, *pages, data="json", **options)
     assert _read(tmp_path / "b", format_, report)["data"] == ['{"a":1,"b":"x"}', "{}"]
     report = _export(tmp_path / "c", format_, *pages, fields=["id"])
@@ -225,12 +225,15 @@ def test_row_groups_have_a_bounded_size(tmp_path: Path, monkeypatch: pytest.Monk
     [
         ("pyarrow", "parquet", "open_export(path, 'parquet')"),
         ("obstore", "s3", "open_export('s3://bucket/key', 'jsonl')"),
+        ("pyarrow", "pandas", "Client('http://127.0.0.1', 'x').outputs('g').to_pandas()"),
+        ("polars", "polars", "Client('http://127.0.0.1', 'x').outputs('g').to_polars()"),
     ],
 )
 def test_a_missing_library_is_named(tmp_path: Path, module: str, extra: str, call: str) -> None:
     program = f"""
 import sys
 sys.modules[{module!r}] = None
+from gleanery import Client
 from gleanery.client.exports import InvalidExport, open_export
 path = sys.argv[1]
 try:

@@ -15,7 +15,12 @@ import typer
 from gleanery.cli.data.failures import UserError, is_about_group
 from gleanery.cli.data.output import printable
 from gleanery.cli.data.progress import Progress
-from gleanery.client.configuration import TOKEN_VARIABLE, URL_VARIABLE
+from gleanery.client.configuration import (
+    TOKEN_VARIABLE,
+    URL_VARIABLE,
+    is_loopback,
+    read_credentials,
+)
 from gleanery.client.errors import ClientError, NotFound
 from gleanery.values import suggestions
 
@@ -58,18 +63,34 @@ def open_client(
     progress: Progress | None = None,
     *,
     is_long: bool = False,
+    retries: int | None = None,
 ) -> Iterator[Client]:
     """Open a client with the options of a command. Retries are shown in the progress.
 
-    Long work has a progress or is named so. It survives a longer absence of the service.
+    Long work has a progress or is named so. It survives a longer absence of the service, unless
+    the number of retries is given.
     """
     from gleanery.client import Client
 
     token = None if token_file is None else read_token(token_file)
-    retries = LONG_WORK_RETRIES if is_long or progress is not None else SHORT_WORK_RETRIES
+    if retries is None:
+        is_long = is_long or progress is not None
+        retries = LONG_WORK_RETRIES if is_long else SHORT_WORK_RETRIES
     note = partial(typer.echo, err=True) if progress is None else progress.note
     with Client(url, token, max_retries=retries) as client, _shown_retries(note):
+        _warn_of_plain_http(client.base_url)
         yield client
+
+
+def _warn_of_plain_http(url: str) -> None:
+    """Warn if others can read the token, unless the user has allowed it at the login."""
+    if not url.startswith("http:") or is_loopback(url):
+        return
+    login = read_credentials()
+    if login is None or login.url != url:
+        typer.echo(
+            "gleanery: warning: the token crosses the network unencrypted: use https://", err=True
+        )
 
 
 @contextmanager
@@ -132,5 +153,6 @@ def read_token(source: str) -> str:
     except UnicodeDecodeError:
         token = ""
     if not token or len(content) > _MAX_TOKEN_BYTES or len(token.split()) != 1:
-        raise UserError("The file or pipe with the token must contain one token, and nothing else")
+        place = "Standard input" if source == "-" else source
+        raise UserError(f"{place} must contain one token, and nothing else: see --token-file")
     return token

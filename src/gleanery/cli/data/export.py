@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gleanery.cli.data.command import INTERRUPTED, data_command
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
-from gleanery.cli.data.failures import FAILURE, USER_ERROR, CommandFailed, UserError
+from gleanery.cli.data.failures import FAILURE, USER_ERROR, CommandFailed, UserError, name_options
 from gleanery.cli.data.file_export import FileExport
 from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import file_name
 from gleanery.cli.data.stop_signals import StopSignals
-from gleanery.client.exports import ExportError, InvalidExport
+from gleanery.client.exports import ExportError, FormatName, InvalidExport, format_of
 from gleanery.client.exports.destinations import STANDARD_OUTPUT, is_device
 
 if TYPE_CHECKING:
     from gleanery.client import Client
-    from gleanery.client.exports import ExportReport, ExportWriter
+    from gleanery.client.exports import ExportReport, ExportWriter, Widening
     from gleanery.client.filters import OutputFilters
 
 app = typer.Typer()
 
 _FILTERS = "Filters"
-Format = Literal["jsonl", "csv", "parquet"]
-_FORMATS: dict[str, Format] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".parquet": "parquet",
+_TYPES = {
+    "bool": "true or false",
+    "int64": "integers",
+    "double": "numbers",
+    "string": "text",
+    "timestamp": "dates",
+    "json": "JSON text",
 }
+"""Words for the types of columns."""
 
 
 @data_command(
@@ -60,7 +61,7 @@ def export(
         ),
     ] = None,
     format_: Annotated[
-        Format | None,
+        FormatName | None,
         typer.Option(
             "--format",
             metavar="FORMAT",
@@ -210,13 +211,15 @@ def export(
                 report = _write_stream(client, group, target, form, filters, limit, progress)
         except ExportError as error:
             status = USER_ERROR if isinstance(error, InvalidExport) else FAILURE
-            raise CommandFailed(str(error), status) from None
-        _show(report, target, progress)
+            raise CommandFailed(name_options(str(error)), status) from None
+        _show(report, target, progress, filters)
     if as_json:
         print_json({"destination": target, "format": chosen, **_as_document(report)})
 
 
-def _destination(group: str, output: str | None, format_: Format | None) -> tuple[str, Format]:
+def _destination(
+    group: str, output: str | None, format_: FormatName | None
+) -> tuple[str, FormatName]:
     """Return where the outputs go, and in which format."""
     if output is None:
         chosen = format_ or "jsonl"
@@ -225,17 +228,13 @@ def _destination(group: str, output: str | None, format_: Format | None) -> tupl
         output = "-"
     if format_ is not None:
         return output, format_
-    if output == "-":
-        return output, "jsonl"
-    suffix = PurePath(output).suffix.lower()
-    if suffix not in _FORMATS:
-        raise UserError(
-            f"The format is unknown: give --format, or a name that ends with {', '.join(_FORMATS)}"
-        )
-    return output, _FORMATS[suffix]
+    try:
+        return output, format_of(output)
+    except InvalidExport as error:
+        raise UserError(name_options(str(error))) from None
 
 
-def _check_stream(format_: Format, as_json: bool) -> None:
+def _check_stream(format_: FormatName, as_json: bool) -> None:
     """Raise UserError if standard output cannot take the outputs."""
     if as_json:
         raise UserError("Standard output cannot be both the outputs and a report: leave out --json")
@@ -281,17 +280,25 @@ def _write_stream(
         raise CommandFailed(message, INTERRUPTED) from None
 
 
-def _show(report: ExportReport, target: str, progress: Progress) -> None:
+def _show(report: ExportReport, target: str, progress: Progress, filters: OutputFilters) -> None:
     """Show what the user cannot see in the file: widened columns, and fields that no output has."""
     for column in report.widenings:
-        progress.note(
-            f"Column {column.field}: {column.old_type} became {column.new_type} in row "
-            f"{column.row:,}, because of {column.count:,} values"
-        )
+        progress.note(_describe(column))
     for field in report.missing_fields:
         progress.note(f"No output has the field {field}")
-    progress.bytes = report.bytes
+    if not report.rows and any(value is not None for value in filters.values()):
+        progress.note("No output matches the filters")
+    progress.verb, progress.items, progress.bytes = "Exported", report.rows, report.bytes
     progress.summarize(f"to {'standard output' if target == '-' else target}")
+
+
+def _describe(column: Widening) -> str:
+    """Return why a column is stored as another type, in words of people."""
+    others = "1 value" if column.count == 1 else f"{column.count:,} values"
+    return (
+        f"Column {column.field} has {_TYPES[column.old_type]} and {others} of another kind: it is "
+        f"stored as {_TYPES[column.new_type]}; first in row {column.row:,}"
+    )
 
 
 def _as_document(report: ExportReport) -> dict[str, Any]:

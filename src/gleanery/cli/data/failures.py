@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gleanery.client.errors import (
     ApiError,
     ClientError,
@@ -43,6 +45,16 @@ _ADVICE: tuple[tuple[type[ClientError], str], ...] = (
 )
 
 
+_OPTIONS = {
+    "base_url": "--service",
+    "token": "--token-file",
+    "format": "--format",
+    "overwrite=True": "--overwrite",
+}
+"""Options of commands for the parameters of the library."""
+_PARAMETER = re.compile(rf"\bgive ({'|'.join(_OPTIONS)})(?!\w)")
+
+
 class CommandFailed(Exception):
     """Failure of a command, with a message for its user."""
 
@@ -70,9 +82,17 @@ def to_failure(error: Exception) -> CommandFailed:
 def _message(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'standard output'}: {error.strerror or error}"
-    message = "; ".join(map(_describe, error.detail)) if isinstance(error, ApiError) else str(error)
+    if isinstance(error, ApiError):
+        message = "; ".join(map(_describe, error.detail))
+    else:
+        message = name_options(str(error))
     advice = _advice(error)
     return message if advice is None else join_sentences(message, advice)
+
+
+def name_options(message: str) -> str:
+    """Return a message of the library with options in the place of parameters."""
+    return _PARAMETER.sub(lambda found: f"give {_OPTIONS[found[1]]}", message)
 
 
 def join_sentences(*sentences: str) -> str:
@@ -95,7 +115,14 @@ def _advice(error: Exception) -> str | None:
         return f"The log of the service has more under the request id {error.request_id}."
     if isinstance(error, NotFound) and is_about_group(error):
         return "The command gleanery groups lists them."
+    if isinstance(error, NotFound) and _is_about_route(error):
+        return "Check the address of the service."
     return next((text for kind, text in _ADVICE if isinstance(error, kind)), None)
+
+
+def _is_about_route(error: NotFound) -> bool:
+    """Return True if the service does not know the path: its address has another prefix."""
+    return all(detail.loc == ("path",) for detail in error.detail) and error.is_explained
 
 
 def is_about_group(error: NotFound) -> bool:

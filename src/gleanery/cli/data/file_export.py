@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 _PAGE_SIZE = 1000
 
 
+_VERBS = {
+    "csv": ("Checked", "Wrote"),  # all columns are known before the first line
+    "parquet": ("Wrote", "Merged"),
+    "jsonl": ("Wrote", "Wrote"),
+}
+"""Words for the two steps after the outputs are read. Not every file needs the last one."""
+
+
 class FileExport:
     """Reads the outputs into a hidden file, and then writes them in their format."""
 
@@ -85,17 +93,20 @@ class FileExport:
 
     def _write_table(self, form: dict[str, Any], resume: bool) -> ExportReport:
         with open_export(self._target, **form) as writer, self._outputs:
+            self._progress.verb = "Read"
             position, read = self._read(resume)
-            self._progress.start_again("Exported", read.rows)
+            verb, last_verb = _VERBS[form["format"]]
+            self._progress.start_again(verb, read.rows)
             with self._signals.allowed():
                 for page in self._outputs.pages():
                     self._write(writer, page, are_new=True)
+                self._progress.start_again(last_verb, read.rows)
                 writer.metadata = {
                     "group": self._group,
                     "filters": describe(self._filters),
                     "cursor": self._changes_cursor(position),
                 }
-                report = writer.finish()
+                report = writer.finish(self._progress.advance)
             self._outputs.remove()
         return report.with_cursor(self._changes_cursor(position))
 

@@ -22,8 +22,10 @@ from gleanery.client.items import InvalidItem
 FORMATS = ("jsonl", "json", "csv")
 MAX_ITEM_BYTES = 64 * 1024 * 1024
 _BUFFER_BYTES = 256 * 1024
+AUTO = "auto"
+"""The first bytes say the format."""
 _FORMATS_BY_ENDING = {
-    "": "jsonl",
+    "": AUTO,
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".jl": "jsonl",
@@ -34,12 +36,13 @@ _COMPRESSED_ENDINGS = (".gz", ".zst")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _ZSTD_MODULES = ("compression.zstd", "backports.zstd")  # the first one is new in Python 3.14
+_CSV_HEADER = re.compile(rb'"?[\w .-]+"?(,"?[\w .-]+"?)+[\r\n]')
 _BREAKS = re.compile(r"[\r\n]+")
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
 def detect_format(file: str) -> str:
-    """Return the format for the ending of a name. Without an ending it is JSON lines."""
+    """Return the format for the ending of a name. Without an ending it is recognised later."""
     path = Path(file)
     ending = path.suffix.lower()
     if ending in _COMPRESSED_ENDINGS:
@@ -133,7 +136,8 @@ class _Csv(ItemFile):
         return self._numbers.get(index, self._line)
 
     def forget_before(self, index: int) -> None:
-        self._numbers = {n: line for n, line in self._numbers.items() if n >= index}
+        for done in [n for n in list(self._numbers) if n < index]:  # a thread may add others
+            del self._numbers[done]
 
 
 def _check_header(names: list[str]) -> list[str]:
@@ -292,7 +296,15 @@ def open_items(source: Input, format_: str) -> ItemFile:
         file = io.BufferedReader(_Decompressed(gzip.GzipFile(fileobj=file)), _BUFFER_BYTES)
     elif start.startswith(_ZSTD):
         file = io.BufferedReader(_Decompressed(_zstd().ZstdFile(file)), _BUFFER_BYTES)
-    return _KINDS[format_](file)
+    return _KINDS[_recognize(file.peek()) if format_ == AUTO else format_](file)
+
+
+def _recognize(start: bytes) -> str:
+    """Return the format of JSON. CSV is not guessed: a line of a log can look like its header."""
+    text = start.removeprefix(codecs.BOM_UTF8).lstrip()
+    if _CSV_HEADER.match(text):
+        raise UserError("The items look like CSV: give --format csv, or else --format jsonl")
+    return "json" if text.startswith(b"[") else "jsonl"
 
 
 def _zstd() -> Any:

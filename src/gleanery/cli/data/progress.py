@@ -22,7 +22,8 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 class Display(Protocol):
     """A way to show progress."""
 
-    def show(self, progress: Progress) -> None: ...
+    def show(self, progress: Progress, is_last: bool = False) -> None: ...
+    def pause(self, progress: Progress) -> None: ...
     def note(self, text: str) -> None: ...
     def close(self) -> None: ...
 
@@ -66,10 +67,15 @@ class Progress:
         self._attempt(lambda display: display.show(self))
 
     def start_again(self, verb: str, total: int) -> None:
-        """Count the next step of the work."""
+        """Show the step that is complete, and count the next one."""
+        self._attempt(lambda display: display.show(self, is_last=True))
         self.verb, self.total = verb, total
         self.items = self.bytes = 0
         self._start = time.monotonic()
+
+    def pause(self) -> None:
+        """Show the present state on a terminal, because nothing more may be done for long."""
+        self._attempt(lambda display: display.pause(self))
 
     def note(self, text: str) -> None:
         """Show a message, such as that of a retry."""
@@ -141,11 +147,16 @@ class _Lines:
 
     def __init__(self) -> None:
         self._next = time.monotonic() + _LINE_SECONDS
+        self._has_lines = False  # short work shows its summary only
 
-    def show(self, progress: Progress) -> None:
-        if time.monotonic() >= self._next:
+    def show(self, progress: Progress, is_last: bool = False) -> None:
+        if time.monotonic() >= self._next or (is_last and self._has_lines):
             self._next = time.monotonic() + _LINE_SECONDS
+            self._has_lines = True
             self.note(progress.sentence())
+
+    def pause(self, progress: Progress) -> None:
+        pass
 
     def note(self, text: str) -> None:
         sys.stderr.write(f"{text}\n")
@@ -168,8 +179,8 @@ class _Bar:
         self._next = 0.0
         self._bars.start()
 
-    def show(self, progress: Progress) -> None:
-        if time.monotonic() >= self._next:
+    def show(self, progress: Progress, is_last: bool = False) -> None:
+        if time.monotonic() >= self._next or is_last:
             self._next = time.monotonic() + _BAR_SECONDS
             self._bars.update(
                 self._task,
@@ -178,6 +189,9 @@ class _Bar:
                 completed=progress.fraction or 0,
                 refresh=True,
             )
+
+    def pause(self, progress: Progress) -> None:
+        self.show(progress, is_last=True)
 
     def note(self, text: str) -> None:
         self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)

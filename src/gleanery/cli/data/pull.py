@@ -26,7 +26,8 @@ from gleanery.cli.data.output import AsJson, print_json
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import Segment, SegmentFolder, SegmentWriter
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
-from gleanery.client.errors import ClientError, CursorExpired, NotFound
+from gleanery.client.errors import ClientError, CursorExpired, InvalidState, NotFound
+from gleanery.client.retries import backoff, is_temporary
 from gleanery.client.sync import StateFile
 
 if TYPE_CHECKING:
@@ -63,7 +64,12 @@ def pull(
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Do not end: wait for new changes.")
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Do not end: wait for new changes, and for a service that is unavailable.",
+        ),
     ] = False,
     segment_size: Annotated[
         int, typer.Option("--segment-size", metavar="MB", min=1, help="Largest size of a file.")
@@ -85,7 +91,7 @@ def pull(
     with (
         segments.locked(),
         Progress("Pulled", "change", is_quiet=quiet) as progress,
-        open_client(url, token_file, progress) as client,
+        open_client(url, token_file, progress, retries=0 if follow else None) as client,
         known_group(client, group),
         StopSignals() as signals,
     ):
@@ -147,6 +153,8 @@ class Pull:
         self._has_state = False
         self._cursor = 0
         self._positions = Decoder(_Position)
+        self._failures = 0  # of the service since the last success
+        self._has_said_waiting = False
 
     def run(self, segment_bytes: int, follow: bool) -> Iterator[Segment]:
         """Iterate over the segments as they are complete. It ends when it has all changes."""
@@ -164,9 +172,17 @@ class Pull:
                 if self._cursor == 0:
                     raise
                 self._start_again()
+            except ClientError as error:
+                if not (follow and is_temporary(error)):
+                    raise
+                self._wait_for_service(error)
 
     def _read_state(self) -> int:
-        cursor = self._state.read()
+        try:
+            cursor = self._state.read()
+        except InvalidState as error:
+            advice = "choose another folder, or another file with --state"
+            raise UserError(str(error).replace("use another file", advice)) from None
         self._has_state = cursor is not None
         if cursor is None and self._segments.segments():
             raise UserError(
@@ -217,6 +233,13 @@ class Pull:
         return segment
 
     def _wait_for_change(self) -> None:
+        self._failures = 0
+        self._progress.pause()
+        if not self._has_said_waiting:
+            self._has_said_waiting = True
+            self._progress.note(
+                f"All changes are in {self._segments.folder}. Waiting for new ones; Ctrl-C ends."
+            )
         with self._signals.allowed():
             next(
                 self._client.changes(
@@ -224,6 +247,15 @@ class Pull:
                 ).pages()
             )
             time.sleep(_GATHER_SECONDS)
+
+    def _wait_for_service(self, error: ClientError) -> None:
+        """Wait before the next attempt, and say so once."""
+        if self._failures == 0:
+            self._has_said_waiting = False
+            self._progress.note(join_sentences(str(error), "The service is unavailable, waiting."))
+        with self._signals.allowed():
+            time.sleep(backoff(self._failures))
+        self._failures += 1
 
     def _start_again(self) -> None:
         """Put the old segments aside: they may hold outputs that have been deleted since."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,6 +21,7 @@ from gleanery.cli.data.failures import (
 )
 from gleanery.cli.data.item_files import Input, ItemFile, detect_format, open_input, open_items
 from gleanery.cli.data.output import AsJson, print_json
+from gleanery.cli.data.pipe_items import PipeItems
 from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
 from gleanery.client.pushes import ItemError, PushFailed, PushReport
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _SHOWN_PROBLEMS = 5
+_SHOWN_NUMBERS = 10
 _BARE_ITEM = "bare_item"  # type of an error of the service
 
 
@@ -62,7 +63,9 @@ def push(
     format_: Annotated[
         Literal["jsonl", "json", "csv"] | None,
         typer.Option(
-            "--format", help="JSON lines, a JSON array or CSV. Default: by the ending of FILE."
+            "--format",
+            help="JSON lines, a JSON array or CSV. Default: by the ending of FILE; of a pipe, JSON "
+            "lines or an array.",
         ),
     ] = None,
     url_field: Annotated[
@@ -90,7 +93,8 @@ def push(
     """Store the items of a file, or of a pipe, in a group. Items that are stored already stay.
 
     A file can be compressed with gzip or zstd. In CSV the first line is the names of the columns,
-    and every value is text. After Ctrl-C or a failure, the command says how to continue.
+    and every value is text. Items of a slow pipe are stored after 5 seconds at the latest. After
+    Ctrl-C or a failure, the command says how to continue.
     """
     file = _require_input(file, token_file)
     format_ = format_ or detect_format(file)  # type: ignore[assignment]
@@ -145,10 +149,11 @@ class _Push:
     def run(self, options: dict[str, Any]) -> None:
         """Store all items. Raise CommandFailed with what is stored, and how to continue."""
         try:
-            with StopSignals() as signals, signals.allowed():
-                self._report = self._client.push(
-                    self._group, self._rest(), on_progress=self._show, **options
-                )
+            if self._source.size is None:
+                self._push_pipe(options)
+            else:
+                with StopSignals() as signals, signals.allowed():
+                    self._push(self._rest(), options)
         except Stopped as stop:
             raise self._failure("interrupted", stop.status) from None
         except PushFailed as error:
@@ -157,6 +162,20 @@ class _Push:
         except (UserError, OSError) as error:
             failure = to_failure(error)
             raise self._failure(str(failure), failure.status) from None
+
+    def _push_pipe(self, options: dict[str, Any]) -> None:
+        """Push the items of a pipe. After a signal, those that were read are stored first."""
+
+        def say_stop() -> None:
+            self._progress.note("Storing the items that were read. Ctrl-C again ends at once.")
+
+        with StopSignals(second_ends=True) as signals:
+            self._push(PipeItems(self._rest(), signals, say_stop), options)
+            if signals.received is not None:
+                raise Stopped(signals.received)
+
+    def _push(self, items: Iterable[Any], options: dict[str, Any]) -> None:
+        self._report = self._client.push(self._group, items, on_progress=self._show, **options)
 
     def _rest(self) -> Iterator[Any]:
         """Iterate over the items that are not left out."""
@@ -174,8 +193,9 @@ class _Push:
             self._errors.append({**number, "loc": error.loc, "msg": error.msg})
         self._report = report
         self._items.forget_before(self._skip + report.items)
+        stored = report.created + report.updated + report.unchanged
         self._progress.advance(
-            report.items - self._progress.items, self._source.position - self._progress.bytes
+            stored - self._progress.items, self._source.position - self._progress.bytes
         )
 
     def _describe(self, error: ItemError) -> str:
@@ -199,13 +219,20 @@ class _Push:
 
     def _list(self, errors: Sequence[ItemError]) -> str:
         """Return the first problems. Several items with the same problem share a sentence."""
-        same = Counter((error.loc, error.msg) for error in errors)
-        first = {(error.loc, error.msg): error for error in reversed(errors)}
-        shown = [
-            self._describe(first[problem]) + (f" (and {count - 1} more)" if count > 1 else "")
-            for problem, count in islice(same.items(), _SHOWN_PROBLEMS)
-        ]
-        return "; ".join(shown)
+        same: dict[tuple[tuple[str, ...], str], list[ItemError]] = {}
+        for error in errors:
+            same.setdefault((error.loc, error.msg), []).append(error)
+        shown = islice(same.values(), _SHOWN_PROBLEMS)
+        return "; ".join(self._describe(first) + self._others(rest) for first, *rest in shown)
+
+    def _others(self, errors: Sequence[ItemError]) -> str:
+        """Return the numbers of further items with a problem, if there are some."""
+        if not errors:
+            return ""
+        numbers = ", ".join(str(self._number(error)) for error in errors[:_SHOWN_NUMBERS])
+        more = len(errors) - _SHOWN_NUMBERS
+        unit = self._items.unit if len(errors) == 1 else f"{self._items.unit}s"
+        return f" (also {unit} {numbers}{f' and {more:,} more' if more > 0 else ''})"
 
     def _failure(self, message: str, status: int) -> CommandFailed:
         """Return a failure that says what is stored, and how to continue."""

@@ -47,13 +47,26 @@ class SegmentFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other pulls out of the folder, and remove what a killed one has left."""
+        is_new = not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
             raise UserError(f"{self.folder} is not a folder: choose another name") from None
-        with _lock(self.folder / _LOCK_NAME):
-            self._part.unlink(missing_ok=True)
-            yield
+        try:
+            with _lock(self.folder / _LOCK_NAME):
+                self._part.unlink(missing_ok=True)
+                yield
+        except BaseException:
+            if is_new:
+                self._remove_if_unused()
+            raise
+
+    def _remove_if_unused(self) -> None:
+        """Remove the folder of a pull that has stored nothing."""
+        if [path.name for path in self.folder.iterdir()] == [_LOCK_NAME]:
+            with suppress(OSError):
+                (self.folder / _LOCK_NAME).unlink()
+                self.folder.rmdir()
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:

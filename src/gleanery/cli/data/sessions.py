@@ -13,7 +13,7 @@ import typer
 from gleanery.cli.data import leased_command
 from gleanery.cli.data.command import data_command, epilog
 from gleanery.cli.data.connection import TokenFile, Url, open_client
-from gleanery.cli.data.failures import CommandFailed, UserError, join_sentences
+from gleanery.cli.data.failures import CommandFailed, UserError, join_sentences, name_options
 from gleanery.cli.data.output import AsJson, print_json, print_rows, show_date
 from gleanery.cli.terminal import pluralize
 from gleanery.client.errors import ClientError, Invalid
@@ -240,6 +240,11 @@ def export_session(
         exported = session.export(format_)
     _print_losses(exported.losses)
     _write(output, exported.body, overwrite)
+    if output != "-":
+        typer.echo(
+            f"Wrote the session of {domain} to {output}. It contains a login: delete it after use.",
+            err=True,
+        )
 
 
 def _write(output: str, content: bytes, overwrite: bool) -> None:
@@ -255,7 +260,7 @@ def _write(output: str, content: bytes, overwrite: bool) -> None:
             destination.discard()
             raise
     except InvalidExport as error:
-        raise UserError(str(error)) from None
+        raise UserError(name_options(str(error))) from None
     except ExportFailed as error:
         raise CommandFailed(str(error)) from None
 

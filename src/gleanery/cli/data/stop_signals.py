@@ -22,12 +22,15 @@ class Stopped(BaseException):
 class StopSignals:
     """Raises Stopped for Ctrl-C, SIGTERM and SIGHUP, but only where the work allows it.
 
-    A signal that comes elsewhere takes effect at the next such point. One that is ignored, as with
-    nohup, stays so. Use it in the main thread.
+    A signal that comes elsewhere takes effect at the next such point. With ``second_ends``, a
+    second signal takes effect at once. One that is ignored, as with nohup, stays so. Use it in the
+    main thread.
     """
 
-    def __init__(self) -> None:
-        self._received: int | None = None
+    def __init__(self, *, second_ends: bool = False) -> None:
+        self.received: int | None = None
+        """Number of the signal."""
+        self._second_ends = second_ends
         self._is_allowed = False
 
     def __enter__(self) -> Self:
@@ -58,11 +61,12 @@ class StopSignals:
             self._is_allowed = False
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        self._received = number
-        if self._is_allowed:
+        is_urgent = self._second_ends and self.received is not None
+        self.received = number
+        if self._is_allowed or is_urgent:
             self._raise_if_received()
 
     def _raise_if_received(self) -> None:
-        if self._received is not None:
+        if self.received is not None:
             self._is_allowed = False
-            raise Stopped(self._received)
+            raise Stopped(self.received)

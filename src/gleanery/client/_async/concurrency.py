@@ -10,6 +10,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from gleanery.client.configuration import is_loopback
+from gleanery.client.errors import ClientError
 from gleanery.client.requests import Request
 
 if TYPE_CHECKING:
@@ -80,7 +81,10 @@ class _NoBody:
     def __aiter__(self) -> AsyncIterator[bytes]:
         import httpcore2
 
-        raise httpcore2.WriteError("The body is not sent")
+        class NotSent(httpcore2.WriteError, ClientError):
+            """Error that another transport, which reads the body itself, passes on."""
+
+        raise NotSent("The body is not sent")
 
 
 async def iterate(items: Items) -> AsyncIterator[Any]:

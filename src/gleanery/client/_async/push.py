@@ -44,7 +44,8 @@ class AsyncPush:
         Each batch is stored exactly once, also if it is sent several times. With
         ``on_error="skip"``, invalid items are left out, and the report lists them. Otherwise
         the first invalid item raises PushFailed, and its batch is not stored. An error of
-        ``items`` itself is raised as it is, with a note that says what is stored.
+        ``items`` itself, or Ctrl-C while it waits, is raised after the items before it are stored.
+        A note of the error says how many.
         """
         from gleanery.client._async.pusher import AsyncPusher
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
@@ -10,7 +11,7 @@ from gleanery.client._async.concurrency import Items, iterate, run_in_thread
 from gleanery.client._async.requester import AsyncRequester
 from gleanery.client.configuration import is_loopback
 from gleanery.client.errors import ClientError, TooLarge
-from gleanery.client.items import InvalidItem, encode_item
+from gleanery.client.items import FLUSH, InvalidItem, encode_item
 from gleanery.client.models import BatchResult
 from gleanery.client.pushes import Batch, ItemError, ProgressCallback, PushFailed, PushReport
 from gleanery.client.requests import Request
@@ -41,17 +42,27 @@ class AsyncPusher:
         self._batch = Batch()
 
     async def push(self, items: Items) -> PushReport:
+        async for item in self._read(items):
+            if item is FLUSH:
+                await self._flush_rest()
+            else:
+                await self._add(item)
+        await self._flush_rest()
+        return self._report
+
+    async def _read(self, items: Items) -> AsyncIterator[Any]:
+        """Iterate over the items. If their source fails, those before the failure are stored."""
         try:
             async for item in iterate(items):
-                await self._add(item)
-        except ClientError:
-            raise
-        except BaseException as error:  # of the source of the items, or an interrupt
+                yield item
+        except (Exception, KeyboardInterrupt) as error:
+            await self._flush_rest()
             error.add_note(f"{pushes.describe_stored(self._report)}.")
             raise
+
+    async def _flush_rest(self) -> None:
         if self._batch.end > self._report.items:
             await self._flush()
-        return self._report
 
     async def _add(self, item: Any) -> None:
         index = self._batch.end
@@ -70,13 +81,12 @@ class AsyncPusher:
         try:
             return encode_item(item)
         except InvalidItem as error:
-            problem = ItemError(index, (), str(error), "json")
-        if not self._skips_invalid:
-            raise PushFailed(self._report, [problem], None)
-        return problem
+            return ItemError(index, (), str(error), "json")
 
     async def _flush(self) -> None:
         batch = self._batch
+        if batch.invalid and not self._skips_invalid:
+            raise PushFailed(self._report, batch.invalid, None)
         if batch.lines:
             await self._store(batch)
         else:

@@ -68,9 +68,9 @@ class AsyncRequester:
         """Wait before the next attempt. Raise ClientError if there is none."""
         delay = self._policy.delay(failure, request.retries) if request.is_retried else None
         if delay is None:
-            raise retries.as_error(failure, attempts=request.retries + 1)
+            raise retries.as_error(failure, request.retries + 1, request.path)
         request.retries += 1
-        reason = retries.as_error(failure, attempts=request.retries)
+        reason = retries.as_error(failure, request.retries, request.path)
         _log_retry(reason, request.retries, delay)
         await sleep(delay)
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     import httpx2
 
 
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
+"""Errors of OpenSSL if the other side does not speak TLS. A later attempt gets the same."""
+
+
 class AsyncBody(Protocol):
     """Response whose body is read in pieces."""
 
@@ -194,6 +198,8 @@ def _require_kind(http_client: httpx2.AsyncClient | None) -> httpx2.AsyncClient 
 def _connection_error(url: str, reason: str) -> ClientError:
     if "CERTIFICATE_VERIFY_FAILED" in reason:  # a later attempt gets the same certificate
         return NotConfigured(f"The certificate of {url} is not valid: {reason}")
+    if any(sign in reason for sign in _NO_TLS):
+        return NotConfigured(f"The port of {url} does not speak https: use http://, or its port")
     return ConnectionFailed(f"{url} cannot be reached, or the connection broke: {reason}")
 
 

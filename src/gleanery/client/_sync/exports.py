@@ -30,7 +30,7 @@ class Exports:
         group: str,
         destination: str | PathLike[str],
         *,
-        format: Literal["jsonl", "csv", "parquet"] = "jsonl",  # noqa: A002
+        format: Literal["jsonl", "csv", "parquet"] | None = None,  # noqa: A002
         data: Literal["columns", "json"] = "columns",
         fields: Sequence[str] | None = None,
         escape_formulas: bool = True,
@@ -42,18 +42,20 @@ class Exports:
         """Write the outputs of a group to a path, ``-`` (standard output) or ``s3://bucket/key``.
 
         Each output is there once, also if others write meanwhile. The destination gets the whole
-        file at the end, or nothing. ``data`` says whether a table has one column for each key of
-        ``data``, or one with JSON text. ``fields`` are members of an output and keys of ``data``.
-        The filters are those of ``outputs``.
+        file at the end, or nothing. Without ``format``, the ending of its name says the format.
+        ``data`` says whether a table has one column for each key of ``data``, or one with JSON
+        text. ``fields`` are members of an output and keys of ``data``. The filters are those of
+        ``outputs``.
 
         The report's ``cursor`` is where ``changes`` continues: it has every later change.
         """
-        from gleanery.client.exports import open_export
+        from gleanery.client.exports import format_of, open_export
 
+        target = fspath(destination)
         writer = run_in_thread(
             open_export,
-            fspath(destination),
-            format,
+            target,
+            format or format_of(target),
             data=data,
             fields=fields,
             escape_formulas=escape_formulas,

@@ -76,18 +76,18 @@ class Pager(Generic[T]):
         return self._iterate(self._format.read_raw)
 
     def _iterate(self, read: Callable[[Response], Page[S]]) -> Iterator[list[S]]:
-        self.cursor = self._start
+        self.cursor = position = self._start
         remaining = self._limit
         while remaining is None or remaining > 0:
             size = self._page_size if remaining is None else min(self._page_size, remaining)
-            items, next_cursor, end = read(self._read_page(self.cursor, size))
+            items, next_cursor, end = read(self._read_page(position, size))
             if remaining is not None:
                 remaining -= len(items)
             if items:
                 yield items
             del items
-            position = end if next_cursor is None else next_cursor
-            self.cursor = self.cursor if position is None else position
+            following = end if next_cursor is None else next_cursor
+            self.cursor = position = position if following is None else following
             if next_cursor is None and not self._follow:
                 return
 
@@ -114,12 +114,14 @@ class OutputPager(Pager["Output"]):
         self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
     ) -> polars.DataFrame:
         """Return all outputs as a data frame of Polars."""
+        _require_frames("polars")
         return (self._collect(data, fields)).to_polars()
 
     def to_pandas(
         self, *, data: DataForm = "columns", fields: Sequence[str] | None = None
     ) -> pandas.DataFrame:
         """Return all outputs as a data frame of pandas."""
+        _require_frames("pandas")
         return (self._collect(data, fields)).to_pandas()
 
     def _collect(self, data: DataForm, fields: Sequence[str] | None) -> FrameBuilder:
@@ -129,6 +131,14 @@ class OutputPager(Pager["Output"]):
         for page in self.raw_pages():
             frame.add(page)
         return frame
+
+
+def _require_frames(library: str) -> None:
+    """Raise InvalidExport if a library is missing. The extra has the name of the library."""
+    from gleanery.client.exports.errors import require
+
+    for module in ("pyarrow", library):
+        require(module, library)
 
 
 class ChangePager(Pager["Change"]):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +12,7 @@ from gleanery.client._sync.concurrency import Items, iterate, run_in_thread
 from gleanery.client._sync.requester import Requester
 from gleanery.client.configuration import is_loopback
 from gleanery.client.errors import ClientError, TooLarge
-from gleanery.client.items import InvalidItem, encode_item
+from gleanery.client.items import FLUSH, InvalidItem, encode_item
 from gleanery.client.models import BatchResult
 from gleanery.client.pushes import Batch, ItemError, ProgressCallback, PushFailed, PushReport
 from gleanery.client.requests import Request
@@ -42,17 +43,26 @@ class Pusher:
         self._batch = Batch()
 
     def push(self, items: Items) -> PushReport:
-        try:
-            for item in iterate(items):
+        for item in self._read(items):
+            if item is FLUSH:
+                self._flush_rest()
+            else:
                 self._add(item)
-        except ClientError:
-            raise
-        except BaseException as error:  # of the source of the items, or an interrupt
+        self._flush_rest()
+        return self._report
+
+    def _read(self, items: Items) -> Iterator[Any]:
+        """Iterate over the items. If their source fails, those before the failure are stored."""
+        try:
+            yield from iterate(items)
+        except (Exception, KeyboardInterrupt) as error:
+            self._flush_rest()
             error.add_note(f"{pushes.describe_stored(self._report)}.")
             raise
+
+    def _flush_rest(self) -> None:
         if self._batch.end > self._report.items:
             self._flush()
-        return self._report
 
     def _add(self, item: Any) -> None:
         index = self._batch.end
@@ -71,13 +81,12 @@ class Pusher:
         try:
             return encode_item(item)
         except InvalidItem as error:
-            problem = ItemError(index, (), str(error), "json")
-        if not self._skips_invalid:
-            raise PushFailed(self._report, [problem], None)
-        return problem
+            return ItemError(index, (), str(error), "json")
 
     def _flush(self) -> None:
         batch = self._batch
+        if batch.invalid and not self._skips_invalid:
+            raise PushFailed(self._report, batch.invalid, None)
         if batch.lines:
             self._store(batch)
         else:

@@ -5,7 +5,14 @@ It sends no request to the service: a caller gives the outputs page by page.
 
 from gleanery.client.exports.errors import ExportError, ExportFailed, InvalidExport
 from gleanery.client.exports.report import ExportReport, Widening
-from gleanery.client.exports.writer import DATA_FORMS, FORMATS, ExportWriter, open_export
+from gleanery.client.exports.writer import (
+    DATA_FORMS,
+    FORMATS,
+    ExportWriter,
+    FormatName,
+    format_of,
+    open_export,
+)
 
 __all__ = [
     "DATA_FORMS",
@@ -14,7 +21,9 @@ __all__ = [
     "ExportFailed",
     "ExportReport",
     "ExportWriter",
+    "FormatName",
     "InvalidExport",
     "Widening",
+    "format_of",
     "open_export",
 ]

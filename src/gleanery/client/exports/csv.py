@@ -7,7 +7,7 @@ widen a type.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import IO, Any
 
@@ -74,13 +74,14 @@ class Csv:
     def write_rows(self, rows: list[Any]) -> None:
         raise NotImplementedError
 
-    def finish(self, metadata: dict[str, Any]) -> ExportReport:
+    def finish(self, metadata: dict[str, Any], on_rows: Callable[[int], None]) -> ExportReport:
         self._lines.close()
         names = [_quote_name(column.name) for column in self._table.ordered_columns]
         self._destination.write((",".join(names) + _LINE_END).encode())
         with self._path.open("rb") as stream:
             while lines := stream.readlines(_BLOCK_BYTES):
                 self._destination.write(self._render(self._table.decode(lines)))
+                on_rows(len(lines))
         self._destination.delete_temporary_file(self._path)
         return self._table.report()
 

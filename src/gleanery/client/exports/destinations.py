@@ -267,7 +267,7 @@ def _check_path(path: Path, overwrite: bool) -> None:
 
 def already_exists(name: str) -> InvalidExport:
     return InvalidExport(
-        f"{name} exists already. Choose another name, or overwrite it (--overwrite, overwrite=True)"
+        f"{name} exists already: choose another name, or give overwrite=True to replace it"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gleanery.client.exports.errors import InvalidExport
 
@@ -31,6 +31,8 @@ class Field:
 
     member: str
     key: str | None = None
+    given: str = field(default="", compare=False)
+    """Name that the caller gave."""
 
     @property
     def column(self) -> str:
@@ -54,5 +56,5 @@ def _read_field(name: str) -> Field:
         return Field(name)
     for prefix in ("data.", "data_"):
         if name.startswith(prefix):
-            return Field("data", name.removeprefix(prefix))
-    return Field("data", name)
+            return Field("data", name.removeprefix(prefix), name)
+    return Field("data", name, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any
 
@@ -60,7 +60,7 @@ class JsonLines:
     def write_rows(self, rows: list[Any]) -> None:
         raise NotImplementedError
 
-    def finish(self, metadata: dict[str, Any]) -> ExportReport:
+    def finish(self, metadata: dict[str, Any], on_rows: Callable[[int], None]) -> ExportReport:
         missing = self._selection.missing() if self._selection else ()
         return ExportReport(missing_fields=missing)
 
@@ -95,4 +95,4 @@ class Selection:
 
     def missing(self) -> tuple[str, ...]:
         """Return the keys that no output has had so far."""
-        return tuple(sorted(field.column for field in self._missing))
+        return tuple(sorted(field.given for field in self._missing))

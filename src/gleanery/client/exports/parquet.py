@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import compress
 from pathlib import Path
@@ -87,16 +87,16 @@ class Parquet:
             self._parts.append(_Part(self._destination.create_temporary_file(), schema))
         self._parts[-1].write(self._pending.take())
 
-    def finish(self, metadata: dict[str, Any]) -> ExportReport:
+    def finish(self, metadata: dict[str, Any], on_rows: Callable[[int], None]) -> ExportReport:
         if self._pending.batches or not self._parts:
             self._write_group()
         report = self._table.report()
-        result = self._parts[-1] if len(self._parts) == 1 else self._merge()
+        result = self._parts[-1] if len(self._parts) == 1 else self._merge(on_rows)
         result.close(_file_metadata(metadata, report))
         self._destination.adopt(result.path)
         return report
 
-    def _merge(self) -> _Part:
+    def _merge(self, on_rows: Callable[[int], None]) -> _Part:
         """Copy all parts into one, row group by row group, and delete each part after that."""
         self._parts[-1].close()
         merged = _Part(self._destination.create_temporary_file(), self._parts[-1].schema)
@@ -104,6 +104,7 @@ class Parquet:
         for part in parts:
             for batch in part.read():
                 self._pending.add(batch)
+                on_rows(batch.num_rows)
                 if self._pending.is_full:
                     merged.write(self._pending.take())
             self._destination.delete_temporary_file(part.path)

@@ -33,7 +33,7 @@ class ExportReport:
     """Type of each column of a table: null, bool, int64, double, string, timestamp or json."""
     widenings: tuple[Widening, ...] = ()
     missing_fields: tuple[str, ...] = ()
-    """Chosen keys of ``data`` that no output has."""
+    """Chosen keys of ``data`` that no output has, as the caller gave them."""
     cursor: int | None = None
     """Where ``changes`` continues. None if the outputs are not complete, because of a limit."""
 

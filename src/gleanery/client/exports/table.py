@@ -47,6 +47,7 @@ class Table:
         chosen = fields or [Field(name) for name in MEMBERS]
         names = [field.member for field in chosen if field.member != "data"]
         self._order = {field.column: at for at, field in enumerate(fields or ())}
+        self._given = {field.key: field.given for field in chosen}
         self.members = [Column(name, _type(name)) for name in names]
         self._getters = [attrgetter(name) for name in names]
         self._data = columns_of_data(chosen, data_is_json, nul_is_text)
@@ -96,7 +97,7 @@ class Table:
         return ExportReport(
             columns={column.name: column.type.value for column in columns},
             widenings=tuple(sorted(widenings, key=lambda widening: widening.row)),
-            missing_fields=tuple(sorted(f"data_{key}" for key in self._data.missing)),
+            missing_fields=tuple(sorted(self._given[key] for key in self._data.missing)),
         )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from gleanery.client.exports.destinations import Destination, continue_file, open_destination
 from gleanery.client.exports.errors import InvalidExport
@@ -17,6 +17,14 @@ from gleanery.client.exports.report import ExportReport
 
 FORMATS = ("jsonl", "csv", "parquet")
 DATA_FORMS = ("columns", "json")
+FormatName = Literal["jsonl", "csv", "parquet"]
+RowsCallback = Callable[[int], None]
+_ENDINGS: dict[str, FormatName] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
 
 
 class Format(Protocol):
@@ -35,8 +43,11 @@ class Format(Protocol):
     def write_rows(self, rows: list[Any]) -> None:
         """Write decoded outputs that were not written before."""
 
-    def finish(self, metadata: dict[str, Any]) -> ExportReport:
-        """Write the rest. The caller knows the number of rows and bytes."""
+    def finish(self, metadata: dict[str, Any], on_rows: RowsCallback) -> ExportReport:
+        """Write the rest. The caller knows the number of rows and bytes.
+
+        A format that goes through all rows again calls ``on_rows`` with their number.
+        """
 
     def close(self) -> None:
         """Close temporary files. It may be called again."""
@@ -93,11 +104,14 @@ class ExportWriter:
         self.rows += len(rows)
         self.item_bytes += size
 
-    def finish(self) -> ExportReport:
-        """Complete the file and give it its name."""
+    def finish(self, on_rows: RowsCallback = lambda _: None) -> ExportReport:
+        """Complete the file and give it its name.
+
+        ``on_rows`` is called with numbers of rows, if all of them are written again.
+        """
         try:
             with self._destination.failures():
-                report = self._format.finish(self.metadata)
+                report = self._format.finish(self.metadata, on_rows)
             self._destination.publish()
         except BaseException:
             self.abort()
@@ -132,9 +146,21 @@ class ExportWriter:
         self.abort()
 
 
+def format_of(target: str) -> FormatName:
+    """Return the format that the ending of a name says; JSON lines for standard output."""
+    if target == "-":
+        return "jsonl"
+    ending = PurePath(target).suffix.lower()
+    if ending not in _ENDINGS:
+        raise InvalidExport(
+            f"The format is unknown: give format, or a name that ends with {', '.join(_ENDINGS)}"
+        )
+    return _ENDINGS[ending]
+
+
 def open_export(
     target: str,
-    format: str,  # noqa: A002
+    format: str | None = None,  # noqa: A002
     *,
     data: str = "columns",
     fields: Sequence[str] | None = None,
@@ -144,8 +170,10 @@ def open_export(
     """Open a file path, ``-`` (standard output) or ``s3://bucket/key`` for outputs.
 
     ``data`` says whether a table has one column for each key of ``data``, or one with JSON text.
-    ``fields`` are members of an output and keys of ``data``; None: all.
+    ``fields`` are members of an output and keys of ``data``; None: all. Without a format, the
+    ending of the destination decides.
     """
+    format = format_of(target) if format is None else format  # noqa: A001
     _check_choice("format", format, FORMATS)
     _check_choice("data", data, DATA_FORMS)
     chosen = None if fields is None else read_fields(fields)
