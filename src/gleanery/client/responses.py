@@ -11,7 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 from gleanery.client.errors import (
     UNEXPLAINED,
     ApiError,
+    CursorExpired,
     ErrorDetail,
+    Invalid,
     InvalidResponse,
     error_class,
 )
@@ -64,10 +66,17 @@ def raise_for_status(response: Response) -> None:
 
 
 def to_error(response: Response) -> ApiError:
-    """Return the error that a response reports."""
-    return error_class(response.status)(
+    """Return the error that a response reports.
+
+    Only the service knows that a cursor is too old: after that error, a copy is built again.
+    """
+    details = _details(response)
+    kind = error_class(response.status)
+    if kind is CursorExpired and not details:
+        kind = Invalid
+    return kind(
         response.status,
-        _details(response) or [ErrorDetail((), _describe(response), UNEXPLAINED)],
+        details or [ErrorDetail((), _describe(response), UNEXPLAINED)],
         response.headers.get("x-request-id"),
         retry_after(response),
     )
