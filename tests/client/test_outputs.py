@@ -115,7 +115,7 @@ def test_a_table_without_its_library_says_what_to_install(
     monkeypatch.delitem(sys.modules, "gleanery.client.exports.frames", raising=False)
     monkeypatch.delitem(sys.modules, "gleanery.client.exports.arrow", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ExportError, match=r"pip install 'gleanery\[parquet\]'"):
+    with pytest.raises(ExportError, match=r"pip install 'gleanery\[pandas\]'"):
         reader.outputs("prices").to_pandas()
 
 
