@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from gleanery import AsyncClient, Client
-from gleanery.client import CursorExpired, Deletion, InvalidState, NotFound, SyncBatch, Update
+from gleanery.client import (
+    CursorExpired,
+    Deletion,
+    Invalid,
+    InvalidState,
+    NotFound,
+    SyncBatch,
+    Update,
+)
+from tests.support.faulty_server import faulty_server, respond
 from tests.support.outputs import output
 from tests.support.process import environment
 from tests.support.service import DAY, Clock, Service
@@ -173,6 +182,16 @@ def test_an_output_that_comes_back_is_not_deleted(
         apply(batch, copy)
         assert len(batch.changes) == 2
     assert sorted(copy.values()) == list(range(7))
+
+
+def test_a_sync_does_not_start_again_because_of_a_proxy() -> None:
+    """The consumer would delete its copy."""
+    state = MemoryState()
+    state.write(7)
+    with faulty_server(respond(410, b"<html>Gone</html>")) as server:
+        with pytest.raises(Invalid, match="without an explanation"):
+            list(Client(server.url, "t", max_retries=0).sync("group", state))
+        assert len(server.heads) == 1
 
 
 @pytest.mark.thorough

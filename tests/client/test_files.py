@@ -146,6 +146,15 @@ def test_a_known_file_is_not_sent_again(files: Client, wire: _Wire) -> None:
 
 
 @pytest.mark.thorough
+def test_an_unknown_file_is_not_an_unknown_address(files: Client) -> None:
+    assert files.find_file(SOURCE_URL) is None
+    with (
+        faulty_server(respond(404, b"<html>Not Found</html>")) as server,
+        pytest.raises(NotFound, match="without an explanation"),
+    ):
+        Client(server.url, "t", max_retries=0).find_file(SOURCE_URL)
+
+
 def test_an_upload_is_sent_again_from_the_start(files: Client, wire: _Wire) -> None:
     wire.broken_uploads = 1
     opened = io.BytesIO(CONTENT)

@@ -107,11 +107,22 @@ def test_a_review_keeps_its_idempotency_key(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_deletion_whose_response_was_lost_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gleanery.client._sync.requester.sleep", lambda _: None)
-    with faulty_server(faults.CLOSE, respond(404)) as server, Client(server.url, "t") as client:
+    missing = respond(404, {"detail": [{"loc": [], "msg": "No such group", "type": "not_found"}]})
+    with faulty_server(faults.CLOSE, missing) as server, Client(server.url, "t") as client:
         assert client.delete_group("g") == 0
         assert len(server.heads) == 2
         with pytest.raises(NotFound):
             client.delete_group("g")
+
+
+def test_a_deletion_that_a_proxy_rejects_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gleanery.client._sync.requester.sleep", lambda _: None)
+    with (
+        faulty_server(respond(503), respond(404, b"default backend - 404")) as server,
+        Client(server.url, "t") as client,
+        pytest.raises(NotFound),
+    ):
+        client.delete_group("g")
 
 
 def test_a_client_checks_its_token(service: Service, client: HttpClient) -> None:

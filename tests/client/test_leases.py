@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gleanery import AsyncClient, Client
-from gleanery.client import Conflict, ConnectionFailed, Lease, LeaseLost, sessions
+from gleanery.client import Conflict, ConnectionFailed, Lease, LeaseLost, NotFound, sessions
 from gleanery.client.sessions import Cookie, SessionState
 from tests.support.databases import execute_sql
 from tests.support.faulty_server import CLOSE, STALL, faulty_server, respond
@@ -188,6 +188,17 @@ def test_a_conflict_without_a_lost_response_has_no_explanation() -> None:
         with pytest.raises(Conflict) as failed, client.session("shop.example").lease(60):
             pass
         assert not hasattr(failed.value, "__notes__")
+
+
+def test_a_proxy_that_does_not_find_the_service_does_not_end_a_lease() -> None:
+    missing = respond(404, b"default backend - 404")
+    with faulty_server(granted(), missing, RENEWED, DELETED) as server:
+        client = Client(server.url, "t", max_retries=0)
+        with client.session("shop.example").lease(60) as lease:
+            with pytest.raises(NotFound):
+                lease.store(NEW_STATE)
+            assert lease.is_held
+            lease.store(NEW_STATE)
 
 
 def test_a_lease_whose_time_was_used_up_is_renewed_at_once() -> None:

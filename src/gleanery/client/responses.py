@@ -11,7 +11,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from gleanery.client.errors import (
     UNEXPLAINED,
     ApiError,
+    CursorExpired,
     ErrorDetail,
+    Invalid,
     InvalidResponse,
     error_class,
 )
@@ -65,11 +67,17 @@ def raise_for_status(response: Response) -> None:
 
 
 def to_error(response: Response, path: str | None = None) -> ApiError:
-    """Return the error that a response reports. With the path, it names the group."""
+    """Return the error that a response reports. With the path of the request, it names the group.
+
+    Only the service knows that a cursor is too old: after that error, a copy is built again.
+    """
     details = _details(response)
     if path is not None:
         details = [_name_group(detail, path) for detail in details]
-    return error_class(response.status)(
+    kind = error_class(response.status)
+    if kind is CursorExpired and not details:
+        kind = Invalid
+    return kind(
         response.status,
         details or [ErrorDetail((), _describe(response), UNEXPLAINED)],
         response.headers.get("x-request-id"),

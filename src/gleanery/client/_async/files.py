@@ -68,7 +68,9 @@ class AsyncFiles:
         request = Request("GET", path("files"), {"source_url": source_url, "etag": etag})
         try:
             return await self._requester.fetch(request, StoredFile)
-        except NotFound:
+        except NotFound as error:
+            if not error.is_explained:  # the address is wrong, or a proxy has rejected the request
+                raise
             return None
 
     async def download(self, file: File | StoredFile | str, destination: FileDestination) -> None:

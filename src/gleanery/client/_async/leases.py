@@ -165,6 +165,8 @@ class AsyncLease:
         try:
             await self._requester.send(Request("DELETE", self._path))
         except NotFound as error:
+            if not error.is_explained:  # a proxy does not find the service
+                raise
             if error.attempts == 1:  # else an earlier attempt may have returned it
                 raise self._lose() from None
         self._is_returned = True
@@ -237,7 +239,9 @@ class AsyncLease:
         )
         try:
             response = await self._requester.send(request)
-        except NotFound:
+        except NotFound as error:
+            if not error.is_explained:  # a proxy does not find the service
+                raise
             raise self._lose() from None
         changed = decode(response, ChangedLease)
         self._deadline = max(self._deadline, sent + changed.seconds)

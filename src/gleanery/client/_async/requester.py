@@ -89,7 +89,7 @@ class AsyncRequester:
         try:
             return (await self.fetch(Request("DELETE", path), Deleted)).deleted
         except NotFound as error:
-            if error.attempts == 1:
+            if error.attempts == 1 or not error.is_explained:
                 raise
             return 0
 

@@ -88,7 +88,7 @@ class Requester:
         try:
             return (self.fetch(Request("DELETE", path), Deleted)).deleted
         except NotFound as error:
-            if error.attempts == 1:
+            if error.attempts == 1 or not error.is_explained:
                 raise
             return 0
 
