@@ -217,6 +217,24 @@ def test_outputs_go_to_a_pipe(gleanery: CommandLine, stored: Client) -> None:
     assert err.decode().rstrip().endswith("to standard output")
 
 
+def test_outputs_go_to_the_pipe_of_another_program(
+    gleanery: CommandLine, stored: Client, tmp_path: Path
+) -> None:
+    """As the shell names it: /dev/stdout, and /dev/fd/3 for >(program)."""
+    for shell in (
+        '"$0" -m gleanery "$@" -o /dev/stdout',
+        '"$0" -m gleanery "$@" -o /dev/fd/3 3>&1',
+    ):
+        done = subprocess.run(
+            ["sh", "-c", f"{shell} | cat", sys.executable, *("export", "prices"), "--format=jsonl"],
+            env=environment(**gleanery.variables),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert len(done.stdout.splitlines()) == 6, done.stderr
+
+
 def test_a_reader_that_has_enough_ends_the_export_quietly(
     gleanery: CommandLine, client: Client
 ) -> None:
@@ -326,6 +344,8 @@ def test_a_service_that_is_gone_leaves_a_state_to_continue(
         respond(200, page(1, next_cursor=5)),
         respond(503, {"detail": []}),
         respond(200, page(2, next_cursor=None)),
+        respond(410, {"detail": []}),
+        respond(200, page(2, next_cursor=None)),
         CHANGES,
     ]
     file = tmp_path / "a.csv"
@@ -338,6 +358,9 @@ def test_a_service_that_is_gone_leaves_a_state_to_continue(
         other = gleanery_in_process(*arguments, "--resume", "--job", "j", **variables)
         assert other.returncode == 2
         assert "leave out --resume" in other.stderr
+        expired = gleanery_in_process(*arguments, "--resume", **variables)
+        assert expired.returncode == 1
+        assert expired.stderr.endswith("to continue: leave out --resume to start again\n")
         assert gleanery_in_process(*arguments, "--resume", **variables).returncode == 0
     assert exported(file) == [1, 2]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -18,6 +17,7 @@ from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import file_name
 from gleanery.cli.data.stop_signals import StopSignals
 from gleanery.client.exports import ExportError, FormatName, InvalidExport, format_of
+from gleanery.client.exports.destinations import STANDARD_OUTPUT, is_device
 
 if TYPE_CHECKING:
     from gleanery.client import Client
@@ -224,6 +224,8 @@ def _destination(
     if output is None:
         chosen = format_ or "jsonl"
         return ("-" if not sys.stdout.isatty() else f"{file_name(group)}.{chosen}"), chosen
+    if output in STANDARD_OUTPUT:
+        output = "-"
     if format_ is not None:
         return output, format_
     try:
@@ -253,10 +255,7 @@ def _total(client: Client, group: str, filters: OutputFilters, limit: int | None
 
 def _is_file(target: str) -> bool:
     """Return False for standard output, S3, a pipe and a device."""
-    if target == "-" or target.startswith("s3://"):
-        return False
-    path = Path(target)
-    return path.is_file() or path.is_dir() or not path.exists()
+    return target != "-" and not target.startswith("s3://") and not is_device(target)
 
 
 def _write_stream(

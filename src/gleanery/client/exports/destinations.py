@@ -22,6 +22,7 @@ from gleanery.client.exports.temporary_files import (
     delete_abandoned_files,
 )
 
+STANDARD_OUTPUT = ("-", "/dev/stdout")
 _COPY_BYTES = 1024 * 1024
 # Some file systems have no hard links.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -116,15 +117,16 @@ def open_destination(target: str, overwrite: bool, is_private: bool = False) -> 
 
     Only its owner can read a private file.
     """
-    if target == "-":
+    if target in STANDARD_OUTPUT:
         return Destination(_Stream(sys.stdout.buffer, "standard output"), None, "standard-output")
     if target.startswith("s3://"):
         from gleanery.client.exports.s3 import open_object
 
         return Destination(open_object(target, overwrite), None, target.rpartition("/")[2])
+    if is_device(target):
+        stream = Path(target).open("wb", buffering=0)  # noqa: SIM115
+        return Destination(_Stream(stream, target), None, Path(target).name)
     path = Path(os.path.realpath(target))  # a symbolic link stays one
-    if _is_device(path):
-        return Destination(_Stream(path.open("wb", buffering=0), target), None, path.name)
     _check_path(path, overwrite)
     return Destination(_File(path, overwrite, is_private), path.parent, path.name)
 
@@ -245,10 +247,10 @@ def _copy(path: Path, sink: Sink) -> None:
             sink.write(data)
 
 
-def _is_device(path: Path) -> bool:
+def is_device(target: str) -> bool:
     """Return whether the path is a pipe or a device such as /dev/null, which cannot be renamed."""
     try:
-        mode = path.stat().st_mode
+        mode = os.stat(target).st_mode
     except OSError:
         return False
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
