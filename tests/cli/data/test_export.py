@@ -344,7 +344,7 @@ def test_a_service_that_is_gone_leaves_a_state_to_continue(
         respond(200, page(1, next_cursor=5)),
         respond(503, {"detail": []}),
         respond(200, page(2, next_cursor=None)),
-        respond(410, {"detail": []}),
+        respond(410, {"detail": [{"loc": ["query", "cursor"], "msg": "too old", "type": "gone"}]}),
         respond(200, page(2, next_cursor=None)),
         CHANGES,
     ]

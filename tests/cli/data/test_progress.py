@@ -40,6 +40,15 @@ def test_a_terminal_shows_a_bar(gleanery: CommandLine, stored: Client, tmp_path:
     assert "\x1b[3" not in terminal.shown, "a colour"
 
 
+def test_a_pull_that_waits_shows_all_its_changes(
+    gleanery: CommandLine, stored: Client, tmp_path: Path
+) -> None:
+    with Terminal("pull", "g", "-o", str(tmp_path / "copy"), "-f", **gleanery.variables) as shown:
+        shown.wait_for("Pulled 2,500 changes, ")
+        shown.write("\x03")
+        assert shown.wait() == 130
+
+
 def test_a_simple_terminal_gets_lines(
     gleanery: CommandLine, stored: Client, tmp_path: Path
 ) -> None:

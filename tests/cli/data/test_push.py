@@ -111,7 +111,7 @@ def test_the_values_of_csv_are_text(gleanery: CommandLine, client: Client, tmp_p
         (
             "a.csv",
             b"url,n\nx\nx,1\ny\nz\n",
-            "line 2: has 1 values, and the header has 2 (also lines",
+            "line 2: has 1 values, and the header has 2 (also lines 4, 5)",
         ),
         ("a.jsonl", b'{"url":"x"}\n{"url":\n', "line 2: not valid JSON"),
         ("a.jsonl", "{}".encode("utf-16"), "UTF-16"),
