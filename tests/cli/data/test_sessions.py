@@ -144,6 +144,16 @@ def test_a_deletion_is_confirmed_on_a_terminal(gleanery: CommandLine, stored: Cl
 # --- export -------------------------------------------------------------------------------------
 
 
+def test_a_cookie_without_a_domain_needs_the_option_for_its_page(
+    gleanery: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "cookies.json"
+    file.write_text('[{"name": "sid", "value": "1"}]')
+    done = gleanery("sessions", "import", str(file), "--format", "extension")
+    assert done.returncode == 2
+    assert "or --url with the page" in done.stderr
+
+
 def test_a_session_is_exported_to_a_private_file(
     gleanery: CommandLine, stored: Client, tmp_path: Path
 ) -> None:

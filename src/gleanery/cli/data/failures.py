@@ -83,7 +83,7 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'standard output'}: {error.strerror or error}"
     if isinstance(error, ApiError):
-        message = "; ".join(map(_describe, error.detail))
+        message = "; ".join(map(_describe, error.detail)).replace("the parameter url", "--url")
     else:
         message = name_options(str(error))
     advice = _advice(error)
