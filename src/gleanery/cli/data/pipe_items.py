@@ -93,12 +93,14 @@ class PipeItems:
     def _put(self, item: Any) -> bool:
         """Add an item. Return False if no more are wanted."""
         with self._changed:
-            self._changed.wait_for(lambda: self._bytes < _MAX_BYTES or self._has_ended)
+            while self._bytes >= _MAX_BYTES and not self._has_ended:
+                self._changed.wait()
             if self._has_ended:
                 return False
             self._items.append(item)
             self._bytes += _ITEM_BYTES + _size(item)
-            self._changed.notify()
+            if len(self._items) == 1:  # the other thread may wait for it
+                self._changed.notify()
             return True
 
 
