@@ -251,6 +251,14 @@ def test_a_state_file_belongs_to_one_group_and_service(
         list(reader.sync("group", 5))  # type: ignore[arg-type]
 
 
+def test_the_next_sync_deletes_what_a_killed_one_has_left(
+    reader: Client, stored: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / ".state.json.123.tmp").write_text("{")
+    list(reader.sync("group", tmp_path / "state.json"))
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
 def test_an_unknown_group_is_not_found(reader: Client, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         list(reader.changes("other"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
@@ -64,6 +65,7 @@ class StateFile:
 
     def read(self) -> int | None:
         """Return the stored position, or None if there is no file."""
+        self._delete_temporary_files()
         try:
             content = json.loads(self._path.read_bytes())
             cursor = content["cursor"]
@@ -89,6 +91,11 @@ class StateFile:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+    def _delete_temporary_files(self) -> None:
+        """Delete what a killed process has left. A second sync of the same file then fails."""
+        for path in self._path.parent.glob(f".{escape(self._path.name)}.*.tmp"):
+            path.unlink(missing_ok=True)
 
     def _require_source(self, source: dict[str, object], cursor: object) -> int:
         if source != self._source:
