@@ -73,7 +73,7 @@ def test_the_jobs_of_a_group_are_listed(gleanery: CommandLine, stored: Client) -
 def test_a_job_is_approved_and_rejected(gleanery: CommandLine, stored: Client) -> None:
     assert gleanery("reviews", "shop-prices").stdout == ""
     done = gleanery("approve", "shop-prices", "uk", "--comment", "Good.")
-    assert done.stdout == "The review of the job is now: approved.\n"
+    assert done.stdout == "The review of uk is now: approved.\n"
     assert all(item["is_approved"] for item in stored.items("shop-prices"))
     rejected = gleanery("approve", "shop-prices", "uk", "--status", "rejected", "--json")
     assert json.loads(rejected.stdout)["status"] == "rejected"

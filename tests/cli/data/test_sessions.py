@@ -272,6 +272,13 @@ def test_a_wrong_command_takes_no_lease(gleanery: CommandLine, stored: Client) -
     assert "acquire_lease" not in [entry["action"] for entry in audit]
 
 
+def test_a_command_without_a_login_is_warned(gleanery: CommandLine, stored: Client) -> None:
+    done = gleanery("sessions", "lease", "nosuch.example", "--", "true")
+    assert done.returncode == 0
+    assert "there is no session of nosuch.example" in done.stderr
+    assert "no session" not in lease(gleanery, "--", "true").stderr
+
+
 _WAIT = """
 import pathlib, signal, sys, time
 received = []

@@ -85,4 +85,4 @@ def approve(
     if as_json:
         print_json(review)
     else:
-        typer.echo(f"The review of the job is now: {review.status}.")
+        typer.echo(f"The review of {job} is now: {review.status}.")

@@ -401,6 +401,12 @@ def _run_leased(
     """Run the command with the session in a file. Store the file if it has changed."""
     written = _in_format(lease, format_, page)
     _print_losses([*lease.losses, *written.losses])
+    if not lease.state.cookies and not lease.state.local_storage:
+        typer.echo(
+            f"gleanery: warning: there is no session of {lease.domain} in this profile, so the "
+            "command is not logged in. gleanery sessions list shows the sessions",
+            err=True,
+        )
     with leased_command.session_file(_file_name(format_), written.text) as file:
         before = file.read_bytes()
         status = leased_command.run(command, file, lease, seconds)
