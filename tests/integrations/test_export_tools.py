@@ -26,6 +26,7 @@ from tests.support.service import Client
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parent.parent.parent
+PROGRAMS = Path(sys.executable).parent  # gleanery and python
 GUIDE = (ROOT / "docs" / "how-to" / "export-a-group.md").read_text()
 DUCKDB_PYTHON = Path(
     os.environ.get("GLEANERY_TOOLS_PYTHON", ROOT / ".venv-integrations/bin/python")
@@ -94,7 +95,7 @@ def test_the_commands_of_the_guide_download_the_group(
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", commands],
         cwd=tmp_path,
-        env=environment(TOKEN=str(client.token)),
+        env=environment(TOKEN=str(client.token), PATH=f"{PROGRAMS}:{environment()['PATH']}"),
         capture_output=True,
         text=True,
         timeout=300,
