@@ -26,6 +26,21 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
 
+_CLIENT_FOLDERS = (Path("tests/client"), Path("tests/cli/data"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let make quick run the tests of the client on SQLite only: they see no engine."""
+    folders = [config.rootpath / folder for folder in _CLIENT_FOLDERS]
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        if parameters is None or parameters.params.get("engine") != "postgres":
+            continue
+        if any(folder in item.path.parents for folder in folders):
+            item.add_marker(pytest.mark.thorough)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     with postgres_server() as server:

@@ -91,6 +91,7 @@ def test_only_their_owner_can_read_files_in_the_shared_folder(tmp_path: Path) ->
         assert stat.S_IMODE(left.stat().st_mode) == 0o600
 
 
+@pytest.mark.thorough
 def test_files_of_another_export_that_runs_are_kept(tmp_path: Path) -> None:
     path = str(tmp_path / "a.parquet")
     with open_export(path, "parquet", overwrite=True) as export:
