@@ -19,7 +19,7 @@ from urllib.parse import quote
 from msgspec import Raw
 
 from gleanery.cli.data.failures import UserError
-from gleanery.client.exports.temporary_files import NO_LOCKS
+from gleanery.client.exports.temporary_files import NO_LOCKS, sync_folder
 
 _DIGITS = 19  # of the largest position, so that names sort as positions do
 _LONGEST_NAME = 100
@@ -226,14 +226,3 @@ def _acquire(file: IO[bytes]) -> None:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make new names durable. Windows has no such call."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -20,6 +20,7 @@ from gleanery.client.exports.temporary_files import (
     TemporaryFile,
     create_file,
     delete_abandoned_files,
+    sync_folder,
 )
 
 STANDARD_OUTPUT = ("-", "/dev/stdout")
@@ -193,7 +194,7 @@ class _File:
         else:
             _rename_to_new(self._part, self._path)
         self._file.release()
-        _sync_folder(self._path.parent)
+        sync_folder(self._path.parent)
 
     def discard(self) -> None:
         self._stream.close()
@@ -290,17 +291,6 @@ def _rename_to_new(part: Path, path: Path) -> None:
         part.rename(path)
     else:
         part.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable. Windows has no such call."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -108,3 +108,14 @@ def _lock_if_possible(descriptor: int) -> bool:
         if error.errno not in NO_LOCKS:
             raise
         return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new names in a folder durable. Windows has no such call."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
