@@ -31,7 +31,7 @@ _CLIENT_FOLDERS = (Path("tests/client"), Path("tests/cli/data"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let make quick run the tests of the client on SQLite only: they see no engine."""
+    """Let make quick run the tests of the client on SQLite only. make test runs them on both."""
     folders = [config.rootpath / folder for folder in _CLIENT_FOLDERS]
     for item in items:
         parameters = getattr(item, "callspec", None)

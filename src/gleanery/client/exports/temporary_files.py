@@ -1,4 +1,4 @@
-"""Temporary files of exports. A lock shows which are in use; a killed process leaves the others."""
+"""Temporary files of exports: a lock marks those in use, and the next export deletes the others."""
 
 from __future__ import annotations
 
