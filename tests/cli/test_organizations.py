@@ -255,16 +255,22 @@ def test_the_sweep_removes_what_late_requests_store(fresh: Settings) -> None:
 def test_an_upload_that_ends_after_the_deletion_leaves_no_blob(fresh: Settings) -> None:
     where = database_options(fresh)
     service = Service(fresh)
+
+    def stored_files() -> list[Path]:
+        return [path for path in (fresh.data / "blobs").rglob("*") if path.is_file()]
+
     with Client(service.url, new_token(where, "a")) as client:
 
         def content() -> Any:
             yield b"x" * 3_000_000
+            # The socket can take all of this before the service has read the token.
+            wait_until(stored_files)
             run_successfully("organization", "delete", "a", "--yes", *where)
             yield b"y" * 3_000_000
 
         assert client.post("/v1/files", content=content()).status_code == 503
     assert rows_of(fresh, 1).keys() == AUDIT_TABLES
-    assert [path for path in (fresh.data / "blobs").rglob("*") if path.is_file()] == []
+    assert stored_files() == []
     service.stop()
 
 
