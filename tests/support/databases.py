@@ -49,17 +49,15 @@ def run_script(settings: Settings, sql: str) -> None:
 def undo_newest_migration(settings: Settings) -> None:
     """Gives the database the schema before the newest migration."""
     newest = migrations.known("sqlite")[-1]
-    assert newest.name == "sessions", "name here what undoes the newest migration"
+    assert newest.name == "history_and_approved_view", "name here what undoes the newest migration"
     run_script(settings, f"DELETE FROM migrations WHERE number = {newest.number}")
-    run_script(settings, "DROP TABLE session_leases")
-    for table, index, columns in (
-        ("cookies", "partitioned", "host_only same_site partition_site cross_site_ancestor"),
-        ("local_storage", "with_origin", "origin"),
+    for table in ("output_history", "approved_versions", "view_tombstones"):
+        run_script(settings, f"DROP TABLE {table}")
+    for table, columns in (
+        ("outputs", "version_seq history_seq view_seq"),
+        ("groups", "keep_versions keep_days view_purged_seq"),
     ):
-        only_in_postgres = ("by_identity",) if settings.database is not None else ()
-        for name in ("by_host", "by_expiry", index, *only_in_postgres):
-            run_script(settings, f"DROP INDEX {table}_{name}")
-        for column in ("profile", "revision", *columns.split()):
+        for column in columns.split():
             run_script(settings, f"ALTER TABLE {table} DROP COLUMN {column}")
 
 

@@ -31,6 +31,7 @@ ANY_TENANT = 1
 """Represents every organization's id in the checker; real ids start at 1."""
 
 TENANT_TABLES = (
+    "approved_versions",
     "audit_log",
     "audit_positions",
     "blobs",
@@ -43,10 +44,12 @@ TENANT_TABLES = (
     "jobs",
     "local_storage",
     "unreferenced_blobs",
+    "output_history",
     "outputs",
     "reviews",
     "session_leases",
     "tombstones",
+    "view_tombstones",
 )
 # Tokens and organizations are read before the tenant of a request is known. The other tables hold
 # no rows of tenants.

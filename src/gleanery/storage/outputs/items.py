@@ -15,12 +15,14 @@ from gleanery.values import timestamps
 def render(
     output: PreparedOutput, id_: int, created_seq: int, files_json: bytes, suffix: bytes
 ) -> bytes:
-    return b'%s%d%s,"create_date":"%s","files":[%s]%s' % (
+    """Renders an item. The value's hash stands directly before the suffix; see ``history``."""
+    return b'%s%d%s,"create_date":"%s","files":[%s],"value_hash":"%s"%s' % (
         output.json_before_id,
         id_,
         output.json_after_id,
         timestamps.render_microseconds(created_seq).encode(),
         files_json,
+        output.value_hash,
         suffix,
     )
 
@@ -39,6 +41,10 @@ def _suffix(update_second: int, scrape_second: int, approved: bool) -> bytes:
     )
 
 
+def suffix_length(approved: bool) -> int:
+    return _SUFFIX_LENGTHS[approved]
+
+
 def last_scraped_member(second: int) -> bytes:
     return b',"last_scraped_date":"%b"' % timestamps.render(second).encode()
 
@@ -49,3 +55,6 @@ def length_from(member: bytes) -> str:
     return "CASE WHEN approved THEN {} ELSE {} END".format(
         *(len(suffix) - suffix.index(member) for suffix in suffixes)
     )
+
+
+_SUFFIX_LENGTHS = {approved: len(mutable_suffix(0, 0, approved)) for approved in (True, False)}

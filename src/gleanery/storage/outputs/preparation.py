@@ -41,6 +41,8 @@ class PreparedOutput(NamedTuple):
     job: str
     json_before_id: bytes
     json_after_id: bytes
+    value_hash: bytes
+    """The hash in hexadecimal."""
     files: Sequence[FileReference]
     position: int
     """The position in the request body, for error messages."""
@@ -130,14 +132,14 @@ def _render(unparsed: UnparsedOutput, output: Output, position: int) -> Prepared
         job_id,
         b'{"source_url":%b,"data":%b,"id":'
         % (json_text.encode(source_url), json_text.encode(data)),
-        b',"output_id":"%b","root_job_id":%b,"key_hash":"%b","value_hash":"%b","tags":%b'
+        b',"output_id":"%b","root_job_id":%b,"key_hash":"%b","tags":%b'
         % (
             hexlify(identity),
             json_text.encode(job_id),
             hexlify(key_hash),
-            hexlify(value_hash),
             json_text.encode(tags),
         ),
+        hexlify(value_hash),
         [encode_reference(file) for file in file_inputs] if file_inputs else (),
         position,
     )

@@ -1,0 +1,1 @@
+"""Earlier versions of outputs: each is stored as a delta against the next newer version."""
