@@ -136,7 +136,12 @@ _REVIEW = {
     "status": "approved",
     "comment": "The prices match the site.",
 }
-_GROUP_SETTINGS = {"display_name": "Shop prices", "key_fields": ["sku"], "retain_days": 90}
+_GROUP_SETTINGS = {
+    "display_name": "Shop prices",
+    "key_fields": ["sku"],
+    "retain_days": 90,
+    "keep_versions": 50,
+}
 _NEW_GROUP = {
     "group_id": _GROUP_ID,
     "id": 7,
@@ -147,6 +152,8 @@ _NEW_GROUP = {
     "key_fields": ["sku"],
     "schema": None,
     "retain_days": 90,
+    "keep_versions": 50,
+    "keep_days": 90,
     "countries": {},
     "has_more_countries": False,
     "jobs": [],

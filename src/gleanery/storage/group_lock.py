@@ -17,6 +17,8 @@ FIRST_SEQ = 1_577_836_800 * timestamps.SECOND
 or has another meaning; see ``outputs.changes``."""
 DEFAULT_KEEP_VERSIONS = 20
 """Earlier versions of each output that a group keeps."""
+DEFAULT_KEEP_DAYS = 90
+"""Days for which a group keeps an earlier version."""
 BulkJobKind = Literal["approve", "unapprove", "delete"]
 
 # Both statements lock the group's row, so transactions on one group commit in the order in which
