@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from gleanery.errors import no_output
@@ -11,6 +11,7 @@ from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
+from gleanery.storage.history import storing
 from gleanery.storage.outputs.hashes import parse_output_id
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
 
@@ -113,12 +114,18 @@ async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRa
     else:
         found = await locked.transaction.fetch(_JOB_RANGE, *group_key, job_id, *seq_range)
     rows, done_seq = seq_range.first_step(found)
-    await delete(locked, [row[0] for row in rows])
+    await delete(locked, [row[0] for row in rows], is_whole_group=job_id is None)
     return done_seq
 
 
-async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
-    """Deletes outputs of the group, and stores a tombstone of each. Returns how many existed."""
+async def delete(
+    locked: LockedGroup, identities: Collection[bytes], is_whole_group: bool = False
+) -> int:
+    """Deletes outputs of the group, and stores a tombstone of each. Returns how many existed.
+
+    Their history stays, unless the whole group is deleted: then ``removal`` deletes it.
+    """
+    last_versions = () if is_whole_group else await storing.read_last_versions(locked, identities)
     deleted = await locked.transaction.fetch_many(
         _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
     )
@@ -131,6 +138,7 @@ async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
         seq = locked.next_sequence_number()
         tombstones.append((locked.organization_id, locked.group_id, seq, id_, identity, job_id))
     await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
+    await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
     if references:
         await change_reference_counts(locked, references)
     return len(deleted)
