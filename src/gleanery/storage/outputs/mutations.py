@@ -13,6 +13,7 @@ from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
 from gleanery.storage.outputs.hashes import parse_output_id
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
+from gleanery.storage.statistics import recording as statistics
 
 _JOB_RANGE = """
 SELECT identity, seq, last_scraped_at, approved, octet_length(item)
@@ -28,7 +29,7 @@ ORDER BY seq LIMIT $5
 # The plus sign prevents planners from scanning the whole group to find one identity in it.
 _DELETE = """
 DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
-RETURNING identity, id, job_id, approved, country, file_ids
+RETURNING identity, id, job_id, approved, country, file_ids, shape
 """
 _INSERT_TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
@@ -125,12 +126,13 @@ async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
     locked.refresh_time()
     tombstones = []
     references = Counter[bytes]()
-    for identity, id_, job_id, approved, country, file_ids in deleted:
+    for identity, id_, job_id, approved, country, file_ids, _ in deleted:
         references.subtract(split_ids(file_ids))
         locked.change_counts(job_id, outputs=-1, approved=-int(approved), country=country)
         seq = locked.next_sequence_number()
         tombstones.append((locked.organization_id, locked.group_id, seq, id_, identity, job_id))
     await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
+    await statistics.subtract(locked, [(row[0], row[2], row[6]) for row in deleted])
     if references:
         await change_reference_counts(locked, references)
     return len(deleted)
