@@ -49,16 +49,11 @@ def run_script(settings: Settings, sql: str) -> None:
 def undo_newest_migration(settings: Settings) -> None:
     """Gives the database the schema before the newest migration."""
     newest = migrations.known("sqlite")[-1]
-    assert newest.name == "history_and_approved_view", "name here what undoes the newest migration"
+    assert newest.name == "field_statistics", "name here what undoes the newest migration"
     run_script(settings, f"DELETE FROM migrations WHERE number = {newest.number}")
-    for table in ("output_history", "approved_versions", "view_tombstones"):
+    for table in ("job_scrapes", "job_shapes", "job_statistics"):
         run_script(settings, f"DROP TABLE {table}")
-    for table, columns in (
-        ("outputs", "version_seq history_seq view_seq"),
-        ("groups", "keep_versions keep_days view_purged_seq"),
-    ):
-        for column in columns.split():
-            run_script(settings, f"ALTER TABLE {table} DROP COLUMN {column}")
+    run_script(settings, "ALTER TABLE outputs DROP COLUMN shape")
 
 
 def pretend_newer_schema(settings: Settings) -> None:
