@@ -22,6 +22,7 @@ from gleanery.models.fields import (
     HeaderText,
     ListLimit,
     Name,
+    OutputId,
     PageUrl,
     QueryNumericGroupId,
     ReadFormat,
@@ -159,12 +160,29 @@ class SessionImport(Query):
 # --- reviews ------------------------------------------------------------------------------------
 
 
+class FindingIn(Input):
+    """What a reviewer has found in one output."""
+
+    output_id: OutputId = Field(description="Output of the reviewed job.")
+    path: Text | None = Field(
+        default=None,
+        max_length=1000,
+        description="Path inside `data`, such as `offer.price`. Default: the whole output.",
+    )
+    note: Text | None = Field(default=None, max_length=2000, description="Default: empty.")
+
+
 class ReviewIn(Input):
     """Review of a job's outputs."""
 
     job_id: Name = Field(description="Job whose outputs are reviewed.")
     status: ReviewStatus
     comment: Text | None = Field(default=None, description="Default: empty.")
+    findings: list[FindingIn] | None = Field(
+        default=None,
+        max_length=1000,
+        description="What the reviewer has found in single outputs. They do not change them.",
+    )
 
 
 class ReviewQuery(Query):
