@@ -239,6 +239,7 @@ class GroupQuery(Query):
 
 # --- outputs ------------------------------------------------------------------------------------
 
+View = Literal["full", "approved"]
 FieldName = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
 _BARE_ITEM = (
     "is missing: bare items need job_id and url_field. Without both, and without key_field, each "
@@ -395,6 +396,12 @@ class ChangeQuery(Query):
     )
     wait: WholeNumber = Field(
         default=0, ge=0, le=60, description="Seconds to wait if there is no change yet."
+    )
+    view: View = Field(
+        default="full",
+        description="full: all outputs. approved: each output in its last approved version. An "
+        "output is created in this view by its first approval, updated by a later one, and deleted "
+        "when its approval is withdrawn.",
     )
 
 
