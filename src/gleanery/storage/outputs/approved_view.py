@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from gleanery.storage import page_sizes
+from gleanery.storage import items, page_sizes
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import LockedGroup
-from gleanery.storage.outputs import items
 
 _COLUMNS = """
 organization_id, identity, id, group_id, job_id, seq, view_seq, version_seq, url_hash, country,
