@@ -8,11 +8,13 @@ its files. Each removal from the view leaves a tombstone of the view.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gleanery.storage import items
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import LockedGroup
+from gleanery.values import timestamps
 
 _COLUMNS = """
 organization_id, identity, id, group_id, job_id, seq, view_seq, version_seq, url_hash, country,
@@ -24,6 +26,13 @@ SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 _DELETE_COPY = """
 DELETE FROM approved_versions WHERE organization_id = $1 AND identity = $2 RETURNING file_ids
+"""
+_MOVE_COPY = f"""
+UPDATE approved_versions SET seq = $3, item = CAST(
+    substr(item, 1, length(item) - {items.approved_length_from(b',"update_date"')}) || $4
+    || substr(item, 1 + length(item) - {items.approved_length_from(b',"last_scraped_date"')})
+    AS BYTEA)
+WHERE organization_id = $1 AND identity = $2
 """
 _INSERT_TOMBSTONE = """
 INSERT INTO view_tombstones (organization_id, group_id, seq, id, identity, job_name)
@@ -59,6 +68,15 @@ async def delete_copies(locked: LockedGroup, identities: Collection[bytes]) -> N
         references.subtract(split_ids(file_ids))
     if references:
         await change_reference_counts(locked, references)
+
+
+async def move_copies(locked: LockedGroup, numbers: Mapping[bytes, int]) -> None:
+    """Moves copies to other positions in the view."""
+    moves = [
+        (locked.organization_id, identity, seq, items.update_member(seq // timestamps.SECOND))
+        for identity, seq in numbers.items()
+    ]
+    await locked.transaction.execute_many(_MOVE_COPY, moves)
 
 
 async def add_tombstones(locked: LockedGroup, removals: Sequence[Removal]) -> None:
