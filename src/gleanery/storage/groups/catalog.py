@@ -11,7 +11,7 @@ from gleanery.errors import no_group, no_job
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupSettingsOut, JobOut
-from gleanery.storage import audit, group_lock, list_pages, reviews
+from gleanery.storage import audit, group_lock, list_pages
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Row
@@ -23,6 +23,7 @@ from gleanery.storage.group_lock import (
 )
 from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
 from gleanery.storage.outputs import rules
+from gleanery.storage.reviews import reading
 from gleanery.storage.sessions import local_storage
 from gleanery.values import json_text, timestamps
 
@@ -173,7 +174,7 @@ async def _read_jobs(database: Database, group_id: int, limits: PageLimits) -> L
 
 def _encode_job(row: Row) -> bytes:
     name, output_count, approved_count, review_id, *review, _ = row
-    latest = None if review_id is None else reviews.to_response(name, review_id, *review)
+    latest = None if review_id is None else reading.to_response(name, review_id, *review)
     return json_text.encode(
         JobOut(job_id=name, outputs=output_count, approved=approved_count, latest_review=latest)
     )
