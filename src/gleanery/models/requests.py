@@ -426,6 +426,12 @@ class ChangeQuery(Query):
     wait: WholeNumber = Field(
         default=0, ge=0, le=60, description="Seconds to wait if there is no change yet."
     )
+    view: View = Field(
+        default="full",
+        description="full: all outputs. approved: each output in its last approved version. An "
+        "output is created in this view by its first approval, updated by a later one, and deleted "
+        "when its approval is withdrawn.",
+    )
 
 
 # --- the audit log ------------------------------------------------------------------------------

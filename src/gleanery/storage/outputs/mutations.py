@@ -43,11 +43,6 @@ SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 _SET_VERSION_SEQ = (
     "UPDATE outputs SET version_seq = seq WHERE organization_id = $1 AND identity = $2"
 )
-_COPIES = """
-SELECT identity, seq, octet_length(item) FROM approved_versions
-WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
-ORDER BY seq LIMIT $5
-"""
 _SET_OUT_OF_VIEW = "UPDATE outputs SET view_seq = 0 WHERE organization_id = $1 AND identity = $2"
 
 
@@ -176,18 +171,6 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
         updates.append(_seq_update(locked, output, seq, bool(output.approved), output.view_seq))
     await locked.transaction.execute_many(UPDATE_SEQ, updates)
     await locked.transaction.execute_many(_SET_VERSION_SEQ, [update[:2] for update in updates])
-    return len(rows)
-
-
-async def resend_copies(locked: LockedGroup, seq_range: SeqRange) -> int:
-    """Does the same with the copies in the approved view."""
-    found = await locked.transaction.fetch(
-        _COPIES, locked.organization_id, locked.group_id, *seq_range
-    )
-    rows, _ = seq_range.first_step(found)
-    locked.refresh_time()
-    numbers = {identity: locked.next_sequence_number(size) for identity, _, size in rows}
-    await approved_view.move_copies(locked, numbers)
     return len(rows)
 
 
