@@ -40,6 +40,9 @@ _INSERT_TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
+_SET_VERSION_SEQ = (
+    "UPDATE outputs SET version_seq = seq WHERE organization_id = $1 AND identity = $2"
+)
 _SET_OUT_OF_VIEW = "UPDATE outputs SET view_seq = 0 WHERE organization_id = $1 AND identity = $2"
 
 
@@ -167,6 +170,7 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
         seq = locked.next_sequence_number(output.size)
         updates.append(_seq_update(locked, output, seq, bool(output.approved), output.view_seq))
     await locked.transaction.execute_many(UPDATE_SEQ, updates)
+    await locked.transaction.execute_many(_SET_VERSION_SEQ, [update[:2] for update in updates])
     return len(rows)
 
 
