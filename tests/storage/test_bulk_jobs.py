@@ -17,7 +17,7 @@ from gleanery.storage.database import Transaction
 from gleanery.storage.engines import open_engine
 from gleanery.storage.organizations import find_grant
 from gleanery.values import timestamps
-from tests.support.outputs import output
+from tests.support.outputs import follow_changes, output
 from tests.support.process import killed_before_call, served
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
@@ -115,6 +115,32 @@ def test_an_output_stored_during_a_bulk_job_is_not_part_of_it(
     group = client.get("/v1/groups/group").json()
     assert group["outputs"] == len(expected)
     assert sum(one["approved"] for one in group["jobs"]) == sum(expected.values())
+
+
+@pytest.mark.parametrize("kind", ["approve", "unapprove", "delete"])
+@pytest.mark.parametrize("has_newer_value", [False, True])
+def test_a_bulk_job_reaches_the_approved_view_before_a_new_value(
+    client: Client, service: Service, kind: str, has_newer_value: bool
+) -> None:
+    client.store("group", output(1), output(2))
+    copy: dict[str, Any] = {}
+    cursor = 0
+    if kind != "approve" or has_newer_value:
+        begin(client, "approve")
+        cursor = follow_changes(client, copy, view="approved")
+    if has_newer_value:
+        client.store("group", output(1, data={"number": 11}))
+    assert client.token is not None
+    decide(service, client.token, kind)
+    client.store("group", output(1, data={"number": 12}))
+    cursor = follow_changes(client, copy, cursor, view="approved")
+    client.put("/v1/groups/group", json={})  # finishes the bulk job
+    follow_changes(client, copy, cursor, view="approved")
+    expected = [11 if has_newer_value else 1, 2] if kind == "approve" else []
+    assert sorted(item["data"]["number"] for item in copy.values()) == sorted(expected)
+    fresh: dict[str, Any] = {}
+    follow_changes(client, fresh, view="approved")
+    assert fresh == copy
 
 
 @pytest.mark.thorough

@@ -12,10 +12,12 @@ from typing import Any
 
 from gleanery import storage
 from gleanery.storage.outputs import search
+from gleanery.storage.outputs.feed_sources import FeedSource
 from gleanery.storage.sessions.kinds import RecordKind
 
 FILTERS = ("job_id", "url_hash", "country", "region", "approved")
 FILTERS_OF_VIEW = FILTERS[:-1]
+_STATEMENT = re.compile(r"\s*(/\* POSTGRES \*/ \( /\* END \*/ )?(SELECT|INSERT|UPDATE|DELETE)\b")
 _NO_QUERIES = ("postgres.row_security", "migrations")  # they define tables and policies
 
 
@@ -52,7 +54,7 @@ def statements() -> dict[str, str]:
             continue
         for name, value in vars(module).items():
             for part, text in _parts(value).items():
-                if isinstance(text, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", text):
+                if isinstance(text, str) and _STATEMENT.match(text):
                     found[f"{module_name}.{name}{part}"] = text
     return found
 
@@ -62,6 +64,8 @@ def _parts(value: Any) -> dict[str, Any]:
         return value.statements._asdict()
     if isinstance(value, dict):
         return {f"[{key}]": text for key, text in value.items()}
+    if isinstance(value, FeedSource):
+        return {f".{name}": text for name, text in value._asdict().items()}
     if isinstance(value, tuple):
         return {f"[{number}]": text for number, text in enumerate(value)}
     return {"": value}

@@ -22,6 +22,7 @@ from gleanery.models.fields import (
     HeaderText,
     ListLimit,
     Name,
+    OutputId,
     PageUrl,
     QueryNumericGroupId,
     ReadFormat,
@@ -29,6 +30,7 @@ from gleanery.models.fields import (
     SessionCursor,
     SessionPosition,
     Text,
+    VersionCount,
     WholeNumber,
     WrittenFormat,
     as_validation_error,
@@ -158,12 +160,29 @@ class SessionImport(Query):
 # --- reviews ------------------------------------------------------------------------------------
 
 
+class FindingIn(Input):
+    """What a reviewer has found in one output."""
+
+    output_id: OutputId = Field(description="Output of the reviewed job.")
+    path: Text | None = Field(
+        default=None,
+        max_length=1000,
+        description="Path inside `data`, such as `offer.price`. Default: the whole output.",
+    )
+    note: Text | None = Field(default=None, max_length=2000, description="Default: empty.")
+
+
 class ReviewIn(Input):
     """Review of a job's outputs."""
 
     job_id: Name = Field(description="Job whose outputs are reviewed.")
     status: ReviewStatus
     comment: Text | None = Field(default=None, description="Default: empty.")
+    findings: list[FindingIn] | None = Field(
+        default=None,
+        max_length=1000,
+        description="What the reviewer has found in single outputs. They do not change them.",
+    )
 
 
 class ReviewQuery(Query):
@@ -213,6 +232,16 @@ class GroupSettings(Input):
     retain_days: Days | None = Field(
         default=None,
         description="Days after which an output is deleted that no scraper has sent again.",
+    )
+    keep_versions: VersionCount | None = Field(
+        default=None,
+        description="Number of earlier versions that each output keeps. 0 keeps none. The default "
+        "is 20.",
+    )
+    keep_days: Days | None = Field(
+        default=None,
+        description="Days for which an earlier version is kept after another one has replaced it. "
+        "The default is 90.",
     )
 
 
@@ -396,6 +425,12 @@ class ChangeQuery(Query):
     )
     wait: WholeNumber = Field(
         default=0, ge=0, le=60, description="Seconds to wait if there is no change yet."
+    )
+    view: View = Field(
+        default="full",
+        description="full: all outputs. approved: each output in its last approved version. An "
+        "output is created in this view by its first approval, updated by a later one, and deleted "
+        "when its approval is withdrawn.",
     )
 
 

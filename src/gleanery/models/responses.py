@@ -118,6 +118,30 @@ class ReviewOut(TypedDict):
     comment: str
 
 
+class FindingOut(TypedDict):
+    """What a reviewer has found in one output."""
+
+    output_id: str
+    path: Annotated[str | None, Field(description="Path inside `data`; null: the whole output.")]
+    note: str
+
+
+class ReviewDetails(ReviewOut):
+    """Review with what it is about."""
+
+    as_of: Annotated[
+        int | None,
+        Field(description="It applies to values that were stored up to this position; null: all."),
+    ]
+    output_ids: Annotated[
+        list[str] | None, Field(description="It applies only to these; null: the whole job.")
+    ]
+    skipped_output_ids: Annotated[
+        list[str] | None, Field(description="Those of `output_ids` that had a later value.")
+    ]
+    findings: list[FindingOut]
+
+
 class JobOut(TypedDict):
     """Job of a group, which is a lasting source such as one site, with its counts."""
 
@@ -148,6 +172,10 @@ class GroupSettingsOut(TypedDict):
     key_fields: list[str] | None
     schema: dict[str, Any] | None
     retain_days: int | None
+    keep_versions: Annotated[
+        int, Field(description="Number of earlier versions that each output keeps.")
+    ]
+    keep_days: Annotated[int, Field(description="Days for which an earlier version is kept.")]
 
 
 class GroupOut(GroupSettingsOut):
@@ -264,6 +292,21 @@ class OutputOut(TypedDict):
     is_approved: bool
     tags: dict[str, Any]
     files: list[FileOut]
+
+
+class FieldChange(TypedDict):
+    """Difference between two versions of an output."""
+
+    path: Annotated[
+        str,
+        Field(
+            description='Path inside `data`, such as `offer.price`, `images[0]` or `["a.b"]`. '
+            "Other members have the prefix `$.`, such as `$.source_url` or `$.tags.country`."
+        ),
+    ]
+    kind: Literal["added", "removed", "changed"]
+    before: Annotated[Any, Field(description="null if the field was added.")]
+    after: Annotated[Any, Field(description="null if the field was removed.")]
 
 
 class OutputPage(TypedDict):

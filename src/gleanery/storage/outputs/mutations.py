@@ -12,10 +12,12 @@ from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
+from gleanery.storage.history import storing
 from gleanery.storage.outputs import approved_view
 from gleanery.storage.outputs.approved_view import Removal
 from gleanery.storage.outputs.hashes import parse_output_id
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
+from gleanery.storage.statistics import recording as statistics
 
 _COLUMNS = "identity, seq, last_scraped_at, approved, view_seq, id, job_id, octet_length(item)"
 _BY_IDENTITY = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
@@ -32,7 +34,7 @@ ORDER BY seq LIMIT $5
 # The plus sign prevents planners from scanning the whole group to find one identity in it.
 _DELETE = """
 DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
-RETURNING identity, id, job_id, approved, view_seq, country, file_ids
+RETURNING identity, id, job_id, approved, view_seq, country, file_ids, shape
 """
 _INSERT_TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
@@ -179,19 +181,25 @@ async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRa
     else:
         found = await locked.transaction.fetch(_JOB_RANGE, *group_key, job_id, *seq_range)
     rows, done_seq = seq_range.first_step(found)
-    await delete(locked, [row[0] for row in rows])
+    await delete(locked, [row[0] for row in rows], is_whole_group=job_id is None)
     return done_seq
 
 
-async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
-    """Deletes outputs of the group, and stores a tombstone of each. Returns how many existed."""
+async def delete(
+    locked: LockedGroup, identities: Collection[bytes], is_whole_group: bool = False
+) -> int:
+    """Deletes outputs of the group, and stores a tombstone of each. Returns how many existed.
+
+    Their history stays, unless the whole group is deleted: then ``removal`` deletes it.
+    """
+    last_versions = () if is_whole_group else await storing.read_last_versions(locked, identities)
     deleted = await locked.transaction.fetch_many(
         _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
     )
     locked.refresh_time()
     tombstones, copied, removals = [], [], []
     references = Counter[bytes]()
-    for identity, id_, job_id, approved, view_seq, country, file_ids in deleted:
+    for identity, id_, job_id, approved, view_seq, country, file_ids, _ in deleted:
         references.subtract(split_ids(file_ids))
         locked.change_counts(job_id, outputs=-1, approved=-int(approved), country=country)
         seq = locked.next_sequence_number()
@@ -201,8 +209,10 @@ async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
             if not approved:
                 copied.append(identity)
     await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
+    await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
     await approved_view.add_tombstones(locked, removals)
     await approved_view.delete_copies(locked, copied)
+    await statistics.subtract(locked, [(row[0], row[2], row[7]) for row in deleted])
     if references:
         await change_reference_counts(locked, references)
     return len(deleted)
