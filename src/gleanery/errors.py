@@ -99,6 +99,10 @@ def no_output() -> NotFound:
     return NotFound(("path", "output_id"), "This group has no output with this output_id")
 
 
+def no_review() -> NotFound:
+    return NotFound(("path", "review_id"), "This group has no review with this review_id")
+
+
 def no_file() -> NotFound:
     return NotFound(("path", "id"), "There is no file with this id")
 
@@ -112,7 +116,7 @@ def no_lease() -> NotFound:
 def no_record(parameter: str) -> NotFound:
     """Return the error for a path parameter that names nothing."""
     known = {"group_id": no_group, "job_id": no_job, "output_id": no_output, "id": no_file}
-    known["lease_id"] = no_lease
+    known |= {"lease_id": no_lease, "review_id": no_review}
     return known[parameter]() if parameter in known else NotFound(("path", parameter))
 
 

@@ -20,12 +20,13 @@ import pytest
 
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
-from gleanery.storage import audit, group_lock, reviews, tenancy
+from gleanery.storage import audit, group_lock, tenancy
 from gleanery.storage.engines import create_engine
 from gleanery.storage.groups import catalog
 from gleanery.storage.outputs import apply, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
+from gleanery.storage.reviews import reading
 from gleanery.storage.sessions import cookies, local_storage, summaries, whole_records
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
@@ -263,7 +264,7 @@ def test_an_upgraded_database_seeks_the_approval(
 MANY = {
     "fetch": (apply.FETCH_ROWS, ["int8", "bytea"]),
     "update last_scraped_at": (rows.UPDATE_LAST_SCRAPED, ["int8", "int8", "bytea", "bytea"]),
-    "update seq": (rows.UPDATE_SEQ, ["int8", "bytea", "int8", "bool", "int8", "bytea"]),
+    "update seq": (rows.UPDATE_SEQ, ["int8", "bytea", "int8", "bool", "int8", "bytea", "int8"]),
 }
 
 
@@ -415,14 +416,19 @@ def test_sessions_are_counted_in_the_index_of_hosts(planner: Planner, name: str)
 
 
 def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:
-    for sql in (reviews._LATEST_SIZES, reviews._LATEST_ROWS):
+    for sql in (reading._LATEST_SIZES, reading._LATEST_ROWS):
         found = planner.plan(sql)
         [access] = found.of("jobs")
         assert access.bounds >= {"group_id=", "latest_review_id<"}
         assert not found.sorts
-    for sql in (reviews._HISTORY_SIZES, reviews._HISTORY_ROWS):
+    for sql in (reading._HISTORY_SIZES, reading._HISTORY_ROWS):
         found = planner.plan(sql)
         [access] = found.of("reviews")
         assert "group_id=" in access.bounds
         assert access.bounds & {"id<", "rowid<"}
         assert not found.sorts
+
+
+def test_a_review_is_found_by_its_id(planner: Planner) -> None:
+    [access] = planner.plan(reading._ONE).of("reviews")
+    assert access.bounds == {"organization_id=", "review_id="}

@@ -29,6 +29,7 @@ def unused_names() -> Names:
         "cookie": f"cookie-{tag}",
         "entry": f"entry-{tag}",
         "lease": secrets.token_hex(16),
+        "review": secrets.token_hex(16),
         "group number": 10**9,
         "review number": 10**9,
         "job number": 10**9,
@@ -81,7 +82,8 @@ def create_one_of_everything(client: Client) -> Names:
     names["token number"] = link["token"][0]
     names |= {f"export {part}": link[part][0] for part in ("expires", "signature")}
     for status in ("pending", "approved"):
-        client.post(f"/v1/reviews/{group}", json={"job_id": job, "status": status})
+        review = client.post(f"/v1/reviews/{group}", json={"job_id": job, "status": status})
+        names["review"] = review.json()["review_id"]
     asked = {"history": "true", "limit": 1}
     history = client.get(f"/v1/reviews/{group}", params=asked).headers["link"]
     names["review number"] = re.findall(r"cursor=(\d+)", history)[0]

@@ -136,7 +136,13 @@ _REVIEW = {
     "status": "approved",
     "comment": "The prices match the site.",
 }
-_GROUP_SETTINGS = {"display_name": "Shop prices", "key_fields": ["sku"], "retain_days": 90}
+_GROUP_SETTINGS = {
+    "display_name": "Shop prices",
+    "key_fields": ["sku"],
+    "retain_days": 90,
+    "keep_versions": 50,
+}
+_FINDING = {"output_id": _TEA_OUT["output_id"], "path": "price", "note": "Only until Sunday."}
 _NEW_GROUP = {
     "group_id": _GROUP_ID,
     "id": 7,
@@ -147,6 +153,8 @@ _NEW_GROUP = {
     "key_fields": ["sku"],
     "schema": None,
     "retain_days": 90,
+    "keep_versions": 50,
+    "keep_days": 90,
     "countries": {},
     "has_more_countries": False,
     "jobs": [],
@@ -307,10 +315,25 @@ EXAMPLES: dict[str, Example] = {
     "get_blob": Example(path={"id": _FILE_ID}, query=_LINK_PARAMETERS, response=_FILE_TEXT),
     "add_review": Example(
         path=_IN_GROUP,
-        body={"job_id": _JOB_ID, "status": "approved", "comment": _REVIEW["comment"]},
+        body={
+            "job_id": _JOB_ID,
+            "status": "approved",
+            "comment": _REVIEW["comment"],
+            "findings": [_FINDING],
+        },
         response=_REVIEW,
     ),
     "get_latest_reviews": Example(path=_IN_GROUP, response=[_REVIEW]),
+    "get_review": Example(
+        path={**_IN_GROUP, "review_id": _REVIEW["review_id"]},
+        response=_REVIEW
+        | {
+            "as_of": None,
+            "output_ids": None,
+            "skipped_output_ids": None,
+            "findings": [_FINDING],
+        },
+    ),
     "get_groups": Example(query={"limit": 100}, response=[_GROUP]),
     "get_group": Example(path=_IN_GROUP, response=_GROUP),
     "export_outputs": Example(

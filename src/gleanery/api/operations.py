@@ -340,6 +340,15 @@ OPERATIONS = (
         response=list[responses.ReviewOut],
     ),
     Operation(
+        method="GET",
+        path="/v1/reviews/{group_id}/{review_id}",
+        handler=reviews.get_review,
+        title="Get a review",
+        description="One review, with what it is about and its findings.",
+        scopes=("reviews:read",),
+        response=responses.ReviewDetails,
+    ),
+    Operation(
         method="POST",
         path="/v1/reviews/{group_id}",
         handler=reviews.add_review,

@@ -268,14 +268,17 @@ Name = Annotated[
     AfterValidator(as_validation_error("name", check_name)),
     _with_json_schema(pattern=_NAME_PATTERN),
 ]
+_check_hexadecimal_id = _pattern_check(
+    FILE_ID_PATTERN, "expected 32 hexadecimal digits in lower case"
+)
 FileId = Annotated[
     str,
-    AfterValidator(
-        as_validation_error(
-            "file_id",
-            _pattern_check(FILE_ID_PATTERN, "expected 32 hexadecimal digits in lower case"),
-        )
-    ),
+    AfterValidator(as_validation_error("file_id", _check_hexadecimal_id)),
+    _with_json_schema(pattern=FILE_ID_PATTERN),
+]
+OutputId = Annotated[
+    str,
+    AfterValidator(as_validation_error("output_id", _check_hexadecimal_id)),
     _with_json_schema(pattern=FILE_ID_PATTERN),
 ]
 Domain = Annotated[
@@ -397,6 +400,7 @@ IgnoredDateTime = Annotated[
 # The ``id`` of a group, which is a number. In JSON, 7.0 is an integer like 7.
 NumericGroupId = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(float_to_integer)]
 Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(float_to_integer)]
+VersionCount = Annotated[int, Field(ge=0, le=1000), BeforeValidator(float_to_integer)]
 QueryNumericGroupId = Annotated[
     int,
     Field(ge=0, le=MAX_INT64),

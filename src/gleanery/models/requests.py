@@ -6,7 +6,7 @@ The models give each validation error its location and type, and the OpenAPI doc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
@@ -22,6 +22,7 @@ from gleanery.models.fields import (
     HeaderText,
     ListLimit,
     Name,
+    OutputId,
     PageUrl,
     QueryNumericGroupId,
     ReadFormat,
@@ -29,6 +30,7 @@ from gleanery.models.fields import (
     SessionCursor,
     SessionPosition,
     Text,
+    VersionCount,
     VersionTime,
     WholeNumber,
     WrittenFormat,
@@ -159,12 +161,29 @@ class SessionImport(Query):
 # --- reviews ------------------------------------------------------------------------------------
 
 
+class FindingIn(Input):
+    """What a reviewer has found in one output."""
+
+    output_id: OutputId = Field(description="Output of the reviewed job.")
+    path: Text | None = Field(
+        default=None,
+        max_length=1000,
+        description="Path inside `data`, such as `offer.price`. Default: the whole output.",
+    )
+    note: Text | None = Field(default=None, max_length=2000, description="Default: empty.")
+
+
 class ReviewIn(Input):
     """Review of a job's outputs."""
 
     job_id: Name = Field(description="Job whose outputs are reviewed.")
     status: ReviewStatus
     comment: Text | None = Field(default=None, description="Default: empty.")
+    findings: list[FindingIn] | None = Field(
+        default=None,
+        max_length=1000,
+        description="What the reviewer has found in single outputs. They do not change them.",
+    )
 
 
 class ReviewQuery(Query):
@@ -215,6 +234,16 @@ class GroupSettings(Input):
         default=None,
         description="Days after which an output is deleted that no scraper has sent again.",
     )
+    keep_versions: VersionCount | None = Field(
+        default=None,
+        description="Number of earlier versions that each output keeps. 0 keeps none. The default "
+        "is 20.",
+    )
+    keep_days: Days | None = Field(
+        default=None,
+        description="Days for which an earlier version is kept after another one has replaced it. "
+        "The default is 90.",
+    )
 
 
 class GroupsQuery(Query):
@@ -240,6 +269,7 @@ class GroupQuery(Query):
 
 # --- outputs ------------------------------------------------------------------------------------
 
+View = Literal["full", "approved"]
 FieldName = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
 _BARE_ITEM = (
     "is missing: bare items need job_id and url_field. Without both, and without key_field, each "
@@ -436,6 +466,11 @@ class AuditQuery(Query):
 # --- pages of outputs ---------------------------------------------------------------------------
 
 
+_APPROVED_IN_VIEW = (
+    "cannot be used with view=approved, which has only approved versions: leave out approved"
+)
+
+
 class OutputFilters(Query):
     """Filters of outputs."""
 
@@ -459,6 +494,19 @@ class OutputFilters(Query):
         default=None,
         description="true: only outputs that are approved now. false: only the others.",
     )
+    view: View = Field(
+        default="full",
+        description="approved: each output in its last approved version, in the order of the "
+        "approvals, whether or not it has a newer value. full: each output as it is now.",
+    )
+
+    @model_validator(mode="after")
+    def _reject_approved_in_view(self) -> Self:
+        """Rejects the filter by the present approval in the approved view."""
+        if self.view == "approved" and self.approved is not None:
+            error = custom_error("approved_in_view", _APPROVED_IN_VIEW, ("approved",))
+            raise ValidationError.from_exception_data(type(self).__name__, [error])
+        return self
 
 
 class OutputQuery(OutputFilters):

@@ -122,6 +122,30 @@ class ReviewOut(TypedDict):
     comment: str
 
 
+class FindingOut(TypedDict):
+    """What a reviewer has found in one output."""
+
+    output_id: str
+    path: Annotated[str | None, Field(description="Path inside `data`; null: the whole output.")]
+    note: str
+
+
+class ReviewDetails(ReviewOut):
+    """Review with what it is about."""
+
+    as_of: Annotated[
+        int | None,
+        Field(description="It applies to values that were stored up to this position; null: all."),
+    ]
+    output_ids: Annotated[
+        list[str] | None, Field(description="It applies only to these; null: the whole job.")
+    ]
+    skipped_output_ids: Annotated[
+        list[str] | None, Field(description="Those of `output_ids` that had a later value.")
+    ]
+    findings: list[FindingOut]
+
+
 class JobOut(TypedDict):
     """Job of a group, which is a lasting source such as one site, with its counts."""
 
@@ -152,6 +176,10 @@ class GroupSettingsOut(TypedDict):
     key_fields: list[str] | None
     schema: dict[str, Any] | None
     retain_days: int | None
+    keep_versions: Annotated[
+        int, Field(description="Number of earlier versions that each output keeps.")
+    ]
+    keep_days: Annotated[int, Field(description="Days for which an earlier version is kept.")]
 
 
 class GroupOut(GroupSettingsOut):

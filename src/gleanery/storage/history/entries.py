@@ -112,13 +112,17 @@ def create(version: Version, item: bytes, newer_item: bytes | None, newer_approv
 
 
 def decode(segment: bytes) -> Iterator[Entry]:
-    """Yields the entries of a segment, newest first."""
+    """Yields the entries of a segment, newest first. Raises CorruptHistory at a damaged one."""
     at = 0
     while at < len(segment):
+        if len(segment) - at < _HEADER.size:
+            raise CorruptHistory
         seq, last_seq, replaced_seq, second, flags, checksum, length = _HEADER.unpack_from(
             segment, at
         )
         at += _HEADER.size
+        if len(segment) - at < length:
+            raise CorruptHistory
         version = Version(
             seq,
             last_seq,

@@ -19,7 +19,7 @@ from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Database
 from gleanery.storage.files.references import decode_item
-from gleanery.storage.group_lock import DEFAULT_KEEP_VERSIONS
+from gleanery.storage.group_lock import DEFAULT_KEEP_DAYS, DEFAULT_KEEP_VERSIONS
 from gleanery.storage.history import entries
 from gleanery.storage.history.entries import CorruptHistory, Entry, Version
 from gleanery.values import json_text, timestamps
@@ -43,7 +43,6 @@ _APPROVED_VERSION = """
 SELECT version_seq, seq, item FROM approved_versions
 WHERE organization_id = $1 AND identity = $2 AND +group_id = $3 AND version_seq < $4
 """
-DEFAULT_KEEP_DAYS = 90
 _DAY = 86_400 * timestamps.SECOND
 _SMALL_BYTES = 64 * 1024
 _SEGMENTS_PER_READ = 8

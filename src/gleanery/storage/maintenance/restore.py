@@ -8,6 +8,7 @@ receives the restored state.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gleanery.models.responses import AuditAbout
@@ -15,7 +16,10 @@ from gleanery.observability.progress import StartProgress
 from gleanery.storage import audit, group_lock, metadata, organizations
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Transaction
+from gleanery.storage.group_lock import LockedGroup
+from gleanery.storage.history import expiry
 from gleanery.storage.outputs import mutations
+from gleanery.storage.outputs.mutations import SeqRange
 from gleanery.values import timestamps
 
 _CREATED_AT = "SELECT min(applied_at) FROM migrations"
@@ -27,7 +31,10 @@ _RAISE_LAST_SEQ = """
 UPDATE groups SET last_seq = $2 WHERE organization_id = $1 AND last_seq < $2
 """
 # No valid cursor is older than the restore, so no client needs the tombstones.
-_DELETE_TOMBSTONES = "DELETE FROM tombstones WHERE organization_id = $1"
+_DELETE_TOMBSTONES = (
+    "DELETE FROM tombstones WHERE organization_id = $1",
+    "DELETE FROM view_tombstones WHERE organization_id = $1",
+)
 _BATCH_SIZE = 1000
 _MIN_SKIPPED_IDS = 3600 * timestamps.SECOND
 
@@ -44,6 +51,7 @@ async def complete_restore(engine: Engine, clock: group_lock.Clock, progress: St
         await run()
     restore_time = await engine.write(partial(_begin_restore, last_change, clock))
     for database in tenants:
+        await expiry.delete_of_all_deleted(database)  # their tombstones are deleted next
         await database.write(partial(_move_groups, restore_time))
     resent = await _resend_outputs(tenants, restore_time, clock, progress)
     await engine.write(metadata.finish_restore)
@@ -75,7 +83,8 @@ async def _begin_restore(
 async def _move_groups(restore_time: int, transaction: Transaction) -> None:
     """Moves the change order of all groups of an organization to the restore time."""
     organization_id = transaction.organization_id
-    await transaction.fetch(_DELETE_TOMBSTONES, organization_id)
+    for delete in _DELETE_TOMBSTONES:
+        await transaction.fetch(delete, organization_id)
     await transaction.fetch(_RAISE_LAST_SEQ, organization_id, restore_time)
     about = AuditAbout()
     await audit.append(transaction, audit.COMMAND_LINE, restore_time, "restore", about)
@@ -91,17 +100,24 @@ async def _resend_outputs(
     ]
     advance, resent = progress("Sending outputs again", sum(group[2] for group in groups)), 0
     for database, name, _ in groups:
-        step = partial(_resend_batch, name, restore_time, clock)
+        step = partial(_resend_batch, mutations.resend_range, name, restore_time, clock)
         while count := await database.write(step, queue_key=name):
             resent += count
             advance(count)
+        step = partial(_resend_batch, mutations.resend_copies, name, restore_time, clock)
+        while await database.write(step, queue_key=name):
+            pass
     return resent
 
 
 async def _resend_batch(
-    name: str, until_seq: int, clock: group_lock.Clock, transaction: Transaction
+    resend: Callable[[LockedGroup, SeqRange], Awaitable[int]],
+    name: str,
+    until_seq: int,
+    clock: group_lock.Clock,
+    transaction: Transaction,
 ) -> int:
     locked = await group_lock.lock(transaction, name, clock)
-    count = await mutations.resend_range(locked, mutations.SeqRange(0, until_seq, _BATCH_SIZE))
+    count = await resend(locked, SeqRange(0, until_seq, _BATCH_SIZE))
     await locked.commit_counts()
     return count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 from gleanery.models.batches import Batch
@@ -16,12 +16,14 @@ from gleanery.storage.outputs.file_references import reference_files
 from gleanery.storage.outputs.hashes import has_same_bytes
 from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput, UnparsedOutput
 from gleanery.storage.outputs.rows import OutputRow
+from gleanery.storage.statistics import recording as statistics
+from gleanery.storage.statistics.shapes import Shape
 
 # The statement does not name the group, although an identity belongs to one group. Without
 # statistics a planner could choose an index that begins with the group, and scan it.
 FETCH_ROWS = """
 SELECT identity, sent_hash, id, content_hash, seq, approved, created_seq, job_id, country, file_ids,
-    history_seq
+    history_seq, shape, last_scraped_at
 FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 
@@ -57,7 +59,7 @@ async def apply_batch(
             return stored
     if (locked.key_fields, locked.schema) != batch.rules:
         raise RulesChanged
-    response = summarize(await _apply(locked, batch.outputs), batch)
+    response = summarize(await _apply(locked, batch.outputs, batch.shapes), batch)
     if request is not None:
         await request.save_response(transaction, response, locked.now)
     await locked.commit_counts()
@@ -65,7 +67,9 @@ async def apply_batch(
 
 
 async def _apply(
-    locked: LockedGroup, outputs: Sequence[UnparsedOutput | PreparedOutput]
+    locked: LockedGroup,
+    outputs: Sequence[UnparsedOutput | PreparedOutput],
+    shapes: Mapping[int, Shape],
 ) -> list[OutputResult]:
     stored = await _fetch_rows(locked, {output.identity for output in outputs})
     await _apply_pending_job(locked, stored)
@@ -79,7 +83,7 @@ async def _apply(
     new_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
     job_names = dict.fromkeys(output.job for output in changed)
     jobs = await locked.find_or_create_jobs(job_names)
-    in_order = {row.identity: row for row in stored.values() if row.seq_changed}
+    in_order: RowsByIdentity = {}
     results = []
     for number, output in enumerate(outputs):
         if number % _OUTPUTS_PER_PAUSE == 0:
@@ -87,6 +91,7 @@ async def _apply(
         results.append(_apply_output(locked, stored, output, jobs, new_ids, in_order))
     _count_new(locked, stored.values())
     await reference_files(locked, stored.values(), changed)
+    await statistics.record(locked, stored.values(), shapes)
     _issue_numbers(locked, in_order.values())
     await rows.write(locked, stored.values())
     return results
@@ -102,18 +107,14 @@ async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> Non
     bulk_job = await locked.pending_bulk_job()
     if bulk_job is None:
         return
-    pending = [row for row in stored.values() if bulk_job.covers(row.job_id, row.seq)]
+    pending = [row.identity for row in stored.values() if bulk_job.covers(row.job_id, row.seq)]
     if bulk_job.kind == "delete":
-        identities = [row.identity for row in pending]
-        await mutations.delete(locked, identities, is_whole_group=bulk_job.job_id is None)
-        for row in pending:
-            del stored[row.identity]
+        await mutations.delete(locked, pending, is_whole_group=bulk_job.job_id is None)
+        for identity in pending:
+            del stored[identity]
         return
-    approved = bulk_job.kind == "approve"
-    for row in pending:
-        if row.approved != approved:
-            row.approved, row.seq_changed = approved, True
-            locked.change_counts(row.job_id, approved=1 if approved else -1)
+    await mutations.approve_outputs(locked, pending, bulk_job.kind == "approve")
+    stored.update(await _fetch_rows(locked, pending))
 
 
 def _check_unparsed(
@@ -187,7 +188,7 @@ def _new_row(output: PreparedOutput, job_id: int, id_: int) -> OutputRow:
 
 def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> None:
     if row.approved and not output.has_same_value(row.content_hash):
-        row.approved = False  # a new value needs a new approval
+        row.approved, row.replaces_approved = False, True  # a new value needs a new approval
         locked.change_counts(row.job_id, approved=-1)
     if row.country != output.country and not row.is_new:
         locked.change_counts(row.job_id, outputs=-1, country=row.country)

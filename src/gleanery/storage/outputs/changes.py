@@ -22,6 +22,7 @@ from gleanery.models.requests import ChangeQuery
 from gleanery.storage import metadata, page_sizes
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.group_lock import FIRST_SEQ
+from gleanery.storage.history import expiry
 from gleanery.values import json_text, timestamps
 
 _GROUP = f"""
@@ -56,7 +57,7 @@ _PURGE = """
 DELETE FROM tombstones WHERE organization_id = $1 AND group_id = $2 AND seq <= $3 AND seq IN (
     SELECT seq FROM tombstones WHERE organization_id = $1 AND group_id = $2 AND seq <= $3
     ORDER BY seq LIMIT $4)
-RETURNING seq
+RETURNING identity, seq
 """
 _SET_PURGED = """
 UPDATE groups SET purged_seq = $3 WHERE organization_id = $1 AND id = $2 AND purged_seq < $3
@@ -357,13 +358,17 @@ async def pending_purges(engine: Engine, before: int) -> list[Callable[[], Await
 
 
 async def _purge(database: Database, group: str, group_id: int, before: int) -> None:
-    """Deletes tombstones; from then on, cursors from before them are rejected."""
+    """Deletes tombstones, and the history of their outputs.
+
+    From then on, cursors from before them are rejected.
+    """
 
     async def purge_some(transaction: Transaction) -> int:
         group_key = (transaction.organization_id, group_id)
         purged = await transaction.fetch(_PURGE, *group_key, before, _CHUNK)
         if purged:
-            await transaction.fetch(_SET_PURGED, *group_key, max(row[0] for row in purged))
+            await transaction.fetch(_SET_PURGED, *group_key, max(row[1] for row in purged))
+            await expiry.delete_with_tombstones(transaction, [(row[0], row[1]) for row in purged])
         return len(purged)
 
     while await database.write(purge_some, queue_key=group) == _CHUNK:

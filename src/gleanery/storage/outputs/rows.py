@@ -11,6 +11,7 @@ from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.history import storing
 from gleanery.storage.history.storing import Replacement
+from gleanery.storage.outputs import approved_view
 from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
 
@@ -20,19 +21,19 @@ _INSERT = """
 INSERT INTO outputs
     (organization_id, identity, seq, approved, last_scraped_at, item,
      sent_hash, content_hash, url_hash, country, region, file_ids,
-     id, group_id, job_id, created_seq, version_seq)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+     shape, id, group_id, job_id, created_seq, version_seq)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 """
 _UPDATE = """
 UPDATE outputs SET
     seq = $3, approved = $4, last_scraped_at = $5, item = $6, sent_hash = $7,
-    content_hash = $8, url_hash = $9, country = $10, region = $11, file_ids = $12,
-    version_seq = $3, history_seq = $13
+    content_hash = $8, url_hash = $9, country = $10, region = $11, file_ids = $12, shape = $13,
+    version_seq = $3, history_seq = $14
 WHERE organization_id = $1 AND identity = $2
 """
 _UPDATE_SENT_HASH = "UPDATE outputs SET sent_hash = $3 WHERE organization_id = $1 AND identity = $2"
 UPDATE_SEQ = f"""
-UPDATE outputs SET seq = $3, approved = $4, last_scraped_at = $5, item = CAST(
+UPDATE outputs SET seq = $3, approved = $4, last_scraped_at = $5, view_seq = $7, item = CAST(
     substr(item, 1, length(item) - {items.length_from(b',"update_date"')}) || $6 AS BYTEA)
 WHERE organization_id = $1 AND identity = $2
 """
@@ -60,9 +61,12 @@ class OutputRow:
     country: str | None
     file_ids: bytes = b""
     history_seq: int = 0
+    shape: int | None = None
+    last_scraped_at: int = 0
     files_json: bytes = b""
     is_new: bool = False
-    seq_changed: bool = False
+    replaces_approved: bool = False
+    """True if a new value replaces an approved one, which stays in the approved view."""
     sent_hash_changed: bool = False
     new_value: PreparedOutput | None = None
 
@@ -79,7 +83,7 @@ async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
 
 
 async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
-    inserts, updates, seq_updates, sent_hash_updates, unchanged = [], [], [], [], []
+    inserts, updates, sent_hash_updates, unchanged = [], [], [], []
     organization_id, now = locked.organization_id, locked.scrape_time
     for row in rows:
         if row.new_value is not None:
@@ -89,19 +93,19 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
                 inserts.append((*values, *numbers))
             else:
                 updates.append((row, values))
-        elif row.seq_changed:
-            seq_updates.append(seq_update(locked, row.identity, row.seq, row.approved, now))
         else:
             unchanged.append(row.identity)
             if row.sent_hash_changed:
                 sent_hash_updates.append((organization_id, row.identity, row.sent_hash))
     execute_many = locked.transaction.execute_many
+    await approved_view.copy_approved(
+        locked, [row.identity for row in rows if row.replaces_approved]
+    )
     await execute_many(_INSERT, inserts)
     segments = await _store_replaced(locked, updates)
     await execute_many(
         _UPDATE, [(*values, segments.get(row.identity, 0)) for row, values in updates]
     )
-    await execute_many(UPDATE_SEQ, seq_updates)
     await execute_many(_UPDATE_SENT_HASH, sent_hash_updates)
     date = items.last_scraped_member(now // timestamps.SECOND)
     await locked.transaction.fetch_by_keys(
@@ -123,11 +127,16 @@ async def _store_replaced(
 
 
 def seq_update(
-    locked: LockedGroup, identity: bytes, seq: int, approved: bool, last_scraped_at: int
+    locked: LockedGroup,
+    identity: bytes,
+    seq: int,
+    approved: bool,
+    last_scraped_at: int,
+    view_seq: int,
 ) -> Row:
     """Returns the values of ``UPDATE_SEQ`` for one output."""
     suffix = items.mutable_suffix(seq, last_scraped_at, approved)
-    return (locked.organization_id, identity, seq, approved, last_scraped_at, suffix)
+    return (locked.organization_id, identity, seq, approved, last_scraped_at, suffix, view_seq)
 
 
 def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: int) -> Row:
@@ -146,6 +155,7 @@ def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: in
         row.country,
         value.region,
         row.file_ids,
+        row.shape,
     )
 
 

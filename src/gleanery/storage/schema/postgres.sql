@@ -172,6 +172,7 @@ CREATE TABLE outputs (
     version_seq     BIGINT  NOT NULL DEFAULT 0,   -- seq at which its value was stored
     history_seq     BIGINT  NOT NULL DEFAULT 0,   -- open segment in output_history; 0: none
     view_seq        BIGINT  NOT NULL DEFAULT 0,   -- where it entered the approved view; 0: not in it
+    shape           BIGINT,                       -- see job_shapes; null: unknown
     PRIMARY KEY (identity, organization_id)
 ) WITH (toast_tuple_target = 8160, fillfactor = 50);
 
@@ -210,11 +211,16 @@ CREATE TABLE reviews (
     status          TEXT    NOT NULL,
     comment         TEXT    NOT NULL,
     created_at      BIGINT  NOT NULL,
+    as_of           BIGINT,                        -- it applies to the values up to this seq
+    output_ids      TEXT,                          -- JSON array; null: the whole job
+    skipped_output_ids TEXT,                       -- those of output_ids with a later value
+    findings        TEXT    NOT NULL DEFAULT '[]', -- JSON array
     PRIMARY KEY (organization_id, id)
 );
 
 CREATE INDEX reviews_of_group ON reviews (group_id, id);
 CREATE INDEX reviews_of_job   ON reviews (group_id, job_id);
+CREATE INDEX reviews_by_review_id ON reviews (organization_id, review_id);
 
 -- Number of outputs per country in a group.
 CREATE TABLE country_counts (
@@ -293,6 +299,42 @@ CREATE TABLE view_tombstones (
     PRIMARY KEY (organization_id, group_id, seq)
 );
 
+-- Field statistics. A shape is the set of the fields of a value, with their kinds; shape 0 stands
+-- for all shapes that are not counted separately. The columns in JSON: see storage/statistics.
+
+-- The outputs of a job by shape, the ranges of its fields, and its current scrape.
+CREATE TABLE job_statistics (
+    organization_id   BIGINT  NOT NULL,
+    group_id          BIGINT  NOT NULL,
+    job_id            BIGINT  NOT NULL,
+    scrape_started_at BIGINT  NOT NULL,
+    scrape_seen_at    BIGINT  NOT NULL,
+    scrape_counts     TEXT    NOT NULL,           -- outputs by shape
+    shape_counts      TEXT    NOT NULL,           -- outputs by shape, with examples
+    ranges            TEXT    NOT NULL,
+    PRIMARY KEY (organization_id, group_id, job_id)
+);
+
+CREATE TABLE job_shapes (
+    organization_id BIGINT  NOT NULL,
+    group_id        BIGINT  NOT NULL,
+    job_id          BIGINT  NOT NULL,
+    shape           BIGINT  NOT NULL,
+    fields          TEXT,                         -- null: too many
+    PRIMARY KEY (organization_id, group_id, job_id, shape)
+);
+
+-- Scrapes that have ended.
+CREATE TABLE job_scrapes (
+    organization_id BIGINT  NOT NULL,
+    group_id        BIGINT  NOT NULL,
+    job_id          BIGINT  NOT NULL,
+    started_at      BIGINT  NOT NULL,
+    seen_at         BIGINT  NOT NULL,
+    counts          TEXT    NOT NULL,             -- outputs by shape
+    PRIMARY KEY (organization_id, group_id, job_id, started_at)
+);
+
 -- Operations on many outputs of a group, run in short transactions. A bulk job covers the outputs
 -- with sequence numbers after done_seq and up to until_seq.
 CREATE TABLE bulk_jobs (
@@ -303,6 +345,7 @@ CREATE TABLE bulk_jobs (
     kind            TEXT    NOT NULL,
     until_seq       BIGINT  NOT NULL,
     done_seq        BIGINT  NOT NULL,
+    as_of           BIGINT  NOT NULL DEFAULT 0,    -- it skips outputs with a larger version_seq
     PRIMARY KEY (organization_id, id)
 );
 

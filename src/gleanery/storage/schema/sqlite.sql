@@ -170,6 +170,7 @@ CREATE TABLE outputs (
     version_seq     INTEGER NOT NULL DEFAULT 0,   -- seq at which its value was stored
     history_seq     INTEGER NOT NULL DEFAULT 0,   -- open segment in output_history; 0: none
     view_seq        INTEGER NOT NULL DEFAULT 0,   -- where it entered the approved view; 0: not in it
+    shape           INTEGER,                      -- see job_shapes; null: unknown
     UNIQUE (identity, organization_id)
 ) STRICT;
 
@@ -194,11 +195,16 @@ CREATE TABLE reviews (
     review_id       TEXT    NOT NULL,
     status          TEXT    NOT NULL,
     comment         TEXT    NOT NULL,
-    created_at      INTEGER NOT NULL
+    created_at      INTEGER NOT NULL,
+    as_of           INTEGER,                       -- it applies to the values up to this seq
+    output_ids      TEXT,                          -- JSON array; null: the whole job
+    skipped_output_ids TEXT,                       -- those of output_ids with a later value
+    findings        TEXT    NOT NULL DEFAULT '[]'  -- JSON array
 ) STRICT;
 
 CREATE INDEX reviews_of_group ON reviews (group_id, id);
 CREATE INDEX reviews_of_job   ON reviews (group_id, job_id);
+CREATE INDEX reviews_by_review_id ON reviews (organization_id, review_id);
 
 -- Number of outputs per country in a group.
 CREATE TABLE country_counts (
@@ -272,6 +278,42 @@ CREATE TABLE view_tombstones (
     PRIMARY KEY (organization_id, group_id, seq)
 ) STRICT, WITHOUT ROWID;
 
+-- Field statistics. A shape is the set of the fields of a value, with their kinds; shape 0 stands
+-- for all shapes that are not counted separately. The columns in JSON: see storage/statistics.
+
+-- The outputs of a job by shape, the ranges of its fields, and its current scrape.
+CREATE TABLE job_statistics (
+    organization_id   INTEGER NOT NULL,
+    group_id          INTEGER NOT NULL,
+    job_id            INTEGER NOT NULL,
+    scrape_started_at INTEGER NOT NULL,
+    scrape_seen_at    INTEGER NOT NULL,
+    scrape_counts     TEXT    NOT NULL,           -- outputs by shape
+    shape_counts      TEXT    NOT NULL,           -- outputs by shape, with examples
+    ranges            TEXT    NOT NULL,
+    PRIMARY KEY (organization_id, group_id, job_id)
+) STRICT;
+
+CREATE TABLE job_shapes (
+    organization_id INTEGER NOT NULL,
+    group_id        INTEGER NOT NULL,
+    job_id          INTEGER NOT NULL,
+    shape           INTEGER NOT NULL,
+    fields          TEXT,                         -- null: too many
+    PRIMARY KEY (organization_id, group_id, job_id, shape)
+) STRICT, WITHOUT ROWID;
+
+-- Scrapes that have ended.
+CREATE TABLE job_scrapes (
+    organization_id INTEGER NOT NULL,
+    group_id        INTEGER NOT NULL,
+    job_id          INTEGER NOT NULL,
+    started_at      INTEGER NOT NULL,
+    seen_at         INTEGER NOT NULL,
+    counts          TEXT    NOT NULL,             -- outputs by shape
+    PRIMARY KEY (organization_id, group_id, job_id, started_at)
+) STRICT, WITHOUT ROWID;
+
 -- Operations on many outputs of a group, run in short transactions. A bulk job covers the outputs
 -- with sequence numbers after done_seq and up to until_seq.
 CREATE TABLE bulk_jobs (
@@ -281,7 +323,8 @@ CREATE TABLE bulk_jobs (
     job_id          INTEGER,                       -- null: all jobs of the group
     kind            TEXT    NOT NULL,
     until_seq       INTEGER NOT NULL,
-    done_seq        INTEGER NOT NULL
+    done_seq        INTEGER NOT NULL,
+    as_of           INTEGER NOT NULL DEFAULT 0     -- it skips outputs with a larger version_seq
 ) STRICT;
 
 CREATE INDEX bulk_jobs_of_group ON bulk_jobs (organization_id, group_id, id);
