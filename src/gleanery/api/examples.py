@@ -274,6 +274,25 @@ EXAMPLES: dict[str, Example] = {
     "get_output": Example(
         path={**_IN_GROUP, "output_id": str(_TEA_OUT["output_id"])}, response=_TEA_OUT
     ),
+    "get_history": Example(
+        path={**_IN_GROUP, "output_id": str(_TEA_OUT["output_id"])},
+        query={"limit": 20},
+        response={
+            "metadata": _LAST_PAGE,
+            "versions": [
+                {
+                    "change": "create",
+                    "cursor": _LAST_CURSOR,
+                    "version_date": _SCRAPE_DATE,
+                    "replaced_date": None,
+                    "key_hash": _TEA_OUT["key_hash"],
+                    "value_hash": _TEA_OUT["value_hash"],
+                    "is_approved": False,
+                    "fields": [],
+                }
+            ],
+        },
+    ),
     "get_changes": Example(
         path=_IN_GROUP,
         query={"cursor": _FIRST_CURSOR, "limit": 100},

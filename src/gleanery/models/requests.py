@@ -31,6 +31,7 @@ from gleanery.models.fields import (
     SessionPosition,
     Text,
     VersionCount,
+    VersionTime,
     WholeNumber,
     WrittenFormat,
     as_validation_error,
@@ -409,6 +410,25 @@ class BlobQuery(Query):
     organization: Text = Field(description="Value from the link.")
     expires: Text = Field(description="Value from the link.")
     signature: Text = Field(description="Value from the link.")
+
+
+class OutputTime(Query):
+    """Time of the version of an output."""
+
+    at: VersionTime | None = Field(
+        default=None,
+        description="The output as it was then: a cursor, a date-time, or a date, which is its "
+        "midnight in UTC. A date-time without a fraction is the end of its second.",
+    )
+
+
+class VersionQuery(Query):
+    """Page of an output's versions."""
+
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=MAX_INT64, ge=0, le=MAX_INT64, description="Only what is before this position."
+    )
 
 
 class ChangeQuery(Query):

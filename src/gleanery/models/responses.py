@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 from typing_extensions import TypedDict
 
 DateTime = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """Date-time in the one form that the API returns: ``YYYY-MM-DDTHH:MM:SSZ``."""
+_JSON_TYPES = ("object", "array", "string", "number", "boolean", "null")
+JsonValue = Annotated[
+    Any, WithJsonSchema({"type": [*_JSON_TYPES], "additionalProperties": True, "items": {}})
+]
 
 # --- cookies and local storage --------------------------------------------------------------------
 
@@ -305,8 +309,50 @@ class FieldChange(TypedDict):
         ),
     ]
     kind: Literal["added", "removed", "changed"]
-    before: Annotated[Any, Field(description="null if the field was added.")]
-    after: Annotated[Any, Field(description="null if the field was removed.")]
+    before: Annotated[JsonValue, Field(description="null if the field was added.")]
+    after: Annotated[JsonValue, Field(description="null if the field was removed.")]
+
+
+class VersionOut(TypedDict):
+    """Version of an output. `create` if it is the first one."""
+
+    change: Literal["create", "update"]
+    cursor: Annotated[int, Field(description="Position at which the version began.")]
+    version_date: DateTime
+    replaced_date: Annotated[
+        DateTime | None,
+        Field(
+            description="null for the present version, and for the last approved one if the "
+            "versions after it are no longer kept."
+        ),
+    ]
+    key_hash: str
+    value_hash: str
+    is_approved: Annotated[
+        bool, Field(description="Approval at the end of the version, or its present approval.")
+    ]
+    fields: Annotated[
+        list[FieldChange] | None,
+        Field(
+            description="Differences from the version before. Empty for the first version, null "
+            "if the version before is no longer kept."
+        ),
+    ]
+
+
+class DeletionOut(TypedDict):
+    """Deletion of an output, after its last version."""
+
+    change: Literal["delete"]
+    cursor: Annotated[int, Field(description="Position of the deletion.")]
+    version_date: DateTime
+
+
+class VersionPage(TypedDict):
+    """Page of an output's versions, newest first."""
+
+    metadata: PageMetadata
+    versions: list[VersionOut | DeletionOut]
 
 
 class OutputPage(TypedDict):
