@@ -263,7 +263,7 @@ def test_an_upgraded_database_seeks_the_approval(
 MANY = {
     "fetch": (apply.FETCH_ROWS, ["int8", "bytea"]),
     "update last_scraped_at": (rows.UPDATE_LAST_SCRAPED, ["int8", "int8", "bytea", "bytea"]),
-    "update seq": (rows.UPDATE_SEQ, ["int8", "bytea", "int8", "bool", "int8", "bytea"]),
+    "update seq": (rows.UPDATE_SEQ, ["int8", "bytea", "int8", "bool", "int8", "bytea", "int8"]),
 }
 
 

@@ -83,7 +83,7 @@ async def _apply(
     new_ids = iter(await locked.transaction.new_output_ids(len(new)) if new else ())
     job_names = dict.fromkeys(output.job for output in changed)
     jobs = await locked.find_or_create_jobs(job_names)
-    in_order = {row.identity: row for row in stored.values() if row.seq_changed}
+    in_order: RowsByIdentity = {}
     results = []
     for number, output in enumerate(outputs):
         if number % _OUTPUTS_PER_PAUSE == 0:
@@ -107,17 +107,14 @@ async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> Non
     bulk_job = await locked.pending_bulk_job()
     if bulk_job is None:
         return
-    pending = [row for row in stored.values() if bulk_job.covers(row.job_id, row.seq)]
+    pending = [row.identity for row in stored.values() if bulk_job.covers(row.job_id, row.seq)]
     if bulk_job.kind == "delete":
-        await mutations.delete(locked, [row.identity for row in pending])
-        for row in pending:
-            del stored[row.identity]
+        await mutations.delete(locked, pending)
+        for identity in pending:
+            del stored[identity]
         return
-    approved = bulk_job.kind == "approve"
-    for row in pending:
-        if row.approved != approved:
-            row.approved, row.seq_changed = approved, True
-            locked.change_counts(row.job_id, approved=1 if approved else -1)
+    await mutations.approve_outputs(locked, pending, bulk_job.kind == "approve")
+    stored.update(await _fetch_rows(locked, pending))
 
 
 def _check_unparsed(
@@ -191,7 +188,7 @@ def _new_row(output: PreparedOutput, job_id: int, id_: int) -> OutputRow:
 
 def _update_row(locked: LockedGroup, row: OutputRow, output: PreparedOutput) -> None:
     if row.approved and not output.has_same_value(row.content_hash):
-        row.approved = False  # a new value needs a new approval
+        row.approved, row.replaces_approved = False, True  # a new value needs a new approval
         locked.change_counts(row.job_id, approved=-1)
     if row.country != output.country and not row.is_new:
         locked.change_counts(row.job_id, outputs=-1, country=row.country)

@@ -30,7 +30,8 @@ async def reference_files(
     count_changes = Counter(dict.fromkeys(requested, 0))
     for row, value in affected:
         count_changes.update(file.id for file in value.files if file.id is not None)
-        count_changes.subtract(references.split_ids(row.file_ids))
+        if not row.replaces_approved:  # else the copy in the approved view keeps the references
+            count_changes.subtract(references.split_ids(row.file_ids))
     found = await references.change_reference_counts(locked, count_changes) if count_changes else {}
     _check_existence(changed, found)
     renderer = references.FileRenderer(found, locked.now)

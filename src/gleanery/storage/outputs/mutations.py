@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from gleanery.errors import no_output
@@ -11,30 +12,34 @@ from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
+from gleanery.storage.outputs import approved_view
+from gleanery.storage.outputs.approved_view import Removal
 from gleanery.storage.outputs.hashes import parse_output_id
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
 from gleanery.storage.statistics import recording as statistics
 
-_JOB_RANGE = """
-SELECT identity, seq, last_scraped_at, approved, octet_length(item)
-FROM outputs /* INDEXED BY outputs_by_job */
+_COLUMNS = "identity, seq, last_scraped_at, approved, view_seq, id, job_id, octet_length(item)"
+_BY_IDENTITY = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
+_JOB_RANGE = f"""
+SELECT {_COLUMNS} FROM outputs /* INDEXED BY outputs_by_job */
 WHERE organization_id = $1 AND group_id = $2 AND job_id = $3 AND seq > $4 AND seq <= $5
 ORDER BY seq LIMIT $6
 """
-_GROUP_RANGE = """
-SELECT identity, seq, last_scraped_at, approved, octet_length(item) FROM outputs
+_GROUP_RANGE = f"""
+SELECT {_COLUMNS} FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
 ORDER BY seq LIMIT $5
 """
 # The plus sign prevents planners from scanning the whole group to find one identity in it.
 _DELETE = """
 DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
-RETURNING identity, id, job_id, approved, country, file_ids, shape
+RETURNING identity, id, job_id, approved, view_seq, country, file_ids, shape
 """
 _INSERT_TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
+_SET_OUT_OF_VIEW = "UPDATE outputs SET view_seq = 0 WHERE organization_id = $1 AND identity = $2"
 
 
 _MAX_BYTES = 16 * 1024 * 1024  # of the outputs that one transaction changes
@@ -58,27 +63,92 @@ class SeqRange(NamedTuple):
         return rows[:count], None if is_whole else rows[count - 1][1]
 
 
+class _StoredOutput(NamedTuple):
+    """The columns of an output that a change without a new value depends on."""
+
+    identity: bytes
+    seq: int
+    last_scraped_at: int
+    approved: bool
+    view_seq: int
+    id: int
+    job_id: int
+    size: int
+
+
 async def approve_range(
     locked: LockedGroup, job_id: int, approved: bool, seq_range: SeqRange
 ) -> int | None:
     """Approves outputs of the job, or withdraws their approval.
 
-    If the approval changes, an output gets a new number. Returns the number after which the rest of
-    the range begins, or None.
+    Returns the number after which the rest of the range begins, or None.
     """
     found = await locked.transaction.fetch(
         _JOB_RANGE, locked.organization_id, locked.group_id, job_id, *seq_range
     )
     rows, done_seq = seq_range.first_step(found)
-    locked.refresh_time()
-    changed = [
-        seq_update(locked, identity, locked.next_sequence_number(size), approved, last_scraped_at)
-        for identity, _, last_scraped_at, was_approved, size in rows
-        if bool(was_approved) != approved
-    ]
-    await locked.transaction.execute_many(UPDATE_SEQ, changed)
-    locked.change_counts(job_id, approved=len(changed) if approved else -len(changed))
+    await _set_approval(locked, rows, approved)
     return done_seq
+
+
+async def approve_outputs(
+    locked: LockedGroup, identities: Collection[bytes], approved: bool
+) -> None:
+    """Approves these outputs, or withdraws their approval."""
+    rows = await locked.transaction.fetch_by_keys(identities, _BY_IDENTITY, locked.organization_id)
+    await _set_approval(locked, sorted(rows, key=itemgetter(1)), approved)
+
+
+async def _set_approval(locked: LockedGroup, rows: Iterable[Row], approved: bool) -> None:
+    """Sets the approval of outputs. If it changes, an output gets a new number."""
+    locked.refresh_time()
+    outputs = [_StoredOutput(*row) for row in rows]
+    await (_approve if approved else _unapprove)(locked, outputs)
+
+
+async def _approve(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:
+    """Approves outputs: the view has their present values from now on."""
+    updates = []
+    for output in outputs:
+        if not output.approved:
+            seq = locked.next_sequence_number(output.size)
+            updates.append(_seq_update(locked, output, seq, True, output.view_seq or seq))
+            locked.change_counts(output.job_id, approved=1)
+    await locked.transaction.execute_many(UPDATE_SEQ, updates)
+    await approved_view.delete_copies(locked, _copied(outputs))
+
+
+async def _unapprove(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:
+    """Removes outputs from the view. One with a newer value keeps its place in the full order."""
+    updates, removals = [], []
+    for output in outputs:
+        if output.approved:
+            seq = locked.next_sequence_number(output.size)
+            updates.append(_seq_update(locked, output, seq, False, view_seq=0))
+            locked.change_counts(output.job_id, approved=-1)
+        elif output.view_seq:
+            seq = locked.next_sequence_number()
+        else:
+            continue
+        removals.append(Removal(seq, output.id, output.identity, output.job_id))
+    copied = _copied(outputs)
+    await locked.transaction.execute_many(UPDATE_SEQ, updates)
+    await locked.transaction.execute_many(
+        _SET_OUT_OF_VIEW, [(locked.organization_id, identity) for identity in copied]
+    )
+    await approved_view.delete_copies(locked, copied)
+    await approved_view.add_tombstones(locked, removals)
+
+
+def _copied(outputs: Iterable[_StoredOutput]) -> list[bytes]:
+    """Returns the outputs of which the view has an earlier version."""
+    return [output.identity for output in outputs if output.view_seq and not output.approved]
+
+
+def _seq_update(
+    locked: LockedGroup, output: _StoredOutput, seq: int, approved: bool, view_seq: int
+) -> Row:
+    return seq_update(locked, output.identity, seq, approved, output.last_scraped_at, view_seq)
 
 
 async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
@@ -91,15 +161,11 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
     )
     rows, _ = seq_range.first_step(found)
     locked.refresh_time()
-    await locked.transaction.execute_many(
-        UPDATE_SEQ,
-        [
-            seq_update(
-                locked, identity, locked.next_sequence_number(size), bool(approved), last_scraped_at
-            )
-            for identity, _, last_scraped_at, approved, size in rows
-        ],
-    )
+    updates = []
+    for output in (_StoredOutput(*row) for row in rows):
+        seq = locked.next_sequence_number(output.size)
+        updates.append(_seq_update(locked, output, seq, bool(output.approved), output.view_seq))
+    await locked.transaction.execute_many(UPDATE_SEQ, updates)
     return len(rows)
 
 
@@ -124,15 +190,21 @@ async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
         _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
     )
     locked.refresh_time()
-    tombstones = []
+    tombstones, copied, removals = [], [], []
     references = Counter[bytes]()
-    for identity, id_, job_id, approved, country, file_ids, _ in deleted:
+    for identity, id_, job_id, approved, view_seq, country, file_ids, _ in deleted:
         references.subtract(split_ids(file_ids))
         locked.change_counts(job_id, outputs=-1, approved=-int(approved), country=country)
         seq = locked.next_sequence_number()
         tombstones.append((locked.organization_id, locked.group_id, seq, id_, identity, job_id))
+        if view_seq:
+            removals.append(Removal(seq, id_, identity, job_id))
+            if not approved:
+                copied.append(identity)
     await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
-    await statistics.subtract(locked, [(row[0], row[2], row[6]) for row in deleted])
+    await approved_view.add_tombstones(locked, removals)
+    await approved_view.delete_copies(locked, copied)
+    await statistics.subtract(locked, [(row[0], row[2], row[-1]) for row in deleted])
     if references:
         await change_reference_counts(locked, references)
     return len(deleted)

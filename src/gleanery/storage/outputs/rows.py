@@ -8,7 +8,7 @@ from itertools import islice
 
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
-from gleanery.storage.outputs import items
+from gleanery.storage.outputs import approved_view, items
 from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
 
@@ -29,7 +29,7 @@ WHERE organization_id = $1 AND identity = $2
 """
 _UPDATE_SENT_HASH = "UPDATE outputs SET sent_hash = $3 WHERE organization_id = $1 AND identity = $2"
 UPDATE_SEQ = f"""
-UPDATE outputs SET seq = $3, approved = $4, last_scraped_at = $5, item = CAST(
+UPDATE outputs SET seq = $3, approved = $4, last_scraped_at = $5, view_seq = $7, item = CAST(
     substr(item, 1, length(item) - {items.length_from(b',"update_date"')}) || $6 AS BYTEA)
 WHERE organization_id = $1 AND identity = $2
 """
@@ -60,7 +60,8 @@ class OutputRow:
     last_scraped_at: int = 0
     files_json: bytes = b""
     is_new: bool = False
-    seq_changed: bool = False
+    replaces_approved: bool = False
+    """True if a new value replaces an approved one, which stays in the approved view."""
     sent_hash_changed: bool = False
     new_value: PreparedOutput | None = None
 
@@ -77,7 +78,7 @@ async def write(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
 
 
 async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None:
-    inserts, updates, seq_updates, sent_hash_updates, unchanged = [], [], [], [], []
+    inserts, updates, sent_hash_updates, unchanged = [], [], [], []
     organization_id, now = locked.organization_id, locked.scrape_time
     for row in rows:
         if row.new_value is not None:
@@ -86,16 +87,16 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
                 inserts.append((*values, row.id, locked.group_id, row.job_id, row.created_seq))
             else:
                 updates.append(values)
-        elif row.seq_changed:
-            seq_updates.append(seq_update(locked, row.identity, row.seq, row.approved, now))
         else:
             unchanged.append(row.identity)
             if row.sent_hash_changed:
                 sent_hash_updates.append((organization_id, row.identity, row.sent_hash))
     execute_many = locked.transaction.execute_many
+    await approved_view.copy_approved(
+        locked, [row.identity for row in rows if row.replaces_approved]
+    )
     await execute_many(_INSERT, inserts)
     await execute_many(_UPDATE, updates)
-    await execute_many(UPDATE_SEQ, seq_updates)
     await execute_many(_UPDATE_SENT_HASH, sent_hash_updates)
     date = items.last_scraped_member(now // timestamps.SECOND)
     await locked.transaction.fetch_by_keys(
@@ -104,11 +105,16 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
 
 
 def seq_update(
-    locked: LockedGroup, identity: bytes, seq: int, approved: bool, last_scraped_at: int
+    locked: LockedGroup,
+    identity: bytes,
+    seq: int,
+    approved: bool,
+    last_scraped_at: int,
+    view_seq: int,
 ) -> Row:
     """Returns the values of ``UPDATE_SEQ`` for one output."""
     suffix = items.mutable_suffix(seq, last_scraped_at, approved)
-    return (locked.organization_id, identity, seq, approved, last_scraped_at, suffix)
+    return (locked.organization_id, identity, seq, approved, last_scraped_at, suffix, view_seq)
 
 
 def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: int) -> Row:

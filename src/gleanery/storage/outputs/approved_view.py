@@ -1,0 +1,69 @@
+"""Writes of the approved view, which has each output in its last approved version.
+
+An approved output is in the view as it is. When a new value replaces an approved one, a copy of the
+approved version stays in the view, in the table approved_versions. A copy holds the references to
+its files. Each removal from the view leaves a tombstone of the view.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from gleanery.storage.files.references import change_reference_counts, split_ids
+from gleanery.storage.group_lock import LockedGroup
+
+_COLUMNS = """
+organization_id, identity, id, group_id, job_id, seq, view_seq, version_seq, url_hash, country,
+region, file_ids, item
+"""
+_COPY = f"""
+INSERT INTO approved_versions ({_COLUMNS})
+SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2
+"""
+_DELETE_COPY = """
+DELETE FROM approved_versions WHERE organization_id = $1 AND identity = $2 RETURNING file_ids
+"""
+_INSERT_TOMBSTONE = """
+INSERT INTO view_tombstones (organization_id, group_id, seq, id, identity, job_name)
+SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
+"""
+
+
+class Removal(NamedTuple):
+    """The removal of an output from the view, at a position in the change order."""
+
+    seq: int
+    id: int
+    identity: bytes
+    job_id: int
+
+
+async def copy_approved(locked: LockedGroup, identities: Iterable[bytes]) -> None:
+    """Copies approved outputs, before new values replace them.
+
+    Each copy takes over the references to files.
+    """
+    keys = [(locked.organization_id, identity) for identity in identities]
+    await locked.transaction.execute_many(_COPY, keys)
+
+
+async def delete_copies(locked: LockedGroup, identities: Collection[bytes]) -> None:
+    """Deletes the copies of these outputs, and their references to files."""
+    deleted = await locked.transaction.fetch_by_keys(
+        identities, _DELETE_COPY, locked.organization_id
+    )
+    references = Counter[bytes]()
+    for [file_ids] in deleted:
+        references.subtract(split_ids(file_ids))
+    if references:
+        await change_reference_counts(locked, references)
+
+
+async def add_tombstones(locked: LockedGroup, removals: Sequence[Removal]) -> None:
+    """Records removals from the view."""
+    group_key = (locked.organization_id, locked.group_id)
+    await locked.transaction.execute_many(
+        _INSERT_TOMBSTONE, [(*group_key, *removal) for removal in removals]
+    )
