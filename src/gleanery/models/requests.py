@@ -237,6 +237,12 @@ class GroupQuery(Query):
     )
 
 
+class FieldsQuery(Query):
+    """Choice of a job."""
+
+    job_id: Text | None = Field(default=None, description="Only the outputs of this job.")
+
+
 # --- outputs ------------------------------------------------------------------------------------
 
 FieldName = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
