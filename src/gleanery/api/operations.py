@@ -575,6 +575,22 @@ OPERATIONS = (
         response=responses.Deleted,
     ),
     Operation(
+        method="GET",
+        path="/v1/groups/{group_id}/fields",
+        handler=groups.get_fields,
+        title="Get field statistics",
+        description="How often each field of `data` is filled, with which kinds of values and in "
+        "which range, for the group or for one job. Fields are the members of `data`, and the "
+        "members of objects in it. `scrapes` has the same for the newest scrapes, and `drift` the "
+        "fields that the newest scrape of a job fills more or less often than the median of up to "
+        "10 earlier ones: by more than 5 points, and by more than three standard deviations. "
+        "Scrapes with fewer than 50 outputs are not compared. `schema` is a suggestion for the "
+        "setting `schema` of the group.",
+        scopes=("outputs:read",),
+        query=requests.FieldsQuery,
+        response=responses.FieldsOut,
+    ),
+    Operation(
         method="DELETE",
         path="/v1/groups/{group_id}/jobs/{job_id}",
         handler=groups.delete_job,

@@ -267,6 +267,12 @@ class GroupQuery(Query):
     )
 
 
+class FieldsQuery(Query):
+    """Choice of a job."""
+
+    job_id: Text | None = Field(default=None, description="Only the outputs of this job.")
+
+
 # --- outputs ------------------------------------------------------------------------------------
 
 View = Literal["full", "approved"]

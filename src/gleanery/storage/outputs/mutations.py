@@ -216,7 +216,7 @@ async def delete(
     await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
     await approved_view.add_tombstones(locked, removals)
     await approved_view.delete_copies(locked, copied)
-    await statistics.subtract(locked, [(row[0], row[2], row[7]) for row in deleted])
+    await statistics.subtract(locked, [(row[0], row[2], row[-1]) for row in deleted])
     if references:
         await change_reference_counts(locked, references)
     return len(deleted)
