@@ -71,7 +71,9 @@ def test_a_bulk_job_continues_after_a_crash(
             assert [item["root_job_id"] for item in items] == ["later"]
 
 
-def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> None:
+def decide(
+    service: Service, token: str, kind: Any, job: str | None = "job", as_of: int | None = None
+) -> None:
     """Creates a bulk job without running it, like a process that is killed right after."""
 
     async def run() -> None:
@@ -82,7 +84,7 @@ def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> 
             async def work(transaction: Transaction) -> None:
                 locked = await group_lock.lock(transaction, "group", timestamps.now)
                 job_id = None if job is None else await locked.find_job(job)
-                await bulk_jobs.create(locked, kind, job_id)
+                await bulk_jobs.create(locked, kind, job_id, as_of)
 
             await database.for_tenant(grant.organization_id).write(work)
 
@@ -115,6 +117,28 @@ def test_an_output_stored_during_a_bulk_job_is_not_part_of_it(
     group = client.get("/v1/groups/group").json()
     assert group["outputs"] == len(expected)
     assert sum(one["approved"] for one in group["jobs"]) == sum(expected.values())
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (output(1, tags={"a": 1}), {1: True, 22: False}),
+        (output(2, data={"number": 22}, tags={"a": 1}), {1: True, 22: False}),
+        (output(1, data={"number": 11}), {11: False, 22: False}),
+    ],
+)
+def test_an_approval_as_of_a_position_covers_no_later_value(
+    client: Client, service: Service, stored: dict[str, Any], expected: dict[int, bool]
+) -> None:
+    client.store("group", output(1), output(2))
+    seen = client.get("/v1/groups/group").json()["cursor"]
+    client.store("group", output(2, data={"number": 22}))
+    assert client.token is not None
+    decide(service, client.token, "approve", as_of=seen)
+    client.store("group", stored)
+    client.put("/v1/groups/group", json={})  # finishes the bulk job
+    items = client.items("group")
+    assert {item["data"]["number"]: item["is_approved"] for item in items} == expected
 
 
 @pytest.mark.thorough

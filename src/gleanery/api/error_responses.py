@@ -20,6 +20,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.Conflict: 409,
     errors.Leased: 409,
     errors.CursorExpired: 410,
+    errors.ReviewedStateLost: 410,
     errors.PreconditionFailed: 412,
     errors.BodyTooLarge: 413,
     errors.CompressionTooStrong: 413,

@@ -293,6 +293,7 @@ EXAMPLES: dict[str, Example] = {
             "job_id": _JOB_ID,
             "status": "approved",
             "comment": _REVIEW["comment"],
+            "as_of": _LAST_CURSOR,
             "findings": [_FINDING],
         },
         response=_REVIEW,
@@ -302,7 +303,7 @@ EXAMPLES: dict[str, Example] = {
         path={**_IN_GROUP, "review_id": _REVIEW["review_id"]},
         response=_REVIEW
         | {
-            "as_of": None,
+            "as_of": _LAST_CURSOR,
             "output_ids": None,
             "skipped_output_ids": None,
             "findings": [_FINDING],

@@ -118,6 +118,17 @@ class ReviewOut(TypedDict):
     comment: str
 
 
+class AddedReview(ReviewOut):
+    """Added review; with `output_ids`, also the outputs to which it does not apply."""
+
+    skipped_output_ids: NotRequired[
+        Annotated[
+            list[str],
+            Field(description="Those of `output_ids` whose value was stored after `as_of`."),
+        ]
+    ]
+
+
 class FindingOut(TypedDict):
     """What a reviewer has found in one output."""
 
@@ -386,6 +397,7 @@ class AuditAbout(TypedDict, total=False):
     job_id: str
     review_id: str
     status: ReviewStatus
+    outputs: Annotated[int, Field(description="Number of outputs, if a review names them.")]
     token_id: Annotated[int, Field(description="Token that was created or revoked.")]
     scopes: list[str]
     key: Annotated[str, Field(description="Fingerprint of the new key.")]
