@@ -52,6 +52,8 @@ def test_settings_of_a_group_are_replaced(user: Client) -> None:
     )
     assert (group.display_name, group.key_fields, group.schema) == ("Prices", ["sku"], schema)
     assert user.set_group("g").key_fields is None
+    group = user.set_group("g", keep_versions=5, keep_days=7)
+    assert (group.keep_versions, group.keep_days) == (5, 7)
     with pytest.raises(Invalid, match="retain_days"):
         user.set_group("g", retain_days=-1)
 

@@ -128,6 +128,8 @@ NO_NAMES: dict[str, Any] = {
     "body key_fields": None,
     "body schema": None,
     "body retain_days": None,
+    "body keep_versions": None,
+    "body keep_days": None,
     "body seconds": 60,
     "body profile": None,
     "body holder": None,

@@ -137,7 +137,12 @@ _REVIEW = {
     "comment": "The prices match the site.",
 }
 _FINDING = {"output_id": _TEA_OUT["output_id"], "path": "price", "note": "Only until Sunday."}
-_GROUP_SETTINGS = {"display_name": "Shop prices", "key_fields": ["sku"], "retain_days": 90}
+_GROUP_SETTINGS = {
+    "display_name": "Shop prices",
+    "key_fields": ["sku"],
+    "retain_days": 90,
+    "keep_versions": 50,
+}
 _NEW_GROUP = {
     "group_id": _GROUP_ID,
     "id": 7,
@@ -148,6 +153,8 @@ _NEW_GROUP = {
     "key_fields": ["sku"],
     "schema": None,
     "retain_days": 90,
+    "keep_versions": 50,
+    "keep_days": 90,
     "countries": {},
     "has_more_countries": False,
     "jobs": [],

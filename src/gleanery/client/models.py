@@ -153,6 +153,8 @@ class Group(Struct, frozen=True, gc=False, kw_only=True):
     key_fields: list[str] | None
     schema: dict[str, Any] | None
     retain_days: int | None
+    keep_versions: int
+    keep_days: int
     countries: dict[str, int]
     has_more_countries: bool
     jobs: list[Job]

@@ -367,6 +367,7 @@ IgnoredDateTime = Annotated[
 NumericGroupId = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(float_to_integer)]
 Cursor = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(float_to_integer)]
 Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(float_to_integer)]
+VersionCount = Annotated[int, Field(ge=0, le=1000), BeforeValidator(float_to_integer)]
 QueryNumericGroupId = Annotated[
     int,
     Field(ge=0, le=MAX_INT64),

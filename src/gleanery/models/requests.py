@@ -31,6 +31,7 @@ from gleanery.models.fields import (
     SessionCursor,
     SessionPosition,
     Text,
+    VersionCount,
     WholeNumber,
     WrittenFormat,
     as_validation_error,
@@ -254,6 +255,16 @@ class GroupSettings(Input):
     retain_days: Days | None = Field(
         default=None,
         description="Days after which an output is deleted that no scraper has sent again.",
+    )
+    keep_versions: VersionCount | None = Field(
+        default=None,
+        description="Number of earlier versions that each output keeps. 0 keeps none. The default "
+        "is 20.",
+    )
+    keep_days: Days | None = Field(
+        default=None,
+        description="Days for which an earlier version is kept after another one has replaced it. "
+        "The default is 90.",
     )
 
 

@@ -183,6 +183,10 @@ class GroupSettingsOut(TypedDict):
     key_fields: list[str] | None
     schema: dict[str, Any] | None
     retain_days: int | None
+    keep_versions: Annotated[
+        int, Field(description="Number of earlier versions that each output keeps.")
+    ]
+    keep_days: Annotated[int, Field(description="Days for which an earlier version is kept.")]
 
 
 class GroupOut(GroupSettingsOut):

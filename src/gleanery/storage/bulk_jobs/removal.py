@@ -36,7 +36,8 @@ _DELETE_COUNTRY = """
 DELETE FROM country_counts WHERE organization_id = $1 AND group_id = $2 AND country = $3
 """
 _CLEAR_SETTINGS = """
-UPDATE groups SET display_name = NULL, key_fields = NULL, schema = NULL, retain_days = NULL
+UPDATE groups SET display_name = NULL, key_fields = NULL, schema = NULL, retain_days = NULL,
+    keep_versions = NULL, keep_days = NULL
 WHERE organization_id = $1 AND id = $2
 """
 _DELETE_GROUP = """

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gleanery.storage.outputs import items
+from gleanery.storage import items
 from gleanery.values import json_text, timestamps
 
 if sys.version_info >= (3, 14):
@@ -100,14 +100,14 @@ def text_of(item: bytes, approved: bool) -> bytes:
     return text
 
 
-def encode(version: Version, item: bytes, newer_item: bytes | None, newer_approved: bool) -> bytes:
+def create(version: Version, item: bytes, newer_item: bytes | None, newer_approved: bool) -> Entry:
     """Returns the entry for a version with this item. ``newer_item`` replaces it."""
     text, has_hash_in_text = _split(item, version.approved)
     newer = None if newer_item is None else text_of(newer_item, newer_approved)
     size = len(text) + len(newer or b"")
     options = _SMALL_OPTIONS if size <= _SMALL_BYTES else _options(size)
     delta = zstd.compress(text, options=options, zstd_dict=_dictionary(newer))
-    return encode_entry(Entry(version, has_hash_in_text, zlib.crc32(text), delta))
+    return Entry(version, has_hash_in_text, zlib.crc32(text), delta)
 
 
 def decode(segment: bytes) -> Iterator[Entry]:
@@ -130,7 +130,7 @@ def decode(segment: bytes) -> Iterator[Entry]:
         at += length
 
 
-def encode_entry(entry: Entry) -> bytes:
+def encode(entry: Entry) -> bytes:
     """Returns the bytes of an entry in a segment."""
     version = entry.version
     flags = version.approved * _APPROVED | version.is_deleted * _DELETED

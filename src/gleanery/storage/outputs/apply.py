@@ -20,7 +20,8 @@ from gleanery.storage.outputs.rows import OutputRow
 # The statement does not name the group, although an identity belongs to one group. Without
 # statistics a planner could choose an index that begins with the group, and scan it.
 FETCH_ROWS = """
-SELECT identity, sent_hash, id, content_hash, seq, approved, created_seq, job_id, country, file_ids
+SELECT identity, sent_hash, id, content_hash, seq, approved, created_seq, job_id, country, file_ids,
+    history_seq
 FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 
@@ -103,7 +104,7 @@ async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> Non
         return
     pending = [row.identity for row in stored.values() if bulk_job.covers(row.job_id, row.seq)]
     if bulk_job.kind == "delete":
-        await mutations.delete(locked, pending)
+        await mutations.delete(locked, pending, is_whole_group=bulk_job.job_id is None)
         for identity in pending:
             del stored[identity]
         return

@@ -12,6 +12,7 @@ from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
+from gleanery.storage.history import storing
 from gleanery.storage.outputs import approved_view
 from gleanery.storage.outputs.approved_view import Removal
 from gleanery.storage.outputs.hashes import parse_output_id
@@ -185,12 +186,18 @@ async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRa
     else:
         found = await locked.transaction.fetch(_JOB_RANGE, *group_key, job_id, *seq_range)
     rows, done_seq = seq_range.first_step(found)
-    await delete(locked, [row[0] for row in rows])
+    await delete(locked, [row[0] for row in rows], is_whole_group=job_id is None)
     return done_seq
 
 
-async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
-    """Deletes outputs of the group, and stores a tombstone of each. Returns how many existed."""
+async def delete(
+    locked: LockedGroup, identities: Collection[bytes], is_whole_group: bool = False
+) -> int:
+    """Deletes outputs of the group, and stores a tombstone of each. Returns how many existed.
+
+    Their history stays, unless the whole group is deleted: then ``removal`` deletes it.
+    """
+    last_versions = () if is_whole_group else await storing.read_last_versions(locked, identities)
     deleted = await locked.transaction.fetch_many(
         _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
     )
@@ -207,6 +214,7 @@ async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
             if not approved:
                 copied.append(identity)
     await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
+    await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
     await approved_view.add_tombstones(locked, removals)
     await approved_view.delete_copies(locked, copied)
     if references:

@@ -1,30 +1,14 @@
-"""The JSON text of an output, and its suffix: the members that change without a new value.
+"""The suffix of an item: the members of an output that change without a new value.
 
-An item is rendered once, when its value is stored. An approval or another scrape only replaces the
-suffix. A page is a list of items, joined.
+An item is the JSON text of an output. It is rendered once, when its value is stored. An approval or
+another scrape only replaces the suffix. A page is a list of items, joined.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
-
-
-def render(
-    output: PreparedOutput, id_: int, created_seq: int, files_json: bytes, suffix: bytes
-) -> bytes:
-    """Renders an item. The value's hash stands directly before the suffix; see ``history``."""
-    return b'%s%d%s,"create_date":"%s","files":[%s],"value_hash":"%s"%s' % (
-        output.json_before_id,
-        id_,
-        output.json_after_id,
-        timestamps.render_microseconds(created_seq).encode(),
-        files_json,
-        output.value_hash,
-        suffix,
-    )
 
 
 def mutable_suffix(seq: int, last_scraped_at: int, approved: bool) -> bytes:
