@@ -140,7 +140,7 @@ def test_a_database_with_other_migrations_is_refused(empty: Settings) -> None:
         async def pretend(transaction: Transaction) -> None:
             await transaction.fetch("UPDATE migrations SET name = 'start' WHERE number = 1")
             await transaction.fetch(
-                "INSERT INTO migrations (number, name, applied_at) VALUES (7, 'last', 0)"
+                "INSERT INTO migrations (number, name, applied_at) VALUES (99, 'last', 0)"
             )
 
         await database.write(pretend)

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from gleanery import storage
-from gleanery.storage.outputs import pages
+from gleanery.storage.outputs import search
 from gleanery.storage.sessions.kinds import RecordKind
 
 FILTERS = ("job_id", "url_hash", "country", "region", "approved")
@@ -27,7 +27,7 @@ def storage_modules() -> Iterator[tuple[str, ModuleType]]:
 def page_statements() -> dict[tuple[str, ...], str]:
     """The statement of a page for each combination of filters."""
     return {
-        filters: pages.statements(filters).items
+        filters: search.statements(filters).items
         for size in range(len(FILTERS) + 1)
         for filters in itertools.combinations(FILTERS, size)
     }
@@ -37,8 +37,8 @@ def statements() -> dict[str, str]:
     """Every statement in the storage package, and each form of a page's statement."""
     found = {f"page of {'+'.join(names) or 'all'}": s for names, s in page_statements().items()}
     for names in page_statements():
-        found[f"sizes of {'+'.join(names) or 'all'}"] = pages.statements(names).sizes
-        found[f"export of {'+'.join(names) or 'all'}"] = pages.statements(names).lines
+        found[f"sizes of {'+'.join(names) or 'all'}"] = search.statements(names).sizes
+        found[f"export of {'+'.join(names) or 'all'}"] = search.statements(names).lines
     for module_name, module in storage_modules():
         if module_name in _NO_QUERIES:
             continue

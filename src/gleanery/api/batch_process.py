@@ -65,6 +65,7 @@ def respond(request: PreparationRequest) -> PreparationResponse:
         ],
         request_hashes=_request_hashes(request, batch),
         skipped=batch.skipped,
+        shapes=[*prepared.shapes.values()],
     )
 
 

@@ -136,13 +136,13 @@ _REVIEW = {
     "status": "approved",
     "comment": "The prices match the site.",
 }
-_FINDING = {"output_id": _TEA_OUT["output_id"], "path": "price", "note": "Only until Sunday."}
 _GROUP_SETTINGS = {
     "display_name": "Shop prices",
     "key_fields": ["sku"],
     "retain_days": 90,
     "keep_versions": 50,
 }
+_FINDING = {"output_id": _TEA_OUT["output_id"], "path": "price", "note": "Only until Sunday."}
 _NEW_GROUP = {
     "group_id": _GROUP_ID,
     "id": 7,

@@ -6,7 +6,7 @@ The models give each validation error its location and type, and the OpenAPI doc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
@@ -291,6 +291,7 @@ class GroupQuery(Query):
 
 # --- outputs ------------------------------------------------------------------------------------
 
+View = Literal["full", "approved"]
 FieldName = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
 _BARE_ITEM = (
     "is missing: bare items need job_id and url_field. Without both, and without key_field, each "
@@ -468,6 +469,11 @@ class AuditQuery(Query):
 # --- pages of outputs ---------------------------------------------------------------------------
 
 
+_APPROVED_IN_VIEW = (
+    "cannot be used with view=approved, which has only approved versions: leave out approved"
+)
+
+
 class OutputFilters(Query):
     """Filters of outputs."""
 
@@ -491,6 +497,19 @@ class OutputFilters(Query):
         default=None,
         description="true: only outputs that are approved now. false: only the others.",
     )
+    view: View = Field(
+        default="full",
+        description="approved: each output in its last approved version, in the order of the "
+        "approvals, whether or not it has a newer value. full: each output as it is now.",
+    )
+
+    @model_validator(mode="after")
+    def _reject_approved_in_view(self) -> Self:
+        """Rejects the filter by the present approval in the approved view."""
+        if self.view == "approved" and self.approved is not None:
+            error = custom_error("approved_in_view", _APPROVED_IN_VIEW, ("approved",))
+            raise ValidationError.from_exception_data(type(self).__name__, [error])
+        return self
 
 
 class OutputQuery(OutputFilters):

@@ -305,6 +305,21 @@ class OutputOut(TypedDict):
     files: list[FileOut]
 
 
+class FieldChange(TypedDict):
+    """Difference between two versions of an output."""
+
+    path: Annotated[
+        str,
+        Field(
+            description='Path inside `data`, such as `offer.price`, `images[0]` or `["a.b"]`. '
+            "Other members have the prefix `$.`, such as `$.source_url` or `$.tags.country`."
+        ),
+    ]
+    kind: Literal["added", "removed", "changed"]
+    before: Annotated[Any, Field(description="null if the field was added.")]
+    after: Annotated[Any, Field(description="null if the field was removed.")]
+
+
 class OutputPage(TypedDict):
     """Page of a group's outputs, in the order of their last change."""
 

@@ -1,6 +1,6 @@
 """Deletes what belongs to a deleted job or group, after its outputs, in steps.
 
-These are the reviews, jobs and counts, and the local-storage entries of a group.
+These are the reviews, jobs, counts and statistics, and the local-storage entries of a group.
 
 Each step first finds rows and then deletes them by their keys. A single statement for both could
 keep a query plan from the time when the table was small. That plan would be slow on a large table.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.sessions import local_storage
+from gleanery.storage.statistics.removal import delete_of_jobs
 
 _REVIEWS_OF_GROUP = """
 SELECT job_id, id FROM reviews WHERE organization_id = $1 AND group_id = $2 LIMIT $3
@@ -27,7 +28,9 @@ _DELETE_REVIEW = "DELETE FROM reviews WHERE organization_id = $1 AND id = $2"
 _EMPTY_JOBS = """
 SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2 AND output_count = 0 LIMIT $3
 """
-_DELETE_JOB = "DELETE FROM jobs WHERE organization_id = $1 AND id = $2 AND output_count = 0"
+_DELETE_JOB = """
+DELETE FROM jobs WHERE organization_id = $1 AND id = $2 AND output_count = 0 RETURNING id
+"""
 _EMPTY_COUNTRIES = """
 SELECT country FROM country_counts
 WHERE organization_id = $1 AND group_id = $2 AND output_count = 0 LIMIT $3
@@ -60,7 +63,8 @@ async def delete_dependents(locked: LockedGroup, job_id: int | None, limit: int)
         return await _delete_group(locked, limit)
     if not await _delete_reviews(locked, _REVIEWS_OF_JOB, limit, job_id):
         return False
-    await locked.transaction.fetch(_DELETE_JOB, locked.organization_id, job_id)
+    deleted = await locked.transaction.fetch(_DELETE_JOB, locked.organization_id, job_id)
+    await delete_of_jobs(locked, [row[0] for row in deleted])
     return await _delete_countries(locked, limit)
 
 
@@ -69,9 +73,10 @@ async def _delete_group(locked: LockedGroup, limit: int) -> bool:
     if not await _delete_reviews(locked, _REVIEWS_OF_GROUP, limit):
         return False
     jobs = await locked.transaction.fetch(_EMPTY_JOBS, *group_key, limit)
-    await locked.transaction.execute_many(
+    deleted = await locked.transaction.fetch_many(
         _DELETE_JOB, [(locked.organization_id, *row) for row in jobs]
     )
+    await delete_of_jobs(locked, [row[0] for row in deleted])
     if len(jobs) == limit or not await _delete_countries(locked, limit):
         return False
     if not await local_storage.delete_of_group(locked.transaction, locked.group_id, limit):

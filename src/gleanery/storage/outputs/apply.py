@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 from gleanery.models.batches import Batch
@@ -16,12 +16,14 @@ from gleanery.storage.outputs.file_references import reference_files
 from gleanery.storage.outputs.hashes import has_same_bytes
 from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput, UnparsedOutput
 from gleanery.storage.outputs.rows import OutputRow
+from gleanery.storage.statistics import recording as statistics
+from gleanery.storage.statistics.shapes import Shape
 
 # The statement does not name the group, although an identity belongs to one group. Without
 # statistics a planner could choose an index that begins with the group, and scan it.
 FETCH_ROWS = """
 SELECT identity, sent_hash, id, content_hash, seq, approved, created_seq, job_id, country, file_ids,
-    history_seq
+    history_seq, shape, last_scraped_at
 FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 
@@ -57,7 +59,7 @@ async def apply_batch(
             return stored
     if (locked.key_fields, locked.schema) != batch.rules:
         raise RulesChanged
-    response = summarize(await _apply(locked, batch.outputs), batch)
+    response = summarize(await _apply(locked, batch.outputs, batch.shapes), batch)
     if request is not None:
         await request.save_response(transaction, response, locked.now)
     await locked.commit_counts()
@@ -65,7 +67,9 @@ async def apply_batch(
 
 
 async def _apply(
-    locked: LockedGroup, outputs: Sequence[UnparsedOutput | PreparedOutput]
+    locked: LockedGroup,
+    outputs: Sequence[UnparsedOutput | PreparedOutput],
+    shapes: Mapping[int, Shape],
 ) -> list[OutputResult]:
     stored = await _fetch_rows(locked, {output.identity for output in outputs})
     await _apply_pending_job(locked, stored)
@@ -87,6 +91,7 @@ async def _apply(
         results.append(_apply_output(locked, stored, output, jobs, new_ids, in_order))
     _count_new(locked, stored.values())
     await reference_files(locked, stored.values(), changed)
+    await statistics.record(locked, stored.values(), shapes)
     _issue_numbers(locked, in_order.values())
     await rows.write(locked, stored.values())
     return results

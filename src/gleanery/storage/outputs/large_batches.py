@@ -21,6 +21,7 @@ from gleanery.models.batches import LargeBatch, SkippedElements
 from gleanery.scheduling.fair_semaphore import FairSemaphore
 from gleanery.storage.outputs.preparation import PreparedBatch, PreparedOutput
 from gleanery.storage.outputs.rules import Rules
+from gleanery.storage.statistics.shapes import Shape
 
 _log = logging.getLogger("gleanery")
 
@@ -65,6 +66,7 @@ class PreparationResponse(msgspec.Struct):
     """The hashes of ``IdempotentRequest``, if the request has an idempotency key."""
     skipped: SkippedElements | None = None
     """As in a ``Batch``."""
+    shapes: list[Shape] = []
 
     def skip(
         self, positions: Collection[int], details: Sequence[ErrorDetail]
@@ -78,7 +80,9 @@ class PreparationResponse(msgspec.Struct):
     def to_batch(self, rules: Rules) -> PreparedBatch:
         outputs = [large.output for large in self.outputs]
         positions = [output.position for output in outputs]
-        return PreparedBatch(batches.parsed_elsewhere(positions, self.skipped), rules, outputs)
+        batch = PreparedBatch(batches.parsed_elsewhere(positions, self.skipped), rules, outputs)
+        batch.shapes.update({shape.number: shape for shape in self.shapes})
+        return batch
 
 
 class _EncodedResponse(msgspec.Struct):
@@ -88,6 +92,7 @@ class _EncodedResponse(msgspec.Struct):
     errors: list[ErrorDetail]
     request_hashes: tuple[bytes, bytes] | None
     skipped: SkippedElements | None
+    shapes: list[Shape]
 
 
 _decode_frame = msgspec.msgpack.Decoder(_EncodedResponse).decode
@@ -98,7 +103,9 @@ def _decode_response(message: bytes) -> PreparationResponse:
     """Decodes the outputs one by one, so that other threads can run in between."""
     frame = _decode_frame(message)
     outputs = [_decode_output(output) for output in frame.outputs]
-    return PreparationResponse(outputs, frame.errors, frame.request_hashes, frame.skipped)
+    return PreparationResponse(
+        outputs, frame.errors, frame.request_hashes, frame.skipped, frame.shapes
+    )
 
 
 class LargeBatches:

@@ -17,6 +17,7 @@ from gleanery.storage.outputs import approved_view
 from gleanery.storage.outputs.approved_view import Removal
 from gleanery.storage.outputs.hashes import parse_output_id
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
+from gleanery.storage.statistics import recording as statistics
 
 _COLUMNS = """
 identity, seq, last_scraped_at, approved, version_seq, view_seq, id, job_id, octet_length(item)
@@ -35,7 +36,7 @@ ORDER BY seq LIMIT $5
 # The plus sign prevents planners from scanning the whole group to find one identity in it.
 _DELETE = """
 DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
-RETURNING identity, id, job_id, approved, view_seq, country, file_ids
+RETURNING identity, id, job_id, approved, view_seq, country, file_ids, shape
 """
 _INSERT_TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
@@ -204,7 +205,7 @@ async def delete(
     locked.refresh_time()
     tombstones, copied, removals = [], [], []
     references = Counter[bytes]()
-    for identity, id_, job_id, approved, view_seq, country, file_ids in deleted:
+    for identity, id_, job_id, approved, view_seq, country, file_ids, _ in deleted:
         references.subtract(split_ids(file_ids))
         locked.change_counts(job_id, outputs=-1, approved=-int(approved), country=country)
         seq = locked.next_sequence_number()
@@ -217,6 +218,7 @@ async def delete(
     await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
     await approved_view.add_tombstones(locked, removals)
     await approved_view.delete_copies(locked, copied)
+    await statistics.subtract(locked, [(row[0], row[2], row[7]) for row in deleted])
     if references:
         await change_reference_counts(locked, references)
     return len(deleted)

@@ -13,6 +13,7 @@ from gleanery.storage.files.references import FileReference, encode_reference
 from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.outputs.hashes import HASH_BYTES, IdentityHasher, sent_hash
 from gleanery.storage.outputs.rules import Rules
+from gleanery.storage.statistics.shapes import Measures, Shape, classify
 from gleanery.values import countries, json_text
 from gleanery.values.hashing import hash_parts, length_prefixed
 
@@ -46,6 +47,8 @@ class PreparedOutput(NamedTuple):
     files: Sequence[FileReference]
     position: int
     """The position in the request body, for error messages."""
+    shape: int
+    measures: Measures
 
     def has_same_value(self, content_hash: bytes) -> bool:
         """Returns True if this content hash belongs to the same value."""
@@ -65,6 +68,8 @@ class PreparedBatch:
         self.outputs = [*outputs]
         self.positions = batch.positions
         self.skipped = batch.skipped
+        self.shapes: dict[int, Shape] = {}
+        """The shapes of the parsed outputs by number."""
         self._batch = batch
 
     def parse(self, indexes: Sequence[int]) -> None:
@@ -74,7 +79,11 @@ class PreparedBatch:
             for index, output in zip(chunk, self._batch.parse(chunk), strict=True):
                 unparsed = self.outputs[index]
                 assert isinstance(unparsed, UnparsedOutput)
-                self.outputs[index] = _render(unparsed, output, self._batch.positions[index])
+                shape, measures = classify(output.data)
+                self.shapes[shape.number] = shape
+                self.outputs[index] = _render(
+                    unparsed, output, self._batch.positions[index], shape.number, measures
+                )
 
 
 def prepare(
@@ -115,7 +124,9 @@ def _canonical_output(output: Output) -> bytes:
     return json_text.canonical(members)
 
 
-def _render(unparsed: UnparsedOutput, output: Output, position: int) -> PreparedOutput:
+def _render(
+    unparsed: UnparsedOutput, output: Output, position: int, shape: int, measures: Measures
+) -> PreparedOutput:
     identity, raw_hash, key_hash = unparsed
     job_id, source_url, data, _, tags, file_inputs = output
     tags, file_inputs = tags or {}, file_inputs or ()
@@ -142,6 +153,8 @@ def _render(unparsed: UnparsedOutput, output: Output, position: int) -> Prepared
         hexlify(value_hash),
         [encode_reference(file) for file in file_inputs] if file_inputs else (),
         position,
+        shape,
+        measures,
     )
 
 

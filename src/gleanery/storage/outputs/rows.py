@@ -21,14 +21,14 @@ _INSERT = """
 INSERT INTO outputs
     (organization_id, identity, seq, approved, last_scraped_at, item,
      sent_hash, content_hash, url_hash, country, region, file_ids,
-     id, group_id, job_id, created_seq, version_seq)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+     shape, id, group_id, job_id, created_seq, version_seq)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 """
 _UPDATE = """
 UPDATE outputs SET
     seq = $3, approved = $4, last_scraped_at = $5, item = $6, sent_hash = $7,
-    content_hash = $8, url_hash = $9, country = $10, region = $11, file_ids = $12,
-    version_seq = $3, history_seq = $13
+    content_hash = $8, url_hash = $9, country = $10, region = $11, file_ids = $12, shape = $13,
+    version_seq = $3, history_seq = $14
 WHERE organization_id = $1 AND identity = $2
 """
 _UPDATE_SENT_HASH = "UPDATE outputs SET sent_hash = $3 WHERE organization_id = $1 AND identity = $2"
@@ -61,6 +61,8 @@ class OutputRow:
     country: str | None
     file_ids: bytes = b""
     history_seq: int = 0
+    shape: int | None = None
+    last_scraped_at: int = 0
     files_json: bytes = b""
     is_new: bool = False
     replaces_approved: bool = False
@@ -153,6 +155,7 @@ def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: in
         row.country,
         value.region,
         row.file_ids,
+        row.shape,
     )
 
 

@@ -172,6 +172,7 @@ CREATE TABLE outputs (
     version_seq     BIGINT  NOT NULL DEFAULT 0,   -- seq at which its value was stored
     history_seq     BIGINT  NOT NULL DEFAULT 0,   -- open segment in output_history; 0: none
     view_seq        BIGINT  NOT NULL DEFAULT 0,   -- where it entered the approved view; 0: not in it
+    shape           BIGINT,                       -- see job_shapes; null: unknown
     PRIMARY KEY (identity, organization_id)
 ) WITH (toast_tuple_target = 8160, fillfactor = 50);
 
@@ -296,6 +297,42 @@ CREATE TABLE view_tombstones (
     identity        BYTEA  NOT NULL,
     job_name        TEXT   NOT NULL,
     PRIMARY KEY (organization_id, group_id, seq)
+);
+
+-- Field statistics. A shape is the set of the fields of a value, with their kinds; shape 0 stands
+-- for all shapes that are not counted separately. The columns in JSON: see storage/statistics.
+
+-- The outputs of a job by shape, the ranges of its fields, and its current scrape.
+CREATE TABLE job_statistics (
+    organization_id   BIGINT  NOT NULL,
+    group_id          BIGINT  NOT NULL,
+    job_id            BIGINT  NOT NULL,
+    scrape_started_at BIGINT  NOT NULL,
+    scrape_seen_at    BIGINT  NOT NULL,
+    scrape_counts     TEXT    NOT NULL,           -- outputs by shape
+    shape_counts      TEXT    NOT NULL,           -- outputs by shape, with examples
+    ranges            TEXT    NOT NULL,
+    PRIMARY KEY (organization_id, group_id, job_id)
+);
+
+CREATE TABLE job_shapes (
+    organization_id BIGINT  NOT NULL,
+    group_id        BIGINT  NOT NULL,
+    job_id          BIGINT  NOT NULL,
+    shape           BIGINT  NOT NULL,
+    fields          TEXT,                         -- null: too many
+    PRIMARY KEY (organization_id, group_id, job_id, shape)
+);
+
+-- Scrapes that have ended.
+CREATE TABLE job_scrapes (
+    organization_id BIGINT  NOT NULL,
+    group_id        BIGINT  NOT NULL,
+    job_id          BIGINT  NOT NULL,
+    started_at      BIGINT  NOT NULL,
+    seen_at         BIGINT  NOT NULL,
+    counts          TEXT    NOT NULL,             -- outputs by shape
+    PRIMARY KEY (organization_id, group_id, job_id, started_at)
 );
 
 -- Operations on many outputs of a group, run in short transactions. A bulk job covers the outputs

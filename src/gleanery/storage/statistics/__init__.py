@@ -1,0 +1,1 @@
+"""Field statistics: which fields the outputs of a job have, how often, and with which values."""

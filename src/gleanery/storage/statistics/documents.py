@@ -1,0 +1,147 @@
+"""The statistics of a job as they are stored: one row, which a batch reads and writes once.
+
+The row has the number of outputs of each shape, the ranges and the current scrape. The fields of a
+shape, and the scrapes that have ended, are rows of their own, because they rarely change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from gleanery.storage.database import Row
+from gleanery.storage.group_lock import LockedGroup
+from gleanery.storage.statistics.ranges import Ranges, decode_ranges, encode_ranges
+from gleanery.storage.statistics.shapes import OTHER
+from gleanery.values import json_text
+
+MAX_SHAPES = 256
+"""Shapes of a job that are counted separately."""
+_MAX_EXAMPLES = 4
+
+# The statement has no plus sign and no join: it runs once per batch for all its jobs.
+_SELECT = """
+SELECT job_id, scrape_started_at, scrape_seen_at, scrape_counts, shape_counts, ranges
+FROM job_statistics WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+"""
+_INSERT = """
+INSERT INTO job_statistics
+    (organization_id, group_id, job_id, scrape_started_at, scrape_seen_at, scrape_counts,
+     shape_counts, ranges)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+"""
+_UPDATE = """
+UPDATE job_statistics SET scrape_started_at = $4, scrape_seen_at = $5, scrape_counts = $6,
+    shape_counts = $7, ranges = $8
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+"""
+# A scrape without changes writes only these columns, which are short.
+_UPDATE_SCRAPE = """
+UPDATE job_statistics SET scrape_started_at = $4, scrape_seen_at = $5, scrape_counts = $6
+WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
+"""
+
+
+class CountedShape(NamedTuple):
+    """The number of a job's outputs with one shape, and the identities of some of them."""
+
+    output_count: int = 0
+    examples: Sequence[bytes] = ()
+
+    def add(self, identities: Sequence[bytes]) -> CountedShape:
+        examples = (*identities[:_MAX_EXAMPLES], *self.examples)[:_MAX_EXAMPLES]
+        return CountedShape(self.output_count + len(identities), examples)
+
+    def subtract(self, identities: Collection[bytes]) -> CountedShape:
+        kept = [identity for identity in self.examples if identity not in identities]
+        return CountedShape(self.output_count - len(identities), kept)
+
+
+class JobStatistics:
+    """The statistics of one job; decodes what is needed."""
+
+    def __init__(self, job_id: int, row: Row | None = None) -> None:
+        self.job_id = job_id
+        self.is_new = row is None
+        self.values_changed = False
+        scrape_and_values = (0, 0, "{}", "{}", "[]") if row is None else row
+        self.started_at: int = scrape_and_values[0]
+        self.seen_at: int = scrape_and_values[1]
+        self.seen = decode_counts(scrape_and_values[2])
+        """Outputs of the current scrape by shape."""
+        self._shapes_json: str = scrape_and_values[3]
+        self._ranges_json: str = scrape_and_values[4]
+
+    @cached_property
+    def shapes(self) -> dict[int, CountedShape]:
+        """Each shape that has a definition, also if no output has it at present."""
+        return {
+            int(shape): CountedShape(count, [bytes.fromhex(example) for example in examples])
+            for shape, (count, examples) in json_text.decode(self._shapes_json.encode()).items()
+        }
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        return decode_ranges(json_text.decode(self._ranges_json.encode()))
+
+    def number_of(self, shape: int) -> int:
+        """Returns the number under which a shape is counted. A new one is added if it fits."""
+        if shape in self.shapes:
+            return shape
+        number = shape if len(self.shapes.keys() - {OTHER}) < MAX_SHAPES else OTHER
+        self.shapes.setdefault(number, CountedShape())
+        return number
+
+    def add(self, shape: int, identities: Sequence[bytes]) -> None:
+        self.shapes[shape] = self.shapes[shape].add(identities)
+
+    def subtract(self, shape: int, identities: Sequence[bytes]) -> None:
+        self.shapes[shape] = self.shapes[shape].subtract({*identities})
+
+
+def decode_counts(text: str) -> Counter[int]:
+    return Counter({int(shape): count for shape, count in json_text.decode(text.encode()).items()})
+
+
+def encode_counts(counts: Counter[int]) -> str:
+    return _encode({str(shape): count for shape, count in counts.items() if count})
+
+
+async def load(locked: LockedGroup, jobs: Collection[int]) -> dict[int, JobStatistics]:
+    """Reads the statistics of jobs of the group; a job without any gets empty ones."""
+    key = (locked.organization_id, locked.group_id)
+    rows = await locked.transaction.fetch_many(_SELECT, [(*key, job_id) for job_id in jobs])
+    found = {row[0]: row[1:] for row in rows}
+    return {job_id: JobStatistics(job_id, found.get(job_id)) for job_id in jobs}
+
+
+async def save(locked: LockedGroup, jobs: Iterable[JobStatistics]) -> None:
+    """Writes the statistics; the long columns only if they have changed."""
+    inserts, updates, scrape_updates = [], [], []
+    for job in jobs:
+        key = (locked.organization_id, locked.group_id, job.job_id)
+        scrape = (*key, job.started_at, job.seen_at, encode_counts(job.seen))
+        if job.is_new:
+            inserts.append((*scrape, *_value_columns(job)))
+        elif job.values_changed:
+            updates.append((*scrape, *_value_columns(job)))
+        else:
+            scrape_updates.append(scrape)
+    execute_many = locked.transaction.execute_many
+    await execute_many(_INSERT, inserts)
+    await execute_many(_UPDATE, updates)
+    await execute_many(_UPDATE_SCRAPE, scrape_updates)
+
+
+def _value_columns(job: JobStatistics) -> tuple[str, str]:
+    shapes = {
+        str(shape): (counted.output_count, [example.hex() for example in counted.examples])
+        for shape, counted in job.shapes.items()
+    }
+    return _encode(shapes), _encode(encode_ranges(job.ranges))
+
+
+def _encode(value: Any) -> str:
+    return json_text.encode(value).decode()

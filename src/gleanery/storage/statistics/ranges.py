@@ -1,0 +1,124 @@
+"""Ranges of a field: extreme values and a rough distribution, of numbers and of lengths.
+
+A range covers all values that were stored, also those that were replaced or deleted later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from gleanery.storage.statistics.shapes import MAX_PATHS, Column, Measures, Names, Shape
+
+_VALUE_HASH_BYTES = 4
+
+
+class Source(NamedTuple):
+    """The output and the value that a measure is from."""
+
+    identity: bytes
+    content_hash: bytes
+
+    def encode(self) -> str:
+        return (self.identity + self.content_hash[:_VALUE_HASH_BYTES]).hex()
+
+
+def decode_source(text: str) -> Source:
+    """Returns a source. Its content hash is only the beginning of one."""
+    whole = bytes.fromhex(text)
+    return Source(whole[:-_VALUE_HASH_BYTES], whole[-_VALUE_HASH_BYTES:])
+
+
+class Range:
+    """Smallest and largest measure, and how many measures have how many binary digits."""
+
+    __slots__ = ("digits", "max", "max_source", "min", "min_source")
+
+    def __init__(
+        self, minimum: float, min_source: str, maximum: float, max_source: str, digits: Any = ()
+    ) -> None:
+        self.min, self.min_source = minimum, min_source
+        self.max, self.max_source = maximum, max_source
+        self.digits: Counter[int] = Counter(dict(digits))
+
+    @property
+    def encoded(self) -> list[Any]:
+        digits = sorted(self.digits.items())
+        return [self.min, self.min_source, self.max, self.max_source, digits]
+
+    @property
+    def count(self) -> int:
+        return self.digits.total()
+
+    @property
+    def median_digits(self) -> int:
+        """The number of binary digits that the median has."""
+        before, half = 0, (self.count + 1) // 2
+        for digits, count in sorted(self.digits.items()):
+            before += count
+            if before >= half:
+                return digits
+        return 0
+
+    @property
+    def median(self) -> float:
+        """Estimates the median of measures that are not negative."""
+        digits = self.median_digits
+        below = sum(count for fewer, count in self.digits.items() if fewer < digits)
+        rank = (self.count + 1) / 2 - below
+        first = 2 ** (digits - 1) if digits else 0
+        estimate = first + first * (rank - 0.5) / self.digits[digits]
+        return min(max(estimate, self.min), self.max)
+
+    def merge(self, other: Range) -> None:
+        """Adds the measures of another range."""
+        if other.min < self.min:
+            self.min, self.min_source = other.min, other.min_source
+        if other.max > self.max:
+            self.max, self.max_source = other.max, other.max_source
+        self.digits.update(other.digits)
+
+
+def measure(column: Sequence[float], sources: Sequence[Source], is_length: bool) -> Range:
+    """Returns the range of some measures, which are not empty."""
+    smallest, largest = min(column), max(column)
+    integers: Iterable[int] = column if is_length else map(int, column)  # type: ignore[assignment]
+    return Range(
+        smallest,
+        sources[column.index(smallest)].encode(),
+        largest,
+        sources[column.index(largest)].encode(),
+        Counter(map(int.bit_length, integers)),
+    )
+
+
+Ranges = dict[Column, Range]
+
+
+def add_measures(
+    ranges: Ranges, shape: Shape, measures: Iterable[Measures], sources: Sequence[Source]
+) -> None:
+    """Adds the measures of outputs with the same shape."""
+    for column, values in zip(shape.columns, zip(*measures, strict=True), strict=True):
+        if column is None:
+            continue
+        found = ranges.get(column)
+        if found is not None:
+            found.merge(measure(values, sources, column.is_length))
+        elif len(ranges) < 2 * MAX_PATHS:
+            ranges[column] = measure(values, sources, column.is_length)
+
+
+def encode_ranges(ranges: Ranges) -> list[Any]:
+    return [[*column.names, column.is_length, range_.encoded] for column, range_ in ranges.items()]
+
+
+def decode_ranges(rows: list[Any]) -> Ranges:
+    return {
+        Column(_names(names), is_length): Range(*encoded) for *names, is_length, encoded in rows
+    }
+
+
+def _names(names: Sequence[str]) -> Names:
+    return (*names,)

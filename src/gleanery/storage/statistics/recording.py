@@ -1,0 +1,151 @@
+"""Counts the outputs that a batch stores, and subtracts those that are replaced or deleted.
+
+Both run under the group's lock, in the transaction that changes the outputs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from gleanery.storage.group_lock import LockedGroup
+from gleanery.storage.statistics import definitions, documents, scrapes
+from gleanery.storage.statistics.documents import JobStatistics
+from gleanery.storage.statistics.ranges import Source, add_measures
+from gleanery.storage.statistics.shapes import OTHER, Measures, Shape
+
+_OUTPUTS_PER_PAUSE = 500
+
+
+class Value(Protocol):
+    """A value that a batch stores."""
+
+    @property
+    def shape(self) -> int: ...
+    @property
+    def measures(self) -> Measures: ...
+
+
+class ScrapedOutput(Protocol):
+    """The row of an output in a batch; ``shape`` is the stored one until it is recorded."""
+
+    identity: bytes
+    content_hash: bytes
+    job_id: int
+    shape: int | None
+    last_scraped_at: int
+
+    @property
+    def new_value(self) -> Value | None: ...
+
+
+class _Change(NamedTuple):
+    """What some changed outputs have in common."""
+
+    job_id: int
+    old_shape: int | None
+    new_shape: int
+    was_seen: bool
+    """True if they are already counted in the current scrape."""
+
+
+async def record(
+    locked: LockedGroup, outputs: Collection[ScrapedOutput], shapes: Mapping[int, Shape]
+) -> None:
+    """Counts the outputs of a batch, and gives each changed one the number of its shape."""
+    jobs = await documents.load(locked, {output.job_id for output in outputs})
+    await scrapes.begin(locked, jobs.values())
+    starts = {job.job_id: job.started_at for job in jobs.values()}
+    unchanged = Counter(
+        [
+            (output.job_id, output.shape)
+            for output in outputs
+            if output.last_scraped_at < starts[output.job_id] and output.new_value is None
+        ]
+    )
+    for (job_id, shape), count in unchanged.items():
+        if shape is not None:
+            jobs[job_id].seen[shape] += count
+    await _record_changes(locked, outputs, shapes, jobs)
+    await documents.save(locked, jobs.values())
+
+
+async def _record_changes(
+    locked: LockedGroup,
+    outputs: Iterable[ScrapedOutput],
+    shapes: Mapping[int, Shape],
+    jobs: Mapping[int, JobStatistics],
+) -> None:
+    changes = defaultdict[_Change, list[tuple[ScrapedOutput, Value]]](list)
+    for output in outputs:
+        value, job = output.new_value, jobs[output.job_id]
+        if value is not None:
+            was_seen = output.last_scraped_at >= job.started_at
+            change = _Change(job.job_id, output.shape, value.shape, was_seen)
+            changes[change].append((output, value))
+    await _define_shapes(locked, changes, shapes, jobs)
+    for change, changed in changes.items():
+        job = jobs[change.job_id]
+        _count(job, change, [output for output, _ in changed])
+        for start in range(0, len(changed), _OUTPUTS_PER_PAUSE):
+            await locked.transaction.pause()
+            _measure(job, shapes[change.new_shape], changed[start : start + _OUTPUTS_PER_PAUSE])
+
+
+async def _define_shapes(
+    locked: LockedGroup,
+    changes: Iterable[_Change],
+    shapes: Mapping[int, Shape],
+    jobs: Mapping[int, JobStatistics],
+) -> None:
+    """Stores the fields of the shapes that are new to their jobs."""
+    new, other = [], defaultdict[int, list[Shape]](list)
+    for change in changes:
+        shape, job = shapes[change.new_shape], jobs[change.job_id]
+        is_known = shape.number in job.shapes
+        if job.number_of(shape.number) == OTHER:
+            other[job.job_id].append(shape)
+        elif not is_known:
+            new.append((job.job_id, shape))
+    await definitions.add(locked, new)
+    for job_id, uncounted in other.items():
+        await definitions.add_to_other(locked, job_id, uncounted)
+
+
+def _count(job: JobStatistics, change: _Change, outputs: Sequence[ScrapedOutput]) -> None:
+    """Moves outputs from their old shape to the new one, of the job and of its scrape."""
+    old, new = change.old_shape, job.number_of(change.new_shape)
+    job.values_changed = True
+    job.seen[new] += len(outputs)
+    if change.was_seen and old is not None:
+        job.seen[old] -= len(outputs)
+    if old == new:
+        return
+    identities = [output.identity for output in outputs]
+    job.add(new, identities)
+    if old is not None:
+        job.subtract(old, identities)
+    for output in outputs:
+        output.shape = new
+
+
+def _measure(
+    job: JobStatistics, shape: Shape, changed: Sequence[tuple[ScrapedOutput, Value]]
+) -> None:
+    sources = [Source(output.identity, output.content_hash) for output, _ in changed]
+    add_measures(job.ranges, shape, [value.measures for _, value in changed], sources)
+
+
+async def subtract(locked: LockedGroup, deleted: Iterable[tuple[bytes, int, int | None]]) -> None:
+    """Subtracts deleted outputs: the identity, job and shape of each. Scrapes keep them."""
+    by_job = defaultdict[int, dict[int, list[bytes]]](lambda: defaultdict(list))
+    for identity, job_id, shape in deleted:
+        if shape is not None:
+            by_job[job_id][shape].append(identity)
+    jobs = await documents.load(locked, by_job)
+    for job_id, by_shape in by_job.items():
+        for shape, identities in by_shape.items():
+            jobs[job_id].subtract(shape, identities)
+        jobs[job_id].values_changed = True
+    await documents.save(locked, jobs.values())

@@ -1,0 +1,22 @@
+"""Paths of fields inside a JSON value, such as ``offer.price`` or ``images[0]``."""
+
+from __future__ import annotations
+
+import re
+
+from gleanery.values import json_text
+
+# A dollar sign at the start is for what is outside ``data``.
+_PLAIN_NAME = re.compile(r'[^\s.\[\]"\\$\x00-\x1f][^\s.\[\]"\\\x00-\x1f]*')
+
+
+def member(parent: str, name: str) -> str:
+    """Returns the path of a member. An unusual name is quoted: ``["a.b"]``."""
+    if not _PLAIN_NAME.fullmatch(name):
+        return f"{parent}[{json_text.encode(name).decode()}]"
+    return f"{parent}.{name}" if parent else name
+
+
+def element(parent: str, index: int) -> str:
+    """Returns the path of an element of an array."""
+    return f"{parent}[{index}]"
