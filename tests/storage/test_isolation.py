@@ -87,6 +87,8 @@ NO_NAMES: dict[str, Any] = {
     "query replace": "true",
     "query dry_run": None,
     "query filename": None,
+    "query seed": "a seed",
+    "query size": None,
     "query expires": None,  # a date, part of a signed link
     "query valid_seconds": None,
     "get_audit query cursor": None,  # a date

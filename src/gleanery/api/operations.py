@@ -341,6 +341,20 @@ OPERATIONS = (
     ),
     Operation(
         method="GET",
+        path="/v1/reviews/{group_id}/sample",
+        handler=reviews.get_review_sample,
+        title="Get a sample for a review",
+        description="Outputs of a job for a reviewer to look at: half of them random, a quarter "
+        "changed since their last approval, and a quarter with a rare shape or an extreme value. "
+        "If there are fewer of the latter, more are random. The random outputs represent the job. "
+        "If the job has at most `size` outputs, the sample has all of them. It is limited in "
+        "bytes, so it can have fewer. Send `cursor` as `as_of` of the review.",
+        scopes=("reviews:read", "outputs:read"),
+        query=requests.ReviewSampleQuery,
+        response=responses.ReviewSample,
+    ),
+    Operation(
+        method="GET",
         path="/v1/reviews/{group_id}/{review_id}",
         handler=reviews.get_review,
         title="Get a review",

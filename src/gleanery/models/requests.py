@@ -208,6 +208,19 @@ class ReviewIn(Input):
     )
 
 
+class ReviewSampleQuery(Query):
+    """Job and size of a sample of outputs."""
+
+    job_id: Name = Field(description="Job whose outputs are reviewed.")
+    seed: Text | None = Field(
+        default=None,
+        max_length=200,
+        description="Any text. While no output of the job changes, the same seed gives the same "
+        "sample. Default: a new one, which the response contains.",
+    )
+    size: WholeNumber = Field(default=50, ge=1, le=200, description="Number of outputs.")
+
+
 class ReviewQuery(Query):
     """Choice between the latest reviews and all reviews."""
 
