@@ -6,7 +6,7 @@ import importlib
 import itertools
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +16,7 @@ from gleanery.storage.outputs.feed_sources import FeedSource
 from gleanery.storage.sessions.kinds import RecordKind
 
 FILTERS = ("job_id", "url_hash", "country", "region", "approved")
+FILTERS_OF_VIEW = FILTERS[:-1]
 _STATEMENT = re.compile(r"\s*(/\* POSTGRES \*/ \( /\* END \*/ )?(SELECT|INSERT|UPDATE|DELETE)\b")
 _NO_QUERIES = ("postgres.row_security", "migrations")  # they define tables and policies
 
@@ -28,19 +29,26 @@ def storage_modules() -> Iterator[tuple[str, ModuleType]]:
 
 def page_statements() -> dict[tuple[str, ...], str]:
     """The statement of a page for each combination of filters."""
-    return {
-        filters: search.statements(filters).items
-        for size in range(len(FILTERS) + 1)
-        for filters in itertools.combinations(FILTERS, size)
-    }
+    return {filters: search.statements(filters).items for filters in _combinations(FILTERS)}
+
+
+def _combinations(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for size in range(len(names) + 1):
+        yield from itertools.combinations(names, size)
 
 
 def statements() -> dict[str, str]:
     """Every statement in the storage package, and each form of a page's statement."""
-    found = {f"page of {'+'.join(names) or 'all'}": s for names, s in page_statements().items()}
-    for names in page_statements():
-        found[f"sizes of {'+'.join(names) or 'all'}"] = search.statements(names).sizes
-        found[f"export of {'+'.join(names) or 'all'}"] = search.statements(names).lines
+    found = {}
+    for names, in_view in [
+        *((names, False) for names in _combinations(FILTERS)),
+        *((names, True) for names in [(), *((name,) for name in FILTERS_OF_VIEW), FILTERS_OF_VIEW]),
+    ]:
+        subject = f"{'+'.join(names) or 'all'}{' in the view' if in_view else ''}"
+        searched = search.statements(names, in_view)
+        found[f"page of {subject}"] = searched.items
+        found[f"sizes of {subject}"] = searched.sizes
+        found[f"export of {subject}"] = searched.lines
     for module_name, module in storage_modules():
         if module_name in _NO_QUERIES:
             continue
