@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 from gleanery.client.requests import render
 
 View = Literal["full", "approved"]
-"""All outputs as they are now, or each output in its last approved version."""
+"""Outputs as they are now, or each output in its last approved version."""
 
 
 class OutputFilters(TypedDict, total=False):
@@ -22,7 +22,6 @@ class OutputFilters(TypedDict, total=False):
     region: str | None
     approved: bool | None
     view: View | None
-    """``approved``: each output in its last approved version."""
 
 
 def describe(filters: OutputFilters) -> dict[str, Any]:

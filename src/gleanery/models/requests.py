@@ -15,6 +15,7 @@ from gleanery.models.fields import (
     LIST_OF_FORMATS,
     MAX_INT64,
     MAX_NAME_LENGTH,
+    Cursor,
     DateTime,
     Days,
     Domain,
@@ -31,6 +32,7 @@ from gleanery.models.fields import (
     SessionPosition,
     Text,
     VersionCount,
+    VersionTime,
     WholeNumber,
     WrittenFormat,
     as_validation_error,
@@ -172,17 +174,52 @@ class FindingIn(Input):
     note: Text | None = Field(default=None, max_length=2000, description="Default: empty.")
 
 
+def _output_ids(ids: list[str]) -> list[str]:
+    if len(set(ids)) != len(ids):
+        raise ValueError("must not contain an output_id twice")
+    return ids
+
+
 class ReviewIn(Input):
     """Review of a job's outputs."""
 
     job_id: Name = Field(description="Job whose outputs are reviewed.")
     status: ReviewStatus
     comment: Text | None = Field(default=None, description="Default: empty.")
+    as_of: Cursor | None = Field(
+        default=None,
+        description="Cursor of the group, from the change feed or a sample. Outputs whose value "
+        "was stored later keep their approval as it is. Default: the present.",
+    )
+    output_ids: (
+        Annotated[list[OutputId], AfterValidator(as_validation_error("output_ids", _output_ids))]
+        | None
+    ) = Field(
+        default=None,
+        min_length=1,
+        max_length=1000,
+        description="Only these outputs of the job. Such a review is in the history, and does not "
+        "become the latest review of the job. Default: all outputs of the job.",
+        json_schema_extra={"uniqueItems": True},
+    )
     findings: list[FindingIn] | None = Field(
         default=None,
         max_length=1000,
         description="What the reviewer has found in single outputs. They do not change them.",
     )
+
+
+class ReviewSampleQuery(Query):
+    """Job and size of a sample of outputs."""
+
+    job_id: Name = Field(description="Job whose outputs are reviewed.")
+    seed: Text | None = Field(
+        default=None,
+        max_length=200,
+        description="Any text. While no output of the job changes, the same seed gives the same "
+        "sample. Default: a new one, which the response contains.",
+    )
+    size: WholeNumber = Field(default=50, ge=1, le=200, description="Number of outputs.")
 
 
 class ReviewQuery(Query):
@@ -264,6 +301,12 @@ class GroupQuery(Query):
     cursor: WholeNumber = Field(
         default=0, ge=0, le=MAX_INT64, description="Only the jobs after this position."
     )
+
+
+class FieldsQuery(Query):
+    """Choice of a job."""
+
+    job_id: Text | None = Field(default=None, description="Only the outputs of this job.")
 
 
 # --- outputs ------------------------------------------------------------------------------------
@@ -409,6 +452,25 @@ class BlobQuery(Query):
     organization: Text = Field(description="Value from the link.")
     expires: Text = Field(description="Value from the link.")
     signature: Text = Field(description="Value from the link.")
+
+
+class OutputTime(Query):
+    """Time of the version of an output."""
+
+    at: VersionTime | None = Field(
+        default=None,
+        description="The output as it was then: a cursor, a date-time, or a date, which is its "
+        "midnight in UTC. A date-time without a fraction is the end of its second.",
+    )
+
+
+class VersionQuery(Query):
+    """Page of an output's versions."""
+
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=MAX_INT64, ge=0, le=MAX_INT64, description="Only what is before this position."
+    )
 
 
 class ChangeQuery(Query):

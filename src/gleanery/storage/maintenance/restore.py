@@ -15,6 +15,7 @@ from gleanery.observability.progress import StartProgress
 from gleanery.storage import audit, group_lock, metadata, organizations
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Transaction
+from gleanery.storage.history import expiry
 from gleanery.storage.outputs import approved_view, mutations
 from gleanery.values import timestamps
 
@@ -47,6 +48,7 @@ async def complete_restore(engine: Engine, clock: group_lock.Clock, progress: St
         await run()
     restore_time = await engine.write(partial(_begin_restore, last_change, clock))
     for database in tenants:
+        await expiry.delete_of_all_deleted(database)  # their tombstones are deleted next
         await database.write(partial(_move_groups, restore_time))
     resent = await _resend_outputs(tenants, restore_time, clock, progress)
     await engine.write(metadata.finish_restore)

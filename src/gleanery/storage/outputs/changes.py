@@ -24,6 +24,7 @@ from gleanery.models.requests import ChangeQuery
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.group_lock import FIRST_SEQ
+from gleanery.storage.history import expiry
 from gleanery.storage.outputs import feed_sources
 from gleanery.storage.outputs.feed_sources import FeedSource
 from gleanery.values import json_text, timestamps
@@ -331,13 +332,18 @@ async def pending_purges(engine: Engine, before: int) -> list[Callable[[], Await
 async def _purge(
     database: Database, source: FeedSource, group: str, group_id: int, before: int
 ) -> None:
-    """Deletes tombstones; from then on, cursors from before them are rejected."""
+    """Deletes tombstones; from then on, cursors from before them are rejected.
+
+    The tombstones of deleted outputs take their history with them.
+    """
 
     async def purge_some(transaction: Transaction) -> int:
         group_key = (transaction.organization_id, group_id)
         purged = await transaction.fetch(source.purge, *group_key, before, _CHUNK)
         if purged:
             await transaction.fetch(source.set_purged, *group_key, max(row[0] for row in purged))
+        if source is feed_sources.FULL:
+            await expiry.delete_with_tombstones(transaction, purged)
         return len(purged)
 
     while await database.write(purge_some, queue_key=group) == _CHUNK:

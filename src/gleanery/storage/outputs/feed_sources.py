@@ -74,7 +74,7 @@ WHERE EXISTS (SELECT 1 FROM {tombstones} WHERE {tombstones}.organization_id = gr
         purge=f"""
 DELETE FROM {tombstones} {_IN_GROUP} AND seq <= $3 AND seq IN (
     SELECT seq FROM {tombstones} {_IN_GROUP} AND seq <= $3 ORDER BY seq LIMIT $4)
-RETURNING seq
+RETURNING seq, identity
 """,
         set_purged=f"""
 UPDATE groups SET {purged_seq} = $3 WHERE organization_id = $1 AND id = $2 AND {purged_seq} < $3
