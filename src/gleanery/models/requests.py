@@ -446,6 +446,10 @@ class ChangeQuery(Query):
     wait: WholeNumber = Field(
         default=0, ge=0, le=60, description="Seconds to wait if there is no change yet."
     )
+    diff: Literal["true", "false"] = Field(
+        default="false",
+        description="true: each update has `fields`, which lists its changed fields.",
+    )
 
 
 # --- the audit log ------------------------------------------------------------------------------

@@ -237,7 +237,9 @@ def _seek(rows: _Rows, comparison: str, seq: str) -> str:
     """Returns the subquery for the next sequence number of an index, or of one for each table."""
     if len(rows) == 1:
         return _seek_in(rows[0], comparison, seq)
-    union = " UNION ALL ".join(f"SELECT {_seek_in(one, comparison, 'bound')} AS seq" for one in rows)
+    union = " UNION ALL ".join(
+        f"SELECT {_seek_in(one, comparison, 'bound')} AS seq" for one in rows
+    )
     # OFFSET 0 keeps PostgreSQL from computing the bound again for each table.
     return (
         f"(SELECT (SELECT min(seq) FROM ({union}) AS next_numbers) "
