@@ -83,6 +83,14 @@ def test_without_the_earlier_version_the_fields_are_unknown(client: Client) -> N
     assert fields(client, cursors[1]) == [None]
 
 
+def test_the_approved_view_has_no_changed_fields(client: Client) -> None:
+    store(client, 1, price=1)
+    query = {"diff": "true", "view": "approved"}
+    answer = client.get("/v1/changes/group", params=query)
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["query", "diff"]
+
+
 @pytest.mark.thorough
 def test_fields_that_are_too_large_are_unknown(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -18,7 +18,7 @@ from gleanery.storage.engines import open_engine
 from gleanery.storage.organizations import find_grant
 from gleanery.values import timestamps
 from tests.support.bulk_jobs import create_bulk_job
-from tests.support.outputs import output
+from tests.support.outputs import follow_changes, output
 from tests.support.process import killed_before_call, served
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
@@ -98,6 +98,54 @@ def test_an_output_stored_during_a_bulk_job_is_not_part_of_it(
     group = client.get("/v1/groups/group").json()
     assert group["outputs"] == len(expected)
     assert sum(one["approved"] for one in group["jobs"]) == sum(expected.values())
+
+
+@pytest.mark.parametrize("kind", ["approve", "unapprove", "delete"])
+@pytest.mark.parametrize("has_newer_value", [False, True])
+def test_a_bulk_job_reaches_the_approved_view_before_a_new_value(
+    client: Client, service: Service, kind: str, has_newer_value: bool
+) -> None:
+    client.store("group", output(1), output(2))
+    copy: dict[str, Any] = {}
+    cursor = 0
+    if kind != "approve" or has_newer_value:
+        begin(client, "approve")
+        cursor = follow_changes(client, copy, view="approved")
+    if has_newer_value:
+        client.store("group", output(1, data={"number": 11}))
+    assert client.token is not None
+    create_bulk_job(service, client.token, kind)
+    client.store("group", output(1, data={"number": 12}))
+    cursor = follow_changes(client, copy, cursor, view="approved")
+    client.put("/v1/groups/group", json={})  # finishes the bulk job
+    follow_changes(client, copy, cursor, view="approved")
+    expected = [11 if has_newer_value else 1, 2] if kind == "approve" else []
+    assert sorted(item["data"]["number"] for item in copy.values()) == sorted(expected)
+    fresh: dict[str, Any] = {}
+    follow_changes(client, fresh, view="approved")
+    assert fresh == copy
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (output(1, tags={"a": 1}), {1: True, 22: False}),
+        (output(2, data={"number": 22}, tags={"a": 1}), {1: True, 22: False}),
+        (output(1, data={"number": 11}), {11: False, 22: False}),
+    ],
+)
+def test_an_approval_as_of_a_position_covers_no_later_value(
+    client: Client, service: Service, stored: dict[str, Any], expected: dict[int, bool]
+) -> None:
+    client.store("group", output(1), output(2))
+    seen = client.get("/v1/groups/group").json()["cursor"]
+    client.store("group", output(2, data={"number": 22}))
+    assert client.token is not None
+    create_bulk_job(service, client.token, "approve", as_of=seen)
+    client.store("group", stored)
+    client.put("/v1/groups/group", json={})  # finishes the bulk job
+    items = client.items("group")
+    assert {item["data"]["number"]: item["is_approved"] for item in items} == expected
 
 
 @pytest.mark.thorough

@@ -168,6 +168,48 @@ _GROUP = _NEW_GROUP | {
     "jobs": [{"job_id": _JOB_ID, "outputs": 2, "approved": 2, "latest_review": _REVIEW}],
 }
 
+_FIELD_COUNTS: list[dict[str, Any]] = [
+    {"path": "currency", "filled": 2, "fill_rate": 1.0, "kinds": {"string": 2}},
+    {"path": "name", "filled": 2, "fill_rate": 1.0, "kinds": {"string": 2}},
+    {"path": "price", "filled": 2, "fill_rate": 1.0, "kinds": {"number": 2}},
+    {"path": "sku", "filled": 2, "fill_rate": 1.0, "kinds": {"string": 2}},
+]
+_RANGES: list[dict[str, Any]] = [
+    {"range": None, "length": {"min": 3, "median": 3, "max": 3}},
+    {"range": None, "length": {"min": 10, "median": 11, "max": 12}},
+    {"range": {"min": 7.5, "max": 18.9}, "length": None},
+    {"range": None, "length": {"min": 4, "median": 4, "max": 4}},
+]
+_TEXT_SCHEMA = {"type": "string", "minLength": 1}
+_FIELDS = {
+    "group_id": _GROUP_ID,
+    "job_id": _JOB_ID,
+    "outputs": 2,
+    "counted_outputs": 2,
+    "fields": [counts | ranges for counts, ranges in zip(_FIELD_COUNTS, _RANGES, strict=True)],
+    "scrapes": [
+        {
+            "job_id": _JOB_ID,
+            "started": _SCRAPE_DATE,
+            "last_seen": _SCRAPE_DATE,
+            "outputs": 2,
+            "fields": _FIELD_COUNTS,
+        }
+    ],
+    "drift": [],
+    "schema": {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "currency": _TEXT_SCHEMA,
+            "name": _TEXT_SCHEMA,
+            "price": {"type": "number"},
+            "sku": _TEXT_SCHEMA,
+        },
+        "required": ["currency", "name", "price", "sku"],
+    },
+}
+
 # --- exports ------------------------------------------------------------------------------------
 
 _APPROVED = {"is_approved": True, "update_date": _REVIEW_DATE}
@@ -313,12 +355,26 @@ EXAMPLES: dict[str, Example] = {
     ),
     "get_file": Example(path={"id": _FILE_ID}, response=_FILE_TEXT),
     "get_blob": Example(path={"id": _FILE_ID}, query=_LINK_PARAMETERS, response=_FILE_TEXT),
+    "get_review_sample": Example(
+        path=_IN_GROUP,
+        query={"job_id": _JOB_ID, "seed": "march", "size": 1},
+        response={
+            "seed": "march",
+            "job_id": _JOB_ID,
+            "cursor": _LAST_CURSOR,
+            "outputs": 2,
+            "sample": [
+                {"reason": "random", "detail": None, "output": _TEA_OUT, "approved_output": None}
+            ],
+        },
+    ),
     "add_review": Example(
         path=_IN_GROUP,
         body={
             "job_id": _JOB_ID,
             "status": "approved",
             "comment": _REVIEW["comment"],
+            "as_of": _LAST_CURSOR,
             "findings": [_FINDING],
         },
         response=_REVIEW,
@@ -328,7 +384,7 @@ EXAMPLES: dict[str, Example] = {
         path={**_IN_GROUP, "review_id": _REVIEW["review_id"]},
         response=_REVIEW
         | {
-            "as_of": None,
+            "as_of": _LAST_CURSOR,
             "output_ids": None,
             "skipped_output_ids": None,
             "findings": [_FINDING],
@@ -336,6 +392,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "get_groups": Example(query={"limit": 100}, response=[_GROUP]),
     "get_group": Example(path=_IN_GROUP, response=_GROUP),
+    "get_fields": Example(path=_IN_GROUP, query={"job_id": _JOB_ID}, response=_FIELDS),
     "export_outputs": Example(
         path=_IN_GROUP, query={"job_id": _JOB_ID, "approved": "true"}, response=_EXPORT
     ),

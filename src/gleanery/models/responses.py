@@ -122,6 +122,17 @@ class ReviewOut(TypedDict):
     comment: str
 
 
+class AddedReview(ReviewOut):
+    """Added review; with `output_ids`, also the outputs to which it does not apply."""
+
+    skipped_output_ids: NotRequired[
+        Annotated[
+            list[str],
+            Field(description="Those of `output_ids` whose value was stored after `as_of`."),
+        ]
+    ]
+
+
 class FindingOut(TypedDict):
     """What a reviewer has found in one output."""
 
@@ -197,6 +208,115 @@ class GroupOut(GroupSettingsOut):
     ]
     jobs: Annotated[list[JobOut], Field(description="Jobs in the order of their creation.")]
     metadata: Annotated[PageMetadata, Field(description="Link to the next page of jobs.")]
+
+
+_Rate = Annotated[float, Field(ge=0, le=1)]
+
+
+class ScrapedField(TypedDict):
+    """Field, and how often outputs have it."""
+
+    path: Annotated[
+        str,
+        Field(
+            description="Member of `data`, or a member of an object in it: `price`, `offer.price`. "
+            'An unusual name is quoted: `["a.b"]`.'
+        ),
+    ]
+    filled: Annotated[int, Field(description="Outputs in which it is not missing, null or empty.")]
+    fill_rate: Annotated[_Rate, Field(description="`filled` as a share of the counted outputs.")]
+    kinds: Annotated[
+        dict[str, int],
+        Field(
+            description="Number of outputs by the kind of the value: `null`, `boolean`, `integer`, "
+            "`number`, `string`, `array`, `object`, `empty_string`, `empty_array` or "
+            "`empty_object`."
+        ),
+    ]
+
+
+class ValueRange(TypedDict):
+    """Smallest and largest number."""
+
+    min: float
+    max: float
+
+
+class LengthRange(TypedDict):
+    """Lengths of strings in characters, and of arrays in elements."""
+
+    min: int
+    median: Annotated[int, Field(description="An estimate.")]
+    max: int
+
+
+class FieldOut(ScrapedField):
+    """Field with the ranges of its values."""
+
+    range: Annotated[
+        ValueRange | None,
+        Field(
+            description="Of all numbers that were stored, also those that were replaced or deleted "
+            "later. null if there was none."
+        ),
+    ]
+    length: Annotated[
+        LengthRange | None,
+        Field(description="Of all strings and arrays that were stored, without empty ones."),
+    ]
+
+
+class ScrapeOut(TypedDict):
+    """Scrape of a job, and the fields of the outputs that it has seen."""
+
+    job_id: str
+    started: DateTime
+    last_seen: DateTime
+    outputs: Annotated[int, Field(description="Outputs that were sent, each counted once.")]
+    fields: list[ScrapedField]
+
+
+class Drift(TypedDict):
+    """Field that the newest scrape of a job fills more or less often than earlier ones."""
+
+    job_id: str
+    path: str
+    before: Annotated[_Rate, Field(description="Median of the fill rates of earlier scrapes.")]
+    now: Annotated[_Rate, Field(description="Fill rate of the newest scrape.")]
+
+
+class FieldsOut(TypedDict):
+    """Statistics of the fields of a group, or of one job."""
+
+    group_id: str
+    job_id: str | None
+    outputs: int
+    counted_outputs: Annotated[
+        int,
+        Field(
+            description="Outputs whose fields are counted. Not counted are outputs that were last "
+            "changed before the service counted fields, and those beyond 256 different sets of "
+            "fields in a job."
+        ),
+    ]
+    fields: Annotated[
+        list[FieldOut], Field(description="By path; at most the 256 most frequent fields.")
+    ]
+    scrapes: Annotated[
+        list[ScrapeOut],
+        Field(
+            description="The newest 10, newest first. A scrape of a job ends if no output is sent "
+            "for 30 minutes."
+        ),
+    ]
+    drift: Annotated[list[Drift], Field(description="The largest difference first; at most 100.")]
+    schema: Annotated[
+        dict[str, Any],
+        Field(
+            description="Suggested JSON Schema (2020-12) of `data`, which every stored output "
+            "meets."
+        ),
+    ]
 
 
 # --- outputs, their files and their changes -------------------------------------------------------
@@ -355,6 +475,35 @@ class VersionPage(TypedDict):
     versions: list[VersionOut | DeletionOut]
 
 
+class SampledOutput(TypedDict):
+    """Output of a sample, with the reason for its choice."""
+
+    reason: Annotated[
+        Literal["random", "changed", "rare_shape", "outlier"],
+        Field(
+            description="random: each output of the job was equally likely. changed: it has a "
+            "newer value than its last approved version. rare_shape: few outputs of the job have "
+            "the same fields and kinds. outlier: it has an extreme value."
+        ),
+    ]
+    detail: Annotated[str | None, Field(description="What is unusual; null if nothing is.")]
+    output: OutputOut
+    approved_output: Annotated[
+        OutputOut | None,
+        Field(description="Last approved version, if the output has a newer value; else null."),
+    ]
+
+
+class ReviewSample(TypedDict):
+    """Sample of a job's outputs for a review."""
+
+    seed: Annotated[str, Field(description="Text that gives the same sample again.")]
+    job_id: str
+    cursor: Annotated[int, Field(description="Send it as `as_of` of the review.")]
+    outputs: Annotated[int, Field(description="Number of outputs of the job.")]
+    sample: list[SampledOutput]
+
+
 class OutputPage(TypedDict):
     """Page of a group's outputs, in the order of their last change."""
 
@@ -461,6 +610,7 @@ class AuditAbout(TypedDict, total=False):
     job_id: str
     review_id: str
     status: ReviewStatus
+    outputs: Annotated[int, Field(description="Number of outputs, if a review names them.")]
     token_id: Annotated[int, Field(description="Token that was created or revoked.")]
     scopes: list[str]
     key: Annotated[str, Field(description="Fingerprint of the new key.")]

@@ -19,7 +19,7 @@ def mutable_suffix(seq: int, last_scraped_at: int, approved: bool) -> bytes:
 @lru_cache(maxsize=1024)  # most outputs of a batch have the same suffix
 def _suffix(update_second: int, scrape_second: int, approved: bool) -> bytes:
     return b'%b%b,"is_approved":%b}' % (
-        update_member(update_second),
+        _update_member(update_second),
         last_scraped_member(scrape_second),
         b"true" if approved else b"false",
     )
@@ -29,7 +29,11 @@ def suffix_length(approved: bool) -> int:
     return _SUFFIX_LENGTHS[approved]
 
 
-def update_member(second: int) -> bytes:
+def update_member(seq: int) -> bytes:
+    return _update_member(seq // timestamps.SECOND)
+
+
+def _update_member(second: int) -> bytes:
     return b',"update_date":"%b"' % timestamps.render(second).encode()
 
 
@@ -39,18 +43,10 @@ def last_scraped_member(second: int) -> bytes:
 
 def length_from(member: bytes) -> str:
     """Returns the number of bytes from this member to the end of an item, as an SQL expression."""
-    lengths = (_length_from(member, approved) for approved in (True, False))
-    return "CASE WHEN approved THEN {} ELSE {} END".format(*lengths)
-
-
-def approved_length_from(member: bytes) -> int:
-    """Returns the same number of an approved output."""
-    return _length_from(member, True)
-
-
-def _length_from(member: bytes, approved: bool) -> int:
-    suffix = mutable_suffix(0, 0, approved)
-    return len(suffix) - suffix.index(member)
+    suffixes = (mutable_suffix(0, 0, approved) for approved in (True, False))
+    return "CASE WHEN approved THEN {} ELSE {} END".format(
+        *(len(suffix) - suffix.index(member) for suffix in suffixes)
+    )
 
 
 _SUFFIX_LENGTHS = {approved: len(mutable_suffix(0, 0, approved)) for approved in (True, False)}

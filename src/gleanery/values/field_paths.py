@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from functools import reduce
 
 from gleanery.values import json_text
 
@@ -15,6 +17,11 @@ def member(parent: str, name: str) -> str:
     if not _PLAIN_NAME.fullmatch(name):
         return f"{parent}[{json_text.encode(name).decode()}]"
     return f"{parent}.{name}" if parent else name
+
+
+def of_names(names: Iterable[str]) -> str:
+    """Returns the path of a member of a member, and so on."""
+    return reduce(member, names, "")
 
 
 def element(parent: str, index: int) -> str:

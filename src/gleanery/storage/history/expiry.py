@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from gleanery.storage import group_lock, page_sizes
-from gleanery.storage.database import Database, Engine, Transaction
+from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.group_lock import DEFAULT_KEEP_DAYS, Clock, LockedGroup
 from gleanery.storage.history import entries
 from gleanery.values import timestamps
@@ -101,28 +101,26 @@ async def _expire_some(locked: LockedGroup, before: int) -> bool:
 # --- with a tombstone ---------------------------------------------------------------------------
 
 
-async def delete_with_tombstones(
-    transaction: Transaction, tombstones: Iterable[tuple[bytes, int]]
-) -> None:
-    """Deletes the versions of deleted outputs, given their identity and their deletion's number.
+async def delete_with_tombstones(transaction: Transaction, tombstones: Sequence[Row]) -> None:
+    """Deletes the versions of deleted outputs, given the number of each deletion and the identity.
 
     If such an output was stored again, its later versions stay.
     """
     organization_id = transaction.organization_id
-    keys = [(organization_id, identity, seq) for identity, seq in tombstones]
+    keys = [(organization_id, identity, seq) for seq, identity in tombstones]
     await transaction.execute_many(_DELETE_BEFORE, keys)
 
 
 async def delete_of_all_deleted(database: Database) -> None:
     """Deletes the versions of all deleted outputs of an organization."""
 
-    async def delete(rows: Sequence[tuple[int, int, bytes]], transaction: Transaction) -> None:
-        await delete_with_tombstones(transaction, [(row[2], row[1]) for row in rows])
+    async def delete(rows: Sequence[Row], transaction: Transaction) -> None:
+        await delete_with_tombstones(transaction, [row[1:] for row in rows])
 
-    place = (0, 0)
+    place: Sequence[int] = (0, 0)
     while rows := await database.read(_TOMBSTONES, database.organization_id, *place, _BATCH_SIZE):
-        await database.write(partial(delete, [(row[0], row[1], row[2]) for row in rows]))
-        place = (rows[-1][0], rows[-1][1])
+        await database.write(partial(delete, rows))
+        place = rows[-1][:2]
 
 
 # --- with the group -----------------------------------------------------------------------------

@@ -244,7 +244,7 @@ async def _read_chain(
     if chain.oldest_seq == _MAX_SEQ:
         raise no_output()
     if not visitor.is_done:
-        approved = await source.read_approved(chain.oldest_seq)
+        approved = present and await source.read_approved(present, chain.oldest_seq)
         end = ChainEnd(chain.expired, approved)
         await computations.run(organization_id, visitor.finish, end)
 
@@ -279,15 +279,15 @@ class _Source(NamedTuple):
         small = [*takewhile(lambda row: row[1] is not None, rows)]
         return [segment for _, segment in small], small[-1][0] if small else before
 
-    async def read_approved(self, before: int) -> KeptVersion | None:
-        """Reads the last approved version, if it began before a position."""
+    async def read_approved(self, present: KeptVersion, before: int) -> KeptVersion | None:
+        """Reads the last approved version of an output, if it began before a position."""
         rows = await self.database.read_large(_APPROVED_VERSION, *self._key, before)
         if not rows:
             return None
         [[seq, last_seq, item]] = rows
         scraped = timestamps.parse(decode_item(item)["last_scraped_date"])
         version = Version(seq, last_seq, NOT_REPLACED, scraped, approved=True)
-        return keep_whole(version, item, None)
+        return keep_whole(version, item, present.created_seq)
 
     @property
     def _key(self) -> tuple[int, bytes, int]:

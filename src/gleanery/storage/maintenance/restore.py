@@ -8,7 +8,6 @@ receives the restored state.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gleanery.models.responses import AuditAbout
@@ -16,10 +15,8 @@ from gleanery.observability.progress import StartProgress
 from gleanery.storage import audit, group_lock, metadata, organizations
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Transaction
-from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.history import expiry
-from gleanery.storage.outputs import mutations
-from gleanery.storage.outputs.mutations import SeqRange
+from gleanery.storage.outputs import approved_view, mutations
 from gleanery.values import timestamps
 
 _CREATED_AT = "SELECT min(applied_at) FROM migrations"
@@ -83,8 +80,8 @@ async def _begin_restore(
 async def _move_groups(restore_time: int, transaction: Transaction) -> None:
     """Moves the change order of all groups of an organization to the restore time."""
     organization_id = transaction.organization_id
-    for delete in _DELETE_TOMBSTONES:
-        await transaction.fetch(delete, organization_id)
+    for sql in _DELETE_TOMBSTONES:
+        await transaction.fetch(sql, organization_id)
     await transaction.fetch(_RAISE_LAST_SEQ, organization_id, restore_time)
     about = AuditAbout()
     await audit.append(transaction, audit.COMMAND_LINE, restore_time, "restore", about)
@@ -100,24 +97,29 @@ async def _resend_outputs(
     ]
     advance, resent = progress("Sending outputs again", sum(group[2] for group in groups)), 0
     for database, name, _ in groups:
-        step = partial(_resend_batch, mutations.resend_range, name, restore_time, clock)
+        step = partial(_resend_batch, name, restore_time, clock)
         while count := await database.write(step, queue_key=name):
             resent += count
             advance(count)
-        step = partial(_resend_batch, mutations.resend_copies, name, restore_time, clock)
-        while await database.write(step, queue_key=name):
+        view_step = partial(_resend_approved_versions, name, restore_time, clock)
+        while await database.write(view_step, queue_key=name):
             pass
     return resent
 
 
 async def _resend_batch(
-    resend: Callable[[LockedGroup, SeqRange], Awaitable[int]],
-    name: str,
-    until_seq: int,
-    clock: group_lock.Clock,
-    transaction: Transaction,
+    name: str, until_seq: int, clock: group_lock.Clock, transaction: Transaction
 ) -> int:
     locked = await group_lock.lock(transaction, name, clock)
-    count = await resend(locked, SeqRange(0, until_seq, _BATCH_SIZE))
+    count = await mutations.resend_range(locked, mutations.SeqRange(0, until_seq, _BATCH_SIZE))
+    await locked.commit_counts()
+    return count
+
+
+async def _resend_approved_versions(
+    name: str, until_seq: int, clock: group_lock.Clock, transaction: Transaction
+) -> int:
+    locked = await group_lock.lock(transaction, name, clock)
+    count = await approved_view.resend_copies(locked, until_seq)
     await locked.commit_counts()
     return count

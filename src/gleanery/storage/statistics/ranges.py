@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from gleanery.storage.statistics.shapes import MAX_PATHS, Column, Measures, Names, Shape
 
 _VALUE_HASH_BYTES = 4
+_EXACT_INTEGERS = 2**53  # a double represents every integer below this
 
 
 class Source(NamedTuple):
@@ -122,3 +123,8 @@ def decode_ranges(rows: list[Any]) -> Ranges:
 
 def _names(names: Sequence[str]) -> Names:
     return (*names,)
+
+
+def readable(measure: float) -> int | float:
+    """Returns a measure as it is shown: a number without a fraction is an integer."""
+    return int(measure) if measure == int(measure) and abs(measure) < _EXACT_INTEGERS else measure
