@@ -161,6 +161,17 @@ class CursorExpired(GleaneryError):
         super().__init__(ErrorDetail(("query", parameter), msg, "gone"))
 
 
+class VersionExpired(GleaneryError):
+    """The version of an output at this time is no longer kept."""
+
+    def __init__(self) -> None:
+        msg = (
+            "The version at this time is no longer kept: the group's keep_versions and keep_days "
+            "say which versions are"
+        )
+        super().__init__(ErrorDetail(("query", "at"), msg, "gone"))
+
+
 class ReviewedStateLost(GleaneryError):
     """The position of a review is from before a restore: the reviewer has seen another state."""
 

@@ -32,7 +32,7 @@ GENERATED = {
 }
 MEMBERS = {"lease_id": "id", "as_of": "cursor"}
 """The members whose values are the parameters with another name."""
-DATES = ("date", "last_change", "expires")
+DATES = ("date", "last_change", "expires", "started", "last_seen")
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 JSON, NDJSON, FORM = "application/json", "application/x-ndjson", "multipart/form-data"
 

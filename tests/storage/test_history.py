@@ -5,9 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from tests.support.history import stored_history, stored_segments
+import pytest
+
+from gleanery.values import timestamps
+from tests.support.bulk_jobs import create_bulk_job
+from tests.support.history import read_rows, stored_history, stored_segments
 from tests.support.outputs import output
-from tests.support.service import Client, Service
+from tests.support.service import DAY, Client, Clock, Service
+
+COUNT = "SELECT count(*) FROM output_history WHERE organization_id = $1"
 
 
 def store(client: Client, **members: Any) -> dict[str, Any]:
@@ -49,6 +55,7 @@ def test_an_unchanged_or_approved_output_makes_no_version(client: Client, servic
     assert version.seq < version.last_seq < version.replaced_seq
 
 
+@pytest.mark.thorough
 def test_a_full_segment_is_followed_by_another(client: Client, service: Service) -> None:
     shown = [store(client, data={"number": n, "text": f"{n:x}" * 40}) for n in range(60)]
     output_id = shown[0]["output_id"]
@@ -67,6 +74,7 @@ def test_large_versions_fill_a_segment(client: Client, service: Service) -> None
     assert [one.item for one in stored_history(service, client, output_id)] == shown[-2::-1]
 
 
+@pytest.mark.thorough
 def test_many_outputs_of_a_batch_keep_their_versions(client: Client, service: Service) -> None:
     def batch(price: int) -> list[dict[str, Any]]:
         members = [{"key": f"{n}", "data": {"n": n, "price": price}} for n in range(300)]
@@ -92,3 +100,116 @@ def test_a_deleted_output_keeps_its_history(client: Client, service: Service) ->
     again = [store(client, data={"price": price}) for price in (1, 5)]
     versions = stored_history(service, client, output_id)
     assert [one.item for one in versions] == [again[0], *shown[::-1]]
+
+
+def rows_of_history(service: Service, client: Client) -> int:
+    [[count]] = read_rows(service, client, COUNT)
+    return int(count)
+
+
+@pytest.mark.thorough
+def test_a_deleted_group_leaves_no_history(client: Client, service: Service) -> None:
+    for price in range(3):
+        shown = store(client, data={"price": price})
+        client.store("group", output(2, data={"price": price}))
+    client.delete(f"/v1/outputs/group/{shown['output_id']}")
+    client.put("/v1/groups/group", json={"keep_versions": 5})
+    assert rows_of_history(service, client) == 2
+    assert client.delete("/v1/groups/group").status_code == 200
+    assert rows_of_history(service, client) == 0
+    store(client, data={"price": 1})
+    assert client.get("/v1/groups/group").json()["keep_versions"] == 20
+
+
+def test_outputs_stored_while_their_group_is_deleted_have_a_new_history(
+    client: Client, service: Service
+) -> None:
+    for price in range(2):
+        store(client, data={"price": price})
+    assert client.token is not None
+    create_bulk_job(service, client.token, "delete", None)
+    again = [store(client, data={"price": price}) for price in range(2, 4)]
+    client.put("/v1/groups/group", json={})  # finishes the deletion
+    [(_, item)] = stored_history(service, client, again[0]["output_id"])
+    assert item == again[0]
+
+
+@pytest.mark.thorough
+def test_the_history_of_a_deleted_output_goes_with_its_tombstone(
+    timed: Client, timed_service: Service, clock: Clock
+) -> None:
+    shown = [store(timed, data={"price": price}) for price in range(2)]
+    output_id = shown[0]["output_id"]
+    timed.delete(f"/v1/outputs/group/{output_id}")
+    clock.move(seconds=20 * DAY)
+    again = [store(timed, data={"price": price}) for price in range(2)]
+    timed_service.sweep(clock)
+    versions = stored_history(timed_service, timed, output_id)
+    assert [one.item for one in versions] == [again[0], *shown[::-1]]
+    clock.move(seconds=11 * DAY)
+    timed_service.sweep(clock)  # purges the tombstone
+    versions = stored_history(timed_service, timed, output_id)
+    assert [one.item for one in versions] == again[:1]
+
+
+@pytest.mark.thorough
+def test_versions_expire_by_their_age(timed: Client, timed_service: Service, clock: Clock) -> None:
+    timed.put("/v1/groups/group", json={"keep_days": 10})
+    shown = []
+    for day in range(4):
+        shown.append(store(timed, data={"day": day}))
+        clock.move(seconds=4 * DAY)
+    output_id = shown[0]["output_id"]
+    timed_service.sweep(clock)  # the first version was replaced 12 days ago
+    versions = stored_history(timed_service, timed, output_id)
+    assert [one.item for one in versions] == [shown[2], shown[1]]
+    shown.append(store(timed, data={"day": 4}))  # the shortened segment takes another version
+    versions = stored_history(timed_service, timed, output_id)
+    assert [one.item for one in versions] == shown[3:0:-1]
+    clock.move(seconds=20 * DAY)
+    timed_service.sweep(clock)
+    assert rows_of_history(timed_service, timed) == 0
+    shown += [store(timed, data={"day": day}) for day in (5, 6)]
+    versions = stored_history(timed_service, timed, output_id)
+    assert [one.item for one in versions] == [shown[5], shown[4]]
+
+
+@pytest.mark.thorough
+def test_a_group_without_history_loses_it(client: Client, service: Service) -> None:
+    for price in range(3):
+        first = store(client, data={"price": price})
+        second = client.store("group", output(2, data={"price": price}))["results"][0]
+    assert rows_of_history(service, client) == 2
+    client.put("/v1/groups/group", json={"keep_versions": 0})
+    store(client, data={"price": 5})
+    assert stored_history(service, client, first["output_id"]) == []
+    assert len(stored_history(service, client, second["output_id"])) == 2
+    service.sweep(timestamps.now)
+    assert rows_of_history(service, client) == 0
+    client.delete(f"/v1/outputs/group/{second['output_id']}")
+    assert rows_of_history(service, client) == 0
+    client.put("/v1/groups/group", json={})
+    shown = [store(client, data={"price": price}) for price in (6, 7)]
+    versions = stored_history(service, client, first["output_id"])
+    assert [one.item["data"] for one in versions] == [{"price": 6}, {"price": 5}]
+    assert versions[0].item == shown[0]
+
+
+def test_fewer_versions_are_kept_from_now_on(client: Client, service: Service) -> None:
+    client.put("/v1/groups/group", json={"keep_versions": 3})
+    shown = [store(client, data={"price": price}) for price in range(20)]
+    versions = stored_history(service, client, shown[0]["output_id"])
+    assert 3 <= len(versions) <= 6
+    assert [one.item for one in versions] == shown[-2 : -2 - len(versions) : -1]
+
+
+@pytest.mark.thorough
+def test_an_output_that_is_deleted_often_keeps_few_versions(
+    client: Client, service: Service
+) -> None:
+    client.put("/v1/groups/group", json={"keep_versions": 3})
+    for price in range(10):
+        shown = store(client, data={"price": price})
+        client.delete(f"/v1/outputs/group/{shown['output_id']}")
+    versions = stored_history(service, client, shown["output_id"])
+    assert [one.item["data"]["price"] for one in versions] == [9, 8, 7]

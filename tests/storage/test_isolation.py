@@ -73,6 +73,7 @@ NO_NAMES: dict[str, Any] = {
     "query limit": None,
     "query history": "true",
     "query wait": None,
+    "query view": None,
     "query created_after": None,
     "query changed_after": None,
     "query country": None,

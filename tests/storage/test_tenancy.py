@@ -49,7 +49,8 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
 # all organizations.
 OVER_ALL = {
     "audit._WITH_OLD_ENTRIES": "organizations with audit entries to purge",
-    "outputs.changes._GROUPS_WITH_EXPIRED_TOMBSTONES": "groups with tombstones to purge",
+    "outputs.feed_sources.FULL.expired_groups": "groups with tombstones to purge",
+    "outputs.feed_sources.APPROVED.expired_groups": "groups with tombstones of the view to purge",
     "bulk_jobs.jobs._UNFINISHED": "bulk jobs that a crash interrupted",
     "files.cleanup._UNREFERENCED_BLOBS": "blobs without a file",
     "files.cleanup._UNUSED_FILES": "files that no output references",

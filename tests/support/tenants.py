@@ -106,7 +106,11 @@ def create_one_of_everything(client: Client) -> Names:
     names["entry number"] = client.get("/v1/local-storage").json()[0]["id"]
     wanted = {"domain": f"leased-{domain}", "seconds": 3600}
     names["lease"] = client.post("/v1/sessions/leases", json=wanted).json()["id"]
-    client.post(f"/v1/outputs/{group}", json=[first | {"job_id": "a second job"}])
+    changed = first | {"data": {"version": 2}}  # the approved view keeps the first version
+    other = first | {"job_id": "a second job"}
+    client.post(f"/v1/outputs/{group}", json=[changed, other])
+    for status in ("approved", "rejected"):  # the approved view keeps a tombstone
+        client.post(f"/v1/reviews/{group}", json={"job_id": "a second job", "status": status})
     first_job = client.get(f"/v1/groups/{group}", params={"limit": 1}).json()
     names["job number"] = first_job["metadata"]["next_cursor"]
     return names

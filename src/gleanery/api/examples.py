@@ -168,6 +168,48 @@ _GROUP = _NEW_GROUP | {
     "jobs": [{"job_id": _JOB_ID, "outputs": 2, "approved": 2, "latest_review": _REVIEW}],
 }
 
+_FIELD_COUNTS: list[dict[str, Any]] = [
+    {"path": "currency", "filled": 2, "fill_rate": 1.0, "kinds": {"string": 2}},
+    {"path": "name", "filled": 2, "fill_rate": 1.0, "kinds": {"string": 2}},
+    {"path": "price", "filled": 2, "fill_rate": 1.0, "kinds": {"number": 2}},
+    {"path": "sku", "filled": 2, "fill_rate": 1.0, "kinds": {"string": 2}},
+]
+_RANGES: list[dict[str, Any]] = [
+    {"range": None, "length": {"min": 3, "median": 3, "max": 3}},
+    {"range": None, "length": {"min": 10, "median": 11, "max": 12}},
+    {"range": {"min": 7.5, "max": 18.9}, "length": None},
+    {"range": None, "length": {"min": 4, "median": 4, "max": 4}},
+]
+_TEXT_SCHEMA = {"type": "string", "minLength": 1}
+_FIELDS = {
+    "group_id": _GROUP_ID,
+    "job_id": _JOB_ID,
+    "outputs": 2,
+    "counted_outputs": 2,
+    "fields": [counts | ranges for counts, ranges in zip(_FIELD_COUNTS, _RANGES, strict=True)],
+    "scrapes": [
+        {
+            "job_id": _JOB_ID,
+            "started": _SCRAPE_DATE,
+            "last_seen": _SCRAPE_DATE,
+            "outputs": 2,
+            "fields": _FIELD_COUNTS,
+        }
+    ],
+    "drift": [],
+    "schema": {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "currency": _TEXT_SCHEMA,
+            "name": _TEXT_SCHEMA,
+            "price": {"type": "number"},
+            "sku": _TEXT_SCHEMA,
+        },
+        "required": ["currency", "name", "price", "sku"],
+    },
+}
+
 # --- exports ------------------------------------------------------------------------------------
 
 _APPROVED = {"is_approved": True, "update_date": _REVIEW_DATE}
@@ -274,6 +316,25 @@ EXAMPLES: dict[str, Example] = {
     "get_output": Example(
         path={**_IN_GROUP, "output_id": str(_TEA_OUT["output_id"])}, response=_TEA_OUT
     ),
+    "get_history": Example(
+        path={**_IN_GROUP, "output_id": str(_TEA_OUT["output_id"])},
+        query={"limit": 20},
+        response={
+            "metadata": _LAST_PAGE,
+            "versions": [
+                {
+                    "change": "create",
+                    "cursor": _LAST_CURSOR,
+                    "version_date": _SCRAPE_DATE,
+                    "replaced_date": None,
+                    "key_hash": _TEA_OUT["key_hash"],
+                    "value_hash": _TEA_OUT["value_hash"],
+                    "is_approved": False,
+                    "fields": [],
+                }
+            ],
+        },
+    ),
     "get_changes": Example(
         path=_IN_GROUP,
         query={"cursor": _FIRST_CURSOR, "limit": 100},
@@ -331,6 +392,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "get_groups": Example(query={"limit": 100}, response=[_GROUP]),
     "get_group": Example(path=_IN_GROUP, response=_GROUP),
+    "get_fields": Example(path=_IN_GROUP, query={"job_id": _JOB_ID}, response=_FIELDS),
     "export_outputs": Example(
         path=_IN_GROUP, query={"job_id": _JOB_ID, "approved": "true"}, response=_EXPORT
     ),

@@ -450,9 +450,30 @@ OPERATIONS = (
         path="/v1/outputs/{group_id}/{output_id}",
         handler=outputs.get_output,
         title="Get an output",
-        description="One output, as on a page of the group.",
+        description="One output, as on a page of the group. With `at`, the output as it was then. "
+        "Its `last_scraped_date` is the last one of that version. Only the last change of a "
+        "version's approval is known: before it, `is_approved` is the opposite. If the output did "
+        "not exist then, the response is 404. If the version is no longer kept, it is 410.",
         scopes=("outputs:read",),
+        query=requests.OutputTime,
         response=responses.OutputOut,
+        extra_errors=(410,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/outputs/{group_id}/{output_id}/history",
+        handler=outputs.get_history,
+        title="Get the history of an output",
+        description="The versions of an output, newest first, each with the fields that it "
+        "changed. A new version begins when the data, `source_url`, the tags or the files change. "
+        "The group's `keep_versions` and `keep_days` say which versions are kept; the last "
+        "approved one always is. At most 100 fields of a version are listed: an object "
+        "with more of them is one changed field. A page is limited in bytes. For the next page, "
+        "pass `next_cursor` as `cursor`, or follow `next_url`. A deleted output has its history "
+        "as long as the change feed keeps its deletion. Files of earlier versions may be deleted.",
+        scopes=("outputs:read",),
+        query=requests.VersionQuery,
+        response=responses.VersionPage,
     ),
     Operation(
         method="DELETE",
@@ -570,6 +591,22 @@ OPERATIONS = (
         "output.",
         scopes=("outputs:write",),
         response=responses.Deleted,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/groups/{group_id}/fields",
+        handler=groups.get_fields,
+        title="Get field statistics",
+        description="How often each field of `data` is filled, with which kinds of values and in "
+        "which range, for the group or for one job. Fields are the members of `data`, and the "
+        "members of objects in it. `scrapes` has the same for the newest scrapes, and `drift` the "
+        "fields that the newest scrape of a job fills more or less often than the median of up to "
+        "10 earlier ones: by more than 5 points, and by more than three standard deviations. "
+        "Scrapes with fewer than 50 outputs are not compared. `schema` is a suggestion for the "
+        "setting `schema` of the group.",
+        scopes=("outputs:read",),
+        query=requests.FieldsQuery,
+        response=responses.FieldsOut,
     ),
     Operation(
         method="DELETE",

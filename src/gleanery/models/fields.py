@@ -135,6 +135,27 @@ def _parse_site(value: Any) -> str:
         raise ValueError(_EXPECTED_PARTITION) from None
 
 
+class GivenTime(NamedTuple):
+    """A time in the past of an output: a cursor, or microseconds since 1970."""
+
+    cursor: int | None
+    microseconds: int
+
+
+def _parse_version_time(text: str) -> GivenTime:
+    """Parses a cursor or a date. A date-time without a fraction is the end of its second.
+
+    The dates that the service returns have no fraction, too.
+    """
+    if text.isdecimal():
+        return GivenTime(_parse_whole_number(text), 0)
+    try:
+        time = timestamps.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or a cursor") from None
+    return GivenTime(None, time + timestamps.SECOND - 1 if "." not in text else time)
+
+
 _SESSION_CURSOR_PATTERN = r"[^\x00/]+/[^\x00/]+"  # neither a host nor a profile has a slash
 
 
@@ -355,6 +376,19 @@ DateTime = Annotated[
     BeforeValidator(as_validation_error("date_time", timestamps.parse)),
     WithJsonSchema(
         {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
+    ),
+]
+VersionTime = Annotated[
+    GivenTime,
+    BeforeValidator(as_validation_error("version_time", _parse_version_time)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": MAX_INT64},
+                {"type": "string", "format": "date"},
+                {"type": "string", "format": "date-time"},
+            ]
+        }
     ),
 ]
 # A date that the service has returned and that it does not store.

@@ -32,6 +32,7 @@ from gleanery.models.fields import (
     SessionPosition,
     Text,
     VersionCount,
+    VersionTime,
     WholeNumber,
     WrittenFormat,
     as_validation_error,
@@ -302,6 +303,12 @@ class GroupQuery(Query):
     )
 
 
+class FieldsQuery(Query):
+    """Choice of a job."""
+
+    job_id: Text | None = Field(default=None, description="Only the outputs of this job.")
+
+
 # --- outputs ------------------------------------------------------------------------------------
 
 View = Literal["full", "approved"]
@@ -447,6 +454,25 @@ class BlobQuery(Query):
     signature: Text = Field(description="Value from the link.")
 
 
+class OutputTime(Query):
+    """Time of the version of an output."""
+
+    at: VersionTime | None = Field(
+        default=None,
+        description="The output as it was then: a cursor, a date-time, or a date, which is its "
+        "midnight in UTC. A date-time without a fraction is the end of its second.",
+    )
+
+
+class VersionQuery(Query):
+    """Page of an output's versions."""
+
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=MAX_INT64, ge=0, le=MAX_INT64, description="Only what is before this position."
+    )
+
+
 class ChangeQuery(Query):
     """Part of the change order to read, and the time to wait for a change."""
 
@@ -461,6 +487,12 @@ class ChangeQuery(Query):
     )
     wait: WholeNumber = Field(
         default=0, ge=0, le=60, description="Seconds to wait if there is no change yet."
+    )
+    view: View = Field(
+        default="full",
+        description="full: all outputs. approved: each output in its last approved version. An "
+        "output is created in this view by its first approval, updated by a later one, and deleted "
+        "when its approval is withdrawn.",
     )
 
 

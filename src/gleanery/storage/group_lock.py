@@ -26,11 +26,11 @@ BulkJobKind = Literal["approve", "unapprove", "delete"]
 _LOCK_OR_CREATE = """
 INSERT INTO groups (organization_id, name, last_seq) VALUES ($1, $2, 0)
 ON CONFLICT (organization_id, name) DO UPDATE SET deleted = FALSE
-RETURNING id, last_seq, output_count, key_fields, schema, keep_versions
+RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days
 """
 _LOCK = """
 UPDATE groups SET name = name WHERE organization_id = $1 AND name = $2 AND NOT deleted
-RETURNING id, last_seq, output_count, key_fields, schema, keep_versions
+RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days
 """
 _SAVE_GROUP = """
 UPDATE groups SET last_seq = $3, output_count = output_count + $4
@@ -105,6 +105,7 @@ class LockedGroup:
         self.key_fields: str | None = row[3]
         self.schema: str | None = row[4]
         self.keep_versions: int = DEFAULT_KEEP_VERSIONS if row[5] is None else row[5]
+        self.keep_days: int = DEFAULT_KEEP_DAYS if row[6] is None else row[6]
         self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
         self.now: int = max(clock(), FIRST_SEQ)

@@ -18,8 +18,8 @@ def mutable_suffix(seq: int, last_scraped_at: int, approved: bool) -> bytes:
 
 @lru_cache(maxsize=1024)  # most outputs of a batch have the same suffix
 def _suffix(update_second: int, scrape_second: int, approved: bool) -> bytes:
-    return b',"update_date":"%b"%b,"is_approved":%b}' % (
-        timestamps.render(update_second).encode(),
+    return b'%b%b,"is_approved":%b}' % (
+        _update_member(update_second),
         last_scraped_member(scrape_second),
         b"true" if approved else b"false",
     )
@@ -27,6 +27,14 @@ def _suffix(update_second: int, scrape_second: int, approved: bool) -> bytes:
 
 def suffix_length(approved: bool) -> int:
     return _SUFFIX_LENGTHS[approved]
+
+
+def update_member(seq: int) -> bytes:
+    return _update_member(seq // timestamps.SECOND)
+
+
+def _update_member(second: int) -> bytes:
+    return b',"update_date":"%b"' % timestamps.render(second).encode()
 
 
 def last_scraped_member(second: int) -> bytes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from gleanery.api import lists, urls
 from gleanery.api.context import AnyContext, RequestContext, Response
-from gleanery.models.requests import GroupQuery, GroupSettings, GroupsQuery
+from gleanery.models.requests import FieldsQuery, GroupQuery, GroupSettings, GroupsQuery
 from gleanery.models.responses import PageMetadata
 from gleanery.storage.groups import catalog
 from gleanery.storage.list_pages import ListPage, PageLimits
+from gleanery.storage.statistics.fields import read_fields
 from gleanery.values.json_text import encode
 
 _MAX_JOBS = 1000
@@ -48,6 +49,12 @@ def _encode(context: AnyContext, group: catalog.Group, query: dict[str, str]) ->
         b",".join(group.jobs.records),
         encode(metadata),
     )
+
+
+async def get_fields(context: RequestContext[FieldsQuery, None]) -> Response:
+    group, job = context.path["group_id"], context.query.job_id
+    found = await read_fields(context.database, context.services.computations, group, job)
+    return Response(encode(found))
 
 
 async def delete_group(context: RequestContext[None, None]) -> Response:

@@ -136,7 +136,7 @@ async def _run_step(locked: LockedGroup, bulk_job: BulkJob) -> bool:
         await locked.transaction.fetch(_SAVE_PROGRESS, *bulk_job_key, done_seq)
         return False
     if bulk_job.kind == "delete":
-        return await removal.delete_dependents(locked, bulk_job.job_id, _BATCH_SIZE)
+        return await removal.delete_dependents(locked, bulk_job, _BATCH_SIZE)
     return True
 
 

@@ -42,6 +42,9 @@ _INSERT_TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
+_SET_VERSION_SEQ = (
+    "UPDATE outputs SET version_seq = seq WHERE organization_id = $1 AND identity = $2"
+)
 _SET_OUT_OF_VIEW = "UPDATE outputs SET view_seq = 0 WHERE organization_id = $1 AND identity = $2"
 
 
@@ -173,6 +176,7 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
         seq = locked.next_sequence_number(output.size)
         updates.append(_seq_update(locked, output, seq, bool(output.approved), output.view_seq))
     await locked.transaction.execute_many(UPDATE_SEQ, updates)
+    await locked.transaction.execute_many(_SET_VERSION_SEQ, [update[:2] for update in updates])
     return len(rows)
 
 
@@ -218,7 +222,7 @@ async def delete(
     await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
     await approved_view.add_tombstones(locked, removals)
     await approved_view.delete_copies(locked, copied)
-    await statistics.subtract(locked, [(row[0], row[2], row[7]) for row in deleted])
+    await statistics.subtract(locked, [(row[0], row[2], row[-1]) for row in deleted])
     if references:
         await change_reference_counts(locked, references)
     return len(deleted)

@@ -107,7 +107,9 @@ def _search(
         "approved": None if approved is None else approved == "true",
     }
     given = {column: value for column, value in filters.items() if value is not None}
-    return statements(tuple(given), in_view), tuple(given.values())
+    if not in_view:
+        return statements(tuple(given)), tuple(given.values())
+    return statements(tuple(given), in_view), (True, *given.values())
 
 
 # --- statements ---------------------------------------------------------------------------------
@@ -128,10 +130,13 @@ _Rows = tuple[str, ...]
 
 @lru_cache(maxsize=128)
 def statements(columns: tuple[str, ...], in_view: bool = False) -> Search:
-    """Returns the search with filters of these columns. Each filter uses the column's index."""
+    """Returns the search with filters of these columns. Each filter uses the column's index.
+
+    In the view, the first filter is the approval, and its value is TRUE.
+    """
     conditions = _conditions(columns, in_view)
     has_steps = len(conditions) > 1
-    number = 4 + len(columns)
+    number = 4 + len(columns) + in_view
     steps = f"${number}" if has_steps else None
     first, second, third = (number + has_steps + offset for offset in range(3))
     entered = "view_seq" if in_view else "created_seq"
@@ -147,22 +152,27 @@ def statements(columns: tuple[str, ...], in_view: bool = False) -> Search:
     )
 
 
-def _conditions(columns: tuple[str, ...], in_view: bool) -> list[_Rows]:
+def _conditions(columns: tuple[str, ...], in_view: bool) -> Sequence[_Rows]:
     """Returns the rows of each condition. Without a condition, these are all rows."""
-    tables = (_OUTPUTS, _APPROVED_VERSIONS) if in_view else (_OUTPUTS,)
-    conditions = [
-        tuple(
-            f"{_rows(table, _INDEXES[column])} AND {column} = {_FILTER_VALUES[column]}".format(
-                number
-            )
-            for table in tables
-        )
-        for number, column in enumerate(columns, 4)
+    if not in_view:
+        filtered = [(_filtered(_OUTPUTS, column, n),) for n, column in enumerate(columns, 4)]
+        return filtered or [(_rows(_OUTPUTS, _IN_ORDER),)]
+    # With TRUE instead of a parameter, PostgreSQL could test the approval of each row.
+    view = (_filtered(_OUTPUTS, "approved", 4), _rows(_APPROVED_VERSIONS, _IN_ORDER))
+    return [
+        view,
+        *(
+            (_filtered(_OUTPUTS, column, n), _filtered(_APPROVED_VERSIONS, column, n))
+            for n, column in enumerate(columns, 5)
+        ),
     ]
-    if in_view:
-        approved = f"{_rows(_OUTPUTS, _INDEXES['approved'])} AND approved = TRUE"
-        return [(approved, _rows(_APPROVED_VERSIONS, _IN_ORDER)), *conditions]
-    return conditions or [(_rows(_OUTPUTS, _IN_ORDER),)]
+
+
+def _filtered(table: str, column: str, number: int) -> str:
+    """Returns the rows of the group with the value of this parameter in the column."""
+    return (
+        f"{_rows(table, _INDEXES[column])} AND {column} = {_FILTER_VALUES[column].format(number)}"
+    )
 
 
 def _rows(table: str, index: str) -> str:
@@ -237,11 +247,13 @@ def _seek(rows: _Rows, comparison: str, seq: str) -> str:
     """Returns the subquery for the next sequence number of an index, or of one for each table."""
     if len(rows) == 1:
         return _seek_in(rows[0], comparison, seq)
-    union = " UNION ALL ".join(f"SELECT {_seek_in(one, comparison, 'bound')} AS seq" for one in rows)
+    union = " UNION ALL ".join(
+        f"SELECT {_seek_in(one, comparison, 'bound')} AS seq" for one in rows
+    )
     # OFFSET 0 keeps PostgreSQL from computing the bound again for each table.
     return (
         f"(SELECT (SELECT min(seq) FROM ({union}) AS next_numbers) "
-        f"FROM (SELECT {seq} AS bound /* POSTGRES */ OFFSET 0 /* END */) AS start)"
+        f"FROM (SELECT CAST({seq} AS BIGINT) AS bound /* POSTGRES */ OFFSET 0 /* END */) AS start)"
     )
 
 

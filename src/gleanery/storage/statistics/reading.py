@@ -27,7 +27,7 @@ _SCRAPES = """
 SELECT job_id, started_at, seen_at, counts FROM job_scrapes
 WHERE organization_id = $1 AND group_id = $2 AND job_id > $3 AND job_id <= $4
 """
-_JOBS_PER_READ = 100
+_JOBS_PER_READ = 10  # each can have two megabytes of shapes
 _EVERY_JOB = 2**63 - 1
 
 
@@ -51,38 +51,35 @@ class StoredJob(NamedTuple):
     """Newest first."""
 
 
-async def read_job(database: Database, group_id: int, job_id: int) -> StoredJob | None:
-    """Reads the statistics of one job; None if the group has no such job."""
-    async for jobs in _read(database, group_id, job_id - 1, job_id):
-        return jobs[0]
-    return None
+class StoredRows(NamedTuple):
+    """Rows of some jobs, which take time to decode."""
+
+    jobs: Sequence[Row]
+    shapes: Sequence[Row]
+    scrapes: Sequence[Row]
+
+    def decode(self) -> list[StoredJob]:
+        fields = defaultdict[int, dict[int, list[Field] | None]](dict)
+        for job_id, shape, text in self.shapes:
+            fields[job_id][shape] = decode_fields(text)
+        ended = defaultdict[int, list[Scrape]](list)
+        for job_id, started_at, seen_at, counts in self.scrapes:
+            ended[job_id].append(Scrape(started_at, seen_at, decode_counts(counts)))
+        return [_stored_job(row, fields[row[0]], ended[row[0]]) for row in self.jobs]
 
 
-def read_jobs(database: Database, group_id: int) -> AsyncIterator[Sequence[StoredJob]]:
-    """Reads the statistics of all jobs of a group, some at a time."""
-    return _read(database, group_id, 0, _EVERY_JOB)
-
-
-async def _read(
-    database: Database, group_id: int, after: int, until: int
-) -> AsyncIterator[Sequence[StoredJob]]:
+async def read_jobs(
+    database: Database, group_id: int, job_id: int | None = None
+) -> AsyncIterator[StoredRows]:
+    """Reads the statistics of a job, or of all jobs of a group, a few jobs at a time."""
+    after, until = (0, _EVERY_JOB) if job_id is None else (job_id - 1, job_id)
     key = (database.organization_id, group_id)
     while rows := await database.read_large(_JOBS, *key, after, until, _JOBS_PER_READ):
         job_range = (after, rows[-1][0])
         shapes = await database.read_large(_SHAPES, *key, *job_range)
         scrapes = await database.read_large(_SCRAPES, *key, *job_range)
-        yield _join(rows, shapes, scrapes)
+        yield StoredRows(rows, shapes, scrapes)
         after = rows[-1][0]
-
-
-def _join(jobs: Sequence[Row], shapes: Sequence[Row], scrapes: Sequence[Row]) -> list[StoredJob]:
-    fields = defaultdict[int, dict[int, list[Field] | None]](dict)
-    for job_id, shape, text in shapes:
-        fields[job_id][shape] = decode_fields(text)
-    ended = defaultdict[int, list[Scrape]](list)
-    for job_id, started_at, seen_at, counts in scrapes:
-        ended[job_id].append(Scrape(started_at, seen_at, decode_counts(counts)))
-    return [_stored_job(row, fields[row[0]], ended[row[0]]) for row in jobs]
 
 
 def _stored_job(

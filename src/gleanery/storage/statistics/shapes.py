@@ -23,7 +23,7 @@ Measures = tuple[int | float, ...]
 MAX_PATHS = 256
 OTHER = 0
 """The number of the shape that stands for all shapes without a number of their own."""
-_MAX_FIELDS_BYTES = 16 * 1024
+_MAX_FIELDS_BYTES = 8 * 1024
 _MAX_DOUBLE = 1.7976931348623157e308
 _KINDS: dict[type, str] = {
     type(None): "null",

@@ -44,9 +44,11 @@ async def unusual_outputs(
     database: Database, group_id: int, job_id: int, limit: int
 ) -> list[UnusualOutput]:
     """Returns outputs of the job, each once: first those of the rarest shapes, then outliers."""
-    job = await reading.read_job(database, group_id, job_id)
+    jobs = [
+        job async for rows in reading.read_jobs(database, group_id, job_id) for job in rows.decode()
+    ]
     found: dict[bytes, UnusualOutput] = {}
-    for candidate in chain(_rare_shapes(job), _outliers(job)) if job is not None else ():
+    for candidate in chain(*map(_rare_shapes, jobs), *map(_outliers, jobs)):
         identity = candidate.output.identity
         if len(found) == limit:
             break

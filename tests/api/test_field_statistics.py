@@ -1,0 +1,168 @@
+"""Field statistics: rates, kinds and ranges of the stored outputs, scrapes and drift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.outputs import output
+from tests.support.service import Client, Clock
+
+HOUR = 3600
+ROUTE = "/v1/groups/group/fields"
+
+
+def read(client: Client, **query: Any) -> dict[str, Any]:
+    answer = client.get(ROUTE, params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def by_path(fields: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {field["path"]: field for field in fields}
+
+
+def store(client: Client, *values: dict[str, Any], job: str = "job", first: int = 0) -> None:
+    numbered = enumerate(values, first)
+    client.store("group", *(output(number, data=data, job_id=job) for number, data in numbered))
+
+
+def test_fields_have_rates_kinds_and_ranges(client: Client) -> None:
+    offer = {"price": 3, "seller.id": "a"}
+    store(
+        client,
+        {"title": "a title", "price": 2.5, "offer": offer, "tags": ["a", "b"], "sold": True},
+        {"title": "", "price": -1, "offer": {}, "tags": [], "sold": None},
+        {"title": "another", "price": 10**30},
+    )
+    found = read(client)
+    assert found["group_id"] == "group"
+    assert found["job_id"] is None
+    assert (found["outputs"], found["counted_outputs"]) == (3, 3)
+    fields = by_path(found["fields"])
+    assert {path: field["kinds"] for path, field in fields.items()} == {
+        "offer": {"empty_object": 1, "object": 1},
+        "offer.price": {"integer": 1},
+        'offer["seller.id"]': {"string": 1},
+        "price": {"integer": 2, "number": 1},
+        "sold": {"boolean": 1, "null": 1},
+        "tags": {"array": 1, "empty_array": 1},
+        "title": {"empty_string": 1, "string": 2},
+    }
+    assert fields["price"]["fill_rate"] == 1.0
+    assert fields["price"]["range"] == {"min": -1, "max": 1e30}
+    assert fields["price"]["length"] is None
+    assert fields["title"]["filled"] == 2
+    assert fields["title"]["fill_rate"] == 0.6667
+    assert fields["title"]["range"] is None
+    assert fields["title"]["length"] == {"min": 7, "median": 7, "max": 7}
+    assert fields["tags"]["length"] == {"min": 2, "median": 2, "max": 2}
+    assert found["drift"] == []
+
+
+def test_a_job_has_its_own_statistics(client: Client) -> None:
+    store(client, {"a": 1}, {"a": 2}, job="one")
+    store(client, {"a": "text", "b": 1}, job="two")
+    assert by_path(read(client)["fields"])["a"]["kinds"] == {"integer": 2, "string": 1}
+    two = read(client, job_id="two")
+    assert (two["job_id"], two["outputs"]) == ("two", 1)
+    assert by_path(two["fields"]).keys() == {"a", "b"}
+    assert [scrape["job_id"] for scrape in two["scrapes"]] == ["two"]
+
+    assert client.get(ROUTE, params={"job_id": "three"}).status_code == 404
+    assert client.get("/v1/groups/other/fields").status_code == 404
+    client.delete("/v1/groups/group/jobs/two")
+    assert client.get(ROUTE, params={"job_id": "two"}).status_code == 404
+    assert by_path(read(client)["fields"])["a"]["kinds"] == {"integer": 2}
+    client.delete("/v1/groups/group")
+    store(client, {"c": 1}, job="one")
+    assert by_path(read(client)["fields"]).keys() == {"c"}
+
+
+def test_changes_and_deletions_are_subtracted(client: Client) -> None:
+    store(client, {"price": 1}, {"price": 2}, {"price": 3})
+    store(client, {"price": "2"}, first=1)
+    assert by_path(read(client)["fields"])["price"]["kinds"] == {"integer": 2, "string": 1}
+    [item, *_] = client.items("group")
+    client.delete(f"/v1/outputs/group/{item['output_id']}")
+    found = read(client)
+    assert found["outputs"] == 2
+    assert by_path(found["fields"])["price"]["kinds"] == {"integer": 1, "string": 1}
+    [scrape] = found["scrapes"]
+    assert scrape["outputs"] == 3
+    assert by_path(scrape["fields"])["price"]["kinds"] == {"integer": 2, "string": 1}
+
+
+@pytest.mark.thorough
+def test_a_large_batch_has_statistics(client: Client) -> None:
+    """It is prepared in another process."""
+    count = 9000
+    body = [
+        output(number, data={"text": "x" * 500, "number": 10**20 if number == 7 else number})
+        for number in range(count)
+    ]
+    assert client.post("/v1/outputs/group", json=body).status_code == 200
+    found = read(client)
+    assert found["counted_outputs"] == count
+    fields = by_path(found["fields"])
+    assert fields["number"]["range"] == {"min": 0, "max": 1e20}
+    assert fields["text"]["length"] == {"min": 500, "median": 500, "max": 500}
+
+
+def test_a_scrape_ends_after_a_pause(timed: Client, clock: Clock) -> None:
+    store(timed, {"a": 1}, {"a": 2})
+    clock.move(seconds=HOUR / 3)
+    store(timed, {"a": 2}, {"a": 3}, first=1)
+    [scrape] = read(timed)["scrapes"]
+    assert scrape["outputs"] == 3
+
+    clock.move(seconds=HOUR)
+    store(timed, {"a": 1})
+    store(timed, {"a": 1}, {"b": 2})
+    newest, oldest = read(timed)["scrapes"]
+    assert oldest == scrape
+    assert newest["outputs"] == 2
+    assert newest["started"] > scrape["last_seen"] > scrape["started"]
+    assert by_path(newest["fields"]).keys() == {"a", "b"}
+
+
+def test_drift_is_a_departure_from_earlier_scrapes(timed: Client, clock: Clock) -> None:
+    def scrape(filled: int, count: int = 100) -> list[dict[str, Any]]:
+        clock.move(seconds=HOUR)
+        values = ({"title": "a", "price": n if n < filled else None} for n in range(count))
+        store(timed, *values)
+        found: list[dict[str, Any]] = read(timed)["drift"]
+        return found
+
+    assert scrape(99) == scrape(98) == scrape(100) == scrape(95) == []
+    drifted = {"job_id": "job", "path": "price", "before": 0.985, "now": 0.61}
+    assert scrape(61) == [drifted]
+    assert scrape(99) == []
+    assert scrape(0, count=49) == []  # too few outputs
+
+
+def test_old_scrapes_and_their_shapes_are_forgotten(timed: Client, clock: Clock) -> None:
+    for number in range(40):
+        store(timed, {f"field {number}": 1})
+        clock.move(seconds=HOUR)
+    found = read(timed)
+    assert len(found["scrapes"]) == 10
+    assert by_path(found["fields"]).keys() == {'["field 39"]'}
+
+
+@pytest.mark.thorough
+def test_many_shapes_are_counted_together(client: Client) -> None:
+    store(client, *({f"field{number}": number} for number in range(300)), {"field1": "text"})
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"]) == (301, 256)
+    assert len(found["fields"]) == 256
+    assert found["schema"]["properties"]["field1"] == {
+        "type": ["integer", "string"],
+        "minLength": 1,
+    }
+    for item in client.items("group", limit=1000):
+        client.delete(f"/v1/outputs/group/{item['output_id']}")
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"], found["fields"]) == (0, 0, [])
