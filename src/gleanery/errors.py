@@ -172,6 +172,14 @@ class VersionExpired(GleaneryError):
         super().__init__(ErrorDetail(("query", "at"), msg, "gone"))
 
 
+class ReviewedStateLost(GleaneryError):
+    """The position of a review is from before a restore: the reviewer has seen another state."""
+
+    def __init__(self) -> None:
+        msg = "This cursor is from before the database was restored: look at the outputs again"
+        super().__init__(ErrorDetail(("body", "as_of"), msg, "gone"))
+
+
 class MethodNotAllowed(GleaneryError):
     """The path exists, but not with this method."""
 

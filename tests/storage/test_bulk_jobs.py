@@ -126,6 +126,28 @@ def test_a_bulk_job_reaches_the_approved_view_before_a_new_value(
     assert fresh == copy
 
 
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (output(1, tags={"a": 1}), {1: True, 22: False}),
+        (output(2, data={"number": 22}, tags={"a": 1}), {1: True, 22: False}),
+        (output(1, data={"number": 11}), {11: False, 22: False}),
+    ],
+)
+def test_an_approval_as_of_a_position_covers_no_later_value(
+    client: Client, service: Service, stored: dict[str, Any], expected: dict[int, bool]
+) -> None:
+    client.store("group", output(1), output(2))
+    seen = client.get("/v1/groups/group").json()["cursor"]
+    client.store("group", output(2, data={"number": 22}))
+    assert client.token is not None
+    create_bulk_job(service, client.token, "approve", as_of=seen)
+    client.store("group", stored)
+    client.put("/v1/groups/group", json={})  # finishes the bulk job
+    items = client.items("group")
+    assert {item["data"]["number"]: item["is_approved"] for item in items} == expected
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["approve", "delete"])
 def test_a_step_changes_a_limited_number_of_bytes(

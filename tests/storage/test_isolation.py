@@ -63,6 +63,7 @@ NAMES = {
     "store_outputs body source_url": "url",
     "body files id": "file",
     "body findings output_id": "output",
+    "body output_ids": "list of outputs",
     KEY_HEADER: "request",
     CONTENT: "content",
     f"import_session {CONTENT}": "session document",
@@ -87,6 +88,8 @@ NO_NAMES: dict[str, Any] = {
     "query replace": "true",
     "query dry_run": None,
     "query filename": None,
+    "query seed": "a seed",
+    "query size": None,
     "query expires": None,  # a date, part of a signed link
     "query valid_seconds": None,
     "get_audit query cursor": None,  # a date
@@ -111,6 +114,7 @@ NO_NAMES: dict[str, Any] = {
     "body update_date": "2030-01-01T00:00:00Z",
     "body status": "in_review",
     "body comment": None,
+    "body as_of": None,  # a date
     "body findings": None,
     "body findings path": None,
     "body findings note": None,

@@ -15,7 +15,9 @@ from gleanery.values import timestamps
 from tests.support.service import Service
 
 
-def create_bulk_job(service: Service, token: str, kind: Any, job: str | None = "job") -> None:
+def create_bulk_job(
+    service: Service, token: str, kind: Any, job: str | None = "job", as_of: int | None = None
+) -> None:
     """Creates a bulk job without running it, like a process that is killed right after."""
 
     async def run() -> None:
@@ -26,7 +28,7 @@ def create_bulk_job(service: Service, token: str, kind: Any, job: str | None = "
             async def work(transaction: Transaction) -> None:
                 locked = await group_lock.lock(transaction, "group", timestamps.now)
                 job_id = None if job is None else await locked.find_job(job)
-                await bulk_jobs.create(locked, kind, job_id)
+                await bulk_jobs.create(locked, kind, job_id, as_of)
 
             await database.for_tenant(grant.organization_id).write(work)
 

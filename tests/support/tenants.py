@@ -21,6 +21,7 @@ def unused_names() -> Names:
         "group": f"group-{tag}",
         "job": f"job-{tag}",
         "output": secrets.token_hex(16),
+        "list of outputs": [secrets.token_hex(16)],
         "file": secrets.token_hex(16),
         "url": f"https://{tag}.example/2",
         "domain": f"{tag}.example",
@@ -72,6 +73,7 @@ def create_one_of_everything(client: Client) -> Names:
         headers={"Idempotency-Key": names["request"]},
     )
     names["output"] = stored.json()["results"][1]["output_id"]
+    names["list of outputs"] = [names["output"]]
     page = client.get(f"/v1/outputs/{group}", params={"limit": 1}).json()
     names["place"] = page["metadata"]["next_cursor"]
     link = parse_qs(urlsplit(page["items"][0]["files"][0]["blob_url"]).query)

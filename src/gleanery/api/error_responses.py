@@ -21,6 +21,7 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.Leased: 409,
     errors.CursorExpired: 410,
     errors.VersionExpired: 410,
+    errors.ReviewedStateLost: 410,
     errors.PreconditionFailed: 412,
     errors.BodyTooLarge: 413,
     errors.CompressionTooStrong: 413,

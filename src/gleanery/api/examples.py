@@ -355,12 +355,26 @@ EXAMPLES: dict[str, Example] = {
     ),
     "get_file": Example(path={"id": _FILE_ID}, response=_FILE_TEXT),
     "get_blob": Example(path={"id": _FILE_ID}, query=_LINK_PARAMETERS, response=_FILE_TEXT),
+    "get_review_sample": Example(
+        path=_IN_GROUP,
+        query={"job_id": _JOB_ID, "seed": "march", "size": 1},
+        response={
+            "seed": "march",
+            "job_id": _JOB_ID,
+            "cursor": _LAST_CURSOR,
+            "outputs": 2,
+            "sample": [
+                {"reason": "random", "detail": None, "output": _TEA_OUT, "approved_output": None}
+            ],
+        },
+    ),
     "add_review": Example(
         path=_IN_GROUP,
         body={
             "job_id": _JOB_ID,
             "status": "approved",
             "comment": _REVIEW["comment"],
+            "as_of": _LAST_CURSOR,
             "findings": [_FINDING],
         },
         response=_REVIEW,
@@ -370,7 +384,7 @@ EXAMPLES: dict[str, Example] = {
         path={**_IN_GROUP, "review_id": _REVIEW["review_id"]},
         response=_REVIEW
         | {
-            "as_of": None,
+            "as_of": _LAST_CURSOR,
             "output_ids": None,
             "skipped_output_ids": None,
             "findings": [_FINDING],

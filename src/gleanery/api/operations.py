@@ -341,6 +341,20 @@ OPERATIONS = (
     ),
     Operation(
         method="GET",
+        path="/v1/reviews/{group_id}/sample",
+        handler=reviews.get_review_sample,
+        title="Get a sample for a review",
+        description="Outputs of a job for a reviewer to look at: half of them random, a quarter "
+        "changed since their last approval, and a quarter with a rare shape or an extreme value. "
+        "If there are fewer of the latter, more are random. The random outputs represent the job. "
+        "If the job has at most `size` outputs, the sample has all of them. It is limited in "
+        "bytes, so it can have fewer. Send `cursor` as `as_of` of the review.",
+        scopes=("reviews:read", "outputs:read"),
+        query=requests.ReviewSampleQuery,
+        response=responses.ReviewSample,
+    ),
+    Operation(
+        method="GET",
         path="/v1/reviews/{group_id}/{review_id}",
         handler=reviews.get_review,
         title="Get a review",
@@ -356,12 +370,16 @@ OPERATIONS = (
         description="Adds a review of a job. `approved` approves the current outputs of the job. "
         "`changes_requested` and `rejected` withdraw the approval. `pending` and `in_review` do "
         "not change it. An output gets a new position in the change order if its approval changes. "
+        "With `as_of`, the review applies only to what its reviewer has seen: an output that has "
+        "got a new value since then is left as it is. With `output_ids`, it applies to these "
+        "outputs of the job at once. "
         "With an `Idempotency-Key`, a repeated request gets the first response again for one day, "
         "and the review is added once.",
         scopes=("reviews:write",),
         body=requests.ReviewIn,
         accepts_idempotency_key=True,
-        response=responses.ReviewOut,
+        response=responses.AddedReview,
+        extra_errors=(410,),
     ),
     Operation(
         method="GET",

@@ -399,6 +399,7 @@ IgnoredDateTime = Annotated[
 ]
 # The ``id`` of a group, which is a number. In JSON, 7.0 is an integer like 7.
 NumericGroupId = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(float_to_integer)]
+Cursor = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(float_to_integer)]
 Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(float_to_integer)]
 VersionCount = Annotated[int, Field(ge=0, le=1000), BeforeValidator(float_to_integer)]
 QueryNumericGroupId = Annotated[

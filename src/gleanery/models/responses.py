@@ -122,6 +122,17 @@ class ReviewOut(TypedDict):
     comment: str
 
 
+class AddedReview(ReviewOut):
+    """Added review; with `output_ids`, also the outputs to which it does not apply."""
+
+    skipped_output_ids: NotRequired[
+        Annotated[
+            list[str],
+            Field(description="Those of `output_ids` whose value was stored after `as_of`."),
+        ]
+    ]
+
+
 class FindingOut(TypedDict):
     """What a reviewer has found in one output."""
 
@@ -464,6 +475,35 @@ class VersionPage(TypedDict):
     versions: list[VersionOut | DeletionOut]
 
 
+class SampledOutput(TypedDict):
+    """Output of a sample, with the reason for its choice."""
+
+    reason: Annotated[
+        Literal["random", "changed", "rare_shape", "outlier"],
+        Field(
+            description="random: each output of the job was equally likely. changed: it has a "
+            "newer value than its last approved version. rare_shape: few outputs of the job have "
+            "the same fields and kinds. outlier: it has an extreme value."
+        ),
+    ]
+    detail: Annotated[str | None, Field(description="What is unusual; null if nothing is.")]
+    output: OutputOut
+    approved_output: Annotated[
+        OutputOut | None,
+        Field(description="Last approved version, if the output has a newer value; else null."),
+    ]
+
+
+class ReviewSample(TypedDict):
+    """Sample of a job's outputs for a review."""
+
+    seed: Annotated[str, Field(description="Text that gives the same sample again.")]
+    job_id: str
+    cursor: Annotated[int, Field(description="Send it as `as_of` of the review.")]
+    outputs: Annotated[int, Field(description="Number of outputs of the job.")]
+    sample: list[SampledOutput]
+
+
 class OutputPage(TypedDict):
     """Page of a group's outputs, in the order of their last change."""
 
@@ -560,6 +600,7 @@ class AuditAbout(TypedDict, total=False):
     job_id: str
     review_id: str
     status: ReviewStatus
+    outputs: Annotated[int, Field(description="Number of outputs, if a review names them.")]
     token_id: Annotated[int, Field(description="Token that was created or revoked.")]
     scopes: list[str]
     key: Annotated[str, Field(description="Fingerprint of the new key.")]

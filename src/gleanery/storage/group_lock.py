@@ -51,7 +51,7 @@ _CREATE_JOB = """
 INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING name, id
 """
 _PENDING_BULK_JOB = """
-SELECT id, job_id, kind, until_seq, done_seq FROM bulk_jobs
+SELECT id, job_id, kind, until_seq, done_seq, as_of FROM bulk_jobs
 WHERE organization_id = $1 AND group_id = $2 ORDER BY id LIMIT 1
 """
 _FIND_GROUP = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
@@ -79,6 +79,8 @@ class BulkJob(NamedTuple):
     kind: BulkJobKind
     until_seq: int
     done_seq: int
+    as_of: int
+    """An approval skips outputs whose values were stored after this position."""
 
     def covers(self, job_id: int, seq: int) -> bool:
         """Returns True if the bulk job has not yet processed this output of this job."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
+
 from gleanery.api import lists
-from gleanery.api.context import RequestContext, Response
-from gleanery.models.requests import ReviewIn, ReviewQuery
-from gleanery.storage.reviews import adding, reading
+from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.models.requests import ReviewIn, ReviewQuery, ReviewSampleQuery
+from gleanery.storage.reviews import adding, reading, sample
 from gleanery.values.json_text import encode
 
 
@@ -16,6 +18,35 @@ async def get_latest_reviews(context: RequestContext[ReviewQuery, None]) -> Resp
     else:
         page = await reading.latest_reviews(context.database, group, limits)
     return lists.array_response(context, page, "reviews", group)
+
+
+async def get_review_sample(context: RequestContext[ReviewSampleQuery, None]) -> Response:
+    query = context.query
+    seed = secrets.token_hex(8) if query.seed is None else query.seed
+    max_bytes = context.services.settings.max_page_bytes
+    group = context.path["group_id"]
+    found = await sample.read_sample(
+        context.database, group, query.job_id, seed, query.size, max_bytes
+    )
+    start = b'{"seed":%s,"job_id":%s,"cursor":%d,"outputs":%d,"sample":[' % (
+        encode(seed),
+        encode(query.job_id),
+        found.cursor,
+        found.output_count,
+    )
+    elements = [await _render(context, output) for output in found.outputs]
+    return Response(start, more=(b",".join(elements), b"]}"))
+
+
+async def _render(context: AnyContext, output: sample.SampledOutput) -> bytes:
+    item = await context.with_links(output.item)
+    approved_item = await context.with_links(output.approved_item or b"null")
+    return b'{"reason":"%s","detail":%s,"output":%s,"approved_output":%s}' % (
+        output.reason.encode(),
+        encode(output.detail),
+        item,
+        approved_item,
+    )
 
 
 async def get_review(context: RequestContext[None, None]) -> Response:

@@ -113,7 +113,8 @@ async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> Non
         for identity in pending:
             del stored[identity]
         return
-    await mutations.approve_outputs(locked, pending, bulk_job.kind == "approve")
+    approved = bulk_job.kind == "approve"
+    await mutations.approve_outputs(locked, pending, approved, bulk_job.as_of)
     stored.update(await _fetch_rows(locked, pending))
 
 

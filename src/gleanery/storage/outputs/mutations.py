@@ -19,7 +19,9 @@ from gleanery.storage.outputs.hashes import parse_output_id
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
 from gleanery.storage.statistics import recording as statistics
 
-_COLUMNS = "identity, seq, last_scraped_at, approved, view_seq, id, job_id, octet_length(item)"
+_COLUMNS = """
+identity, seq, last_scraped_at, approved, version_seq, view_seq, id, job_id, octet_length(item)
+"""
 _BY_IDENTITY = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
 _JOB_RANGE = f"""
 SELECT {_COLUMNS} FROM outputs /* INDEXED BY outputs_by_job */
@@ -46,7 +48,8 @@ _SET_VERSION_SEQ = (
 _SET_OUT_OF_VIEW = "UPDATE outputs SET view_seq = 0 WHERE organization_id = $1 AND identity = $2"
 
 
-_MAX_BYTES = 16 * 1024 * 1024  # of the outputs that one transaction changes
+MAX_BYTES = 16 * 1024 * 1024
+"""The maximum size of the outputs that one transaction changes."""
 
 
 class SeqRange(NamedTuple):
@@ -62,7 +65,7 @@ class SeqRange(NamedTuple):
         Also returns the sequence number after which the rest of the range begins; None if there is
         no rest. The last column of a row is the size of the output.
         """
-        count = page_sizes.count_fitting([row[-1] for row in rows], _MAX_BYTES)
+        count = page_sizes.count_fitting([row[-1] for row in rows], MAX_BYTES)
         is_whole = count == len(rows) < self.limit
         return rows[:count], None if is_whole else rows[count - 1][1]
 
@@ -74,6 +77,7 @@ class _StoredOutput(NamedTuple):
     seq: int
     last_scraped_at: int
     approved: bool
+    version_seq: int
     view_seq: int
     id: int
     job_id: int
@@ -81,9 +85,9 @@ class _StoredOutput(NamedTuple):
 
 
 async def approve_range(
-    locked: LockedGroup, job_id: int, approved: bool, seq_range: SeqRange
+    locked: LockedGroup, job_id: int, approved: bool, seq_range: SeqRange, as_of: int
 ) -> int | None:
-    """Approves outputs of the job, or withdraws their approval.
+    """Approves or unapproves outputs of the job whose values were stored up to ``as_of``.
 
     Returns the number after which the rest of the range begins, or None.
     """
@@ -91,22 +95,24 @@ async def approve_range(
         _JOB_RANGE, locked.organization_id, locked.group_id, job_id, *seq_range
     )
     rows, done_seq = seq_range.first_step(found)
-    await _set_approval(locked, rows, approved)
+    await _set_approval(locked, rows, approved, as_of)
     return done_seq
 
 
 async def approve_outputs(
-    locked: LockedGroup, identities: Collection[bytes], approved: bool
+    locked: LockedGroup, identities: Collection[bytes], approved: bool, as_of: int
 ) -> None:
-    """Approves these outputs, or withdraws their approval."""
+    """Approves or unapproves those of the outputs whose values were stored up to ``as_of``."""
     rows = await locked.transaction.fetch_by_keys(identities, _BY_IDENTITY, locked.organization_id)
-    await _set_approval(locked, sorted(rows, key=itemgetter(1)), approved)
+    await _set_approval(locked, sorted(rows, key=itemgetter(1)), approved, as_of)
 
 
-async def _set_approval(locked: LockedGroup, rows: Iterable[Row], approved: bool) -> None:
+async def _set_approval(
+    locked: LockedGroup, rows: Iterable[Row], approved: bool, as_of: int
+) -> None:
     """Sets the approval of outputs. If it changes, an output gets a new number."""
     locked.refresh_time()
-    outputs = [_StoredOutput(*row) for row in rows]
+    outputs = [output for row in rows if (output := _StoredOutput(*row)).version_seq <= as_of]
     await (_approve if approved else _unapprove)(locked, outputs)
 
 
