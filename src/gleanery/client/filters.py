@@ -21,6 +21,7 @@ class OutputFilters(TypedDict, total=False):
     country: str | None
     region: str | None
     approved: bool | None
+    view: View | None
 
 
 def describe(filters: OutputFilters) -> dict[str, Any]:
