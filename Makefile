@@ -46,7 +46,8 @@ demo: $(VENV)/.runtime
 	@$(BIN)/gleanery demo $(ARGS)
 
 # Tests wait more than they compute, so four processes finish sooner than two, on two cores too.
-PYTEST := $(BIN)/pytest -n 4 --durations=10
+# Each of them would compile all tests for eight seconds, where Python may not keep what it compiled.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --durations=10
 
 quick: $(VENV)/.dev
 	$(PYTEST) -m 'not thorough' $(ARGS)

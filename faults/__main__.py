@@ -21,13 +21,14 @@ from faults import (
     power_loss,
     results,
     tls,
+    views,
 )
 from faults.environment import ROOT, Environment, open_environment
 from faults.results import Result
 
 ROUNDS = int(os.environ.get("GLEANERY_FAULT_ROUNDS", "100"))
 _FEWER_ROUNDS = max(1, ROUNDS // 10)  # of faults that take longer or depend less on the timing
-_LEASE_ROUNDS = _CLIENT_ROUNDS = max(1, ROUNDS // 4)
+_LEASE_ROUNDS = _CLIENT_ROUNDS = _VIEW_ROUNDS = max(1, ROUNDS // 4)
 _STOPPED_SECONDS = 20
 _FROZEN_SECONDS = 45  # longer than the statement timeout
 
@@ -49,6 +50,8 @@ FAULTS: dict[str, Callable[[Environment], Result]] = {
     ),
     "leases-sqlite": partial(leases.kill_service, engine="SQLite", rounds=_LEASE_ROUNDS),
     "leases-postgres": partial(leases.kill_service, engine="PostgreSQL", rounds=_LEASE_ROUNDS),
+    "views-sqlite": partial(views.kill_service, engine="SQLite", rounds=_VIEW_ROUNDS),
+    "views-postgres": partial(views.kill_service, engine="PostgreSQL", rounds=_VIEW_ROUNDS),
     **{
         f"{task.name}-{engine}": partial(
             client_kill.kill_during, task=task, engine=name, rounds=_CLIENT_ROUNDS

@@ -365,12 +365,26 @@ def _read_parquet(file: Path) -> list[dict[str, Any]]:
 # --- the fault ----------------------------------------------------------------------------------
 
 
-def kill_during(
-    environment: Environment, task: type[Task], engine: str, rounds: int, damaged: bool = False
-) -> Result:
-    """Kill the client, and then the service, while the command runs."""
+def start_service(environment: Environment, engine: str) -> Service:
+    """Start a service for one task or several."""
     server = environment.start_server() if engine == "PostgreSQL" else None
-    service = environment.start_service(server.url() if server else None)
+    return environment.start_service(server.url() if server else None)
+
+
+def kill_during(environment: Environment, task: type[Task], engine: str, rounds: int) -> Result:
+    """Kill the client, and then the service, while the command runs."""
+    return kill_on(environment, start_service(environment, engine), task, engine, rounds)
+
+
+def kill_on(
+    environment: Environment,
+    service: Service,
+    task: type[Task],
+    engine: str,
+    rounds: int,
+    damaged: bool = False,
+) -> Result:
+    """Kill the client, and then the service, which runs already, while the command runs."""
     findings, numbers = Findings(), itertools.count()
 
     def new_task() -> Task:

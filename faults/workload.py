@@ -293,9 +293,9 @@ def format_counts(statuses: Counter[str]) -> str:
     return ", ".join(f"{count:,} × {status}" for status, count in sorted(statuses.items()))
 
 
-def items_of(http: httpx2.Client, group: str) -> Iterator[dict[str, Any]]:
-    """Read all outputs of a group."""
-    url: str | None = f"/v1/outputs/{group}?limit=1000"
+def items_of(http: httpx2.Client, group: str, query: str = "") -> Iterator[dict[str, Any]]:
+    """Read all outputs of a group that match the query."""
+    url: str | None = f"/v1/outputs/{group}?limit=1000{query}"
     while url is not None:
         response = http.get(url)
         assert response.status_code == 200, response.text

@@ -440,7 +440,7 @@ TARGETS = {
             b'\x01[{"domain":"a.example","key":"k","value":"v","group_id":0,"path":"/"}]',
             b'\x02{"job_id":"j","status":"approved","comment":"fine"}',
             b'\x03[{"job_id":"j","source_url":"u","data":{},"tags":{},"files":[{"field":"f"}]}]',
-            b'\x04{"key_fields":["a"],"schema":{"type":"object"},"retain_days":30}',
+            b'\x04{"key_fields":["a"],"schema":{"type":"object"},"retain_days":30,"keep_versions":0}',
         ),
     ),
     "batch": Target(

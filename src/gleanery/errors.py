@@ -99,6 +99,10 @@ def no_output() -> NotFound:
     return NotFound(("path", "output_id"), "This group has no output with this output_id")
 
 
+def no_review() -> NotFound:
+    return NotFound(("path", "review_id"), "This group has no review with this review_id")
+
+
 def no_file() -> NotFound:
     return NotFound(("path", "id"), "There is no file with this id")
 
@@ -112,7 +116,7 @@ def no_lease() -> NotFound:
 def no_record(parameter: str) -> NotFound:
     """Return the error for a path parameter that names nothing."""
     known = {"group_id": no_group, "job_id": no_job, "output_id": no_output, "id": no_file}
-    known["lease_id"] = no_lease
+    known |= {"lease_id": no_lease, "review_id": no_review}
     return known[parameter]() if parameter in known else NotFound(("path", parameter))
 
 
@@ -155,6 +159,25 @@ class CursorExpired(GleaneryError):
             subject = "Not all deletions since this date are known: start again without this date"
         msg = f"{subject}, and drop the outputs that you do not receive again"
         super().__init__(ErrorDetail(("query", parameter), msg, "gone"))
+
+
+class VersionExpired(GleaneryError):
+    """The version of an output at this time is no longer kept."""
+
+    def __init__(self) -> None:
+        msg = (
+            "The version at this time is no longer kept: the group's keep_versions and keep_days "
+            "say which versions are"
+        )
+        super().__init__(ErrorDetail(("query", "at"), msg, "gone"))
+
+
+class ReviewedStateLost(GleaneryError):
+    """The position of a review is from before a restore: the reviewer has seen another state."""
+
+    def __init__(self) -> None:
+        msg = "This cursor is from before the database was restored: look at the outputs again"
+        super().__init__(ErrorDetail(("body", "as_of"), msg, "gone"))
 
 
 class MethodNotAllowed(GleaneryError):

@@ -591,18 +591,19 @@ class Syncer:
 
 
 class Follower:
-    """A client that keeps a copy by the change feed."""
+    """A client that keeps a copy by the change feed of a view."""
 
-    def __init__(self) -> None:
+    def __init__(self, view: str = "full") -> None:
+        self.view = view
         self.copy: dict[str, Any] = {}
         self.cursor = 0
         self.restarts = 0
 
     def sync(self, client: Client) -> None:
-        answer = client.get("/v1/changes/group", params={"cursor": self.cursor})
-        if answer.status_code == 410:
+        query = {"cursor": self.cursor, "view": self.view}
+        if client.get("/v1/changes/group", params=query).status_code == 410:
             self.copy, self.cursor, self.restarts = {}, 0, self.restarts + 1
-        self.cursor = follow_changes(client, self.copy, self.cursor)
+        self.cursor = follow_changes(client, self.copy, self.cursor, view=self.view)
 
 
 @pytest.mark.thorough
@@ -670,6 +671,48 @@ def test_clients_have_the_right_copy_after_a_restore(place: Place) -> None:
         client.post("/v1/local-storage", json=numbered_entries(range(50, 52)))
         entry_ids = {one["id"] for one in client.get("/v1/local-storage").json()}
         assert len(entry_ids - lost_entries) == 2
+
+
+@pytest.mark.thorough
+def test_a_reader_of_the_approved_view_has_the_right_copy_after_a_restore(place: Place) -> None:
+    reader = Follower("approved")
+    with serving_thread(place.where, **place.variables) as url:
+        token = new_token(place.where)
+        with Client(url, token) as client:
+            client.store("group", *(output(n, job_id=f"job {n % 2}") for n in range(6)))
+            approve(client, "job 0")
+            approve(client, "job 1")
+            client.store("group", output(2, job_id="job 0", data={"newer": True}))
+            reader.sync(client)
+            kept = {key: item["data"] for key, item in reader.copy.items()}
+            assert len(kept) == 6
+    place.back_up()
+    wait_for_next_second()
+    with serving_thread(place.where, **place.variables) as url, Client(url, token) as client:
+        approve(client, "job 0")  # these changes are lost
+        approve(client, "job 1", "rejected")
+        reader.sync(client)
+        assert len(reader.copy) == 3
+    again = place.go_back()
+    with serving_thread(again, **place.variables) as url, Client(url, token) as client:
+        reader.sync(client)
+        assert reader.restarts == 1
+        assert {key: item["data"] for key, item in reader.copy.items()} == kept
+        for page in client.get("/v1/changes/group?view=approved").json()["changes"]:
+            assert page["change_date"] == page["output"]["update_date"]
+        approve(client, "job 0")
+        approve(client, "job 1", "rejected")
+        reader.sync(client)
+        assert len(reader.copy) == 3
+        fresh = Follower("approved")
+        fresh.sync(client)
+        assert fresh.copy == reader.copy
+        assert reader.restarts == 1
+
+
+def approve(client: Client, job: str, status: str = "approved") -> None:
+    answer = client.post("/v1/reviews/group", json={"job_id": job, "status": status})
+    assert answer.status_code == 200
 
 
 def check(client: Client, syncer: Syncer, follower: Follower, restarts: int) -> None:

@@ -63,6 +63,8 @@ def test_a_group_is_shown_with_its_jobs_and_counts(client: Client) -> None:
         "key_fields": None,
         "schema": None,
         "retain_days": None,
+        "keep_versions": 20,
+        "keep_days": 90,
         "jobs": [
             {"job_id": "job", "outputs": 2, "approved": 2, "latest_review": made},
             {"job_id": "other", "outputs": 1, "approved": 0, "latest_review": None},
@@ -121,6 +123,10 @@ def test_a_group_can_be_set_up_before_its_first_output(client: Client) -> None:
     assert (group["key_fields"], group["schema"]) == (["sku"], {})
     assert (group["outputs"], group["last_change"]) == (0, None)
     assert put(client).json()["retain_days"] is None
+    group = put(client, keep_versions=0, keep_days=36_500).json()
+    assert (group["keep_versions"], group["keep_days"]) == (0, 36_500)
+    assert put(client, keep_versions=1000).json()["keep_days"] == 90
+    assert put(client).json()["keep_versions"] == 20
 
 
 @pytest.mark.parametrize(
@@ -128,6 +134,9 @@ def test_a_group_can_be_set_up_before_its_first_output(client: Client) -> None:
     [
         ({"retain_days": 0}, ["body", "retain_days"]),
         ({"retain_days": "7"}, ["body", "retain_days"]),
+        ({"keep_versions": -1}, ["body", "keep_versions"]),
+        ({"keep_versions": 1001}, ["body", "keep_versions"]),
+        ({"keep_days": 0}, ["body", "keep_days"]),
         ({"key_fields": []}, ["body", "key_fields"]),
         ({"key_fields": ["a", "a"]}, ["body", "key_fields"]),
         ({"key_fields": [1]}, ["body", "key_fields", "0"]),

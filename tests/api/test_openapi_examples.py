@@ -30,7 +30,7 @@ GENERATED = {
     ),
     *("cursor", "next_cursor", "seconds"),
 }
-MEMBERS = {"lease_id": "id"}
+MEMBERS = {"lease_id": "id", "as_of": "cursor"}
 """The members whose values are the parameters with another name."""
 DATES = ("date", "last_change", "expires", "started", "last_seen")
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -134,6 +134,7 @@ class Story:
 
     def compare(self, example: Any, real: Any, name: str = "") -> None:
         """Compares a response with its example, and notes the values that are generated."""
+        name = MEMBERS.get(name, name)
         assert type(example) is type(real), name
         if isinstance(example, dict):
             assert example.keys() == real.keys(), name

@@ -44,7 +44,7 @@ def filled(client: Client) -> Client:
 
 @pytest.mark.parametrize("operation", API_OPERATIONS, ids=lambda operation: operation.name)
 def test_every_operation_rejects_an_unknown_parameter(filled: Client, operation: Operation) -> None:
-    ids = dict.fromkeys(("output_id", "id", "lease_id"), FILE_ID)
+    ids = dict.fromkeys(("output_id", "id", "lease_id", "review_id"), FILE_ID)
     path = operation.path.format(group_id="group", job_id="j", **ids)
     headers = {"Content-Type": "application/json"}
     body = b"[]" if operation.body is not None else None
@@ -79,7 +79,7 @@ def test_a_misspelled_parameter_gets_a_suggestion(
 
 def test_a_message_without_suggestion_lists_the_parameters(filled: Client) -> None:
     _, msg = problem(filled.get("/v1/changes/group", params={"xyz": "1"}))
-    assert msg == "unknown parameter; expected changed_after, cursor, limit, wait"
+    assert msg == "unknown parameter; expected changed_after, cursor, limit, view, wait"
     _, msg = problem(filled.delete("/v1/groups/group", params={"xyz": "1"}))
     assert msg == "unknown parameter; this operation has no parameters"
 

@@ -325,6 +325,7 @@ def answer_on_a_terminal(answer: str, *arguments: str) -> tuple[int, str]:
     return process.returncode, output
 
 
+@pytest.mark.thorough
 def test_a_deletion_asks_for_the_name(tmp_path: Path) -> None:
     where = ["--data", str(tmp_path)]
     new_token(where, "some name")

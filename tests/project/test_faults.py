@@ -75,23 +75,26 @@ TASKS = (client_kill.Push, client_kill.Pull, client_kill.Export)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("task", TASKS)
 def test_killing_a_command_or_its_service_loses_and_duplicates_nothing(
-    made: Environment, task: type[client_kill.Task], engine: str, monkeypatch: pytest.MonkeyPatch
+    made: Environment, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One test for all commands, because the servers take seconds to start."""
     monkeypatch.setattr(client_kill, "ITEMS", 3000)
-    assert holds(client_kill.kill_during(made, task, engine, rounds=1))
+    service = client_kill.start_service(made, engine)
+    for task in TASKS:
+        assert holds(client_kill.kill_on(made, service, task, engine, rounds=1))
 
 
-@pytest.mark.parametrize("task", TASKS)
 def test_a_command_that_loses_or_duplicates_is_noticed(
-    made: Environment, task: type[client_kill.Task], monkeypatch: pytest.MonkeyPatch
+    made: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tests the check of the test above."""
     monkeypatch.setattr(client_kill, "ITEMS", 2000)
-    result = client_kill.kill_during(made, task, "SQLite", rounds=0, damaged=True)
-    assert not result.holds
-    assert " 0 lost, 0 duplicated, 0 wrong" not in result.outcome
+    service = client_kill.start_service(made, "SQLite")
+    for task in TASKS:
+        result = client_kill.kill_on(made, service, task, "SQLite", rounds=0, damaged=True)
+        assert not result.holds
+        assert " 0 lost, 0 duplicated, 0 wrong" not in result.outcome
 
 
 def test_a_log_that_nobody_reads_delays_nothing(made: Environment) -> None:

@@ -546,10 +546,10 @@ def test_values_under_another_key_can_be_removed(postgres: PostgresServer, tmp_p
 
 @pytest.mark.thorough
 def test_a_rotation_needs_little_memory_for_large_values(tmp_path: Path) -> None:
-    """The values have 240 MiB together, and would need four times as much at once."""
+    """The values have 120 MiB together, and would need four times as much at once."""
     where = ["--data", str(tmp_path)]
     with serving_thread(where) as url, Client(url, new_token(where)) as client:
-        for number in range(60):
+        for number in range(30):
             entry = {"domain": "a.example", "key": str(number), "value": "x" * 4 * 2**20}
             assert client.post("/v1/local-storage", json=[entry]).status_code == 200
     for command in (["rotate"], ["forget", "--yes"]):

@@ -17,7 +17,8 @@ from gleanery.storage.database import Transaction
 from gleanery.storage.engines import open_engine
 from gleanery.storage.organizations import find_grant
 from gleanery.values import timestamps
-from tests.support.outputs import output
+from tests.support.bulk_jobs import create_bulk_job
+from tests.support.outputs import follow_changes, output
 from tests.support.process import killed_before_call, served
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
@@ -71,24 +72,6 @@ def test_a_bulk_job_continues_after_a_crash(
             assert [item["root_job_id"] for item in items] == ["later"]
 
 
-def decide(service: Service, token: str, kind: Any, job: str | None = "job") -> None:
-    """Creates a bulk job without running it, like a process that is killed right after."""
-
-    async def run() -> None:
-        async with open_engine(service.settings) as database:
-            grant = await find_grant(database, tokens.digest(token))
-            assert grant is not None
-
-            async def work(transaction: Transaction) -> None:
-                locked = await group_lock.lock(transaction, "group", timestamps.now)
-                job_id = None if job is None else await locked.find_job(job)
-                await bulk_jobs.create(locked, kind, job_id)
-
-            await database.for_tenant(grant.organization_id).write(work)
-
-    asyncio.run(run())
-
-
 @pytest.mark.parametrize(
     ("kind", "stored", "expected"),
     [
@@ -105,7 +88,7 @@ def test_an_output_stored_during_a_bulk_job_is_not_part_of_it(
 ) -> None:
     client.store("group", output(1), output(2))
     assert client.token is not None
-    decide(service, client.token, kind)
+    create_bulk_job(service, client.token, kind)
     client.store("group", stored)
     client.post(
         "/v1/reviews/group", json={"job_id": "job", "status": "pending"}
@@ -117,6 +100,54 @@ def test_an_output_stored_during_a_bulk_job_is_not_part_of_it(
     assert sum(one["approved"] for one in group["jobs"]) == sum(expected.values())
 
 
+@pytest.mark.parametrize("kind", ["approve", "unapprove", "delete"])
+@pytest.mark.parametrize("has_newer_value", [False, True])
+def test_a_bulk_job_reaches_the_approved_view_before_a_new_value(
+    client: Client, service: Service, kind: str, has_newer_value: bool
+) -> None:
+    client.store("group", output(1), output(2))
+    copy: dict[str, Any] = {}
+    cursor = 0
+    if kind != "approve" or has_newer_value:
+        begin(client, "approve")
+        cursor = follow_changes(client, copy, view="approved")
+    if has_newer_value:
+        client.store("group", output(1, data={"number": 11}))
+    assert client.token is not None
+    create_bulk_job(service, client.token, kind)
+    client.store("group", output(1, data={"number": 12}))
+    cursor = follow_changes(client, copy, cursor, view="approved")
+    client.put("/v1/groups/group", json={})  # finishes the bulk job
+    follow_changes(client, copy, cursor, view="approved")
+    expected = [11 if has_newer_value else 1, 2] if kind == "approve" else []
+    assert sorted(item["data"]["number"] for item in copy.values()) == sorted(expected)
+    fresh: dict[str, Any] = {}
+    follow_changes(client, fresh, view="approved")
+    assert fresh == copy
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        (output(1, tags={"a": 1}), {1: True, 22: False}),
+        (output(2, data={"number": 22}, tags={"a": 1}), {1: True, 22: False}),
+        (output(1, data={"number": 11}), {11: False, 22: False}),
+    ],
+)
+def test_an_approval_as_of_a_position_covers_no_later_value(
+    client: Client, service: Service, stored: dict[str, Any], expected: dict[int, bool]
+) -> None:
+    client.store("group", output(1), output(2))
+    seen = client.get("/v1/groups/group").json()["cursor"]
+    client.store("group", output(2, data={"number": 22}))
+    assert client.token is not None
+    create_bulk_job(service, client.token, "approve", as_of=seen)
+    client.store("group", stored)
+    client.put("/v1/groups/group", json={})  # finishes the bulk job
+    items = client.items("group")
+    assert {item["data"]["number"]: item["is_approved"] for item in items} == expected
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["approve", "delete"])
 def test_a_step_changes_a_limited_number_of_bytes(
@@ -125,7 +156,7 @@ def test_a_step_changes_a_limited_number_of_bytes(
     """Otherwise other writers wait until gigabytes are written."""
     client.store("group", *(output(n, data={"text": "x" * 6 * 1024**2}) for n in range(4)))
     assert client.token is not None
-    decide(service, client.token, kind)
+    create_bulk_job(service, client.token, kind)
     assert not run_step(service, client.token)
     left = [item["is_approved"] for item in client.items("group")]
     assert sorted(left) == ([False, False, True, True] if kind == "approve" else [False, False])
@@ -163,7 +194,7 @@ def test_a_group_accepts_no_local_storage_while_it_is_deleted(
     entry = {"domain": "a.com", "key": "k", "value": "v", "group_id": number}
     client.post("/v1/local-storage", json=[entry])
     assert client.token is not None
-    decide(service, client.token, "delete", job=None)
+    create_bulk_job(service, client.token, "delete", job=None)
     assert client.post("/v1/local-storage", json=[entry | {"key": "new"}]).status_code == 404
     client.put("/v1/groups/group", json={})  # finishes the bulk job
     assert client.get("/v1/local-storage").json() == []
@@ -174,7 +205,7 @@ def test_a_rejection_covers_outputs_that_move_meanwhile(client: Client, service:
     client.store("group", output(1), output(2))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
     assert client.token is not None
-    decide(service, client.token, "unapprove")
+    create_bulk_job(service, client.token, "unapprove")
     client.store("group", output(1, tags={"a": 1}))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "pending"})
     assert [item["is_approved"] for item in client.items("group")] == [False, False]
@@ -215,7 +246,7 @@ def test_a_review_waits_for_a_deletion(client: Client, service: Service) -> None
     client.store("group", output(1))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "rejected"})
     assert client.token is not None
-    decide(service, client.token, "delete")
+    create_bulk_job(service, client.token, "delete")
     client.store("group", output(2))
     client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
     history = client.get("/v1/reviews/group?history=true").json()
@@ -227,7 +258,7 @@ def test_settings_during_a_deletion_are_of_the_new_group(client: Client, service
     client.put("/v1/groups/group", json={"display_name": "Old", "retain_days": 3})
     client.store("group", output(1))
     assert client.token is not None
-    decide(service, client.token, "delete", job=None)
+    create_bulk_job(service, client.token, "delete", job=None)
     answer = client.put("/v1/groups/group", json={"display_name": "New"})
     assert (answer.json()["display_name"], answer.json()["outputs"]) == ("New", 0)
     assert client.delete("/v1/groups/group").json() == {"deleted": 0}
@@ -255,7 +286,7 @@ def test_a_failing_bulk_job_does_not_stop_the_sweep(timed_service: Service, cloc
         client.store("other", output(1))
         client.put("/v1/groups/other", json={"retain_days": 1})
         assert client.token is not None
-        decide(timed_service, client.token, "approve", job=None)
+        create_bulk_job(timed_service, client.token, "approve", job=None)
         clock.move(seconds=2 * DAY)
         with pytest.raises(ExceptionGroup, match="tasks of the sweep"):
             timed_service.sweep(clock)

@@ -20,12 +20,13 @@ import pytest
 
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
-from gleanery.storage import audit, group_lock, reviews, tenancy
+from gleanery.storage import audit, group_lock, tenancy
 from gleanery.storage.engines import create_engine
 from gleanery.storage.groups import catalog
 from gleanery.storage.outputs import apply, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
+from gleanery.storage.reviews import reading
 from gleanery.storage.sessions import cookies, local_storage, summaries, whole_records
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sqlite.statements import for_key_array, to_sqlite
@@ -54,7 +55,11 @@ HAS_STATISTICS = {
 ON_OUTPUTS = {
     name: sql for name, sql in statements().items() if re.search(r"\b(FROM|UPDATE) outputs\b", sql)
 }
-SORTS_TWO_PAGES = ("outputs.changes._CHANGES", "outputs.changes._SIZES")  # only on PostgreSQL
+SORTS_SEVERAL_PAGES = {  # only on PostgreSQL
+    f"outputs.feed_sources.{source}.{statement}"
+    for source in ("FULL", "APPROVED")
+    for statement in ("changes", "sizes")
+}
 
 
 class Access(NamedTuple):
@@ -109,8 +114,11 @@ def fill(settings: Settings, state: str) -> None:
             batch.append(output(number, job_id=f"job {kind}", tags=tags))
         client.store("group", *batch)
         if kinds > 1:
-            review = {"job_id": "job 0", "status": "approved"}
-            assert client.post("/v1/reviews/group", json=review).status_code == 200
+            for job in ("job 0", "job 1"):
+                review = {"job_id": job, "status": "approved"}
+                assert client.post("/v1/reviews/group", json=review).status_code == 200
+            changed = [one | {"data": {}} for one in batch if one["job_id"] == "job 1"]
+            client.store("group", *changed)
     service.stop()
 
 
@@ -227,11 +235,15 @@ def is_seek(access: Access) -> bool:
 def test_outputs_are_found_by_seeks(planner: Planner, engine: str, name: str) -> None:
     found = planner.plan(ON_OUTPUTS[name])
     assert found.of("outputs")
-    assert [access for access in found.of("outputs") if not is_seek(access)] == []
-    assert not found.sorts or (engine == "postgres" and name in SORTS_TWO_PAGES)
+    accesses = [*found.of("outputs"), *found.of("approved_versions")]
+    assert [access for access in accesses if not is_seek(access)] == []
+    assert not found.sorts or (engine == "postgres" and name in SORTS_SEVERAL_PAGES)
     bounds = {bound for access in found.of("outputs") for bound in access.bounds}
     filters = {f"{column}=" for column in FILTERS if f"{column} = " in ON_OUTPUTS[name]}
     assert "identity=" in bounds or filters <= bounds
+    if name.endswith("in the view"):
+        bounds = {bound for access in found.of("approved_versions") for bound in access.bounds}
+        assert filters - {"approved="} <= bounds
 
 
 @pytest.mark.parametrize("filters", page_statements(), ids="+".join)
@@ -415,14 +427,19 @@ def test_sessions_are_counted_in_the_index_of_hosts(planner: Planner, name: str)
 
 
 def test_reviews_are_listed_by_a_seek(planner: Planner) -> None:
-    for sql in (reviews._LATEST_SIZES, reviews._LATEST_ROWS):
+    for sql in (reading._LATEST_SIZES, reading._LATEST_ROWS):
         found = planner.plan(sql)
         [access] = found.of("jobs")
         assert access.bounds >= {"group_id=", "latest_review_id<"}
         assert not found.sorts
-    for sql in (reviews._HISTORY_SIZES, reviews._HISTORY_ROWS):
+    for sql in (reading._HISTORY_SIZES, reading._HISTORY_ROWS):
         found = planner.plan(sql)
         [access] = found.of("reviews")
         assert "group_id=" in access.bounds
         assert access.bounds & {"id<", "rowid<"}
         assert not found.sorts
+
+
+def test_a_review_is_found_by_its_id(planner: Planner) -> None:
+    [access] = planner.plan(reading._ONE).of("reviews")
+    assert access.bounds == {"organization_id=", "review_id="}

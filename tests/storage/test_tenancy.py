@@ -17,11 +17,12 @@ import pytest
 from gleanery.errors import SettingsError
 from gleanery.server.start import prepare
 from gleanery.settings import Settings
-from gleanery.storage import migrations, reviews, tenancy
+from gleanery.storage import migrations, tenancy
 from gleanery.storage.database import Engine, Transaction
 from gleanery.storage.engines import open_engine
 from gleanery.storage.files import records as file_records
 from gleanery.storage.groups import catalog
+from gleanery.storage.reviews import reading
 from gleanery.storage.sessions import cookies
 from gleanery.storage.sessions.kinds import RecordKind
 from gleanery.storage.sqlite.statements import for_key_array
@@ -48,7 +49,9 @@ def with_engine(settings: Settings, work: Callable[[Engine], Awaitable[T]]) -> T
 # all organizations.
 OVER_ALL = {
     "audit._WITH_OLD_ENTRIES": "organizations with audit entries to purge",
-    "outputs.changes._GROUPS_WITH_EXPIRED_TOMBSTONES": "groups with tombstones to purge",
+    "outputs.feed_sources.FULL.expired_groups": "groups with tombstones to purge",
+    "outputs.feed_sources.APPROVED.expired_groups": "groups with tombstones of the view to purge",
+    "history.expiry._GROUPS": "groups with earlier versions to delete",
     "bulk_jobs.jobs._UNFINISHED": "bulk jobs that a crash interrupted",
     "files.cleanup._UNREFERENCED_BLOBS": "blobs without a file",
     "files.cleanup._UNUSED_FILES": "files that no output references",
@@ -72,6 +75,7 @@ WORKS_FOR_ALL_TENANTS = {
     "outputs.changes": 1,
     "bulk_jobs.jobs": 1,
     "files.cleanup": 2,
+    "history.expiry": 1,
     "idempotency": 1,
     "maintenance.organization_removal": 1,
     "maintenance.retention": 1,
@@ -345,7 +349,7 @@ FROM pg_roles WHERE rolname = current_user"""
 
 FORGOTTEN: list[tuple[Any, str, Callable[[Client, Names], Any]]] = [
     (catalog, "_GROUP_SIZES", lambda c, foreign: c.get("/v1/groups")),
-    (reviews, "_LATEST_SIZES", lambda c, foreign: c.get(f"/v1/reviews/{foreign['group']}")),
+    (reading, "_LATEST_SIZES", lambda c, foreign: c.get(f"/v1/reviews/{foreign['group']}")),
     (file_records, "_SELECT", lambda c, foreign: c.get(f"/v1/files/{foreign['file']}")),
     (cookies, "COOKIES", lambda c, foreign: c.get("/v1/cookies")),
 ]

@@ -49,11 +49,15 @@ def run_script(settings: Settings, sql: str) -> None:
 def undo_newest_migration(settings: Settings) -> None:
     """Gives the database the schema before the newest migration."""
     newest = migrations.known("sqlite")[-1]
-    assert newest.name == "field_statistics", "name here what undoes the newest migration"
+    assert newest.name == "review_findings", "name here what undoes the newest migration"
     run_script(settings, f"DELETE FROM migrations WHERE number = {newest.number}")
-    for table in ("job_scrapes", "job_shapes", "job_statistics"):
-        run_script(settings, f"DROP TABLE {table}")
-    run_script(settings, "ALTER TABLE outputs DROP COLUMN shape")
+    run_script(settings, "DROP INDEX reviews_by_review_id")
+    for table, columns in (
+        ("reviews", "as_of output_ids skipped_output_ids findings"),
+        ("bulk_jobs", "as_of"),
+    ):
+        for column in columns.split():
+            run_script(settings, f"ALTER TABLE {table} DROP COLUMN {column}")
 
 
 def pretend_newer_schema(settings: Settings) -> None:

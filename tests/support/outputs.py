@@ -37,11 +37,16 @@ def no_changes(cursor: int) -> dict[str, Any]:
 
 
 def follow_changes(
-    client: Client, copy: dict[str, Any], cursor: int = 0, limit: int = 2, pages: int = 10_000
+    client: Client,
+    copy: dict[str, Any],
+    cursor: int = 0,
+    limit: int = 2,
+    pages: int = 10_000,
+    **query: Any,
 ) -> int:
     """Applies all new changes to the copy and returns the next cursor."""
     for _ in range(pages):
-        page = read_changes(client, cursor, limit=limit)
+        page = read_changes(client, cursor, limit=limit, **query)
         apply_changes(copy, page["changes"])
         cursor = page["cursor"]
         if page["metadata"]["next_cursor"] is None:

@@ -6,15 +6,18 @@ import importlib
 import itertools
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 from gleanery import storage
-from gleanery.storage.outputs import pages
+from gleanery.storage.outputs import search
+from gleanery.storage.outputs.feed_sources import FeedSource
 from gleanery.storage.sessions.kinds import RecordKind
 
 FILTERS = ("job_id", "url_hash", "country", "region", "approved")
+FILTERS_OF_VIEW = FILTERS[:-1]
+_STATEMENT = re.compile(r"\s*(/\* POSTGRES \*/ \( /\* END \*/ )?(SELECT|INSERT|UPDATE|DELETE)\b")
 _NO_QUERIES = ("postgres.row_security", "migrations")  # they define tables and policies
 
 
@@ -26,25 +29,32 @@ def storage_modules() -> Iterator[tuple[str, ModuleType]]:
 
 def page_statements() -> dict[tuple[str, ...], str]:
     """The statement of a page for each combination of filters."""
-    return {
-        filters: pages.statements(filters).items
-        for size in range(len(FILTERS) + 1)
-        for filters in itertools.combinations(FILTERS, size)
-    }
+    return {filters: search.statements(filters).items for filters in _combinations(FILTERS)}
+
+
+def _combinations(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for size in range(len(names) + 1):
+        yield from itertools.combinations(names, size)
 
 
 def statements() -> dict[str, str]:
     """Every statement in the storage package, and each form of a page's statement."""
-    found = {f"page of {'+'.join(names) or 'all'}": s for names, s in page_statements().items()}
-    for names in page_statements():
-        found[f"sizes of {'+'.join(names) or 'all'}"] = pages.statements(names).sizes
-        found[f"export of {'+'.join(names) or 'all'}"] = pages.statements(names).lines
+    found = {}
+    for names, in_view in [
+        *((names, False) for names in _combinations(FILTERS)),
+        *((names, True) for names in [(), *((name,) for name in FILTERS_OF_VIEW), FILTERS_OF_VIEW]),
+    ]:
+        subject = f"{'+'.join(names) or 'all'}{' in the view' if in_view else ''}"
+        searched = search.statements(names, in_view)
+        found[f"page of {subject}"] = searched.items
+        found[f"sizes of {subject}"] = searched.sizes
+        found[f"export of {subject}"] = searched.lines
     for module_name, module in storage_modules():
         if module_name in _NO_QUERIES:
             continue
         for name, value in vars(module).items():
             for part, text in _parts(value).items():
-                if isinstance(text, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", text):
+                if isinstance(text, str) and _STATEMENT.match(text):
                     found[f"{module_name}.{name}{part}"] = text
     return found
 
@@ -54,6 +64,8 @@ def _parts(value: Any) -> dict[str, Any]:
         return value.statements._asdict()
     if isinstance(value, dict):
         return {f"[{key}]": text for key, text in value.items()}
+    if isinstance(value, FeedSource):
+        return {f".{name}": text for name, text in value._asdict().items()}
     if isinstance(value, tuple):
         return {f"[{number}]": text for number, text in enumerate(value)}
     return {"": value}

@@ -21,6 +21,7 @@ def unused_names() -> Names:
         "group": f"group-{tag}",
         "job": f"job-{tag}",
         "output": secrets.token_hex(16),
+        "list of outputs": [secrets.token_hex(16)],
         "file": secrets.token_hex(16),
         "url": f"https://{tag}.example/2",
         "domain": f"{tag}.example",
@@ -29,6 +30,7 @@ def unused_names() -> Names:
         "cookie": f"cookie-{tag}",
         "entry": f"entry-{tag}",
         "lease": secrets.token_hex(16),
+        "review": secrets.token_hex(16),
         "group number": 10**9,
         "review number": 10**9,
         "job number": 10**9,
@@ -71,6 +73,7 @@ def create_one_of_everything(client: Client) -> Names:
         headers={"Idempotency-Key": names["request"]},
     )
     names["output"] = stored.json()["results"][1]["output_id"]
+    names["list of outputs"] = [names["output"]]
     page = client.get(f"/v1/outputs/{group}", params={"limit": 1}).json()
     names["place"] = page["metadata"]["next_cursor"]
     link = parse_qs(urlsplit(page["items"][0]["files"][0]["blob_url"]).query)
@@ -81,7 +84,8 @@ def create_one_of_everything(client: Client) -> Names:
     names["token number"] = link["token"][0]
     names |= {f"export {part}": link[part][0] for part in ("expires", "signature")}
     for status in ("pending", "approved"):
-        client.post(f"/v1/reviews/{group}", json={"job_id": job, "status": status})
+        review = client.post(f"/v1/reviews/{group}", json={"job_id": job, "status": status})
+        names["review"] = review.json()["review_id"]
     asked = {"history": "true", "limit": 1}
     history = client.get(f"/v1/reviews/{group}", params=asked).headers["link"]
     names["review number"] = re.findall(r"cursor=(\d+)", history)[0]
@@ -102,7 +106,11 @@ def create_one_of_everything(client: Client) -> Names:
     names["entry number"] = client.get("/v1/local-storage").json()[0]["id"]
     wanted = {"domain": f"leased-{domain}", "seconds": 3600}
     names["lease"] = client.post("/v1/sessions/leases", json=wanted).json()["id"]
-    client.post(f"/v1/outputs/{group}", json=[first | {"job_id": "a second job"}])
+    changed = first | {"data": {"version": 2}}  # the approved view keeps the first version
+    other = first | {"job_id": "a second job"}
+    client.post(f"/v1/outputs/{group}", json=[changed, other])
+    for status in ("approved", "rejected"):  # the approved view keeps a tombstone
+        client.post(f"/v1/reviews/{group}", json={"job_id": "a second job", "status": status})
     first_job = client.get(f"/v1/groups/{group}", params={"limit": 1}).json()
     names["job number"] = first_job["metadata"]["next_cursor"]
     return names

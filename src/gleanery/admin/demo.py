@@ -17,11 +17,12 @@ from gleanery.scheduling.fair_thread import FairThread
 from gleanery.security import tokens
 from gleanery.security.vault import open_vault
 from gleanery.settings import Settings
-from gleanery.storage import metadata, organizations, reviews
+from gleanery.storage import metadata, organizations
 from gleanery.storage.audit import COMMAND_LINE
 from gleanery.storage.database import Database, Engine
 from gleanery.storage.engines import open_engine
 from gleanery.storage.outputs import ingest
+from gleanery.storage.reviews import adding
 from gleanery.storage.sessions import records
 from gleanery.storage.sessions.cookies import COOKIES
 from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
@@ -174,7 +175,7 @@ async def _store_sample(
     database, actor = engine.for_tenant(grant.organization_id), COMMAND_LINE
     await _store_outputs(database, now, progress)
     for group, review in _REVIEWS:
-        await reviews.add_review(database, group, review, timestamps.now, actor)
+        await adding.add_review(database, group, review, timestamps.now, actor)
     await records.store(COOKIES, database, vault, _COOKIES, now, actor)
     await records.store(LOCAL_STORAGE, database, vault, _ENTRIES, now, actor)
 

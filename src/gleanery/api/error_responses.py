@@ -20,6 +20,8 @@ STATUS: dict[type[errors.GleaneryError], int] = {
     errors.Conflict: 409,
     errors.Leased: 409,
     errors.CursorExpired: 410,
+    errors.VersionExpired: 410,
+    errors.ReviewedStateLost: 410,
     errors.PreconditionFailed: 412,
     errors.BodyTooLarge: 413,
     errors.CompressionTooStrong: 413,
@@ -44,7 +46,8 @@ DESCRIPTIONS = {
     405: "The path does not allow this method.",
     409: "The Idempotency-Key was used for a different request, or another holder has the session; "
     "then Retry-After says when to try again.",
-    410: "The cursor is from before the oldest tombstone or the last restore.",
+    410: "The cursor is from before the oldest tombstone or the last restore, or the version of "
+    "the output is no longer kept.",
     412: "The file, or the list of records, does not have the ETag of If-Match.",
     413: "The body is too large.",
     415: "The operation does not accept the Content-Type or Content-Encoding of the body. JSON and "

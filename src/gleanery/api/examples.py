@@ -136,7 +136,13 @@ _REVIEW = {
     "status": "approved",
     "comment": "The prices match the site.",
 }
-_GROUP_SETTINGS = {"display_name": "Shop prices", "key_fields": ["sku"], "retain_days": 90}
+_GROUP_SETTINGS = {
+    "display_name": "Shop prices",
+    "key_fields": ["sku"],
+    "retain_days": 90,
+    "keep_versions": 50,
+}
+_FINDING = {"output_id": _TEA_OUT["output_id"], "path": "price", "note": "Only until Sunday."}
 _NEW_GROUP = {
     "group_id": _GROUP_ID,
     "id": 7,
@@ -147,6 +153,8 @@ _NEW_GROUP = {
     "key_fields": ["sku"],
     "schema": None,
     "retain_days": 90,
+    "keep_versions": 50,
+    "keep_days": 90,
     "countries": {},
     "has_more_countries": False,
     "jobs": [],
@@ -308,6 +316,25 @@ EXAMPLES: dict[str, Example] = {
     "get_output": Example(
         path={**_IN_GROUP, "output_id": str(_TEA_OUT["output_id"])}, response=_TEA_OUT
     ),
+    "get_history": Example(
+        path={**_IN_GROUP, "output_id": str(_TEA_OUT["output_id"])},
+        query={"limit": 20},
+        response={
+            "metadata": _LAST_PAGE,
+            "versions": [
+                {
+                    "change": "create",
+                    "cursor": _LAST_CURSOR,
+                    "version_date": _SCRAPE_DATE,
+                    "replaced_date": None,
+                    "key_hash": _TEA_OUT["key_hash"],
+                    "value_hash": _TEA_OUT["value_hash"],
+                    "is_approved": False,
+                    "fields": [],
+                }
+            ],
+        },
+    ),
     "get_changes": Example(
         path=_IN_GROUP,
         query={"cursor": _FIRST_CURSOR, "limit": 100},
@@ -328,12 +355,41 @@ EXAMPLES: dict[str, Example] = {
     ),
     "get_file": Example(path={"id": _FILE_ID}, response=_FILE_TEXT),
     "get_blob": Example(path={"id": _FILE_ID}, query=_LINK_PARAMETERS, response=_FILE_TEXT),
+    "get_review_sample": Example(
+        path=_IN_GROUP,
+        query={"job_id": _JOB_ID, "seed": "march", "size": 1},
+        response={
+            "seed": "march",
+            "job_id": _JOB_ID,
+            "cursor": _LAST_CURSOR,
+            "outputs": 2,
+            "sample": [
+                {"reason": "random", "detail": None, "output": _TEA_OUT, "approved_output": None}
+            ],
+        },
+    ),
     "add_review": Example(
         path=_IN_GROUP,
-        body={"job_id": _JOB_ID, "status": "approved", "comment": _REVIEW["comment"]},
+        body={
+            "job_id": _JOB_ID,
+            "status": "approved",
+            "comment": _REVIEW["comment"],
+            "as_of": _LAST_CURSOR,
+            "findings": [_FINDING],
+        },
         response=_REVIEW,
     ),
     "get_latest_reviews": Example(path=_IN_GROUP, response=[_REVIEW]),
+    "get_review": Example(
+        path={**_IN_GROUP, "review_id": _REVIEW["review_id"]},
+        response=_REVIEW
+        | {
+            "as_of": _LAST_CURSOR,
+            "output_ids": None,
+            "skipped_output_ids": None,
+            "findings": [_FINDING],
+        },
+    ),
     "get_groups": Example(query={"limit": 100}, response=[_GROUP]),
     "get_group": Example(path=_IN_GROUP, response=_GROUP),
     "get_fields": Example(path=_IN_GROUP, query={"job_id": _JOB_ID}, response=_FIELDS),

@@ -340,6 +340,29 @@ OPERATIONS = (
         response=list[responses.ReviewOut],
     ),
     Operation(
+        method="GET",
+        path="/v1/reviews/{group_id}/sample",
+        handler=reviews.get_review_sample,
+        title="Get a sample for a review",
+        description="Outputs of a job for a reviewer to look at: half of them random, a quarter "
+        "changed since their last approval, and a quarter with a rare shape or an extreme value. "
+        "If there are fewer of the latter, more are random. The random outputs represent the job. "
+        "If the job has at most `size` outputs, the sample has all of them. It is limited in "
+        "bytes, so it can have fewer. Send `cursor` as `as_of` of the review.",
+        scopes=("reviews:read", "outputs:read"),
+        query=requests.ReviewSampleQuery,
+        response=responses.ReviewSample,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/reviews/{group_id}/{review_id}",
+        handler=reviews.get_review,
+        title="Get a review",
+        description="One review, with what it is about and its findings.",
+        scopes=("reviews:read",),
+        response=responses.ReviewDetails,
+    ),
+    Operation(
         method="POST",
         path="/v1/reviews/{group_id}",
         handler=reviews.add_review,
@@ -347,12 +370,16 @@ OPERATIONS = (
         description="Adds a review of a job. `approved` approves the current outputs of the job. "
         "`changes_requested` and `rejected` withdraw the approval. `pending` and `in_review` do "
         "not change it. An output gets a new position in the change order if its approval changes. "
+        "With `as_of`, the review applies only to what its reviewer has seen: an output that has "
+        "got a new value since then is left as it is. With `output_ids`, it applies to these "
+        "outputs of the job at once. "
         "With an `Idempotency-Key`, a repeated request gets the first response again for one day, "
         "and the review is added once.",
         scopes=("reviews:write",),
         body=requests.ReviewIn,
         accepts_idempotency_key=True,
-        response=responses.ReviewOut,
+        response=responses.AddedReview,
+        extra_errors=(410,),
     ),
     Operation(
         method="GET",
@@ -423,9 +450,30 @@ OPERATIONS = (
         path="/v1/outputs/{group_id}/{output_id}",
         handler=outputs.get_output,
         title="Get an output",
-        description="One output, as on a page of the group.",
+        description="One output, as on a page of the group. With `at`, the output as it was then. "
+        "Its `last_scraped_date` is the last one of that version. Only the last change of a "
+        "version's approval is known: before it, `is_approved` is the opposite. If the output did "
+        "not exist then, the response is 404. If the version is no longer kept, it is 410.",
         scopes=("outputs:read",),
+        query=requests.OutputTime,
         response=responses.OutputOut,
+        extra_errors=(410,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/outputs/{group_id}/{output_id}/history",
+        handler=outputs.get_history,
+        title="Get the history of an output",
+        description="The versions of an output, newest first, each with the fields that it "
+        "changed. A new version begins when the data, `source_url`, the tags or the files change. "
+        "The group's `keep_versions` and `keep_days` say which versions are kept; the last "
+        "approved one always is. At most 100 fields of a version are listed: an object "
+        "with more of them is one changed field. A page is limited in bytes. For the next page, "
+        "pass `next_cursor` as `cursor`, or follow `next_url`. A deleted output has its history "
+        "as long as the change feed keeps its deletion. Files of earlier versions may be deleted.",
+        scopes=("outputs:read",),
+        query=requests.VersionQuery,
+        response=responses.VersionPage,
     ),
     Operation(
         method="DELETE",
@@ -446,9 +494,10 @@ OPERATIONS = (
         "null if there are no further changes yet, and only then. To continue later, pass the "
         "`cursor` of the response, or of the last change that you have processed. A page is "
         "limited in bytes, so it can have fewer changes than `limit`. With `wait`, the response "
-        "comes as soon as there is a change. The feed keeps deletions for 30 days, if the operator "
+        "comes as soon as there is a change. Each view has its own feed; a client stays with one "
+        "view. The feed keeps deletions for 30 days, if the operator "
         "has not changed that. An older cursor, or one from before a restore, gets 410: start "
-        "again with cursor 0.",
+        "again with cursor 0. With `diff=true`, each update says which fields have changed.",
         scopes=("outputs:read",),
         query=requests.ChangeQuery,
         response=responses.ChangePage,

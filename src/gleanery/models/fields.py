@@ -135,6 +135,27 @@ def _parse_site(value: Any) -> str:
         raise ValueError(_EXPECTED_PARTITION) from None
 
 
+class GivenTime(NamedTuple):
+    """A time in the past of an output: a cursor, or microseconds since 1970."""
+
+    cursor: int | None
+    microseconds: int
+
+
+def _parse_version_time(text: str) -> GivenTime:
+    """Parses a cursor or a date. A date-time without a fraction is the end of its second.
+
+    The dates that the service returns have no fraction, too.
+    """
+    if text.isdecimal():
+        return GivenTime(_parse_whole_number(text), 0)
+    try:
+        time = timestamps.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or a cursor") from None
+    return GivenTime(None, time + timestamps.SECOND - 1 if "." not in text else time)
+
+
 _SESSION_CURSOR_PATTERN = r"[^\x00/]+/[^\x00/]+"  # neither a host nor a profile has a slash
 
 
@@ -247,14 +268,17 @@ Name = Annotated[
     AfterValidator(as_validation_error("name", check_name)),
     _with_json_schema(pattern=_NAME_PATTERN),
 ]
+_check_hexadecimal_id = _pattern_check(
+    FILE_ID_PATTERN, "expected 32 hexadecimal digits in lower case"
+)
 FileId = Annotated[
     str,
-    AfterValidator(
-        as_validation_error(
-            "file_id",
-            _pattern_check(FILE_ID_PATTERN, "expected 32 hexadecimal digits in lower case"),
-        )
-    ),
+    AfterValidator(as_validation_error("file_id", _check_hexadecimal_id)),
+    _with_json_schema(pattern=FILE_ID_PATTERN),
+]
+OutputId = Annotated[
+    str,
+    AfterValidator(as_validation_error("output_id", _check_hexadecimal_id)),
     _with_json_schema(pattern=FILE_ID_PATTERN),
 ]
 Domain = Annotated[
@@ -354,6 +378,19 @@ DateTime = Annotated[
         {"anyOf": [{"type": "string", "format": "date"}, {"type": "string", "format": "date-time"}]}
     ),
 ]
+VersionTime = Annotated[
+    GivenTime,
+    BeforeValidator(as_validation_error("version_time", _parse_version_time)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": MAX_INT64},
+                {"type": "string", "format": "date"},
+                {"type": "string", "format": "date-time"},
+            ]
+        }
+    ),
+]
 # A date that the service has returned and that it does not store.
 IgnoredDateTime = Annotated[
     str,
@@ -362,7 +399,9 @@ IgnoredDateTime = Annotated[
 ]
 # The ``id`` of a group, which is a number. In JSON, 7.0 is an integer like 7.
 NumericGroupId = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(float_to_integer)]
+Cursor = Annotated[int, Field(ge=0, le=MAX_INT64), BeforeValidator(float_to_integer)]
 Days = Annotated[int, Field(ge=1, le=36_500), BeforeValidator(float_to_integer)]
+VersionCount = Annotated[int, Field(ge=0, le=1000), BeforeValidator(float_to_integer)]
 QueryNumericGroupId = Annotated[
     int,
     Field(ge=0, le=MAX_INT64),

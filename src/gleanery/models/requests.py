@@ -6,7 +6,7 @@ The models give each validation error its location and type, and the OpenAPI doc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
@@ -15,6 +15,7 @@ from gleanery.models.fields import (
     LIST_OF_FORMATS,
     MAX_INT64,
     MAX_NAME_LENGTH,
+    Cursor,
     DateTime,
     Days,
     Domain,
@@ -22,6 +23,7 @@ from gleanery.models.fields import (
     HeaderText,
     ListLimit,
     Name,
+    OutputId,
     PageUrl,
     QueryNumericGroupId,
     ReadFormat,
@@ -29,6 +31,8 @@ from gleanery.models.fields import (
     SessionCursor,
     SessionPosition,
     Text,
+    VersionCount,
+    VersionTime,
     WholeNumber,
     WrittenFormat,
     as_validation_error,
@@ -158,12 +162,64 @@ class SessionImport(Query):
 # --- reviews ------------------------------------------------------------------------------------
 
 
+class FindingIn(Input):
+    """What a reviewer has found in one output."""
+
+    output_id: OutputId = Field(description="Output of the reviewed job.")
+    path: Text | None = Field(
+        default=None,
+        max_length=1000,
+        description="Path inside `data`, such as `offer.price`. Default: the whole output.",
+    )
+    note: Text | None = Field(default=None, max_length=2000, description="Default: empty.")
+
+
+def _output_ids(ids: list[str]) -> list[str]:
+    if len(set(ids)) != len(ids):
+        raise ValueError("must not contain an output_id twice")
+    return ids
+
+
 class ReviewIn(Input):
     """Review of a job's outputs."""
 
     job_id: Name = Field(description="Job whose outputs are reviewed.")
     status: ReviewStatus
     comment: Text | None = Field(default=None, description="Default: empty.")
+    as_of: Cursor | None = Field(
+        default=None,
+        description="Cursor of the group, from the change feed or a sample. Outputs whose value "
+        "was stored later keep their approval as it is. Default: the present.",
+    )
+    output_ids: (
+        Annotated[list[OutputId], AfterValidator(as_validation_error("output_ids", _output_ids))]
+        | None
+    ) = Field(
+        default=None,
+        min_length=1,
+        max_length=1000,
+        description="Only these outputs of the job. Such a review is in the history, and does not "
+        "become the latest review of the job. Default: all outputs of the job.",
+        json_schema_extra={"uniqueItems": True},
+    )
+    findings: list[FindingIn] | None = Field(
+        default=None,
+        max_length=1000,
+        description="What the reviewer has found in single outputs. They do not change them.",
+    )
+
+
+class ReviewSampleQuery(Query):
+    """Job and size of a sample of outputs."""
+
+    job_id: Name = Field(description="Job whose outputs are reviewed.")
+    seed: Text | None = Field(
+        default=None,
+        max_length=200,
+        description="Any text. While no output of the job changes, the same seed gives the same "
+        "sample. Default: a new one, which the response contains.",
+    )
+    size: WholeNumber = Field(default=50, ge=1, le=200, description="Number of outputs.")
 
 
 class ReviewQuery(Query):
@@ -214,6 +270,16 @@ class GroupSettings(Input):
         default=None,
         description="Days after which an output is deleted that no scraper has sent again.",
     )
+    keep_versions: VersionCount | None = Field(
+        default=None,
+        description="Number of earlier versions that each output keeps. 0 keeps none. The default "
+        "is 20.",
+    )
+    keep_days: Days | None = Field(
+        default=None,
+        description="Days for which an earlier version is kept after another one has replaced it. "
+        "The default is 90.",
+    )
 
 
 class GroupsQuery(Query):
@@ -245,11 +311,13 @@ class FieldsQuery(Query):
 
 # --- outputs ------------------------------------------------------------------------------------
 
+View = Literal["full", "approved"]
 FieldName = Annotated[Text, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
 _BARE_ITEM = (
     "is missing: bare items need job_id and url_field. Without both, and without key_field, each "
     "element is an output with job_id, source_url and data"
 )
+_DIFF_IN_VIEW = "is not possible in the approved view: leave out diff or view"
 _NOT_AN_OUTPUT = (
     "is not an output, which has job_id, source_url and data. For bare items, as scrapers write "
     "them, add the parameters job_id and url_field to the URL"
@@ -387,6 +455,25 @@ class BlobQuery(Query):
     signature: Text = Field(description="Value from the link.")
 
 
+class OutputTime(Query):
+    """Time of the version of an output."""
+
+    at: VersionTime | None = Field(
+        default=None,
+        description="The output as it was then: a cursor, a date-time, or a date, which is its "
+        "midnight in UTC. A date-time without a fraction is the end of its second.",
+    )
+
+
+class VersionQuery(Query):
+    """Page of an output's versions."""
+
+    limit: WholeNumber = Field(default=100, ge=1, le=1000, description="Page size.")
+    cursor: WholeNumber = Field(
+        default=MAX_INT64, ge=0, le=MAX_INT64, description="Only what is before this position."
+    )
+
+
 class ChangeQuery(Query):
     """Part of the change order to read, and the time to wait for a change."""
 
@@ -402,6 +489,25 @@ class ChangeQuery(Query):
     wait: WholeNumber = Field(
         default=0, ge=0, le=60, description="Seconds to wait if there is no change yet."
     )
+    view: View = Field(
+        default="full",
+        description="full: all outputs. approved: each output in its last approved version. An "
+        "output is created in this view by its first approval, updated by a later one, and deleted "
+        "when its approval is withdrawn.",
+    )
+    diff: Literal["true", "false"] = Field(
+        default="false",
+        description="true: each update has `fields`, which lists its changed fields. Only for the "
+        "view `full`.",
+    )
+
+    @model_validator(mode="after")
+    def _require_full_view(self) -> ChangeQuery:
+        """Rejects changed fields of the approved view, of which earlier states are not kept."""
+        if self.diff == "true" and self.view != "full":
+            error = custom_error("diff_in_view", _DIFF_IN_VIEW, ("diff",))
+            raise ValidationError.from_exception_data(type(self).__name__, [error])
+        return self
 
 
 # --- the audit log ------------------------------------------------------------------------------
@@ -420,6 +526,11 @@ class AuditQuery(Query):
 
 
 # --- pages of outputs ---------------------------------------------------------------------------
+
+
+_APPROVED_IN_VIEW = (
+    "cannot be used with view=approved, which has only approved versions: leave out approved"
+)
 
 
 class OutputFilters(Query):
@@ -445,6 +556,19 @@ class OutputFilters(Query):
         default=None,
         description="true: only outputs that are approved now. false: only the others.",
     )
+    view: View = Field(
+        default="full",
+        description="approved: each output in its last approved version, in the order of the "
+        "approvals, whether or not it has a newer value. full: each output as it is now.",
+    )
+
+    @model_validator(mode="after")
+    def _reject_approved_in_view(self) -> Self:
+        """Rejects the filter by the present approval in the approved view."""
+        if self.view == "approved" and self.approved is not None:
+            error = custom_error("approved_in_view", _APPROVED_IN_VIEW, ("approved",))
+            raise ValidationError.from_exception_data(type(self).__name__, [error])
+        return self
 
 
 class OutputQuery(OutputFilters):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 from typing_extensions import TypedDict
 
 DateTime = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """Date-time in the one form that the API returns: ``YYYY-MM-DDTHH:MM:SSZ``."""
+_JSON_TYPES = ("object", "array", "string", "number", "boolean", "null")
+JsonValue = Annotated[
+    Any, WithJsonSchema({"type": [*_JSON_TYPES], "additionalProperties": True, "items": {}})
+]
 
 # --- cookies and local storage --------------------------------------------------------------------
 
@@ -118,6 +122,41 @@ class ReviewOut(TypedDict):
     comment: str
 
 
+class AddedReview(ReviewOut):
+    """Added review; with `output_ids`, also the outputs to which it does not apply."""
+
+    skipped_output_ids: NotRequired[
+        Annotated[
+            list[str],
+            Field(description="Those of `output_ids` whose value was stored after `as_of`."),
+        ]
+    ]
+
+
+class FindingOut(TypedDict):
+    """What a reviewer has found in one output."""
+
+    output_id: str
+    path: Annotated[str | None, Field(description="Path inside `data`; null: the whole output.")]
+    note: str
+
+
+class ReviewDetails(ReviewOut):
+    """Review with what it is about."""
+
+    as_of: Annotated[
+        int | None,
+        Field(description="It applies to values that were stored up to this position; null: all."),
+    ]
+    output_ids: Annotated[
+        list[str] | None, Field(description="It applies only to these; null: the whole job.")
+    ]
+    skipped_output_ids: Annotated[
+        list[str] | None, Field(description="Those of `output_ids` that had a later value.")
+    ]
+    findings: list[FindingOut]
+
+
 class JobOut(TypedDict):
     """Job of a group, which is a lasting source such as one site, with its counts."""
 
@@ -148,6 +187,10 @@ class GroupSettingsOut(TypedDict):
     key_fields: list[str] | None
     schema: dict[str, Any] | None
     retain_days: int | None
+    keep_versions: Annotated[
+        int, Field(description="Number of earlier versions that each output keeps.")
+    ]
+    keep_days: Annotated[int, Field(description="Days for which an earlier version is kept.")]
 
 
 class GroupOut(GroupSettingsOut):
@@ -375,6 +418,92 @@ class OutputOut(TypedDict):
     files: list[FileOut]
 
 
+class FieldChange(TypedDict):
+    """Difference between two versions of an output."""
+
+    path: Annotated[
+        str,
+        Field(
+            description='Path inside `data`, such as `offer.price`, `images[0]` or `["a.b"]`. '
+            "Other members have the prefix `$.`, such as `$.source_url` or `$.tags.country`."
+        ),
+    ]
+    kind: Literal["added", "removed", "changed"]
+    before: Annotated[JsonValue, Field(description="null if the field was added.")]
+    after: Annotated[JsonValue, Field(description="null if the field was removed.")]
+
+
+class VersionOut(TypedDict):
+    """Version of an output. `create` if it is the first one."""
+
+    change: Literal["create", "update"]
+    cursor: Annotated[int, Field(description="Position at which the version began.")]
+    version_date: DateTime
+    replaced_date: Annotated[
+        DateTime | None,
+        Field(
+            description="null for the present version, and for the last approved one if the "
+            "versions after it are no longer kept."
+        ),
+    ]
+    key_hash: str
+    value_hash: str
+    is_approved: Annotated[
+        bool, Field(description="Approval at the end of the version, or its present approval.")
+    ]
+    fields: Annotated[
+        list[FieldChange] | None,
+        Field(
+            description="Differences from the version before. Empty for the first version, null "
+            "if the version before is no longer kept."
+        ),
+    ]
+
+
+class DeletionOut(TypedDict):
+    """Deletion of an output, after its last version."""
+
+    change: Literal["delete"]
+    cursor: Annotated[int, Field(description="Position of the deletion.")]
+    version_date: DateTime
+
+
+class VersionPage(TypedDict):
+    """Page of an output's versions, newest first."""
+
+    metadata: PageMetadata
+    versions: list[VersionOut | DeletionOut]
+
+
+class SampledOutput(TypedDict):
+    """Output of a sample, with the reason for its choice."""
+
+    reason: Annotated[
+        Literal["random", "changed", "rare_shape", "outlier"],
+        Field(
+            description="random: each output of the job was equally likely. changed: it has a "
+            "newer value than its last approved version. rare_shape: few outputs of the job have "
+            "the same fields and kinds. outlier: it has an extreme value."
+        ),
+    ]
+    detail: Annotated[str | None, Field(description="What is unusual; null if nothing is.")]
+    output: OutputOut
+    approved_output: Annotated[
+        OutputOut | None,
+        Field(description="Last approved version, if the output has a newer value; else null."),
+    ]
+
+
+class ReviewSample(TypedDict):
+    """Sample of a job's outputs for a review."""
+
+    seed: Annotated[str, Field(description="Text that gives the same sample again.")]
+    job_id: str
+    cursor: Annotated[int, Field(description="Send it as `as_of` of the review.")]
+    outputs: Annotated[int, Field(description="Number of outputs of the job.")]
+    sample: list[SampledOutput]
+
+
 class OutputPage(TypedDict):
     """Page of a group's outputs, in the order of their last change."""
 
@@ -405,6 +534,16 @@ class ChangeOut(TypedDict):
     group_id: str
     output_id: str
     output: OutputOut | DeletedOutput
+    fields: NotRequired[
+        Annotated[
+            list[FieldChange] | None,
+            Field(
+                description="Only of an update, with `diff=true`: what has changed since the "
+                "cursor of the request, or since the version before if the output did not exist "
+                "then. null if that version is no longer kept, or if the text is too large."
+            ),
+        ]
+    ]
 
 
 class ChangePage(TypedDict):
@@ -471,6 +610,7 @@ class AuditAbout(TypedDict, total=False):
     job_id: str
     review_id: str
     status: ReviewStatus
+    outputs: Annotated[int, Field(description="Number of outputs, if a review names them.")]
     token_id: Annotated[int, Field(description="Token that was created or revoked.")]
     scopes: list[str]
     key: Annotated[str, Field(description="Fingerprint of the new key.")]

@@ -15,6 +15,10 @@ Clock = Callable[[], int]
 FIRST_SEQ = 1_577_836_800 * timestamps.SECOND
 """The smallest sequence number, 2020-01-01, also if a clock is wrong. A smaller cursor is either 0
 or has another meaning; see ``outputs.changes``."""
+DEFAULT_KEEP_VERSIONS = 20
+"""Earlier versions of each output that a group keeps."""
+DEFAULT_KEEP_DAYS = 90
+"""Days for which a group keeps an earlier version."""
 BulkJobKind = Literal["approve", "unapprove", "delete"]
 
 # Both statements lock the group's row, so transactions on one group commit in the order in which
@@ -22,11 +26,11 @@ BulkJobKind = Literal["approve", "unapprove", "delete"]
 _LOCK_OR_CREATE = """
 INSERT INTO groups (organization_id, name, last_seq) VALUES ($1, $2, 0)
 ON CONFLICT (organization_id, name) DO UPDATE SET deleted = FALSE
-RETURNING id, last_seq, output_count, key_fields, schema
+RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days
 """
 _LOCK = """
 UPDATE groups SET name = name WHERE organization_id = $1 AND name = $2 AND NOT deleted
-RETURNING id, last_seq, output_count, key_fields, schema
+RETURNING id, last_seq, output_count, key_fields, schema, keep_versions, keep_days
 """
 _SAVE_GROUP = """
 UPDATE groups SET last_seq = $3, output_count = output_count + $4
@@ -47,7 +51,7 @@ _CREATE_JOB = """
 INSERT INTO jobs (organization_id, group_id, name) VALUES ($1, $2, $3) RETURNING name, id
 """
 _PENDING_BULK_JOB = """
-SELECT id, job_id, kind, until_seq, done_seq FROM bulk_jobs
+SELECT id, job_id, kind, until_seq, done_seq, as_of FROM bulk_jobs
 WHERE organization_id = $1 AND group_id = $2 ORDER BY id LIMIT 1
 """
 _FIND_GROUP = "SELECT id FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
@@ -75,6 +79,8 @@ class BulkJob(NamedTuple):
     kind: BulkJobKind
     until_seq: int
     done_seq: int
+    as_of: int
+    """An approval skips outputs whose values were stored after this position."""
 
     def covers(self, job_id: int, seq: int) -> bool:
         """Returns True if the bulk job has not yet processed this output of this job."""
@@ -98,6 +104,8 @@ class LockedGroup:
         self.output_count: int = row[2]
         self.key_fields: str | None = row[3]
         self.schema: str | None = row[4]
+        self.keep_versions: int = DEFAULT_KEEP_VERSIONS if row[5] is None else row[5]
+        self.keep_days: int = DEFAULT_KEEP_DAYS if row[6] is None else row[6]
         self._clock = clock
         # Read under the lock: a transaction that waited for it must not be dated before the wait.
         self.now: int = max(clock(), FIRST_SEQ)

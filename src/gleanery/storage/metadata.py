@@ -129,6 +129,12 @@ async def begin_restore(transaction: Transaction, restore_time: int) -> None:
     await transaction.fetch(_SET, _RESTORE_TIME, str(restore_time))
 
 
+async def restore_time(transaction: Transaction) -> int:
+    """Returns the time of the last restore; 0 if there was none."""
+    [[value]] = await transaction.fetch(f"SELECT {RESTORE_TIME}")
+    return int(value or 0)
+
+
 async def finish_restore(transaction: Transaction) -> None:
     await transaction.fetch(_DELETE, _RESTORE_PENDING)
 

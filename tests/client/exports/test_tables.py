@@ -67,6 +67,31 @@ def test_members_come_first_and_dates_are_timestamps(tmp_path: Path, format_: st
     assert [*found] == [*report.columns]
 
 
+@pytest.mark.parametrize("null_rows", [(), (1, 3), (0, 1, 2, 3)])
+def test_parquet_has_exact_dates_and_nulls(tmp_path: Path, null_rows: tuple[int, ...]) -> None:
+    texts = ["1969-12-31T23:59:59.999999Z", "2026-11-01T12:00:00+02:00", "9999-12-31T23:59:59Z"]
+    texts += texts[:1]
+    expected = [None if at in null_rows else text for at, text in enumerate(texts)]
+    outputs = [json.loads(output(id_, {})) for id_ in range(len(texts))]
+    page = [
+        json.dumps({**found, "create_date": date}).encode()
+        for found, date in zip(outputs, expected, strict=True)
+    ]
+    _export(tmp_path / "a", "parquet", page)
+    assert read_parquet(tmp_path / "a", "pyarrow")["create_date"] == [
+        None if text is None else datetime.fromisoformat(text) for text in expected
+    ]
+
+
+def test_json_text_beyond_ascii_is_kept_and_checked(tmp_path: Path) -> None:
+    texts = ['{"a":"Z\u00fcrich"}', '{"a":1}', '{"\u65e5\u672c":null}', '{"a":"\U0001f50d"}']
+    page = [output(id_, text.encode()) for id_, text in enumerate(texts)]
+    _export(tmp_path / "a", "parquet", page, data="json")
+    assert read_parquet(tmp_path / "a", "pyarrow")["data"] == texts
+    with pytest.raises(UnicodeDecodeError):
+        _export(tmp_path / "b", "parquet", [output(1, b'{"a":"\xff"}')], data="json")
+
+
 @pytest.mark.parametrize("format_", TABLES)
 def test_data_can_be_one_column(tmp_path: Path, format_: str) -> None:
     text = b'{"a": [1.10],"b":1e400}'

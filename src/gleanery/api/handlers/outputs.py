@@ -1,4 +1,4 @@
-"""The handlers of outputs: pages, batches as JSON arrays or NDJSON, deletion."""
+"""The handlers of outputs: pages, versions, batches as JSON arrays or NDJSON, deletion."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from gleanery.api import urls
+from gleanery.api import lists, urls
 from gleanery.api.batch_bodies import bind_lines
 from gleanery.api.context import AnyContext, RequestContext, Response
 from gleanery.errors import MAX_DETAILS, ErrorDetail, GleaneryError
 from gleanery.models.batches import Batch, BatchOptions, LargeBatch
-from gleanery.models.requests import IngestQuery, OutputQuery
-from gleanery.models.responses import IngestResult, NdjsonResult
+from gleanery.models.fields import GivenTime
+from gleanery.models.requests import IngestQuery, OutputQuery, OutputTime, VersionQuery
+from gleanery.models.responses import IngestResult, NdjsonResult, PageMetadata
+from gleanery.storage.history import version_at, version_pages
 from gleanery.storage.outputs import ingest, mutations, pages, single
+from gleanery.storage.outputs.changes import Position
+from gleanery.storage.outputs.hashes import parse_output_id
 from gleanery.values import json_text
 
 _COUNTS: tuple[Literal["created", "updated", "unchanged"], ...]
@@ -58,10 +62,47 @@ def _next_url_prefix(
     return json_text.encode(urls.address(base, "outputs", group, query=query))[1:-1]
 
 
-async def get_output(context: RequestContext[None, None]) -> Response:
+async def get_output(context: RequestContext[OutputTime, None]) -> Response:
     group, output_id = context.path["group_id"], context.path["output_id"]
-    item = await single.read_output(context.database, group, output_id)
+    if context.query.at is None:
+        item = await single.read_output(context.database, group, output_id)
+    else:
+        item = await _read_version(context, context.query.at)
     return Response(bytes(await context.with_links(item)))
+
+
+async def _read_version(context: RequestContext[OutputTime, None], at: GivenTime) -> bytes:
+    now, position = context.services.clock(), at.microseconds
+    if at.cursor is not None:
+        position = Position.from_cursor(at.cursor, now).seq
+    return await version_at.read_item(
+        context.database,
+        context.services.computations,
+        context.path["group_id"],
+        parse_output_id(context.path["output_id"]),
+        position,
+        now,
+    )
+
+
+async def get_history(context: RequestContext[VersionQuery, None]) -> Response:
+    group, output_id = context.path["group_id"], context.path["output_id"]
+    page = await version_pages.read_page(
+        context.database,
+        context.services.computations,
+        group,
+        parse_output_id(output_id),
+        lists.limits_of(context),
+        context.services.clock(),
+    )
+    metadata = PageMetadata(next_url=None, next_cursor=page.next_cursor)
+    if page.next_cursor is not None:
+        query = dict(context.next_page_parameters) | {"cursor": page.next_cursor}
+        segments = ("outputs", group, output_id, "history")
+        metadata["next_url"] = urls.address(context.services.address, *segments, query=query)
+    versions = await context.with_links(b",".join(page.records))
+    start = b'{"metadata":%s,"versions":[' % json_text.encode(metadata)
+    return Response(start, more=(versions, b"]}"))
 
 
 async def delete_output(context: RequestContext[None, None]) -> Response:

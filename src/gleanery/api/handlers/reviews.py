@@ -2,24 +2,60 @@
 
 from __future__ import annotations
 
+import secrets
+
 from gleanery.api import lists
-from gleanery.api.context import RequestContext, Response
-from gleanery.models.requests import ReviewIn, ReviewQuery
-from gleanery.storage import reviews
+from gleanery.api.context import AnyContext, RequestContext, Response
+from gleanery.models.requests import ReviewIn, ReviewQuery, ReviewSampleQuery
+from gleanery.storage.reviews import adding, reading, sample
 from gleanery.values.json_text import encode
 
 
 async def get_latest_reviews(context: RequestContext[ReviewQuery, None]) -> Response:
     group, limits = context.path["group_id"], lists.limits_of(context)
     if context.query.history == "true":
-        page = await reviews.review_history(context.database, group, limits)
+        page = await reading.review_history(context.database, group, limits)
     else:
-        page = await reviews.latest_reviews(context.database, group, limits)
+        page = await reading.latest_reviews(context.database, group, limits)
     return lists.array_response(context, page, "reviews", group)
 
 
+async def get_review_sample(context: RequestContext[ReviewSampleQuery, None]) -> Response:
+    query = context.query
+    seed = secrets.token_hex(8) if query.seed is None else query.seed
+    max_bytes = context.services.settings.max_page_bytes
+    group = context.path["group_id"]
+    found = await sample.read_sample(
+        context.database, group, query.job_id, seed, query.size, max_bytes
+    )
+    start = b'{"seed":%s,"job_id":%s,"cursor":%d,"outputs":%d,"sample":[' % (
+        encode(seed),
+        encode(query.job_id),
+        found.cursor,
+        found.output_count,
+    )
+    elements = [await _render(context, output) for output in found.outputs]
+    return Response(start, more=(b",".join(elements), b"]}"))
+
+
+async def _render(context: AnyContext, output: sample.SampledOutput) -> bytes:
+    item = await context.with_links(output.item)
+    approved_item = await context.with_links(output.approved_item or b"null")
+    return b'{"reason":"%s","detail":%s,"output":%s,"approved_output":%s}' % (
+        output.reason.encode(),
+        encode(output.detail),
+        item,
+        approved_item,
+    )
+
+
+async def get_review(context: RequestContext[None, None]) -> Response:
+    group, review_id = context.path["group_id"], context.path["review_id"]
+    return Response(await reading.read_review(context.database, group, review_id))
+
+
 async def add_review(context: RequestContext[None, ReviewIn]) -> Response:
-    review = await reviews.add_review(
+    review = await adding.add_review(
         context.database,
         context.path["group_id"],
         context.body,

@@ -61,6 +61,8 @@ class Groups:
         key_fields: Sequence[str] | None = None,
         schema: Mapping[str, Any] | None = None,
         retain_days: int | None = None,
+        keep_versions: int | None = None,
+        keep_days: int | None = None,
     ) -> Group:
         """Replace the settings of a group, or create it. A setting that is missing is reset."""
         from gleanery.client.models import Group
@@ -70,6 +72,8 @@ class Groups:
             "key_fields": key_fields,
             "schema": schema,
             "retain_days": retain_days,
+            "keep_versions": keep_versions,
+            "keep_days": keep_days,
         }
         request = json_request("PUT", path("groups", group), settings)
         return self._requester.fetch(request, Group)

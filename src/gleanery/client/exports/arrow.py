@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
+import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import accumulate, compress
 from operator import mul
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,12 @@ _encoder = msgspec.json.Encoder()
 
 def schema(columns: Sequence[Column]) -> pa.Schema:
     """Return the schema for the present types of the columns."""
-    return pa.schema([_field(column.name, column.type) for column in columns])
+    return _schema(tuple((column.name, column.type) for column in columns))
+
+
+@lru_cache(maxsize=4)  # most pages of an export have the schema of the page before
+def _schema(columns: tuple[tuple[str, ColumnType], ...]) -> pa.Schema:
+    return pa.schema([_field(name, type_) for name, type_ in columns])
 
 
 def _field(name: str, type_: ColumnType) -> pa.Field:
@@ -78,8 +84,9 @@ def _texts(texts: list[Raw]) -> pa.Array:
         texts = [*compress(texts, are_valid)]
         lengths = [*map(mul, lengths, are_valid)]
     joined = b"".join(texts)
-    joined.decode()  # checks that it is UTF-8; the next function does not
-    offsets = array("i", accumulate(lengths, initial=0))
+    if not joined.isascii():
+        joined.decode()  # checks that it is UTF-8; the next function does not
+    offsets = struct.pack(f"{count + 1}i", *accumulate(lengths, initial=0))
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(joined), validity)
 
 
@@ -91,7 +98,11 @@ def _dates(values: list[str | None]) -> pa.Array:
         raise ExportFailed(
             "The service has sent an output whose date is not in ISO 8601. Check its version"
         ) from None
-    return pa.array([numbers[value] for value in values], pa.int64()).view(_DATE)
+    if None in numbers:
+        return pa.array([numbers[value] for value in values], pa.int64()).view(_DATE)
+    packed = {value: struct.pack("q", number) for value, number in numbers.items()}
+    joined = b"".join(map(packed.__getitem__, values))
+    return pa.Array.from_buffers(_DATE, len(values), [None, pa.py_buffer(joined)])
 
 
 def _microseconds(date: str | None) -> int | None:
@@ -115,6 +126,8 @@ class _Nulls:
 
 def widen(rows: pa.RecordBatch, wider: pa.Schema) -> pa.RecordBatch:
     """Cast a batch to a schema that has the same columns with the same or wider types, or more."""
+    if rows.schema.equals(wider, check_metadata=True):
+        return rows
     nulls = _Nulls(rows.num_rows)
     positions = {name: at for at, name in enumerate(rows.schema.names)}
     arrays = [

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from operator import attrgetter
+from itertools import chain
 from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import astuple
 
 from gleanery.client.exports.column_types import ColumnType
 from gleanery.client.exports.columns import Column, Texts, Values
@@ -49,7 +50,6 @@ class Table:
         self._order = {field.column: at for at, field in enumerate(fields or ())}
         self._given = {field.key: field.given for field in chosen}
         self.members = [Column(name, _type(name)) for name in names]
-        self._getters = [attrgetter(name) for name in names]
         self._data = columns_of_data(chosen, data_is_json, nul_is_text)
         self.row_type = _row_type(tuple(names), self._data.decoded_type)
         self._decoder = msgspec.json.Decoder(self.row_type)
@@ -85,7 +85,10 @@ class Table:
         return self.read_members(rows) + read
 
     def read_members(self, rows: list[Any]) -> list[Values]:
-        return [[*map(getter, rows)] for getter in self._getters]
+        # The members come first in a row. This is faster than to get each attribute by its name.
+        values = [*chain.from_iterable(map(astuple, rows))]
+        row_length = len(self.row_type.__struct_fields__)
+        return [values[at::row_length] for at in range(len(self.members))]
 
     def read_texts(self, rows: list[Any]) -> list[Texts]:
         """Return the JSON texts of each column of ``data``, after adding columns for new keys."""

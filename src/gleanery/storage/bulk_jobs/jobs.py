@@ -25,8 +25,8 @@ T = TypeVar("T")
 _log = logging.getLogger("gleanery")
 
 _CREATE = """
-INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until_seq, done_seq)
-VALUES ($1, $2, $3, $4, $5, 0)
+INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until_seq, done_seq, as_of)
+VALUES ($1, $2, $3, $4, $5, 0, $6)
 """
 _SAVE_PROGRESS = "UPDATE bulk_jobs SET done_seq = $3 WHERE organization_id = $1 AND id = $2"
 _FINISH = "DELETE FROM bulk_jobs WHERE organization_id = $1 AND id = $2"
@@ -43,10 +43,16 @@ WHERE bulk_jobs.organization_id = $1 AND groups.name = $2
 _BATCH_SIZE = 1000
 
 
-async def create(locked: LockedGroup, kind: BulkJobKind, job_id: int | None) -> None:
-    """Creates a bulk job for the current outputs of a job, or of the group if it is None."""
-    group_key = (locked.organization_id, locked.group_id)
-    await locked.transaction.fetch(_CREATE, *group_key, job_id, kind, locked.last_seq)
+async def create(
+    locked: LockedGroup, kind: BulkJobKind, job_id: int | None, as_of: int | None = None
+) -> None:
+    """Creates a bulk job for the current outputs of a job, or of the group if it is None.
+
+    With ``as_of``, an approval skips the outputs whose values were stored after this position.
+    """
+    key, until_seq = (locked.organization_id, locked.group_id), locked.last_seq
+    as_of = until_seq if as_of is None else as_of
+    await locked.transaction.fetch(_CREATE, *key, job_id, kind, until_seq, as_of)
 
 
 async def run_and_finish_bulk_job(
@@ -130,7 +136,7 @@ async def _run_step(locked: LockedGroup, bulk_job: BulkJob) -> bool:
         await locked.transaction.fetch(_SAVE_PROGRESS, *bulk_job_key, done_seq)
         return False
     if bulk_job.kind == "delete":
-        return await removal.delete_dependents(locked, bulk_job.job_id, _BATCH_SIZE)
+        return await removal.delete_dependents(locked, bulk_job, _BATCH_SIZE)
     return True
 
 
@@ -144,4 +150,6 @@ async def _process_batch(locked: LockedGroup, bulk_job: BulkJob) -> int | None:
         return await mutations.delete_range(locked, bulk_job.job_id, seq_range)
     assert bulk_job.job_id is not None, "an approval covers one job"
     approved = bulk_job.kind == "approve"
-    return await mutations.approve_range(locked, bulk_job.job_id, approved, seq_range)
+    return await mutations.approve_range(
+        locked, bulk_job.job_id, approved, seq_range, bulk_job.as_of
+    )

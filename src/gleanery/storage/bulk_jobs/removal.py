@@ -1,6 +1,7 @@
 """Deletes what belongs to a deleted job or group, after its outputs, in steps.
 
-These are the reviews, jobs, counts and statistics, and the local-storage entries of a group.
+These are the reviews, jobs, counts and statistics, and the history and local-storage entries of a
+group.
 
 Each step first finds rows and then deletes them by their keys. A single statement for both could
 keep a query plan from the time when the table was small. That plan would be slow on a large table.
@@ -9,7 +10,8 @@ No review is added during a removal, because a new review waits for the group's 
 
 from __future__ import annotations
 
-from gleanery.storage.group_lock import LockedGroup
+from gleanery.storage.group_lock import BulkJob, LockedGroup
+from gleanery.storage.history import expiry
 from gleanery.storage.sessions import local_storage
 from gleanery.storage.statistics.removal import delete_of_jobs
 
@@ -39,7 +41,8 @@ _DELETE_COUNTRY = """
 DELETE FROM country_counts WHERE organization_id = $1 AND group_id = $2 AND country = $3
 """
 _CLEAR_SETTINGS = """
-UPDATE groups SET display_name = NULL, key_fields = NULL, schema = NULL, retain_days = NULL
+UPDATE groups SET display_name = NULL, key_fields = NULL, schema = NULL, retain_days = NULL,
+    keep_versions = NULL, keep_days = NULL
 WHERE organization_id = $1 AND id = $2
 """
 _DELETE_GROUP = """
@@ -52,17 +55,19 @@ async def clear_settings(locked: LockedGroup) -> None:
     await locked.transaction.fetch(_CLEAR_SETTINGS, locked.organization_id, locked.group_id)
 
 
-async def delete_dependents(locked: LockedGroup, job_id: int | None, limit: int) -> bool:
+async def delete_dependents(locked: LockedGroup, bulk_job: BulkJob, limit: int) -> bool:
     """Deletes at most ``limit`` rows of each table. Returns True if nothing is left to delete.
 
-    A ``job_id`` of None deletes the whole group.
+    The history of outputs that were stored again after the request stays.
     """
     await locked.save_counts()
-    if job_id is None:
-        return await _delete_group(locked, limit)
-    if not await _delete_reviews(locked, _REVIEWS_OF_JOB, limit, job_id):
+    if bulk_job.job_id is None:
+        is_empty = await expiry.delete_with_group(locked, bulk_job.until_seq, limit)
+        return is_empty and await _delete_group(locked, limit)
+    if not await _delete_reviews(locked, _REVIEWS_OF_JOB, limit, bulk_job.job_id):
         return False
-    deleted = await locked.transaction.fetch(_DELETE_JOB, locked.organization_id, job_id)
+    job_key = (locked.organization_id, bulk_job.job_id)
+    deleted = await locked.transaction.fetch(_DELETE_JOB, *job_key)
     await delete_of_jobs(locked, [row[0] for row in deleted])
     return await _delete_countries(locked, limit)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gleanery.models.requests import FileIn
 from gleanery.models.responses import FileOut
@@ -57,6 +57,27 @@ def split_at_blob_urls(text: bytes) -> tuple[list[str], list[bytes]]:
     around = [pieces[0], *[b'"' + piece for piece in pieces[2::2]]]
     texts = [piece + start for piece, start in zip(around, (*starts, b""), strict=True)]
     return [key.decode() for key in keys], texts
+
+
+def decode_item(text: bytes) -> dict[str, Any]:
+    """Parses the stored text of an output. A marker becomes a character of its link."""
+    for marker in (SIGNATURE_MARKER, BLOB_URL_MARKER, FILE_URL_MARKER):
+        text = text.replace(marker, b"\\u00%02x" % marker[0])
+    item: dict[str, Any] = json_text.decode(text)
+    return item
+
+
+def with_markers(files: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the files of a parsed output, so that they are encoded with markers again."""
+    return [_with_markers(file) if file["blob_url"] else file for file in files]
+
+
+def _with_markers(file: dict[str, Any]) -> dict[str, Any]:
+    id_ = file["id"].encode()
+    blob_url = b'"%b%b%b"' % (BLOB_URL_MARKER, id_, SIGNATURE_MARKER)
+    file_url = b'"%b%b"' % (FILE_URL_MARKER, id_)
+    links = {"blob_url": blob_url, "file_url": file_url}
+    return file | {name: json_text.as_fragment(link) for name, link in links.items()}
 
 
 # --- the text of an output's files ---------------------------------------------------------------

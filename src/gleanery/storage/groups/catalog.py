@@ -11,18 +11,25 @@ from gleanery.errors import no_group, no_job
 from gleanery.json_schema.validator import SchemaValidator
 from gleanery.models.requests import GroupSettings
 from gleanery.models.responses import GroupSettingsOut, JobOut
-from gleanery.storage import audit, group_lock, list_pages, reviews
+from gleanery.storage import audit, group_lock, list_pages
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.bulk_jobs import removal
 from gleanery.storage.database import Database, Row
-from gleanery.storage.group_lock import Clock, LockedGroup
+from gleanery.storage.group_lock import (
+    DEFAULT_KEEP_DAYS,
+    DEFAULT_KEEP_VERSIONS,
+    Clock,
+    LockedGroup,
+)
 from gleanery.storage.list_pages import ListPage, ListQuery, PageLimits
 from gleanery.storage.outputs import rules
+from gleanery.storage.reviews import reading
 from gleanery.storage.sessions import local_storage
 from gleanery.values import json_text, timestamps
 
 _GROUPS = """
-SELECT id, name, display_name, output_count, last_seq, key_fields, schema, retain_days, id
+SELECT id, name, display_name, output_count, last_seq, key_fields, schema, retain_days,
+    keep_versions, keep_days, id
 FROM groups WHERE organization_id = $1 AND NOT deleted
 """
 _GROUPS_IN_ORDER = f"{_GROUPS} AND id > $2 AND id <= $3 ORDER BY id"
@@ -68,7 +75,8 @@ _MAX_COMMENT_AT_ONCE = 1000  # bytes
 _FRAME_BYTES = 400  # of a group, beside its settings, countries and jobs
 _SAVE_SETTINGS = """
 UPDATE groups
-SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry_at = 0
+SET display_name = $3, key_fields = $4, schema = $5, retain_days = $6, next_expiry_at = 0,
+    keep_versions = $7, keep_days = $8
 WHERE organization_id = $1 AND id = $2
 """
 _FIND_JOB = """
@@ -141,7 +149,8 @@ async def read_group(database: Database, group: str, limits: PageLimits) -> Grou
 
 
 def _encode_settings(row: Row) -> bytes:
-    id_, name, display_name, output_count, last_seq, key_fields, schema, retain_days, _ = row
+    id_, name, display_name, output_count, last_seq, key_fields, schema, *limits, _ = row
+    retain_days, keep_versions, keep_days = limits
     settings = GroupSettingsOut(
         group_id=name,
         id=id_,
@@ -152,6 +161,8 @@ def _encode_settings(row: Row) -> bytes:
         key_fields=None if key_fields is None else json_text.decode(key_fields.encode()),
         schema=None if schema is None else json_text.decode(schema.encode()),
         retain_days=retain_days,
+        keep_versions=DEFAULT_KEEP_VERSIONS if keep_versions is None else keep_versions,
+        keep_days=DEFAULT_KEEP_DAYS if keep_days is None else keep_days,
     )
     return json_text.encode(settings)
 
@@ -163,7 +174,7 @@ async def _read_jobs(database: Database, group_id: int, limits: PageLimits) -> L
 
 def _encode_job(row: Row) -> bytes:
     name, output_count, approved_count, review_id, *review, _ = row
-    latest = None if review_id is None else reviews.to_response(name, review_id, *review)
+    latest = None if review_id is None else reading.to_response(name, review_id, *review)
     return json_text.encode(
         JobOut(job_id=name, outputs=output_count, approved=approved_count, latest_review=latest)
     )
@@ -247,7 +258,8 @@ async def set_group(
     key_fields = None if settings.key_fields is None else _encode(settings.key_fields)
     schema = None if settings.schema_ is None else _encode(settings.schema_)
     await rules.check_schema(validator, database.organization_id, schema)
-    values = (settings.display_name, key_fields, schema, settings.retain_days)
+    limits = (settings.retain_days, settings.keep_versions, settings.keep_days)
+    values = (settings.display_name, key_fields, schema, *limits)
 
     async def save(locked: LockedGroup) -> bool:
         group_key = (locked.organization_id, locked.group_id)

@@ -14,7 +14,8 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gleanery.storage.outputs import items
+from gleanery.storage import items
+from gleanery.storage.files.references import decode_item
 from gleanery.values import json_text, timestamps
 
 if sys.version_info >= (3, 14):
@@ -89,35 +90,39 @@ class Entry(NamedTuple):
         suffix = items.mutable_suffix(version.last_seq, version.last_scraped_at, version.approved)
         if self.has_hash_in_text:
             return text + suffix
-        data = json_text.decode(text + b"}")["data"]
+        data = decode_item(text + b"}")["data"]
         value_hash = json_text.canonical_hash(data).hex().encode()
         return b'%b%b%b"%b' % (text, _HASH_MEMBER, value_hash, suffix)
 
 
 def text_of(item: bytes, approved: bool) -> bytes:
     """Returns the part of an item that the delta covers."""
-    text, _ = _split(item, approved)
+    text, _ = split(item, approved)
     return text
 
 
-def encode(version: Version, item: bytes, newer_item: bytes | None, newer_approved: bool) -> bytes:
+def create(version: Version, item: bytes, newer_item: bytes | None, newer_approved: bool) -> Entry:
     """Returns the entry for a version with this item. ``newer_item`` replaces it."""
-    text, has_hash_in_text = _split(item, version.approved)
+    text, has_hash_in_text = split(item, version.approved)
     newer = None if newer_item is None else text_of(newer_item, newer_approved)
     size = len(text) + len(newer or b"")
     options = _SMALL_OPTIONS if size <= _SMALL_BYTES else _options(size)
     delta = zstd.compress(text, options=options, zstd_dict=_dictionary(newer))
-    return encode_entry(Entry(version, has_hash_in_text, zlib.crc32(text), delta))
+    return Entry(version, has_hash_in_text, zlib.crc32(text), delta)
 
 
 def decode(segment: bytes) -> Iterator[Entry]:
-    """Yields the entries of a segment, newest first."""
+    """Yields the entries of a segment, newest first. Raises CorruptHistory at a damaged one."""
     at = 0
     while at < len(segment):
+        if len(segment) - at < _HEADER.size:
+            raise CorruptHistory
         seq, last_seq, replaced_seq, second, flags, checksum, length = _HEADER.unpack_from(
             segment, at
         )
         at += _HEADER.size
+        if len(segment) - at < length:
+            raise CorruptHistory
         version = Version(
             seq,
             last_seq,
@@ -130,7 +135,7 @@ def decode(segment: bytes) -> Iterator[Entry]:
         at += length
 
 
-def encode_entry(entry: Entry) -> bytes:
+def encode(entry: Entry) -> bytes:
     """Returns the bytes of an entry in a segment."""
     version = entry.version
     flags = version.approved * _APPROVED | version.is_deleted * _DELETED
@@ -146,7 +151,7 @@ def encode_entry(entry: Entry) -> bytes:
     return header + entry.delta
 
 
-def _split(item: bytes, approved: bool) -> tuple[bytes, bool]:
+def split(item: bytes, approved: bool) -> tuple[bytes, bool]:
     """Returns the text, and True if it contains the hash, as in items of earlier programs."""
     end = len(item) - items.suffix_length(approved)
     if item.startswith(_HASH_MEMBER, end - _HASH_LENGTH):

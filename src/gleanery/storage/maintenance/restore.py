@@ -15,7 +15,8 @@ from gleanery.observability.progress import StartProgress
 from gleanery.storage import audit, group_lock, metadata, organizations
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Transaction
-from gleanery.storage.outputs import mutations
+from gleanery.storage.history import expiry
+from gleanery.storage.outputs import approved_view, mutations
 from gleanery.values import timestamps
 
 _CREATED_AT = "SELECT min(applied_at) FROM migrations"
@@ -27,7 +28,10 @@ _RAISE_LAST_SEQ = """
 UPDATE groups SET last_seq = $2 WHERE organization_id = $1 AND last_seq < $2
 """
 # No valid cursor is older than the restore, so no client needs the tombstones.
-_DELETE_TOMBSTONES = "DELETE FROM tombstones WHERE organization_id = $1"
+_DELETE_TOMBSTONES = (
+    "DELETE FROM tombstones WHERE organization_id = $1",
+    "DELETE FROM view_tombstones WHERE organization_id = $1",
+)
 _BATCH_SIZE = 1000
 _MIN_SKIPPED_IDS = 3600 * timestamps.SECOND
 
@@ -44,6 +48,7 @@ async def complete_restore(engine: Engine, clock: group_lock.Clock, progress: St
         await run()
     restore_time = await engine.write(partial(_begin_restore, last_change, clock))
     for database in tenants:
+        await expiry.delete_of_all_deleted(database)  # their tombstones are deleted next
         await database.write(partial(_move_groups, restore_time))
     resent = await _resend_outputs(tenants, restore_time, clock, progress)
     await engine.write(metadata.finish_restore)
@@ -75,7 +80,8 @@ async def _begin_restore(
 async def _move_groups(restore_time: int, transaction: Transaction) -> None:
     """Moves the change order of all groups of an organization to the restore time."""
     organization_id = transaction.organization_id
-    await transaction.fetch(_DELETE_TOMBSTONES, organization_id)
+    for sql in _DELETE_TOMBSTONES:
+        await transaction.fetch(sql, organization_id)
     await transaction.fetch(_RAISE_LAST_SEQ, organization_id, restore_time)
     about = AuditAbout()
     await audit.append(transaction, audit.COMMAND_LINE, restore_time, "restore", about)
@@ -95,6 +101,9 @@ async def _resend_outputs(
         while count := await database.write(step, queue_key=name):
             resent += count
             advance(count)
+        view_step = partial(_resend_approved_versions, name, restore_time, clock)
+        while await database.write(view_step, queue_key=name):
+            pass
     return resent
 
 
@@ -103,5 +112,14 @@ async def _resend_batch(
 ) -> int:
     locked = await group_lock.lock(transaction, name, clock)
     count = await mutations.resend_range(locked, mutations.SeqRange(0, until_seq, _BATCH_SIZE))
+    await locked.commit_counts()
+    return count
+
+
+async def _resend_approved_versions(
+    name: str, until_seq: int, clock: group_lock.Clock, transaction: Transaction
+) -> int:
+    locked = await group_lock.lock(transaction, name, clock)
+    count = await approved_view.resend_copies(locked, until_seq)
     await locked.commit_counts()
     return count

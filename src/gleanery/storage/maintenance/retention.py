@@ -14,6 +14,7 @@ from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.files import cleanup
 from gleanery.storage.group_lock import Clock
+from gleanery.storage.history import expiry
 from gleanery.storage.maintenance import organization_removal
 from gleanery.storage.outputs import changes, mutations
 from gleanery.storage.sessions import leases
@@ -86,6 +87,7 @@ async def _deletions(
         partial(leases.delete_expired, engine, now - _DAY),
         *await changes.pending_purges(engine, now - keep.tombstones * _DAY),
         *await audit.pending_purges(engine, now - keep.audit_entries * _DAY),
+        *await expiry.pending_expirations(engine, clock, now),
         *await _expirations(engine, clock, now),
         partial(cleanup.delete_unused, engine, blobs, unused_since, now),
         *await organization_removal.pending_removals(engine, blobs),

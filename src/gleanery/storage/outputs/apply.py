@@ -23,7 +23,7 @@ from gleanery.storage.statistics.shapes import Shape
 # statistics a planner could choose an index that begins with the group, and scan it.
 FETCH_ROWS = """
 SELECT identity, sent_hash, id, content_hash, seq, approved, created_seq, job_id, country, file_ids,
-    shape, last_scraped_at
+    history_seq, shape, last_scraped_at
 FROM outputs WHERE organization_id = $1 AND identity = $2
 """
 
@@ -109,11 +109,12 @@ async def _apply_pending_job(locked: LockedGroup, stored: RowsByIdentity) -> Non
         return
     pending = [row.identity for row in stored.values() if bulk_job.covers(row.job_id, row.seq)]
     if bulk_job.kind == "delete":
-        await mutations.delete(locked, pending)
+        await mutations.delete(locked, pending, is_whole_group=bulk_job.job_id is None)
         for identity in pending:
             del stored[identity]
         return
-    await mutations.approve_outputs(locked, pending, bulk_job.kind == "approve")
+    approved = bulk_job.kind == "approve"
+    await mutations.approve_outputs(locked, pending, approved, bulk_job.as_of)
     stored.update(await _fetch_rows(locked, pending))
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from gleanery.storage import items, page_sizes
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import LockedGroup
 
@@ -25,10 +26,25 @@ SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2
 _DELETE_COPY = """
 DELETE FROM approved_versions WHERE organization_id = $1 AND identity = $2 RETURNING file_ids
 """
+_SUFFIX = items.mutable_suffix(0, 0, approved=True)
+_UPDATE_DATE_START = len(_SUFFIX) - _SUFFIX.index(b',"update_date"')  # from the end of an item
+_UPDATE_DATE_END = len(_SUFFIX) - _SUFFIX.index(b',"last_scraped_date"')
+_RANGE = """
+SELECT identity, octet_length(item) FROM approved_versions
+WHERE organization_id = $1 AND group_id = $2 AND seq <= $3 ORDER BY seq LIMIT $4
+"""
+_UPDATE_SEQ = f"""
+UPDATE approved_versions SET seq = $3, item = CAST(
+    substr(item, 1, length(item) - {_UPDATE_DATE_START}) || $4
+    || substr(item, 1 + length(item) - {_UPDATE_DATE_END}) AS BYTEA)
+WHERE organization_id = $1 AND identity = $2
+"""
 _INSERT_TOMBSTONE = """
 INSERT INTO view_tombstones (organization_id, group_id, seq, id, identity, job_name)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
+_BATCH_SIZE = 1000
+_MAX_BYTES = 16 * 1024 * 1024  # of the copies that one transaction changes
 
 
 class Removal(NamedTuple):
@@ -59,6 +75,23 @@ async def delete_copies(locked: LockedGroup, identities: Collection[bytes]) -> N
         references.subtract(split_ids(file_ids))
     if references:
         await change_reference_counts(locked, references)
+
+
+async def resend_copies(locked: LockedGroup, until_seq: int) -> int:
+    """Gives the first copies up to this number new ones, so that clients read them again.
+
+    Returns the number of copies.
+    """
+    group_key = (locked.organization_id, locked.group_id)
+    rows = await locked.transaction.fetch(_RANGE, *group_key, until_seq, _BATCH_SIZE)
+    count = page_sizes.count_fitting([size for _, size in rows], _MAX_BYTES)
+    locked.refresh_time()
+    updates = []
+    for identity, size in rows[:count]:
+        seq = locked.next_sequence_number(size)
+        updates.append((locked.organization_id, identity, seq, items.update_member(seq)))
+    await locked.transaction.execute_many(_UPDATE_SEQ, updates)
+    return count
 
 
 async def add_tombstones(locked: LockedGroup, removals: Sequence[Removal]) -> None:

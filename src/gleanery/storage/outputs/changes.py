@@ -1,5 +1,7 @@
 """The change feed: creations, updates and deletions of a group, in the order of commit.
 
+There is a feed of all outputs and one of the approved view. Both use numbers of one order.
+
 Tombstones are purged after some time. A cursor from before the last purge could hide a deletion, so
 it is rejected. So is a cursor from before a restore, because its client may have seen data that was
 lost. A client that starts at 0 also passes such sequence numbers while it catches up with the old
@@ -19,48 +21,16 @@ from typing import NamedTuple
 
 from gleanery.errors import CursorExpired, no_group
 from gleanery.models.requests import ChangeQuery
-from gleanery.storage import metadata, page_sizes
+from gleanery.scheduling.fair_thread import FairThread
+from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.group_lock import FIRST_SEQ
+from gleanery.storage.history import expiry
+from gleanery.storage.history.update_fields import FieldReader, Update
+from gleanery.storage.outputs import feed_sources
+from gleanery.storage.outputs.feed_sources import FeedSource
 from gleanery.values import json_text, timestamps
 
-_GROUP = f"""
-SELECT id, purged_seq, last_seq, {metadata.RESTORE_TIME} FROM groups
-WHERE organization_id = $1 AND name = $2
-"""
-# Both parts are in order. SQLite merges them. PostgreSQL sorts them, so they need limits.
-_IN_RANGE = "WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4"
-_START = "/* POSTGRES */ ( /* END */"
-_END = "/* POSTGRES */ ORDER BY seq LIMIT $5) /* END */"
-_CHANGES = f"""
-{_START} SELECT seq, created_seq, CASE WHEN octet_length(item) <= $6 THEN item END AS item,
-    id, identity, NULL AS job_name
-FROM outputs {_IN_RANGE} {_END}
-UNION ALL
-{_START} SELECT seq, 0 AS created_seq, CAST(NULL AS BYTEA) AS item, id, identity, job_name
-FROM tombstones {_IN_RANGE} {_END}
-ORDER BY seq LIMIT $5
-"""
-_SIZES = f"""
-{_START} SELECT seq, {page_sizes.ITEM_SIZE} AS size FROM outputs {_IN_RANGE} {_END}
-UNION ALL
-{_START} SELECT seq, octet_length(job_name) AS size FROM tombstones {_IN_RANGE} {_END}
-ORDER BY seq LIMIT $5
-"""
-_GROUPS_WITH_EXPIRED_TOMBSTONES = """
-SELECT organization_id, name, id FROM groups
-WHERE EXISTS (SELECT 1 FROM tombstones WHERE tombstones.organization_id = groups.organization_id
-              AND tombstones.group_id = groups.id AND seq <= $1)
-"""
-_PURGE = """
-DELETE FROM tombstones WHERE organization_id = $1 AND group_id = $2 AND seq <= $3 AND seq IN (
-    SELECT seq FROM tombstones WHERE organization_id = $1 AND group_id = $2 AND seq <= $3
-    ORDER BY seq LIMIT $4)
-RETURNING seq
-"""
-_SET_PURGED = """
-UPDATE groups SET purged_seq = $3 WHERE organization_id = $1 AND id = $2 AND purged_seq < $3
-"""
 _DELETED_OUTPUT = b'{"id":%d,"output_id":"%s","root_job_id":%s}'
 _FRAME_BYTES = 300  # of a change, beside its output, the group's name and the job's name
 _NO_LIMIT = 2**62
@@ -153,26 +123,38 @@ class Feed:
 
 
 async def read_feed(
-    database: Database, group: str, query: ChangeQuery, cursor: int, max_bytes: int, now: int
+    database: Database,
+    computations: FairThread,
+    group: str,
+    query: ChangeQuery,
+    cursor: int,
+    max_bytes: int,
+    now: int,
 ) -> Feed:
     """Reads the changes after the cursor, oldest first. An output appears once, as it is now."""
-    group_id, purged, clock, restored = await _read_group(database, group)
+    source = feed_sources.BY_VIEW[query.view]
+    group_id, purged, clock, restored = await _read_group(database, source, group)
     known = Position.from_cursor(cursor, now)
     start = _not_before(known, query.changed_after)
     parameter = "cursor" if start == known else "changed_after"
     position = _check(start, purged, restored, now, parameter)
-    part = _Part(database, group_id, position.seq, _MAX_SEQ, query.limit)
+    if query.diff == "true":
+        max_bytes //= 2  # the other half is for the changed fields
+    part = _Part(database, source, group_id, position.seq, _MAX_SEQ, query.limit)
     found = await _read_changes(part, max_bytes, _frame_bytes(group))
     found = await _with_whole_millisecond(part, position, found)
     if position.started is not None:
         found = _without_returned(found)
     # A purge may have run since the first check, so the position is checked again after the read.
-    _, purged, _, restored = await _read_group(database, group)
+    _, purged, _, restored = await _read_group(database, source, group)
     _check(position, purged, restored, now, parameter)
     if found.has_more:
         end = position.at(found.last_seq)
     else:  # the client has everything up to the clock, which was read before the changes
         end = Position(max(found.last_seq if found.chunks else known.seq, clock))
+    if query.diff == "true":
+        reader = FieldReader(database, computations, group, group_id, position.seq, max_bytes, now)
+        found = await _with_fields(found, reader)
     parts = await _render_chunks(found, position, end, group)
     return Feed(parts, end.cursor, found.has_more, is_beyond_end=known.seq > clock)
 
@@ -189,18 +171,21 @@ class _Part(NamedTuple):
     """A part of a group's change order."""
 
     database: Database
+    source: FeedSource
     group_id: int
     after: int
     until: int
     limit: int
 
     async def read(self, sql: str, *values: int) -> Sequence[Row]:
-        database = self.database
-        return await database.read(sql, database.organization_id, *self[1:], *values)
+        return await self.database.read(sql, *self._values, *values)
 
     async def read_large(self, sql: str, *values: int) -> Sequence[Row]:
-        database = self.database
-        return await database.read_large(sql, database.organization_id, *self[1:], *values)
+        return await self.database.read_large(sql, *self._values, *values)
+
+    @property
+    def _values(self) -> Sequence[int]:
+        return (self.database.organization_id, *self[2:], *self.source.values)
 
 
 async def _read_changes(part: _Part, max_bytes: int, frame_bytes: int) -> _Found:
@@ -208,7 +193,7 @@ async def _read_changes(part: _Part, max_bytes: int, frame_bytes: int) -> _Found
     limit = part.limit
     max_small_bytes = max_bytes // page_sizes.LINK_GROWTH
     max_item_bytes = page_sizes.max_item_bytes(max_small_bytes, limit)
-    rows = await part._replace(limit=limit + 1).read(_CHANGES, max_item_bytes)
+    rows = await part._replace(limit=limit + 1).read(part.source.changes, max_item_bytes)
     if not rows:
         return _Found([], part.after, False)
     if _is_small(rows, max_small_bytes, frame_bytes):
@@ -233,13 +218,13 @@ async def _read_large_feed(part: _Part, max_bytes: int, frame_bytes: int) -> _Fo
     Other requests run between two chunks. An output that changes meanwhile is in the next feed.
     Therefore there is a next feed if a change is missing.
     """
-    rows = await part._replace(limit=part.limit + 1).read(_SIZES)
+    rows = await part._replace(limit=part.limit + 1).read(part.source.sizes)
     sizes = [(seq, size + frame_bytes) for seq, size in rows[: part.limit]]
     count = page_sizes.count_fitting([size for _, size in sizes], max_bytes)
     chunks = []
     for chosen in page_sizes.split(sizes[:count]):
         part = part._replace(until=chosen[-1][0], limit=len(chosen))
-        chunks.append(await part.read_large(_CHANGES, page_sizes.UNLIMITED))
+        chunks.append(await part.read_large(part.source.changes, page_sizes.UNLIMITED))
         part = part._replace(after=part.until)
         await asyncio.sleep(0)
     has_more = sum(map(len, chunks)) < len(rows)
@@ -257,7 +242,7 @@ async def _with_whole_millisecond(part: _Part, position: Position, found: _Found
     rest = part._replace(after=found.last_seq, until=end.seq, limit=_CHUNK)
     more = await _read_large_feed(rest, _NO_LIMIT, 0)
     next_change = part._replace(after=end.seq, limit=1)
-    has_more = more.has_more or bool(await next_change.read(_SIZES))
+    has_more = more.has_more or bool(await next_change.read(part.source.sizes))
     return _Found(found.chunks + more.chunks, more.last_seq, has_more)
 
 
@@ -274,8 +259,27 @@ def _without_returned(found: _Found) -> _Found:
     return found._replace(chunks=[chunk for chunk in chunks if chunk])
 
 
-async def _read_group(database: Database, group: str) -> Row:
-    rows = await database.read(_GROUP, database.organization_id, group)
+async def _with_fields(found: _Found, reader: FieldReader) -> _Found:
+    """Adds the changed fields to the item of each update."""
+    chunks: list[Sequence[Row]] = []
+    for rows in found.chunks:
+        updates = [
+            Update(seq, created_seq, item, identity)
+            for seq, created_seq, item, _, identity, _ in rows
+            if item is not None and seq != created_seq
+        ]
+        texts = await reader.read(updates)
+        chunks.append([_with_text(row, texts.get(row[0])) for row in rows])
+    return found._replace(chunks=chunks)
+
+
+def _with_text(row: Row, fields: bytes | None) -> Row:
+    seq, created_seq, item, *rest = row
+    return row if fields is None else (seq, created_seq, item + b',"fields":' + fields, *rest)
+
+
+async def _read_group(database: Database, source: FeedSource, group: str) -> Row:
+    rows = await database.read(source.group, database.organization_id, group)
     if not rows:
         raise no_group()
     return rows[0]
@@ -348,22 +352,30 @@ def _render(rows: Sequence[Row], cursors: Sequence[int], group: str) -> bytes:
 
 
 async def pending_purges(engine: Engine, before: int) -> list[Callable[[], Awaitable[None]]]:
-    """Returns one task per group that has tombstones from before this time: it deletes them."""
-    found = await engine.for_all_tenants().read(_GROUPS_WITH_EXPIRED_TOMBSTONES, before)
+    """Returns one task per feed that has tombstones from before this time: it deletes them."""
+    everyone = engine.for_all_tenants()
     return [
-        partial(_purge, engine.for_tenant(organization_id), name, group_id, before)
-        for organization_id, name, group_id in found
+        partial(_purge, engine.for_tenant(organization_id), source, name, group_id, before)
+        for source in feed_sources.BY_VIEW.values()
+        for organization_id, name, group_id in await everyone.read(source.expired_groups, before)
     ]
 
 
-async def _purge(database: Database, group: str, group_id: int, before: int) -> None:
-    """Deletes tombstones; from then on, cursors from before them are rejected."""
+async def _purge(
+    database: Database, source: FeedSource, group: str, group_id: int, before: int
+) -> None:
+    """Deletes tombstones; from then on, cursors from before them are rejected.
+
+    The tombstones of deleted outputs take their history with them.
+    """
 
     async def purge_some(transaction: Transaction) -> int:
         group_key = (transaction.organization_id, group_id)
-        purged = await transaction.fetch(_PURGE, *group_key, before, _CHUNK)
+        purged = await transaction.fetch(source.purge, *group_key, before, _CHUNK)
         if purged:
-            await transaction.fetch(_SET_PURGED, *group_key, max(row[0] for row in purged))
+            await transaction.fetch(source.set_purged, *group_key, max(row[0] for row in purged))
+        if source is feed_sources.FULL:
+            await expiry.delete_with_tombstones(transaction, purged)
         return len(purged)
 
     while await database.write(purge_some, queue_key=group) == _CHUNK:

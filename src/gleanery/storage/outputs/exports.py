@@ -18,7 +18,7 @@ from gleanery.errors import no_group
 from gleanery.models.requests import OutputFilters
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, LineRead, Lines, PageTooLarge
-from gleanery.storage.outputs import pages
+from gleanery.storage.outputs.search import max_steps, position_before, search_for
 
 _LAST_SEQ = "SELECT last_seq FROM groups WHERE organization_id = $1 AND name = $2 AND NOT deleted"
 _STEP_BYTES = 1024 * 1024
@@ -46,8 +46,8 @@ class Export:
         """Position in the change order where the export began."""
         self._database = database
         self._group = group
-        self._search, self._filter_values = pages.search_for(filters)
-        self._position = pages.position_before(filters)
+        self._search, self._filter_values = search_for(filters)
+        self._position = position_before(filters)
         self._sent = OutputIds()
 
     async def lines(self) -> AsyncGenerator[bytes]:
@@ -114,7 +114,7 @@ class Export:
     def _values(self, limit: int) -> tuple[int | str | bytes, ...]:
         """Returns the values of the parameters that all searches have."""
         values = (self._database.organization_id, self._group, self._position)
-        steps = (pages.max_steps(limit),) if self._search.has_steps else ()
+        steps = (max_steps(limit),) if self._search.has_steps else ()
         return (*values, *self._filter_values, *steps)
 
 

@@ -12,13 +12,16 @@ from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Row, Transaction
 from gleanery.storage.files.references import change_reference_counts, split_ids
 from gleanery.storage.group_lock import Clock, LockedGroup, lock
+from gleanery.storage.history import storing
 from gleanery.storage.outputs import approved_view
 from gleanery.storage.outputs.approved_view import Removal
 from gleanery.storage.outputs.hashes import parse_output_id
 from gleanery.storage.outputs.rows import UPDATE_SEQ, seq_update
 from gleanery.storage.statistics import recording as statistics
 
-_COLUMNS = "identity, seq, last_scraped_at, approved, view_seq, id, job_id, octet_length(item)"
+_COLUMNS = """
+identity, seq, last_scraped_at, approved, version_seq, view_seq, id, job_id, octet_length(item)
+"""
 _BY_IDENTITY = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
 _JOB_RANGE = f"""
 SELECT {_COLUMNS} FROM outputs /* INDEXED BY outputs_by_job */
@@ -39,10 +42,14 @@ _INSERT_TOMBSTONE = """
 INSERT INTO tombstones (organization_id, group_id, seq, id, identity, job_name)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
 """
+_SET_VERSION_SEQ = (
+    "UPDATE outputs SET version_seq = seq WHERE organization_id = $1 AND identity = $2"
+)
 _SET_OUT_OF_VIEW = "UPDATE outputs SET view_seq = 0 WHERE organization_id = $1 AND identity = $2"
 
 
-_MAX_BYTES = 16 * 1024 * 1024  # of the outputs that one transaction changes
+MAX_BYTES = 16 * 1024 * 1024
+"""The maximum size of the outputs that one transaction changes."""
 
 
 class SeqRange(NamedTuple):
@@ -58,7 +65,7 @@ class SeqRange(NamedTuple):
         Also returns the sequence number after which the rest of the range begins; None if there is
         no rest. The last column of a row is the size of the output.
         """
-        count = page_sizes.count_fitting([row[-1] for row in rows], _MAX_BYTES)
+        count = page_sizes.count_fitting([row[-1] for row in rows], MAX_BYTES)
         is_whole = count == len(rows) < self.limit
         return rows[:count], None if is_whole else rows[count - 1][1]
 
@@ -70,6 +77,7 @@ class _StoredOutput(NamedTuple):
     seq: int
     last_scraped_at: int
     approved: bool
+    version_seq: int
     view_seq: int
     id: int
     job_id: int
@@ -77,9 +85,9 @@ class _StoredOutput(NamedTuple):
 
 
 async def approve_range(
-    locked: LockedGroup, job_id: int, approved: bool, seq_range: SeqRange
+    locked: LockedGroup, job_id: int, approved: bool, seq_range: SeqRange, as_of: int
 ) -> int | None:
-    """Approves outputs of the job, or withdraws their approval.
+    """Approves or unapproves outputs of the job whose values were stored up to ``as_of``.
 
     Returns the number after which the rest of the range begins, or None.
     """
@@ -87,22 +95,24 @@ async def approve_range(
         _JOB_RANGE, locked.organization_id, locked.group_id, job_id, *seq_range
     )
     rows, done_seq = seq_range.first_step(found)
-    await _set_approval(locked, rows, approved)
+    await _set_approval(locked, rows, approved, as_of)
     return done_seq
 
 
 async def approve_outputs(
-    locked: LockedGroup, identities: Collection[bytes], approved: bool
+    locked: LockedGroup, identities: Collection[bytes], approved: bool, as_of: int
 ) -> None:
-    """Approves these outputs, or withdraws their approval."""
+    """Approves or unapproves those of the outputs whose values were stored up to ``as_of``."""
     rows = await locked.transaction.fetch_by_keys(identities, _BY_IDENTITY, locked.organization_id)
-    await _set_approval(locked, sorted(rows, key=itemgetter(1)), approved)
+    await _set_approval(locked, sorted(rows, key=itemgetter(1)), approved, as_of)
 
 
-async def _set_approval(locked: LockedGroup, rows: Iterable[Row], approved: bool) -> None:
+async def _set_approval(
+    locked: LockedGroup, rows: Iterable[Row], approved: bool, as_of: int
+) -> None:
     """Sets the approval of outputs. If it changes, an output gets a new number."""
     locked.refresh_time()
-    outputs = [_StoredOutput(*row) for row in rows]
+    outputs = [output for row in rows if (output := _StoredOutput(*row)).version_seq <= as_of]
     await (_approve if approved else _unapprove)(locked, outputs)
 
 
@@ -166,6 +176,7 @@ async def resend_range(locked: LockedGroup, seq_range: SeqRange) -> int:
         seq = locked.next_sequence_number(output.size)
         updates.append(_seq_update(locked, output, seq, bool(output.approved), output.view_seq))
     await locked.transaction.execute_many(UPDATE_SEQ, updates)
+    await locked.transaction.execute_many(_SET_VERSION_SEQ, [update[:2] for update in updates])
     return len(rows)
 
 
@@ -180,12 +191,18 @@ async def delete_range(locked: LockedGroup, job_id: int | None, seq_range: SeqRa
     else:
         found = await locked.transaction.fetch(_JOB_RANGE, *group_key, job_id, *seq_range)
     rows, done_seq = seq_range.first_step(found)
-    await delete(locked, [row[0] for row in rows])
+    await delete(locked, [row[0] for row in rows], is_whole_group=job_id is None)
     return done_seq
 
 
-async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
-    """Deletes outputs of the group, and stores a tombstone of each. Returns how many existed."""
+async def delete(
+    locked: LockedGroup, identities: Collection[bytes], is_whole_group: bool = False
+) -> int:
+    """Deletes outputs of the group, and stores a tombstone of each. Returns how many existed.
+
+    Their history stays, unless the whole group is deleted: then ``removal`` deletes it.
+    """
+    last_versions = () if is_whole_group else await storing.read_last_versions(locked, identities)
     deleted = await locked.transaction.fetch_many(
         _DELETE, [(locked.organization_id, identity, locked.group_id) for identity in identities]
     )
@@ -202,6 +219,7 @@ async def delete(locked: LockedGroup, identities: Iterable[bytes]) -> int:
             if not approved:
                 copied.append(identity)
     await locked.transaction.execute_many(_INSERT_TOMBSTONE, tombstones)
+    await storing.store_last_versions(locked, last_versions, {row[4]: row[2] for row in tombstones})
     await approved_view.add_tombstones(locked, removals)
     await approved_view.delete_copies(locked, copied)
     await statistics.subtract(locked, [(row[0], row[2], row[-1]) for row in deleted])

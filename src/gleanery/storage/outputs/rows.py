@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from gleanery.storage import items
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
-from gleanery.storage.outputs import approved_view, items
+from gleanery.storage.history import storing
+from gleanery.storage.history.storing import Replacement
+from gleanery.storage.outputs import approved_view
 from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
 
@@ -18,13 +21,14 @@ _INSERT = """
 INSERT INTO outputs
     (organization_id, identity, seq, approved, last_scraped_at, item,
      sent_hash, content_hash, url_hash, country, region, file_ids,
-     shape, id, group_id, job_id, created_seq)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+     shape, id, group_id, job_id, created_seq, version_seq)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 """
 _UPDATE = """
 UPDATE outputs SET
     seq = $3, approved = $4, last_scraped_at = $5, item = $6, sent_hash = $7,
-    content_hash = $8, url_hash = $9, country = $10, region = $11, file_ids = $12, shape = $13
+    content_hash = $8, url_hash = $9, country = $10, region = $11, file_ids = $12, shape = $13,
+    version_seq = $3, history_seq = $14
 WHERE organization_id = $1 AND identity = $2
 """
 _UPDATE_SENT_HASH = "UPDATE outputs SET sent_hash = $3 WHERE organization_id = $1 AND identity = $2"
@@ -56,6 +60,7 @@ class OutputRow:
     job_id: int
     country: str | None
     file_ids: bytes = b""
+    history_seq: int = 0
     shape: int | None = None
     last_scraped_at: int = 0
     files_json: bytes = b""
@@ -84,9 +89,10 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
         if row.new_value is not None:
             values = _values(row, row.new_value, organization_id, now)
             if row.is_new:
-                inserts.append((*values, row.id, locked.group_id, row.job_id, row.created_seq))
+                numbers = (row.id, locked.group_id, row.job_id, row.created_seq, row.seq)
+                inserts.append((*values, *numbers))
             else:
-                updates.append(values)
+                updates.append((row, values))
         else:
             unchanged.append(row.identity)
             if row.sent_hash_changed:
@@ -96,12 +102,28 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
         locked, [row.identity for row in rows if row.replaces_approved]
     )
     await execute_many(_INSERT, inserts)
-    await execute_many(_UPDATE, updates)
+    segments = await _store_replaced(locked, updates)
+    await execute_many(
+        _UPDATE, [(*values, segments.get(row.identity, 0)) for row, values in updates]
+    )
     await execute_many(_UPDATE_SENT_HASH, sent_hash_updates)
     date = items.last_scraped_member(now // timestamps.SECOND)
     await locked.transaction.fetch_by_keys(
         unchanged, UPDATE_LAST_SCRAPED, organization_id, now, date
     )
+
+
+async def _store_replaced(
+    locked: LockedGroup, updates: Sequence[tuple[OutputRow, Row]]
+) -> Mapping[bytes, int]:
+    """Stores the versions that the updates replace; see ``storing.store_replaced``."""
+    if locked.keep_versions:
+        new = [
+            Replacement(row.identity, row.seq, row.approved, values[5]) for row, values in updates
+        ]
+        return await storing.store_replaced(locked, new)
+    await storing.forget(locked, [row.identity for row, _ in updates if row.history_seq])
+    return {}
 
 
 def seq_update(
@@ -126,7 +148,7 @@ def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: in
         row.seq,
         row.approved,
         now,
-        items.render(value, row.id, row.created_seq, row.files_json, suffix),
+        _render(row, value, suffix),
         row.sent_hash,
         row.content_hash,
         value.url_hash,
@@ -134,4 +156,17 @@ def _values(row: OutputRow, value: PreparedOutput, organization_id: int, now: in
         value.region,
         row.file_ids,
         row.shape,
+    )
+
+
+def _render(row: OutputRow, value: PreparedOutput, suffix: bytes) -> bytes:
+    """Renders an item. The value's hash stands directly before the suffix; see ``history``."""
+    return b'%s%d%s,"create_date":"%s","files":[%s],"value_hash":"%s"%s' % (
+        value.json_before_id,
+        row.id,
+        value.json_after_id,
+        timestamps.render_microseconds(row.created_seq).encode(),
+        row.files_json,
+        value.value_hash,
+        suffix,
     )

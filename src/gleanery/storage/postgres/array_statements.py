@@ -1,7 +1,8 @@
 """Rewrites a statement that runs once per set of values into one statement over arrays.
 
 PostgreSQL takes longer to start and end a statement than for the index seek in it. The rewriting is
-for simple statements: a plain INSERT, or an UPDATE or SELECT of one table, without a nested SELECT.
+for simple statements without a nested SELECT: a plain INSERT, an UPDATE of one table, or a SELECT
+of one table, which may have one LEFT JOIN.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _INSERT = re.compile(
     r"\s*(INSERT INTO \w+\s*\([^()]+\))\s*VALUES\s*\(([$\d,\s]+)\)\s*(RETURNING\s[\w\s,]+)?"
 )
 _UPDATE = re.compile(r"\s*UPDATE (\w+)(\s+SET\s.+)\b(WHERE\s.+)", re.DOTALL)
-_SELECT = re.compile(r"\s*(SELECT\s.+\sFROM \w+\sWHERE\s.+)", re.DOTALL)
+_SELECT = re.compile(r"\s*(SELECT\s.+\sFROM \w+(?: LEFT JOIN \w+\s+ON\s.+)?\sWHERE\s.+)", re.DOTALL)
 _NOT_SIMPLE = re.compile(r"\b(RETURNING|ORDER|LIMIT|CONFLICT)\b|\w\s.*\bSELECT\b", re.DOTALL)
 _PARAMETER = re.compile(r"\$(\d+)")
 

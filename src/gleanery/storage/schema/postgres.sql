@@ -211,11 +211,16 @@ CREATE TABLE reviews (
     status          TEXT    NOT NULL,
     comment         TEXT    NOT NULL,
     created_at      BIGINT  NOT NULL,
+    as_of           BIGINT,                        -- it applies to the values up to this seq
+    output_ids      TEXT,                          -- JSON array; null: the whole job
+    skipped_output_ids TEXT,                       -- those of output_ids with a later value
+    findings        TEXT    NOT NULL DEFAULT '[]', -- JSON array
     PRIMARY KEY (organization_id, id)
 );
 
 CREATE INDEX reviews_of_group ON reviews (group_id, id);
 CREATE INDEX reviews_of_job   ON reviews (group_id, job_id);
+CREATE INDEX reviews_by_review_id ON reviews (organization_id, review_id);
 
 -- Number of outputs per country in a group.
 CREATE TABLE country_counts (
@@ -340,6 +345,7 @@ CREATE TABLE bulk_jobs (
     kind            TEXT    NOT NULL,
     until_seq       BIGINT  NOT NULL,
     done_seq        BIGINT  NOT NULL,
+    as_of           BIGINT  NOT NULL DEFAULT 0,    -- it skips outputs with a larger version_seq
     PRIMARY KEY (organization_id, id)
 );
 

@@ -195,11 +195,16 @@ CREATE TABLE reviews (
     review_id       TEXT    NOT NULL,
     status          TEXT    NOT NULL,
     comment         TEXT    NOT NULL,
-    created_at      INTEGER NOT NULL
+    created_at      INTEGER NOT NULL,
+    as_of           INTEGER,                       -- it applies to the values up to this seq
+    output_ids      TEXT,                          -- JSON array; null: the whole job
+    skipped_output_ids TEXT,                       -- those of output_ids with a later value
+    findings        TEXT    NOT NULL DEFAULT '[]'  -- JSON array
 ) STRICT;
 
 CREATE INDEX reviews_of_group ON reviews (group_id, id);
 CREATE INDEX reviews_of_job   ON reviews (group_id, job_id);
+CREATE INDEX reviews_by_review_id ON reviews (organization_id, review_id);
 
 -- Number of outputs per country in a group.
 CREATE TABLE country_counts (
@@ -318,7 +323,8 @@ CREATE TABLE bulk_jobs (
     job_id          INTEGER,                       -- null: all jobs of the group
     kind            TEXT    NOT NULL,
     until_seq       INTEGER NOT NULL,
-    done_seq        INTEGER NOT NULL
+    done_seq        INTEGER NOT NULL,
+    as_of           INTEGER NOT NULL DEFAULT 0     -- it skips outputs with a larger version_seq
 ) STRICT;
 
 CREATE INDEX bulk_jobs_of_group ON bulk_jobs (organization_id, group_id, id);

@@ -1,0 +1,98 @@
+"""Changed fields: the differences between two versions of an output.
+
+A path without a prefix is inside ``data``. A path with the prefix ``$.`` names another member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gleanery.models.responses import FieldChange
+from gleanery.storage.files.references import with_markers
+from gleanery.values import field_paths, json_text
+
+MAX_FIELDS = 100
+"""The most changed fields of two versions.
+
+If an object or array has more, it is one changed field as a whole.
+"""
+Item = dict[str, Any]
+_ABSENT: Any = object()
+
+
+def compare(before: Item, after: Item) -> list[FieldChange]:
+    """Returns the changed fields of two versions, without the approval."""
+    data, tags = _compare_member("data", before, after), _compare_member("tags", before, after)
+    rest = _compare_member("source_url", before, after) + _compare_files(before, after)
+    if len(data) + len(tags) + len(rest) > MAX_FIELDS:
+        data, tags = (
+            [_change(f"$.{name}", before[name], after[name])] if changes else []
+            for name, changes in (("data", data), ("tags", tags))
+        )
+    return data + tags + rest
+
+
+def compare_approval(before: bool, after: bool) -> list[FieldChange]:
+    """Returns the change of the approval, if there is one."""
+    return _differences("$.is_approved", before, after)
+
+
+def _compare_member(name: str, before: Item, after: Item) -> list[FieldChange]:
+    path = "" if name == "data" else f"$.{name}"
+    return _differences(path, before[name], after[name])
+
+
+def _compare_files(before: Item, after: Item) -> list[FieldChange]:
+    """Compares the files without their dates: a file elsewhere has the date of each version."""
+    old, new = (
+        [{**file, "create_date": None} for file in item["files"]] for item in (before, after)
+    )
+    if not _differences("", old, new):
+        return []
+    return [_change("$.files", with_markers(before["files"]), with_markers(after["files"]))]
+
+
+def _differences(path: str, before: Any, after: Any) -> list[FieldChange]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        inner = _members(path, before, after)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        inner = _elements(path, before, after)
+    else:
+        return [] if _is_equal(before, after) else [_change(path, before, after)]
+    found: list[FieldChange] = []
+    for part in inner:
+        found += _differences(*part)
+        if len(found) > MAX_FIELDS:
+            return [_change(path or "$.data", before, after)]
+    return found
+
+
+def _members(path: str, before: Item, after: Item) -> Iterator[tuple[str, Any, Any]]:
+    for name in before | after:
+        inner = field_paths.member(path, name)
+        yield inner, before.get(name, _ABSENT), after.get(name, _ABSENT)
+
+
+def _elements(path: str, before: list[Any], after: list[Any]) -> Iterator[tuple[str, Any, Any]]:
+    for index, (old, new) in enumerate(zip(before, after, strict=True)):
+        yield field_paths.element(path, index), old, new
+
+
+def _is_equal(before: Any, after: Any) -> bool:
+    """Compares two values that are not both objects, and not both arrays of one length."""
+    if isinstance(before, str) or isinstance(after, str):
+        return bool(before == after)
+    if before is _ABSENT or after is _ABSENT:
+        return False
+    if isinstance(before, dict | list) or isinstance(after, dict | list):
+        return False
+    return json_text.canonical(before) == json_text.canonical(after)
+
+
+def _change(path: str, before: Any, after: Any) -> FieldChange:
+    if before is _ABSENT:
+        return FieldChange(path=path, kind="added", before=None, after=after)
+    if after is _ABSENT:
+        return FieldChange(path=path, kind="removed", before=before, after=None)
+    return FieldChange(path=path, kind="changed", before=before, after=after)

@@ -1,0 +1,267 @@
+"""The search for outputs: statements that find them by index seeks, in the change order.
+
+A search covers all outputs of a group, or its approved view. The approved view consists of two
+tables: the approved outputs, and the last approved version of each output that has a newer value.
+An output is in one of them. It moves between them without a new sequence number, so one statement
+reads both. A sequence number is unique in the group, so it finds one row of the view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from gleanery.models.requests import OutputFilters
+from gleanery.storage import page_sizes
+from gleanery.storage.outputs.hashes import url_hash
+from gleanery.values import countries
+
+_OUTPUTS, _APPROVED_VERSIONS = "outputs", "approved_versions"
+_GROUP_ID = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"
+_IN_ORDER = "in_order"
+_INDEXES = {
+    "job_id": "by_job",
+    "url_hash": "by_url",
+    "country": "by_country",
+    "region": "by_region",
+    "approved": "by_approval",
+}
+_FILTER_VALUES = {
+    "job_id": f"""(SELECT id FROM jobs
+        WHERE organization_id = $1 AND group_id = {_GROUP_ID} AND name = ${{}})""",
+    "url_hash": "${}",
+    "country": "${}",
+    "region": "${}",
+    "approved": "${}",
+}
+# The text of an item. If it is longer than a parameter, PostgreSQL returns null, and SQLite raises
+# TooBigError at once, because no value can have that many bytes.
+_ITEM = "CASE WHEN octet_length(item) <= {} THEN item /* ELSE zeroblob(1000000000000) */ END"
+# The id and the text of an output for an export: 0 and empty if it was created after the export
+# began, or entered the view after that; -1 and empty where a search with several filters stopped.
+_LINE_ID = "CASE WHEN {} <= {} THEN id ELSE 0 END"
+_LINE = "CASE WHEN {} > {} THEN CAST('' AS BYTEA) ELSE {} END"
+_EMPTY = "CAST('' AS BYTEA)"
+_MAX_EXTRA_STEPS = 1000  # of a search with several filters, beside one step for each item
+
+
+class Search(NamedTuple):
+    """The statements that find outputs in the change order, for one set of filters.
+
+    Their parameters are the organization, the group, the position after which they search, the
+    values of the filters, and the maximum number of steps if there are several filters. The caller
+    adds a LIMIT, whose parameter follows the others.
+    """
+
+    items: str
+    """Finds seq and item. Its last parameter is the maximum length of an item."""
+    sizes: str
+    """Finds seq and the size of the item."""
+    lines: str
+    """Finds seq, id and item for an export.
+
+    Its last parameters are the position where the export began, and the maximum length of an item.
+    """
+    has_steps: bool
+    """True if the parameter after the filters is the maximum number of steps."""
+
+
+def search_for(filters: OutputFilters) -> tuple[Search, tuple[str | bytes | int, ...]]:
+    """Returns the search for these filters, and the values of its filter parameters."""
+    return _search(
+        filters.job_id,
+        filters.url,
+        filters.country,
+        filters.region,
+        filters.approved,
+        filters.view == "approved",
+    )
+
+
+def position_before(filters: OutputFilters) -> int:
+    """Returns the position after which the outputs of ``created_after`` are."""
+    # A sequence number is a timestamp in microseconds.
+    return 0 if filters.created_after is None else filters.created_after - 1
+
+
+def max_steps(limit: int) -> int:
+    """Returns the maximum number of steps of a search with several filters."""
+    return limit + _MAX_EXTRA_STEPS
+
+
+@lru_cache(maxsize=64)  # small, because the values can be long
+def _search(
+    job_id: str | None,
+    url: str | None,
+    country: str | None,
+    region: str | None,
+    approved: str | None,
+    in_view: bool,
+) -> tuple[Search, tuple[str | bytes | int, ...]]:
+    filters = {
+        "job_id": job_id,
+        "url_hash": None if url is None else url_hash(url),
+        "country": None if country is None else countries.country_key(country) or "",
+        "region": region,
+        "approved": None if approved is None else approved == "true",
+    }
+    given = {column: value for column, value in filters.items() if value is not None}
+    if not in_view:
+        return statements(tuple(given)), tuple(given.values())
+    return statements(tuple(given), in_view), (True, *given.values())
+
+
+# --- statements ---------------------------------------------------------------------------------
+
+
+class _Column(NamedTuple):
+    """A value that a search finds beside seq."""
+
+    value: str
+    name: str
+    stop_value: str
+    """Value of the row where a search with several filters stopped."""
+
+
+_Rows = tuple[str, ...]
+"""The rows that meet a condition: one FROM and WHERE clause for each table."""
+
+
+@lru_cache(maxsize=128)
+def statements(columns: tuple[str, ...], in_view: bool = False) -> Search:
+    """Returns the search with filters of these columns. Each filter uses the column's index.
+
+    In the view, the first filter is the approval, and its value is TRUE.
+    """
+    conditions = _conditions(columns, in_view)
+    has_steps = len(conditions) > 1
+    number = 4 + len(columns) + in_view
+    steps = f"${number}" if has_steps else None
+    first, second, third = (number + has_steps + offset for offset in range(3))
+    entered = "view_seq" if in_view else "created_seq"
+    line = _LINE.format(entered, f"${first}", _ITEM.format(f"${second}"))
+    item = _Column(_ITEM.format(f"${first}"), "item", _EMPTY)
+    size = _Column(page_sizes.ITEM_SIZE, "size", "0")
+    id_ = _Column(_LINE_ID.format(entered, f"${first}"), "id", "-1")
+    return Search(
+        _statement(conditions, steps, second, item),
+        _statement(conditions, steps, first, size),
+        _statement(conditions, steps, third, id_, _Column(line, "item", _EMPTY)),
+        has_steps,
+    )
+
+
+def _conditions(columns: tuple[str, ...], in_view: bool) -> Sequence[_Rows]:
+    """Returns the rows of each condition. Without a condition, these are all rows."""
+    if not in_view:
+        filtered = [(_filtered(_OUTPUTS, column, n),) for n, column in enumerate(columns, 4)]
+        return filtered or [(_rows(_OUTPUTS, _IN_ORDER),)]
+    # With TRUE instead of a parameter, PostgreSQL could test the approval of each row.
+    view = (_filtered(_OUTPUTS, "approved", 4), _rows(_APPROVED_VERSIONS, _IN_ORDER))
+    return [
+        view,
+        *(
+            (_filtered(_OUTPUTS, column, n), _filtered(_APPROVED_VERSIONS, column, n))
+            for n, column in enumerate(columns, 5)
+        ),
+    ]
+
+
+def _filtered(table: str, column: str, number: int) -> str:
+    """Returns the rows of the group with the value of this parameter in the column."""
+    return (
+        f"{_rows(table, _INDEXES[column])} AND {column} = {_FILTER_VALUES[column].format(number)}"
+    )
+
+
+def _rows(table: str, index: str) -> str:
+    """Returns the rows of the group. SQLite must use the index; PostgreSQL ignores the comment."""
+    return (
+        f"{table} /* INDEXED BY {table}_{index} */ "
+        f"WHERE {table}.organization_id = $1 AND {table}.group_id = {_GROUP_ID}"
+    )
+
+
+def _statement(
+    conditions: Sequence[_Rows], max_steps: str | None, limit: int, *selected: _Column
+) -> str:
+    """Returns the statement that finds seq and the selected values of each output."""
+    if max_steps is not None:
+        return intersect_indexes(conditions, selected, max_steps)
+    [rows] = conditions
+    values = ", ".join(f"{value} AS {name}" for value, name, _ in selected)
+    found = [f"SELECT seq, {values} FROM {one} AND seq > $3" for one in rows]
+    return f"{merge(found, limit) if len(found) > 1 else found[0]} ORDER BY seq"
+
+
+def merge(searches: Sequence[str], limit: int) -> str:
+    """Returns the rows of several searches, for an ORDER BY seq.
+
+    Both engines read the searches together, in order, and stop at the LIMIT. If PostgreSQL sorts
+    them instead, it reads at most the number of rows in this parameter from each.
+    """
+    start = "/* POSTGRES */ SELECT * FROM ( /* END */"
+    end = f"/* POSTGRES */ ORDER BY seq LIMIT ${limit}) AS part /* END */"
+    union = "\nUNION ALL\n".join(f"{start} {search} {end}" for search in searches)
+    return f"/* POSTGRES */ SELECT * FROM ( /* END */\n{union}\n/* POSTGRES */ ) AS view /* END */"
+
+
+def intersect_indexes(
+    conditions: Sequence[_Rows], selected: Sequence[_Column], max_steps: str
+) -> str:
+    """Returns a skip-scan join: it finds the rows that meet several conditions, each by its index.
+
+    A step takes the next sequence number of the first index (``low``). From there it seeks the next
+    number of the second index, and so on (``high``). If both are equal, the row meets every
+    condition. If not, the next step skips to ``high``. There are at most as many steps as the
+    rarest condition has rows. A value is a subquery, because a planner could reverse a join.
+
+    If the number of steps reaches the maximum, the last row is the place where the search stopped.
+    It has stop values instead of values, and its row may meet every condition or not.
+    """
+    low = _seek(conditions[0], ">", "{}")
+    high = low
+    for more in conditions[1:]:
+        high = _seek(more, ">=", high)
+    after = "CASE WHEN low = high THEN low ELSE high - 1 END"
+    tables = (_OUTPUTS, _APPROVED_VERSIONS)[: len(conditions[0])]
+    values = ", ".join(
+        f"""CASE WHEN steps < {max_steps}
+    THEN {_value_at_high(value, tables)}
+    ELSE {stop_value} END AS {name}"""
+        for value, name, stop_value in selected
+    )
+    return f"""
+WITH RECURSIVE skip_scan (low, high, steps) AS (
+    SELECT {low.format("$3")}, {high.format("$3")}, 1
+    UNION ALL
+    SELECT {low.format(after)}, {high.format(after)}, steps + 1 FROM skip_scan
+    WHERE high IS NOT NULL AND steps < {max_steps})
+SELECT high AS seq, {values}
+FROM skip_scan WHERE low = high OR high IS NOT NULL AND steps >= {max_steps}
+"""
+
+
+def _seek(rows: _Rows, comparison: str, seq: str) -> str:
+    """Returns the subquery for the next sequence number of an index, or of one for each table."""
+    if len(rows) == 1:
+        return _seek_in(rows[0], comparison, seq)
+    union = " UNION ALL ".join(
+        f"SELECT {_seek_in(one, comparison, 'bound')} AS seq" for one in rows
+    )
+    # OFFSET 0 keeps PostgreSQL from computing the bound again for each table.
+    return (
+        f"(SELECT (SELECT min(seq) FROM ({union}) AS next_numbers) "
+        f"FROM (SELECT CAST({seq} AS BIGINT) AS bound /* POSTGRES */ OFFSET 0 /* END */) AS start)"
+    )
+
+
+def _seek_in(rows: str, comparison: str, seq: str) -> str:
+    return f"(SELECT seq FROM {rows} AND seq {comparison} {seq} ORDER BY seq LIMIT 1)"
+
+
+def _value_at_high(value: str, tables: Sequence[str]) -> str:
+    """Returns the value of the row with this number, which is in one of the tables."""
+    found = [f"(SELECT {value} FROM {_rows(table, _IN_ORDER)} AND seq = high)" for table in tables]
+    return f"COALESCE({', '.join(found)})" if len(found) > 1 else found[0]

@@ -1,0 +1,173 @@
+"""Adding a review: an append-only history per job, and its effect on the job's outputs."""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+from typing import NamedTuple, cast
+
+from gleanery.errors import ErrorDetail, InvalidRequest, NotFound, ReviewedStateLost
+from gleanery.models.requests import ReviewIn
+from gleanery.models.responses import AddedReview, AuditAbout, FindingOut
+from gleanery.storage import audit, group_lock, metadata
+from gleanery.storage.bulk_jobs import jobs as bulk_jobs
+from gleanery.storage.database import Database
+from gleanery.storage.group_lock import LockedGroup
+from gleanery.storage.idempotency import IdempotentRequest
+from gleanery.storage.outputs.changes import Position
+from gleanery.storage.reviews import named_outputs
+from gleanery.storage.reviews.reading import to_response
+from gleanery.values import json_text
+from gleanery.values.hashing import hash_parts
+
+_APPEND = """
+INSERT INTO reviews
+    (organization_id, group_id, job_id, review_id, status, comment, created_at, as_of, output_ids,
+     skipped_output_ids, findings)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+RETURNING id
+"""
+_SET_LATEST = "UPDATE jobs SET latest_review_id = $3 WHERE organization_id = $1 AND id = $2"
+# The bulk job that a status starts. Other statuses leave the outputs as they are.
+_BULK_JOB_OF_STATUS: dict[str, group_lock.BulkJobKind] = {
+    "approved": "approve",
+    "changes_requested": "unapprove",
+    "rejected": "unapprove",
+}
+
+
+async def add_review(
+    database: Database,
+    group: str,
+    review: ReviewIn,
+    clock: group_lock.Clock,
+    actor: audit.Actor,
+    idempotency_key: str | None = None,
+) -> AddedReview:
+    """Appends the review and applies its status to the outputs that the job has at that time.
+
+    A repeated request with the same idempotency key gets the response of the first one, and also
+    not before the status is applied.
+    """
+    request = None
+    if idempotency_key is not None:
+        request = _idempotent_request(group, idempotency_key, review)
+        stored: AddedReview | None = await request.read_response(database)
+        if stored is not None:
+            await bulk_jobs.finish_bulk_job(database, group, clock)
+            return stored
+    action = partial(_append_once, review=review, actor=actor, request=request)
+    return await bulk_jobs.run_and_finish_bulk_job(database, group, clock, action)
+
+
+def _idempotent_request(group: str, idempotency_key: str, review: ReviewIn) -> IdempotentRequest:
+    content = json_text.canonical(review.model_dump(exclude_none=True))
+    return IdempotentRequest(hash_parts("reviews", group, idempotency_key), hash_parts(content))
+
+
+async def _append_once(
+    locked: LockedGroup, review: ReviewIn, actor: audit.Actor, request: IdempotentRequest | None
+) -> AddedReview:
+    """Appends the review, unless a concurrent repetition of the request was faster."""
+    if request is None:
+        return await _append(locked, review, actor)
+    response: AddedReview | None = await request.fetch_response(locked.transaction)
+    if response is None:
+        response = await _append(locked, review, actor)
+        await request.save_response(locked.transaction, response, locked.now)
+    return response
+
+
+class _Job(NamedTuple):
+    """The reviewed job, and the position up to which the review applies; None: the present."""
+
+    id: int
+    as_of: int | None
+
+
+async def _append(locked: LockedGroup, review: ReviewIn, actor: audit.Actor) -> AddedReview:
+    job = await _find_job(locked, review)
+    await named_outputs.check_findings(locked, job.id, review.findings or ())
+    skipped = None
+    if review.output_ids is None:
+        await _apply_to_job(locked, review, job)
+    else:
+        skipped = await _apply_to_outputs(locked, review.output_ids, review, job)
+    response = await _insert(locked, review, job, skipped)
+    about = AuditAbout(
+        group_id=locked.name,
+        job_id=review.job_id,
+        review_id=response["review_id"],
+        status=review.status,
+    )
+    if review.output_ids is not None:
+        about["outputs"] = len(review.output_ids)
+    await audit.append(locked.transaction, actor, locked.now, "add_review", about)
+    return response
+
+
+async def _find_job(locked: LockedGroup, review: ReviewIn) -> _Job:
+    job_id = await locked.find_job(review.job_id)
+    if job_id is None:
+        raise NotFound(("body", "job_id"), "This group has no job with this job_id")
+    as_of = None if review.as_of is None else await _check_position(locked, review.as_of)
+    return _Job(job_id, as_of)
+
+
+async def _check_position(locked: LockedGroup, cursor: int) -> int:
+    """Returns the position of a cursor. Raises an error if the group has no such state."""
+    seq = Position.from_cursor(cursor, locked.now).seq
+    if seq > locked.last_seq:
+        msg = "This position is after the last change of the group: send a cursor of this group"
+        raise InvalidRequest(ErrorDetail(("body", "as_of"), msg, "unknown_cursor"))
+    if seq < await metadata.restore_time(locked.transaction):
+        raise ReviewedStateLost
+    return seq
+
+
+async def _apply_to_job(locked: LockedGroup, review: ReviewIn, job: _Job) -> None:
+    kind = _BULK_JOB_OF_STATUS.get(review.status)
+    if kind is not None:
+        await bulk_jobs.create(locked, kind, job.id, job.as_of)
+
+
+async def _apply_to_outputs(
+    locked: LockedGroup, output_ids: list[str], review: ReviewIn, job: _Job
+) -> list[str]:
+    """Applies the review to these outputs. Returns those that have a later value."""
+    found = await named_outputs.find(locked, job.id, output_ids, job.as_of)
+    kind = _BULK_JOB_OF_STATUS.get(review.status)
+    if kind is not None:
+        await named_outputs.set_approval(locked, found, kind == "approve")
+    return found.later
+
+
+async def _insert(
+    locked: LockedGroup, review: ReviewIn, job: _Job, skipped: list[str] | None
+) -> AddedReview:
+    """Stores the review. That of a whole job becomes the latest review of the job."""
+    review_id, comment = uuid.uuid4().hex, review.comment or ""
+    job_key = (locked.organization_id, locked.group_id, job.id)
+    texts = (_as_text(review.output_ids), _as_text(skipped), _as_text(_findings(review)))
+    [[row_id]] = await locked.transaction.fetch(
+        _APPEND, *job_key, review_id, review.status, comment, locked.now, job.as_of, *texts
+    )
+    response = to_response(review.job_id, review_id, locked.now, review.status, comment)
+    added = cast(AddedReview, response)
+    if skipped is None:
+        await locked.transaction.fetch(_SET_LATEST, locked.organization_id, job.id, row_id)
+    else:
+        added["skipped_output_ids"] = skipped
+    return added
+
+
+def _findings(review: ReviewIn) -> list[FindingOut]:
+    return [
+        FindingOut(output_id=finding.output_id, path=finding.path, note=finding.note or "")
+        for finding in review.findings or ()
+    ]
+
+
+def _as_text(value: list[str] | list[FindingOut] | None) -> str | None:
+    """Returns an array as JSON text, as a client gets it."""
+    return None if value is None else json_text.encode(value).decode()

@@ -1,0 +1,290 @@
+"""Versions of outputs over HTTP, on both engines: the history, and an output as it was."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gleanery.storage.group_lock import FIRST_SEQ
+from tests.support.files import upload
+from tests.support.outputs import output, read_changes
+from tests.support.service import DAY, Client, Clock, Service
+from tests.support.settings import fresh_settings
+from tests.support.waiting import wait_until
+
+
+def store(client: Client, data: Any, **members: Any) -> dict[str, Any]:
+    """Stores a version of one output, and returns the output."""
+    [result] = client.store("group", output(1, key="key", data=data, **members))["results"]
+    return show(client, result["output_id"])
+
+
+def show(client: Client, output_id: str, status: int = 200, **query: Any) -> dict[str, Any]:
+    answer = client.get(f"/v1/outputs/group/{output_id}", params=query)
+    assert answer.status_code == status, answer.text
+    shown: dict[str, Any] = answer.json()
+    return shown
+
+
+def history(client: Client, output_id: str, **query: Any) -> list[dict[str, Any]]:
+    """The versions of all pages."""
+    answer = client.get(f"/v1/outputs/group/{output_id}/history", params=query)
+    found: list[dict[str, Any]] = []
+    while True:
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        assert page.keys() == {"metadata", "versions"}
+        found += page["versions"]
+        if page["metadata"]["next_url"] is None:
+            assert page["metadata"]["next_cursor"] is None
+            return found
+        assert page["metadata"]["next_cursor"] == found[-1]["cursor"]
+        answer = client.get(page["metadata"]["next_url"])
+
+
+def review(client: Client, status: str) -> int:
+    """Adds a review, and returns the position after it."""
+    answer = client.post("/v1/reviews/group", json={"job_id": "job", "status": status})
+    assert answer.status_code == 200, answer.text
+    return end(client)
+
+
+def end(client: Client) -> int:
+    cursor: int = client.get("/v1/groups/group").json()["cursor"]
+    return cursor
+
+
+def changed(path: str, before: Any, after: Any) -> dict[str, Any]:
+    return {"path": path, "kind": "changed", "before": before, "after": after}
+
+
+def test_the_history_lists_versions_with_their_changed_fields(client: Client) -> None:
+    first = store(client, {"price": 1, "offer": {"stock": 5}})
+    created = end(client)
+    second = store(client, {"price": 2, "offer": {"stock": 5}, "new": None})
+    updated = end(client)
+    store(client, {"price": 2, "offer": {"stock": 5}, "new": None})
+    third = store(
+        client, second["data"], tags={"country": "DE"}, source_url="https://other.example"
+    )
+    versions = history(client, first["output_id"])
+    assert [version["change"] for version in versions] == ["update", "update", "create"]
+    assert [version["cursor"] for version in versions] == [end(client), updated, created]
+    assert versions[1] == {
+        "change": "update",
+        "cursor": updated,
+        "version_date": second["update_date"],
+        "replaced_date": third["update_date"],
+        "key_hash": second["key_hash"],
+        "value_hash": second["value_hash"],
+        "is_approved": False,
+        "fields": [
+            changed("price", 1, 2),
+            {"path": "new", "kind": "added", "before": None, "after": None},
+        ],
+    }
+    assert versions[0]["replaced_date"] is None
+    assert versions[0]["fields"] == [
+        {"path": "$.tags.country", "kind": "added", "before": None, "after": "DE"},
+        changed("$.source_url", first["source_url"], "https://other.example"),
+    ]
+    assert (versions[2]["fields"], versions[2]["value_hash"]) == ([], first["value_hash"])
+
+
+def test_a_deletion_is_part_of_the_history(client: Client) -> None:
+    first = store(client, {"price": 1})
+    output_id = first["output_id"]
+    created = end(client)
+    assert client.delete(f"/v1/outputs/group/{output_id}").status_code == 200
+    deleted = end(client)
+    assert [version["change"] for version in history(client, output_id)] == ["delete", "create"]
+    second = store(client, {"price": 2})
+    store(client, {"price": 3})
+    versions = history(client, output_id)
+    assert [version["change"] for version in versions] == ["update", "create", "delete", "create"]
+    assert versions[2].keys() == {"change", "cursor", "version_date"}
+    assert versions[2]["cursor"] == deleted
+    assert [version.get("fields") for version in versions[1:]] == [[], None, []]
+    assert history(client, output_id, limit=1) == versions
+    assert show(client, output_id, at=created) == first
+    assert show(client, output_id, at=deleted - 1) == first
+    show(client, output_id, 404, at=created - 1)
+    show(client, output_id, 404, at=deleted)
+    show(client, output_id, 404, at=versions[1]["cursor"] - 1)
+    assert show(client, output_id, at=versions[1]["cursor"]) == second
+
+
+def test_an_output_is_shown_as_it_was(client: Client) -> None:
+    shown, cursors = [], []
+    for number in range(12):
+        text = random.Random(number).randbytes(1000).hex()
+        shown.append(store(client, {"number": number, "text": text[: number * 150]}))
+        cursors.append(end(client))
+    output_id = shown[0]["output_id"]
+    for item, cursor in zip(shown, cursors, strict=True):
+        assert show(client, output_id, at=cursor) == item
+    show(client, output_id, 404, at=cursors[0] - 1)
+    show(client, output_id, 404, at=0)
+    assert show(client, output_id, at="2100-01-01") == shown[-1]
+    assert show(client, output_id, at=shown[-1]["update_date"]) == shown[-1]
+    assert show(client, output_id, 404, at="2019-12-31T23:59:59.5Z")["detail"][0]["loc"] == [
+        "query",
+        "at",
+    ]
+    versions = history(client, output_id, limit=5)
+    assert [version["cursor"] for version in versions] == cursors[::-1]
+    assert show(client, output_id, 422, at="yesterday")["detail"][0]["loc"] == ["query", "at"]
+
+
+@pytest.mark.thorough
+def test_a_cursor_of_a_client_that_catches_up_is_a_time(swept: Client, clock: Clock) -> None:
+    first = store(swept, {"price": 1})
+    clock.move(seconds=1)
+    [_, deleted] = swept.store("group", output(2), output(3))["results"]
+    swept.delete(f"/v1/outputs/group/{deleted['output_id']}")
+    clock.move(seconds=31 * DAY)
+    wait_until(lambda: read_changes(swept, limit=1)["cursor"] < FIRST_SEQ)  # a deletion is purged
+    cursor = read_changes(swept, limit=1)["cursor"]
+    store(swept, {"price": 2})
+    assert show(swept, first["output_id"], at=cursor)["data"] == {"price": 1}
+
+
+def test_approvals_make_no_version_but_are_shown(client: Client) -> None:
+    first = store(client, {"price": 1})
+    created = end(client)
+    approved = review(client, "approved")
+    kept = show(client, first["output_id"])
+    store(client, {"price": 2})
+    present, earlier = history(client, first["output_id"])
+    assert (present["is_approved"], earlier["is_approved"]) == (False, True)
+    assert show(client, first["output_id"], at=approved) == kept
+    assert show(client, first["output_id"], at=created) == first
+    review(client, "approved")
+    before = show(client, first["output_id"], at=present["cursor"])
+    assert (before["is_approved"], before["data"]) == (False, {"price": 2})
+
+
+@pytest.mark.thorough
+def test_only_some_versions_are_kept(timed: Client, clock: Clock) -> None:
+    store(timed, {"number": 0})
+    created = end(timed)
+    items = [store(timed, {"number": number}) for number in range(1, 25)]
+    output_id = items[0]["output_id"]
+    versions = history(timed, output_id)
+    assert len(versions) == 21
+    assert (versions[-1]["change"], versions[-1]["fields"]) == ("update", None)
+    assert show(timed, output_id, at=versions[-1]["cursor"])["data"] == {"number": 4}
+    show(timed, output_id, 410, at=versions[-1]["cursor"] - 1)
+    show(timed, output_id, 410, at=created)
+    show(timed, output_id, 404, at=created - 1)
+    clock.move(seconds=80 * DAY)
+    store(timed, {"number": 25})
+    clock.move(seconds=20 * DAY)
+    store(timed, {"number": 26})
+    assert [version["fields"] for version in history(timed, output_id)] == [
+        [changed("number", 25, 26)],
+        [changed("number", 24, 25)],
+        None,
+    ]
+
+
+def test_the_last_approved_version_is_always_kept(client: Client) -> None:
+    client.put("/v1/groups/group", json={"keep_versions": 1})
+    first = store(client, {"price": 1})
+    output_id, created = first["output_id"], end(client)
+    approved = review(client, "approved")
+    item = show(client, output_id)
+    for price in (2, 3, 4):
+        store(client, {"price": price})
+    versions = history(client, output_id)
+    assert [version["fields"] for version in versions] == [[changed("price", 3, 4)], None, []]
+    assert versions[-1] == {
+        "change": "create",
+        "cursor": created,
+        "version_date": first["update_date"],
+        "replaced_date": None,
+        "key_hash": first["key_hash"],
+        "value_hash": first["value_hash"],
+        "is_approved": True,
+        "fields": [],
+    }
+    assert history(client, output_id, limit=1) == versions
+    assert show(client, output_id, at=approved) == item
+    assert show(client, output_id, at=created) == first
+    show(client, output_id, 410, at=approved + 1)
+    show(client, output_id, 404, at=created - 1)
+
+
+@pytest.mark.thorough
+def test_a_large_history_has_pages(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = replace(fresh_settings(engine, request, tmp_path), max_page_bytes=300_000)
+    service = Service(settings)
+    with service.client() as client:
+        texts = [random.Random(number).randbytes(50_000).hex() for number in range(5)]
+        items = [store(client, {"text": text}) for text in texts]
+        output_id = items[0]["output_id"]
+        page = client.get(f"/v1/outputs/group/{output_id}/history").json()
+        assert len(page["versions"]) == 1
+        versions = history(client, output_id)
+        assert [version["value_hash"] for version in versions] == [
+            item["value_hash"] for item in items[::-1]
+        ]
+        for item, version in zip(items[::-1], versions, strict=True):
+            assert show(client, output_id, at=version["cursor"]) == item
+    service.stop()
+
+
+def test_changed_files_have_links(client: Client) -> None:
+    old, new = upload(client, b"old"), upload(client, b"new")
+    first = store(client, {"a": "\x01\x02\x03"}, files=[{"field": "a", "id": old["id"]}])
+    created = end(client)
+    store(client, {"a": "\x01\x02\x03"}, files=[{"field": "a", "id": new["id"]}])
+    present, earlier = history(client, first["output_id"])
+    [change] = present["fields"]
+    assert change["path"] == "$.files"
+    assert earlier["value_hash"] == present["value_hash"] == first["value_hash"]
+    for [file], content in ((change["before"], b"old"), (change["after"], b"new")):
+        assert client.get(file["blob_url"], headers={"Authorization": ""}).content == content
+        assert client.get(file["file_url"]).content == content
+    [file] = show(client, first["output_id"], at=created)["files"]
+    assert client.get(file["blob_url"]).content == b"old"
+
+
+@pytest.mark.thorough
+def test_a_file_elsewhere_does_not_change_by_its_date(timed: Client, clock: Clock) -> None:
+    files = [
+        {"field": "a", "file_url": "https://files.example/\x01", "file_metadata": {"b": "\x02"}}
+    ]
+    first = store(timed, {"a": 1}, files=files)
+    clock.move(seconds=60)
+    store(timed, {"a": 2}, files=files)
+    clock.move(seconds=60)
+    store(timed, {"a": 2})
+    newest, middle, _ = history(timed, first["output_id"])
+    assert [change["path"] for change in middle["fields"]] == ["a"]
+    [change] = newest["fields"]
+    assert (change["path"], change["before"][0]["file_url"]) == ("$.files", files[0]["file_url"])
+
+
+@pytest.mark.parametrize("suffix", ["/history", "?at=2100-01-01"])
+def test_a_history_is_found_only_in_its_group(
+    service: Service, client: Client, suffix: str
+) -> None:
+    output_id = store(client, {"price": 1})["output_id"]
+    store(client, {"price": 2})
+    client.store("other", output(1))
+    with service.client() as stranger:
+        stranger.store("group", output(1))
+        for who, group in ((stranger, "group"), (client, "other"), (client, "missing")):
+            answer = who.get(f"/v1/outputs/{group}/{output_id}{suffix}")
+            assert answer.status_code == 404, answer.text
+        assert client.get(f"/v1/outputs/group/{'0' * 32}{suffix}").status_code == 404
+        assert client.get(f"/v1/outputs/group/unknown{suffix}").status_code == 404
+    client.delete("/v1/groups/group")
+    assert client.get(f"/v1/outputs/group/{output_id}{suffix}").status_code == 404
