@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.support.exports import SlowExport, export_link
-from tests.support.outputs import output
+from tests.support.outputs import follow_changes, output
 from tests.support.service import Client, Clock, Service
 from tests.support.settings import fresh_settings
 
@@ -326,3 +326,6 @@ def test_an_export_of_the_view_has_each_output_once(client: Client, filters: str
     assert all(one["is_approved"] and "newest" not in one["data"] for one in found)
     new = sum(one["data"].get("new", False) for one in found)
     assert 300 <= new < 600, "the test changed no output that was already sent"
+    copy = {one["output_id"]: one for one in found}
+    follow_changes(client, copy, export.cursor, limit=1000, view="approved")
+    assert copy == {item["output_id"]: item for item in view(client, limit=1000)}

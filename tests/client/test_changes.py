@@ -240,7 +240,7 @@ def test_a_state_file_belongs_to_one_group_and_service(
     state = tmp_path / "state.json"
     list(reader.sync("group", state))
     content = json.loads(state.read_text())
-    assert content.keys() == {"url", "group", "cursor"}
+    assert content.keys() == {"url", "group", "view", "cursor"}
     with pytest.raises(InvalidState, match="state of another group or service"):
         list(reader.sync("other", state))
     for damaged in ("", "{}", "[]", "7", json.dumps(content | {"cursor": "1"}), "\ud800"):
@@ -249,6 +249,42 @@ def test_a_state_file_belongs_to_one_group_and_service(
             list(reader.sync("group", state))
     with pytest.raises(TypeError, match="path, or an object"):
         list(reader.sync("group", 5))  # type: ignore[arg-type]
+
+
+def test_a_sync_of_the_approved_view_has_approved_values_only(
+    reader: Client, client: HttpClient, stored: list[str], tmp_path: Path
+) -> None:
+    state, copy = tmp_path / "state.json", dict[str, int]()
+    reader.approve("group", "job")
+    client.store("group", output(1, data={"number": 11}))
+    for batch in reader.sync("group", state, page_size=3, view="approved"):
+        apply(batch, copy)
+    assert copy == dict(zip(stored, range(7), strict=True))
+    assert [*reader.sync("group", state, view="approved")] == []
+    reader.approve("group", "job")
+    [change] = reader.changes("group", cursor=cursor_of(state), view="approved")
+    assert (change.change, change.output_id) == ("update", stored[1])
+    delete(client, stored[0])
+    for batch in reader.sync("group", state, view="approved"):
+        apply(batch, copy)
+    assert copy == {stored[1]: 11} | dict(zip(stored[2:], range(2, 7), strict=True))
+
+
+def cursor_of(state: Path) -> int:
+    return int(json.loads(state.read_text())["cursor"])
+
+
+def test_a_state_file_belongs_to_one_view(
+    reader: Client, stored: list[str], tmp_path: Path
+) -> None:
+    state = tmp_path / "state.json"
+    list(reader.sync("group", state))
+    with pytest.raises(InvalidState, match=r"state of another view, not of view=approved: use"):
+        list(reader.sync("group", state, view="approved"))
+    content = json.loads(state.read_text())
+    del content["view"]  # as an earlier version has written it
+    state.write_text(json.dumps(content))
+    assert list(reader.sync("group", state)) == []
 
 
 def test_the_next_sync_deletes_what_a_killed_one_has_left(

@@ -170,3 +170,70 @@ def test_an_output_that_is_deleted_and_stored_again_is_there_once(
     assert report.cursor is not None
     later = [change.output_id for change in exporter.changes("prices", cursor=report.cursor)]
     assert {output["output_id"] for output in chosen} <= set(later)
+
+
+# --- the approved view ----------------------------------------------------------------------------
+
+
+def _review(client: HttpClient, job: str, status: str) -> None:
+    """Reviews a job, and waits until no output has the other approval."""
+    review = {"job_id": job, "status": status}
+    assert client.post("/v1/reviews/prices", json=review).status_code == 200
+    other = "false" if status == "approved" else "true"
+    while client.items("prices", job_id=job, approved=other, limit=1):
+        pass
+
+
+def test_the_approved_view_is_exported(
+    exporter: Client, stored: HttpClient, tmp_path: Path
+) -> None:
+    _review(stored, "shop", "approved")
+    stored.store("prices", *(_output(n, new=True) for n in range(0, 20, 3)))
+    path = tmp_path / "prices.jsonl"
+    report = exporter.export("prices", path, view="approved")
+    assert (report.rows, _numbers(path)) == (10, [*range(1, 20, 2)])
+    assert all("new" not in output["data"] for output in _read(path))
+    link = exporter.export_link("prices", view="approved")
+    assert httpx2.get(link.url, verify=False).content == path.read_bytes()
+    exporter.export("prices", path, view="full", overwrite=True)
+    assert len(_read(path)) == 20
+
+
+@pytest.mark.thorough
+def test_each_output_of_the_view_is_there_once_while_others_write(
+    exporter: Client, stored: HttpClient, tmp_path: Path
+) -> None:
+    """Some outputs get newer values, approved or not; some leave the view, and some come again."""
+    path = tmp_path / "prices.jsonl"
+    stored.store("prices", *map(_output, range(20, 2500)))
+    for job in ("market", "shop"):
+        _review(stored, job, "approved")
+    found = stored.items("prices", limit=1000)
+    chosen = [output for output in found if output["data"]["n"] in (4, 2401)]  # one was read
+
+    def write_meanwhile(writer: ExportWriter) -> None:
+        if writer.rows == 1000:
+            stored.store("prices", *(_output(n, new=True) for n in range(0, 2500, 50)))
+            for output in chosen:
+                stored.delete(f"/v1/outputs/prices/{output['output_id']}")
+            stored.store("prices", _output(4), _output(2401), _output(2501))
+            _review(stored, "market", "approved")
+            stored.store("prices", *(_output(n, newest=True) for n in range(1900, 2100)))
+
+    report = exporter.export("prices", path, view="approved", on_progress=write_meanwhile)
+    numbers = _numbers(path)
+    assert len(numbers) == len(set(numbers))
+    assert {*range(2500)} - {4, 2401} <= set(numbers) <= {*range(2500)}
+    assert report.cursor is not None
+    copy = {output["output_id"]: output for output in _read(path)}
+    cursor, is_complete = report.cursor, False
+    while not is_complete:
+        query = {"cursor": cursor, "limit": 1000, "view": "approved"}
+        page = stored.get("/v1/changes/prices", params=query).json()
+        for change in page["changes"]:
+            copy.pop(change["output_id"], None)
+            if change["change"] != "delete":
+                copy[change["output_id"]] = change["output"]
+        cursor, is_complete = page["cursor"], page["metadata"]["next_cursor"] is None
+    view = stored.items("prices", limit=1000, view="approved")
+    assert copy == {output["output_id"]: output for output in view}

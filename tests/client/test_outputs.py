@@ -87,6 +87,23 @@ def test_filters_accept_dates_and_truth_values(reader: Client) -> None:
     assert len(list(reader.outputs("prices", url="https://shop.example/3"))) == 1
 
 
+def test_the_approved_view_has_the_last_approved_versions(
+    reader: Client, stored: HttpClient
+) -> None:
+    assert list(reader.outputs("prices", view="approved")) == []
+    stored.post("/v1/reviews/prices", json={"job_id": "shop", "status": "approved"})
+    [first, *_] = stored.items("prices", approved="true")
+    newer = {"job_id": "shop", "source_url": first["source_url"], "data": {"n": "new"}}
+    stored.store("prices", newer)
+    for page_size in (1, 1000):
+        view = reader.outputs("prices", view="approved", page_size=page_size)
+        assert [output.data["n"] for output in view] == list(range(7))
+    [batch] = reader.outputs("prices", view="approved").to_arrow_batches(fields=["n"])
+    assert batch.column(0).to_pylist() == list(range(7))
+    assert len(list(reader.outputs("prices", view="approved", url=first["source_url"]))) == 1
+    assert next(iter(reader.outputs("prices", view="full"))).data["n"] == 1
+
+
 @pytest.mark.thorough
 def test_outputs_are_read_as_tables(
     service: Service, reader: Client, stored: HttpClient, monkeypatch: pytest.MonkeyPatch

@@ -37,7 +37,9 @@ DATA_COMMANDS = {
         "Write the outputs of a group to a file, each once. The file appears when it is complete.",
     ),
     "reviews": Row("reviews", "List the latest review of each job of a group."),
+    "sample": Row("reviews", "List outputs of a job for a review, each with a reason."),
     "approve": Row("reviews", "Approve the present outputs of a job, or give another review."),
+    "reject": Row("reviews", "Reject the present outputs of a job, or request changes."),
     "open": Row("browser", "Open the reference of the service in a browser, for a group."),
     "sessions": Row(
         "sessions", "List, import, export, delete and lease the logins that scrapers use."

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from gleanery.client.requests import render
+
+View = Literal["full", "approved"]
+"""Outputs as they are now, or each output in its last approved version."""
 
 
 class OutputFilters(TypedDict, total=False):
@@ -18,6 +21,7 @@ class OutputFilters(TypedDict, total=False):
     country: str | None
     region: str | None
     approved: bool | None
+    view: View | None
 
 
 def describe(filters: OutputFilters) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class RawChangePage(Struct, frozen=True, gc=False, kw_only=True):
 ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
 
 
-class Review(Struct, frozen=True, gc=False, kw_only=True):
+class Review(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Review of a job."""
 
     job_id: str
@@ -130,6 +130,53 @@ class Review(Struct, frozen=True, gc=False, kw_only=True):
     review_date: datetime
     status: ReviewStatus
     comment: str
+    skipped_output_ids: list[str] | None = None
+    """After a review of single outputs: those with a newer value, which it does not apply to."""
+
+
+class Finding(Struct, frozen=True, gc=False):
+    """What a reviewer has found in one output, or in the field of a path inside its data."""
+
+    output_id: str
+    path: str | None = None
+    note: str = ""
+
+
+class ReviewDetails(Struct, frozen=True, gc=False, kw_only=True):
+    """Review with what it is about."""
+
+    job_id: str
+    review_id: str
+    review_date: datetime
+    status: ReviewStatus
+    comment: str
+    as_of: int | None
+    output_ids: list[str] | None
+    skipped_output_ids: list[str] | None
+    findings: list[Finding]
+
+
+class SampledOutput(Struct, frozen=True, gc=False, kw_only=True):
+    """Output of a sample, with the reason for its choice."""
+
+    reason: str
+    """``random``, ``changed``, ``rare_shape`` or ``outlier``."""
+    detail: str | None
+    output: Output
+    approved_output: Output | None
+    """Last approved version, if the output has a newer value."""
+
+
+class ReviewSample(Struct, frozen=True, gc=False, kw_only=True):
+    """Sample of a job's outputs for a review."""
+
+    seed: str
+    job_id: str
+    cursor: int
+    """Value for ``as_of`` of the review."""
+    outputs: int
+    """Number of outputs of the job."""
+    sample: list[SampledOutput]
 
 
 class Job(Struct, frozen=True, gc=False, kw_only=True):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from gleanery.client.errors import InvalidState
 
 if TYPE_CHECKING:
+    from gleanery.client.filters import View
     from gleanery.client.models import Change, DeletedOutput, Output
 
 
@@ -47,10 +48,12 @@ class SyncState(Protocol):
         """Store the position. The consumer has processed everything before it."""
 
 
-def open_state(state: str | os.PathLike[str] | SyncState, url: str, group: str) -> SyncState:
+def open_state(
+    state: str | os.PathLike[str] | SyncState, url: str, group: str, view: View
+) -> SyncState:
     """Return the given object, or the state in the file with the given path."""
     if isinstance(state, str | os.PathLike):
-        return StateFile(Path(state), url, group)
+        return StateFile(Path(state), url, group, view)
     if not isinstance(state, SyncState):
         raise TypeError("state must be a path, or an object with the methods read and write")
     return state
@@ -59,9 +62,10 @@ def open_state(state: str | os.PathLike[str] | SyncState, url: str, group: str) 
 class StateFile:
     """Position in a JSON file, which is replaced as a whole."""
 
-    def __init__(self, path: Path, url: str, group: str) -> None:
+    def __init__(self, path: Path, url: str, group: str, view: View) -> None:
         self._path = path
         self._source = {"url": url, "group": group}
+        self._view = view
 
     def read(self) -> int | None:
         """Return the stored position, or None if there is no file."""
@@ -70,6 +74,7 @@ class StateFile:
             content = json.loads(self._path.read_bytes())
             cursor = content["cursor"]
             source = {name: content[name] for name in self._source}
+            view = content.get("view", "full")
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -77,14 +82,14 @@ class StateFile:
                 f"{self._path} is not the state of a sync: use another file, or delete it to "
                 "start again"
             ) from None
-        return self._require_source(source, cursor)
+        return self._require_source(source, view, cursor)
 
     def write(self, cursor: int) -> None:
         """Replace the file. Its content is on the disk before the old one is removed."""
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
         try:
             with temporary.open("w", encoding="utf-8") as file:
-                json.dump({**self._source, "cursor": cursor}, file)
+                json.dump({**self._source, "view": self._view, "cursor": cursor}, file)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self._path)
@@ -97,10 +102,15 @@ class StateFile:
         for path in self._path.parent.glob(f".{escape(self._path.name)}.*.tmp"):
             path.unlink(missing_ok=True)
 
-    def _require_source(self, source: dict[str, object], cursor: object) -> int:
+    def _require_source(self, source: dict[str, object], view: object, cursor: object) -> int:
         if source != self._source:
             raise InvalidState(
                 f"{self._path} is the state of another group or service: use another file"
+            )
+        if view != self._view:
+            raise InvalidState(
+                f"{self._path} is the state of another view, not of view={self._view}: use the "
+                "same view as before, or use another file"
             )
         if type(cursor) is not int or cursor < 0:
             raise InvalidState(f"{self._path} has no valid position: delete it to start again")

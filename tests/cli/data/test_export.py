@@ -90,6 +90,19 @@ def test_filters_choose_outputs(
     assert [item["data"]["n"] for item in lines(file)] == expected
 
 
+def test_the_approved_view_is_exported(
+    gleanery: CommandLine, stored: Client, tmp_path: Path
+) -> None:
+    stored.post("/v1/reviews/prices", json={"job_id": "uk", "status": "approved"})
+    stored.store("prices", _output("uk", 2, new=True))
+    file = tmp_path / "a.jsonl"
+    arguments = ("export", "prices", "-o", str(file), "--view", "approved")
+    assert gleanery(*arguments, "--quiet").returncode == 0
+    assert [item["data"] for item in lines(file)] == [{"n": n} for n in range(5)]
+    done = gleanery(*arguments, "--overwrite", "--country", "DE")
+    assert done.stderr.startswith("No output matches the filters\n")
+
+
 def test_fields_are_chosen_and_missing_ones_named(
     gleanery: CommandLine, stored: Client, tmp_path: Path
 ) -> None:
@@ -180,6 +193,7 @@ def test_a_file_is_overwritten_only_on_request(
         (["-o", "a.xlsx"], "give --format"),
         (["-o", "-", "--json"], "leave out --json"),
         (["-o", "a.csv", "--approved", "--not-approved"], "--approved or --not-approved"),
+        (["-o", "a.csv", "--not-approved", "--view", "approved"], "has only approved versions"),
         (["--created-after", "yesterday", "-o", "{folder}/a.csv"], "created_after"),
         (["--region", "Bavaria", "-o", "{folder}/a.csv"], "region"),
         (["-o", "/missing/folder/a.csv"], "does not exist"),

@@ -221,6 +221,27 @@ def test_a_state_of_another_group_is_rejected(
     assert gleanery("pull", "h", "-o", str(tmp_path), "--state", state).returncode == 0
 
 
+def test_a_pull_of_the_approved_view_has_approved_values_only(
+    gleanery: CommandLine, client: Client, tmp_path: Path
+) -> None:
+    client.store("g", *outputs(1, 2))
+    client.post("/v1/reviews/g", json={"job_id": "j", "status": "approved"})
+    client.store("g", *outputs(1, size=5), *outputs(3))
+    arguments = ("pull", "g", "-o", str(tmp_path / "copy"), "--view", "approved")
+    assert gleanery(*arguments).returncode == 0
+    assert numbers(tmp_path / "copy") == [1, 2]
+    assert {change["output"]["data"]["x"] for change in pulled(tmp_path / "copy")} == {""}
+    client.post("/v1/reviews/g", json={"job_id": "j", "status": "rejected"})
+    assert gleanery(*arguments).returncode == 0
+    changes = pulled(tmp_path / "copy")
+    assert [change["change"] for change in changes] == ["create", "create", "delete", "delete"]
+    other = gleanery(*arguments[:-2])
+    assert other.returncode == 2
+    assert "is the state of another view, not of view=full: use the same view" in other.stderr
+    assert "or choose another folder, or another file with --state" in other.stderr
+    assert pulled(tmp_path / "copy") == changes
+
+
 def test_files_without_a_state_are_left_alone(
     gleanery: CommandLine, client: Client, tmp_path: Path
 ) -> None:

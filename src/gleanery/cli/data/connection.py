@@ -22,6 +22,7 @@ from gleanery.client.configuration import (
     read_credentials,
 )
 from gleanery.client.errors import ClientError, NotFound
+from gleanery.client.filters import View
 from gleanery.values import suggestions
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ _MAX_TOKEN_BYTES = 4096
 
 GroupName = Annotated[
     str, typer.Argument(metavar="GROUP", help="Name of a group; gleanery groups lists them.")
+]
+ViewName = Annotated[
+    View,
+    typer.Option(
+        "--view", help="full: outputs as they are. approved: each in its last approved version."
+    ),
 ]
 Url = Annotated[
     str | None,

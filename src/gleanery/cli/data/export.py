@@ -44,7 +44,7 @@ _TYPES = {
     examples=(
         "gleanery export shop-prices -o prices.parquet",
         "gleanery export shop-prices -o prices.csv --fields source_url,data.price",
-        "gleanery export shop-prices -o s3://bucket/prices.jsonl --approved",
+        "gleanery export shop-prices -o s3://bucket/prices.jsonl --view approved",
         "gleanery export shop-prices -n 3 | jq .data",
     ),
 )
@@ -124,6 +124,16 @@ def export(
             help="Only outputs that are not approved now.",
         ),
     ] = False,
+    view: Annotated[
+        Literal["full", "approved"] | None,
+        typer.Option(
+            "--view",
+            metavar="VIEW",
+            rich_help_panel=_FILTERS,
+            help="approved: each output in its last approved version, also if it has a newer "
+            "value. Default: full.",
+        ),
+    ] = None,
     fields: Annotated[
         str | None,
         typer.Option(
@@ -179,6 +189,8 @@ def export(
         _check_stream(chosen, as_json)
     if approved and not_approved:
         raise UserError("Every output is approved or not: give --approved or --not-approved")
+    if view == "approved" and (approved or not_approved):
+        raise UserError("--view approved has only approved versions: leave out --approved")
     if resume and not _is_file(target):
         raise UserError("Only an export to a file can continue: leave out --resume")
     filters: OutputFilters = {
@@ -188,6 +200,7 @@ def export(
         "country": country,
         "region": region,
         "approved": approved if approved or not_approved else None,
+        "view": view if view == "approved" else None,
     }
     form = {
         "format": chosen,

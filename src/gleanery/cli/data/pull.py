@@ -14,7 +14,14 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from gleanery.cli.data.command import data_command
-from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
+from gleanery.cli.data.connection import (
+    GroupName,
+    TokenFile,
+    Url,
+    ViewName,
+    known_group,
+    open_client,
+)
 from gleanery.cli.data.failures import (
     USER_ERROR,
     CommandFailed,
@@ -27,6 +34,7 @@ from gleanery.cli.data.progress import Progress, Quiet
 from gleanery.cli.data.segments import Segment, SegmentFolder, SegmentWriter
 from gleanery.cli.data.stop_signals import Stopped, StopSignals
 from gleanery.client.errors import ClientError, CursorExpired, InvalidState, NotFound
+from gleanery.client.filters import View
 from gleanery.client.retries import backoff, is_temporary
 from gleanery.client.sync import StateFile
 
@@ -48,6 +56,7 @@ _GATHER_SECONDS = 2.0
         "gleanery pull shop-prices -o prices",
         "gleanery pull shop-prices -o prices -f",
         "gleanery pull shop-prices -o new --state prices.json --json",
+        "gleanery pull shop-prices -o approved-prices --view approved",
     ),
 )
 def pull(
@@ -63,6 +72,7 @@ def pull(
             help=f"File with the position. Default: {_STATE_NAME} in the folder.",
         ),
     ] = None,
+    view: ViewName = "full",
     follow: Annotated[
         bool,
         typer.Option(
@@ -83,7 +93,7 @@ def pull(
 
     Each line of a file is one change: a created, updated or deleted output. The command stores its
     position, so it can be stopped at any time. You can delete files after you have used them.
-    With --json it prints a line for each file.
+    With --json it prints a line for each file. A folder has one view.
     """
     if state is not None and not state.parent.is_dir():
         raise UserError(f"The folder {state.parent} does not exist: create it first")
@@ -95,8 +105,8 @@ def pull(
         known_group(client, group),
         StopSignals() as signals,
     ):
-        file = StateFile(state or folder / _STATE_NAME, client.base_url, group)
-        work = Pull(client, group, segments, file, progress, signals)
+        file = StateFile(state or folder / _STATE_NAME, client.base_url, group, view)
+        work = Pull(client, group, view, segments, file, progress, signals)
         try:
             for segment in work.run(segment_size * _MEGABYTE, follow):
                 if as_json:
@@ -139,6 +149,7 @@ class Pull:
         self,
         client: Client,
         group: str,
+        view: View,
         segments: SegmentFolder,
         state: StateFile,
         progress: Progress,
@@ -146,6 +157,7 @@ class Pull:
     ) -> None:
         self._client = client
         self._group = group
+        self._view = view
         self._segments = segments
         self._state = state
         self._progress = progress
@@ -159,7 +171,7 @@ class Pull:
     def run(self, segment_bytes: int, follow: bool) -> Iterator[Segment]:
         """Iterate over the segments as they are complete. It ends when it has all changes."""
         self._cursor = self._read_state()
-        if self._cursor == 0 and not follow:
+        if self._cursor == 0 and self._view == "full" and not follow:
             with self._signals.allowed():
                 self._progress.total = self._client.group(self._group).outputs
         while True:
@@ -193,7 +205,7 @@ class Pull:
 
     def _write_segments(self, segment_bytes: int) -> Iterator[Segment]:
         """Write the changes so far. After a failure, the changes before it are kept."""
-        pages = self._client.changes(self._group, cursor=self._cursor).raw_pages()
+        pages = self._client.changes(self._group, cursor=self._cursor, view=self._view).raw_pages()
         failure: BaseException | None = None
         is_complete = False
         while not is_complete and failure is None:
@@ -243,7 +255,7 @@ class Pull:
         with self._signals.allowed():
             next(
                 self._client.changes(
-                    self._group, cursor=self._cursor, page_size=1, follow=True
+                    self._group, cursor=self._cursor, page_size=1, follow=True, view=self._view
                 ).pages()
             )
             time.sleep(_GATHER_SECONDS)

@@ -12,6 +12,7 @@ from gleanery.client.requests import Request, path
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:
+    from gleanery.client.filters import View
     from gleanery.client.models import Output
 
 MAX_PAGE_SIZE = 1000
@@ -32,6 +33,7 @@ class AsyncOutputs:
         country: str | None = None,
         region: str | None = None,
         approved: bool | None = None,
+        view: View | None = None,
         cursor: int = 0,
         page_size: int = MAX_PAGE_SIZE,
         limit: int | None = None,
@@ -40,6 +42,9 @@ class AsyncOutputs:
 
         ``created_after`` also returns outputs that were updated since then. ``limit`` is the
         largest number of outputs. An output that changes during the iteration comes again.
+
+        ``approved`` keeps the outputs that are approved now, or the others. ``view="approved"``
+        returns each output in its last approved version, also if it has a newer value.
         """
         filters = {
             "job_id": job_id,
@@ -48,6 +53,7 @@ class AsyncOutputs:
             "country": country,
             "region": region,
             "approved": approved,
+            "view": view,
         }
 
         async def read_page(position: int, size: int) -> Response:

@@ -52,7 +52,8 @@ class ExportPages:
     Each change moves an output behind the start. So outputs before the start come once.
 
     An output that is deleted and stored again has another id. If this happens after the start of
-    the export, the new one is left out: the changes after the start have it.
+    the export, the new one is left out: the changes after the start have it. In the approved view,
+    the same is true of an output that leaves the view and enters it again.
     """
 
     def __init__(
@@ -119,7 +120,11 @@ class ExportPages:
     def _read_deletions(self) -> None:
         has_more = True
         while has_more:
-            parameters = {"cursor": self._position, "limit": _CHANGES_PER_PAGE}
+            parameters: dict[str, Parameter] = {
+                "cursor": self._position,
+                "limit": _CHANGES_PER_PAGE,
+                "view": self._filters.get("view"),
+            }
             request = Request("GET", path("changes", self._group), parameters)
             changes, following, end = ChangePages().read_raw(self._requester.send(request))
             self._has_changes = self._has_changes or bool(changes)

@@ -41,7 +41,8 @@ SELECT {_JOB_NAME}, review_id, created_at, status, comment, reviews.id {_HISTORY
 _ONE = f"""
 SELECT {_JOB_NAME}, review_id, created_at, status, comment,
     as_of, output_ids, skipped_output_ids, findings
-FROM reviews WHERE organization_id = $1 AND review_id = $2 AND +group_id = (
+FROM reviews /* INDEXED BY reviews_by_review_id */
+WHERE organization_id = $1 AND review_id = $2 AND +group_id = (
     SELECT id FROM groups WHERE organization_id = $1 AND name = $3)
 """
 

@@ -68,9 +68,8 @@ class Range:
         digits = self.median_digits
         below = sum(count for fewer, count in self.digits.items() if fewer < digits)
         rank = (self.count + 1) / 2 - below
-        first = 2 ** (digits - 1) if digits else 0
-        estimate = first + first * (rank - 0.5) / self.digits[digits]
-        return min(max(estimate, self.min), self.max)
+        least, most = max(2**digits // 2, self.min), min(2**digits - 1, self.max)
+        return least + (most - least) * (rank - 0.5) / self.digits[digits]
 
     def merge(self, other: Range) -> None:
         """Adds the measures of another range."""
