@@ -168,5 +168,5 @@ def test_every_header_is_restored(
     last_seq = seq + until_last
     scraped_at -= scraped_at % timestamps.SECOND
     version = Version(seq, last_seq, last_seq + until_replaced, scraped_at, *flags)
-    entry = Entry(version, True, 2**32 - 1, delta)
+    entry = Entry(version, True, delta)
     assert [*entries.decode(entries.encode(entry) * 2)] == [entry, entry]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 import sys
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -24,12 +23,10 @@ else:
     from backports import zstd
 
 # Most headers are short: they have the time since the version began, and since its last scrape.
-_SHORT_HEADER = struct.Struct(">QHIBHIB")
+_SHORT_HEADER = struct.Struct(">B7s6s3sB")
+_LONG_HEADER = struct.Struct(">BQQQQI")
 _LAST_CHANGE = struct.Struct(">Q")
-_LONG_HEADER = struct.Struct(">QQQQII")
 _APPROVED, _DELETED, _HASH_IN_TEXT, _CHANGED, _LONG = 1, 2, 4, 8, 16
-_MAX_AGE, _MAX_SECONDS, _MAX_SHORT_DELTA = 1 << 48, 1 << 24, 1 << 8
-_SEQ_BITS = 56
 _MAGIC = b"\x28\xb5\x2f\xfd"  # begins each text in zstd; an entry leaves it out
 _HASH_MEMBER = b',"value_hash":"'
 _HASH_LENGTH = len(_HASH_MEMBER) + 64 + 1
@@ -44,6 +41,7 @@ _SMALL_OPTIONS: dict[int, int] = {
     int(zstd.CompressionParameter.hash_log): 10,
     int(zstd.CompressionParameter.window_log): 13,
     int(zstd.CompressionParameter.content_size_flag): 0,
+    int(zstd.CompressionParameter.checksum_flag): 1,
 }
 _DECOMPRESSION_OPTIONS: dict[int, int] = {
     zstd.DecompressionParameter.window_log_max: _MAX_WINDOW_LOG
@@ -74,7 +72,6 @@ class Entry(NamedTuple):
 
     version: Version
     has_hash_in_text: bool
-    checksum: int
     delta: bytes
 
     def restore(self, newer: bytes | None) -> bytes:
@@ -86,8 +83,6 @@ class Entry(NamedTuple):
             text = zstd.decompress(_MAGIC + self.delta, _dictionary(newer), _DECOMPRESSION_OPTIONS)
         except zstd.ZstdError as error:
             raise CorruptHistory from error
-        if zlib.crc32(text) != self.checksum:
-            raise CorruptHistory
         return text
 
     def render(self, text: bytes) -> bytes:
@@ -115,7 +110,7 @@ def create(version: Version, item: bytes, newer_item: bytes | None, newer_approv
     options = _SMALL_OPTIONS if size <= _SMALL_BYTES else _options(size)
     compressor = zstd.ZstdCompressor(options=options, zstd_dict=_dictionary(newer))
     delta = compressor.compress(text, compressor.FLUSH_FRAME)[len(_MAGIC) :]
-    return Entry(version, has_hash_in_text, zlib.crc32(text), delta)
+    return Entry(version, has_hash_in_text, delta)
 
 
 def decode(segment: bytes) -> Iterator[Entry]:
@@ -135,50 +130,48 @@ def decode(segment: bytes) -> Iterator[Entry]:
 
 def _decode_short(segment: bytes, at: int) -> tuple[Entry, int, int]:
     """Returns an entry without its delta, and the place of the delta."""
-    start, age_high, age_low, seconds_high, seconds_low, checksum, length = (
-        _SHORT_HEADER.unpack_from(segment, at)
-    )
+    flags, *numbers, length = _SHORT_HEADER.unpack_from(segment, at)
     at += _SHORT_HEADER.size
-    flags, replaced_seq = start >> _SEQ_BITS, start & ((1 << _SEQ_BITS) - 1)
-    seq = last_seq = replaced_seq - (age_high << 32 | age_low)
+    replaced_seq, age, seconds = (int.from_bytes(number, "big") for number in numbers)
+    seq = last_seq = replaced_seq - age
     if flags & _CHANGED:
         [last_seq] = _LAST_CHANGE.unpack_from(segment, at)
         at += _LAST_CHANGE.size
-    second = replaced_seq // timestamps.SECOND - (seconds_high << 16 | seconds_low)
-    return _entry(flags, seq, last_seq, replaced_seq, second, checksum), at, at + length
+    second = replaced_seq // timestamps.SECOND - seconds
+    return _entry(flags, seq, last_seq, replaced_seq, second), at, at + length
 
 
 def _decode_long(segment: bytes, at: int) -> tuple[Entry, int, int]:
-    start, seq, last_seq, second, checksum, length = _LONG_HEADER.unpack_from(segment, at)
+    flags, seq, last_seq, replaced_seq, second, length = _LONG_HEADER.unpack_from(segment, at)
     at += _LONG_HEADER.size
-    flags, replaced_seq = start >> _SEQ_BITS, start & ((1 << _SEQ_BITS) - 1)
-    return _entry(flags, seq, last_seq, replaced_seq, second, checksum), at, at + length
+    return _entry(flags, seq, last_seq, replaced_seq, second), at, at + length
 
 
-def _entry(
-    flags: int, seq: int, last_seq: int, replaced_seq: int, second: int, checksum: int
-) -> Entry:
+def _entry(flags: int, seq: int, last_seq: int, replaced_seq: int, second: int) -> Entry:
     approved, is_deleted = bool(flags & _APPROVED), bool(flags & _DELETED)
-    second *= timestamps.SECOND
-    version = Version(seq, last_seq, replaced_seq, second, approved, is_deleted)
-    return Entry(version, bool(flags & _HASH_IN_TEXT), checksum, b"")
+    scraped_at = second * timestamps.SECOND
+    version = Version(seq, last_seq, replaced_seq, scraped_at, approved, is_deleted)
+    return Entry(version, bool(flags & _HASH_IN_TEXT), b"")
 
 
 def encode(entry: Entry) -> bytes:
     """Returns the bytes of an entry in a segment."""
-    version, in_text, checksum, delta = entry
+    version, has_hash_in_text, delta = entry
     seq, last_seq, replaced_seq, last_scraped_at, approved, is_deleted = version
-    flags = approved * _APPROVED | is_deleted * _DELETED | in_text * _HASH_IN_TEXT
-    second, length, age = last_scraped_at // timestamps.SECOND, len(delta), replaced_seq - seq
-    seconds = replaced_seq // timestamps.SECOND - second
-    if not (0 <= age < _MAX_AGE and 0 <= seconds < _MAX_SECONDS and length < _MAX_SHORT_DELTA):
-        start = (flags | _LONG) << _SEQ_BITS | replaced_seq
-        return _LONG_HEADER.pack(start, seq, last_seq, second, checksum, length) + delta
-    if last_seq != seq:
-        flags, delta = flags | _CHANGED, _LAST_CHANGE.pack(last_seq) + delta
-    start = flags << _SEQ_BITS | replaced_seq
-    place = (age >> 32, age & 0xFFFFFFFF, seconds >> 16, seconds & 0xFFFF)
-    return _SHORT_HEADER.pack(start, *place, checksum, length) + delta
+    flags = approved * _APPROVED | is_deleted * _DELETED | has_hash_in_text * _HASH_IN_TEXT
+    second = last_scraped_at // timestamps.SECOND
+    try:
+        header = _SHORT_HEADER.pack(
+            flags if seq == last_seq else flags | _CHANGED,
+            replaced_seq.to_bytes(7, "big"),
+            (replaced_seq - seq).to_bytes(6, "big"),
+            (replaced_seq // timestamps.SECOND - second).to_bytes(3, "big"),
+            len(delta),
+        )
+    except (OverflowError, struct.error):  # a number or the delta does not fit
+        values = (seq, last_seq, replaced_seq, second, len(delta))
+        return _LONG_HEADER.pack(flags | _LONG, *values) + delta
+    return header + delta if seq == last_seq else header + _LAST_CHANGE.pack(last_seq) + delta
 
 
 def split(item: bytes, approved: bool) -> tuple[bytes, bool]:
@@ -202,5 +195,6 @@ def _options(size: int) -> dict[int, int]:
         zstd.CompressionParameter.hash_log: min(window_log, _MAX_HASH_LOG),
         zstd.CompressionParameter.window_log: window_log,
         zstd.CompressionParameter.content_size_flag: 0,
+        zstd.CompressionParameter.checksum_flag: 1,
         zstd.CompressionParameter.enable_long_distance_matching: size > _LONG_BYTES,
     }

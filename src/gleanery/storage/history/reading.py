@@ -107,7 +107,7 @@ class KeptVersion:
 def keep_whole(version: Version, item: bytes, created_seq: int | None) -> KeptVersion:
     """Returns a version whose whole item is stored."""
     text, has_hash_in_text = entries.split(item, version.approved)
-    return KeptVersion(version, text, Entry(version, has_hash_in_text, 0, b""), created_seq)
+    return KeptVersion(version, text, Entry(version, has_hash_in_text, b""), created_seq)
 
 
 class Limits(NamedTuple):

@@ -7,7 +7,7 @@ entry opens another one. So the work per version does not grow with the number o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -17,20 +17,26 @@ from gleanery.storage.history import entries
 from gleanery.storage.history.entries import Entry, Version
 
 _MAX_ITEM_BYTES = 64 * 1024  # larger items are read one by one
+_MAX_EARLY_BYTES = 4096  # of an item that a batch reads with the row
 # A segment with as many versions or bytes is full. Each append writes the whole segment again.
 _SEGMENT_VERSIONS = 10
 _SEGMENT_BYTES = 4096
 
-_STORED = f"""
-SELECT outputs.identity, outputs.version_seq, outputs.seq, outputs.last_scraped_at,
-    outputs.approved, CASE WHEN octet_length(outputs.item) <= {_MAX_ITEM_BYTES}
-    THEN outputs.item END, output_history.seq, output_history.version_count,
-    octet_length(output_history.versions)
-FROM outputs LEFT JOIN output_history
+_COLUMNS = """
+    outputs.identity, outputs.version_seq, outputs.seq, outputs.last_scraped_at, outputs.approved,
+    CASE WHEN octet_length(outputs.item) <= {} THEN outputs.item END,
+    output_history.seq, output_history.version_count, octet_length(output_history.versions)
+"""
+EARLY_COLUMNS = _COLUMNS.format(_MAX_EARLY_BYTES)
+"""The columns of a row in ``Replacement.stored``, without a large item."""
+WITH_SEGMENT = """
+outputs LEFT JOIN output_history
     ON output_history.organization_id = outputs.organization_id
     AND output_history.identity = outputs.identity AND output_history.seq = outputs.history_seq
 WHERE outputs.organization_id = $1 AND outputs.identity = $2
 """
+_STORED = f"SELECT {_COLUMNS.format(_MAX_ITEM_BYTES)} FROM {WITH_SEGMENT.lstrip()}"
+_ITEM = 5  # the column; its value is None if the item is large
 _LARGE_ITEM = "SELECT item FROM outputs WHERE organization_id = $1 AND identity = $2"
 _OPEN_SEGMENT = """
 INSERT INTO output_history
@@ -58,6 +64,8 @@ class Replacement(NamedTuple):
     seq: int
     approved: bool
     item: bytes
+    stored: Row | None = None
+    """The present version, if it was read before."""
 
 
 class LastVersion(NamedTuple):
@@ -76,10 +84,10 @@ async def store_replaced(
     Returns the key of each output's open segment, for the column ``history_seq``.
     """
     additions = _Additions(locked)
-    for stored in await _read(locked, replacements):
-        new_seq, new_approved, new_item = replacements[stored[0]]
-        version, item = _version(stored, new_seq), await _item(locked, stored)
-        additions.add(stored, entries.create(version, item, new_item, new_approved))
+    for stored in await _read_present(locked, replacements):
+        seq, approved, new_item, _ = replacements[stored[0]]
+        item = stored[_ITEM] or await _large_item(locked, stored)
+        additions.add(stored, entries.create(_version(stored, seq), item, new_item, approved))
     await additions.write()
     return additions.segments
 
@@ -93,7 +101,8 @@ async def read_last_versions(
         return ()
     versions = []
     for stored in await _read(locked, identities):
-        version, item = _version(stored, 0, is_deleted=True), await _item(locked, stored)
+        item = stored[_ITEM] or await _large_item(locked, stored)
+        version = _version(stored, 0)._replace(is_deleted=True)
         versions.append(LastVersion(stored, entries.create(version, item, None, False)))
     return versions
 
@@ -119,19 +128,25 @@ async def _read(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[
     return await locked.transaction.fetch_by_keys(identities, _STORED, locked.organization_id)
 
 
-def _version(stored: Row, replaced_seq: int, is_deleted: bool = False) -> Version:
-    _, version_seq, seq, last_scraped_at, approved, *_ = stored
-    return Version(version_seq, seq, replaced_seq, last_scraped_at, bool(approved), is_deleted)
+async def _read_present(
+    locked: LockedGroup, replacements: Mapping[bytes, Replacement]
+) -> Iterator[Row]:
+    """Returns the present versions. Reads those that were not read before."""
+    rows = {identity: new.stored for identity, new in replacements.items()}
+    missing = [identity for identity, row in rows.items() if row is None or row[_ITEM] is None]
+    rows |= {row[0]: row for row in await _read(locked, missing)}
+    return (row for row in rows.values() if row is not None)
 
 
-async def _item(locked: LockedGroup, stored: Row) -> bytes:
-    """Returns the item. A large one is not in the row."""
-    item: bytes | None = stored[5]
-    if item is None:
-        key = (locked.organization_id, stored[0])
-        [[item]] = await locked.transaction.fetch(_LARGE_ITEM, *key)
-        assert item is not None
-    return item
+def _version(stored: Row, replaced_seq: int) -> Version:
+    _, version_seq, seq, last_scraped_at, approved, _, _, _, _ = stored
+    return Version(version_seq, seq, replaced_seq, last_scraped_at, bool(approved))
+
+
+async def _large_item(locked: LockedGroup, stored: Row) -> bytes:
+    key = (locked.organization_id, stored[0])
+    [[item]] = await locked.transaction.fetch(_LARGE_ITEM, *key)
+    return bytes(item)
 
 
 class _Additions:
@@ -148,7 +163,7 @@ class _Additions:
 
     def add(self, stored: Row, entry: Entry) -> None:
         """Adds an entry to the open segment, or to a new one if that is full."""
-        identity, segment, count, size = stored[0], *stored[6:]
+        identity, _, _, _, _, _, segment, count, size = stored
         organization_id, version = self._locked.organization_id, entry.version
         if segment is not None and count < self._max_count and size < _SEGMENT_BYTES:
             self._appended.append((organization_id, identity, segment, entries.encode(entry)))

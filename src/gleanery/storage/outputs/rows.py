@@ -63,6 +63,8 @@ class OutputRow:
     history_seq: int = 0
     shape: int | None = None
     last_scraped_at: int = 0
+    stored: Row | None = None
+    """The version that a new one replaces, for its history."""
     files_json: bytes = b""
     is_new: bool = False
     replaces_approved: bool = False
@@ -119,7 +121,8 @@ async def _store_replaced(
     """Stores the versions that the updates replace; see ``storing.store_replaced``."""
     if locked.keep_versions:
         new = {
-            row.identity: Replacement(row.seq, row.approved, values[5]) for row, values in updates
+            row.identity: Replacement(row.seq, row.approved, values[5], row.stored)
+            for row, values in updates
         }
         return await storing.store_replaced(locked, new)
     await storing.forget(locked, [row.identity for row, _ in updates if row.history_seq])
