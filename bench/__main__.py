@@ -17,6 +17,7 @@ from bench import (
     exports,
     files,
     filters,
+    history,
     ingest,
     pages,
     process,
@@ -28,6 +29,7 @@ from bench.load_generator import LOAD_CORE
 PARTS: dict[str, Callable[[Environment], None]] = {
     "start": process.measure_startup,
     "ingest": ingest.measure,
+    "history": history.measure,
     "commits": commits.measure,
     "files": files.measure,
     "pages": pages.measure,

@@ -35,9 +35,15 @@ class Service(NamedTuple):
     def post(self, path: str, body: Any, content_type: str = "application/json") -> Any:
         return json.loads(self._request(path, body, {"Content-Type": content_type}))
 
-    def _request(self, path: str, body: Any, headers: dict[str, str]) -> bytes:
+    def put(self, path: str, body: Any) -> None:
+        headers = {"Content-Type": "application/json"}
+        self._request(path, json.dumps(body).encode(), headers, "PUT")
+
+    def _request(
+        self, path: str, body: Any, headers: dict[str, str], method: str | None = None
+    ) -> bytes:
         headers = {"Authorization": f"Bearer {self.token}", **headers}
-        request = urllib.request.Request(self.url + path, body, headers)
+        request = urllib.request.Request(self.url + path, body, headers, method=method)
         with urllib.request.urlopen(request, timeout=3600) as response:
             return bytes(response.read())
 
@@ -55,10 +61,15 @@ class Service(NamedTuple):
 
 
 class Deployment:
-    """A data folder and, for PostgreSQL, the URL of a database."""
+    """A data folder and, for PostgreSQL, the URL of a database.
 
-    def __init__(self, folder: Path, database: str | None = None) -> None:
-        self.folder, self.database = folder, database
+    ``source`` is the folder of another version of the program.
+    """
+
+    def __init__(
+        self, folder: Path, database: str | None = None, source: Path | None = None
+    ) -> None:
+        self.folder, self.database, self._source = folder, database, source
         self._token = ""
 
     @contextmanager
@@ -69,9 +80,11 @@ class Deployment:
         module: str = "gleanery",
         options: Sequence[str] = (),
     ) -> Iterator[Service]:
-        arguments = (self.folder, self.database, workers, core, module, options)
+        arguments = (self.folder, self.database, workers, core, module, options, self._source)
         with servers.gleanery(*arguments) as (url, pid):
-            self._token = self._token or servers.create_token(self.folder, self.database)
+            self._token = self._token or servers.create_token(
+                self.folder, self.database, self._source
+            )
             yield Service(url, pid, self._token)
 
     @contextmanager
@@ -88,12 +101,25 @@ class Deployment:
             self._execute("CHECKPOINT")
         os.sync()
 
-    def sequence_numbers(self, group: str) -> list[int]:
+    def table_bytes(self, table: str) -> int:
+        """Return the space of a table with its indexes on the disk."""
+        if self.database:
+            sql = f"SELECT pg_total_relation_size('{table}')"
+        else:
+            names = f"SELECT name FROM sqlite_schema WHERE tbl_name = '{table}'"
+            sql = f"SELECT sum(pgsize) FROM dbstat WHERE name IN ({names})"
+        return int(self._execute(sql)[0][0])
+
+    def item_bytes(self) -> int:
+        """Return the length of the items of all outputs."""
+        return int(self._execute("SELECT sum(octet_length(item)) FROM outputs")[0][0])
+
+    def sequence_numbers(self, group: str, table: str = "outputs") -> list[int]:
         """Return the position of each output of the group in the change order."""
         in_group = f"group_id = (SELECT id FROM groups WHERE name = '{group}')"
         return [
             row[0]
-            for row in self._execute(f"SELECT seq FROM outputs WHERE {in_group} ORDER BY seq")
+            for row in self._execute(f"SELECT seq FROM {table} WHERE {in_group} ORDER BY seq")
         ]
 
     def page_paths(self, group: str, limit: int, part: slice = slice(None)) -> list[str]:
@@ -103,9 +129,9 @@ class Deployment:
             for cursor in self.cursors(group, limit)[part]
         ]
 
-    def cursors(self, group: str, limit: int) -> list[int]:
+    def cursors(self, group: str, limit: int, table: str = "outputs") -> list[int]:
         """Return evenly spaced cursors, each followed by more than a page."""
-        cursors = self.sequence_numbers(group)[: -limit - 1]
+        cursors = self.sequence_numbers(group, table)[: -limit - 1]
         return cursors[:: max(len(cursors) // _MAX_CURSORS, 1)]
 
     def _execute(self, sql: str) -> list[Any]:

@@ -35,9 +35,11 @@ class Environment:
         self._server.psql(f"CREATE DATABASE {name}")
         return str(self._server.get_uri(database=name))
 
-    def new_deployment(self, name: str, engine: str = "SQLite") -> Deployment:
+    def new_deployment(
+        self, name: str, engine: str = "SQLite", source: Path | None = None
+    ) -> Deployment:
         database = self.new_database(name) if engine == "PostgreSQL" else None
-        return Deployment(self.new_folder(f"{name}-{engine}"), database)
+        return Deployment(self.new_folder(f"{name}-{engine}"), database, source)
 
     def filled_deployments(self) -> dict[str, Deployment]:
         """Return the filled deployment of each engine."""

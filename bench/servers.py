@@ -78,13 +78,14 @@ def gleanery(
     core: int | None = SERVER_CORE,
     module: str = "gleanery",
     options: Sequence[str] = (),
+    source: Path | None = None,
 ) -> Iterator[tuple[str, int]]:
     """Run the service and yield its URL and its process ID."""
     port = free_port()
     command = [sys.executable, "-m", module, "serve", *_storage_options(data, database)]
     command += ["--port", str(port), "--workers", str(workers), *options]
     url = f"http://127.0.0.1:{port}"
-    variables = {"GLEANERY_SECRET_KEY": SECRET_KEY}
+    variables = {"GLEANERY_SECRET_KEY": SECRET_KEY, **_path_variables(source)}
     with run_server(command, f"{url}/readyz", variables, core) as process:
         yield url, process.pid
 
@@ -103,11 +104,17 @@ def gleanery_on_uvicorn(data: Path) -> Iterator[tuple[str, int]]:
         yield url, process.pid
 
 
-def create_token(data: Path, database: str | None = None) -> str:
+def _path_variables(source: Path | None) -> dict[str, str]:
+    """Return the variables that run the program in this folder instead of the installed one."""
+    return {} if source is None else {"PYTHONPATH": str(source)}
+
+
+def create_token(data: Path, database: str | None = None, source: Path | None = None) -> str:
     scopes = "session:read,session:write,outputs:read,outputs:write,reviews:read,reviews:write"
     command = [sys.executable, "-m", "gleanery", "token", "create", "--organization", "bench"]
     command += ["--scopes", scopes, *_storage_options(data, database)]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    variables = {**os.environ, **_path_variables(source)}
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
     return run.stdout.strip()
 
 

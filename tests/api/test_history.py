@@ -170,13 +170,17 @@ def test_approvals_make_no_version_but_are_shown(client: Client) -> None:
 
 @pytest.mark.thorough
 def test_only_some_versions_are_kept(timed: Client, clock: Clock) -> None:
-    items = [store(timed, {"number": number}) for number in range(25)]
+    store(timed, {"number": 0})
+    created = end(timed)
+    items = [store(timed, {"number": number}) for number in range(1, 25)]
     output_id = items[0]["output_id"]
     versions = history(timed, output_id)
     assert len(versions) == 21
     assert (versions[-1]["change"], versions[-1]["fields"]) == ("update", None)
     assert show(timed, output_id, at=versions[-1]["cursor"])["data"] == {"number": 4}
     show(timed, output_id, 410, at=versions[-1]["cursor"] - 1)
+    show(timed, output_id, 410, at=created)
+    show(timed, output_id, 404, at=created - 1)
     clock.move(seconds=80 * DAY)
     store(timed, {"number": 25})
     clock.move(seconds=20 * DAY)
@@ -186,6 +190,33 @@ def test_only_some_versions_are_kept(timed: Client, clock: Clock) -> None:
         [changed("number", 24, 25)],
         None,
     ]
+
+
+def test_the_last_approved_version_is_always_kept(client: Client) -> None:
+    client.put("/v1/groups/group", json={"keep_versions": 1})
+    first = store(client, {"price": 1})
+    output_id, created = first["output_id"], end(client)
+    approved = review(client, "approved")
+    item = show(client, output_id)
+    for price in (2, 3, 4):
+        store(client, {"price": price})
+    versions = history(client, output_id)
+    assert [version["fields"] for version in versions] == [[changed("price", 3, 4)], None, []]
+    assert versions[-1] == {
+        "change": "create",
+        "cursor": created,
+        "version_date": first["update_date"],
+        "replaced_date": None,
+        "key_hash": first["key_hash"],
+        "value_hash": first["value_hash"],
+        "is_approved": True,
+        "fields": [],
+    }
+    assert history(client, output_id, limit=1) == versions
+    assert show(client, output_id, at=approved) == item
+    assert show(client, output_id, at=created) == first
+    show(client, output_id, 410, at=approved + 1)
+    show(client, output_id, 404, at=created - 1)
 
 
 @pytest.mark.thorough

@@ -9,6 +9,7 @@ import pytest
 from gleanery import AsyncClient, Client
 from gleanery.client import (
     ConnectionFailed,
+    Finding,
     Forbidden,
     Invalid,
     InvalidResponse,
@@ -43,6 +44,20 @@ def test_a_group_has_all_its_jobs(user: Client, client: HttpClient) -> None:
     assert [job.job_id for job in group.jobs] == [f"job-{n}" for n in range(1003)]
     assert (group.outputs, group.metadata.next_cursor) == (1003, None)
     assert len(next(iter(user.groups())).jobs) == 100
+
+
+def test_fields_of_a_group_or_job_are_counted(user: Client, client: HttpClient) -> None:
+    client.store("g", output(1, data={"price": 2.5}), output(2, data={}, job_id="two"))
+    found = user.fields("g")
+    assert [(field.path, field.filled, field.fill_rate) for field in found.fields] == [
+        ("price", 1, 0.5)
+    ]
+    assert found.fields[0].range is not None
+    assert (found.fields[0].range.min, found.drift) == (2.5, [])
+    assert {scrape.job_id for scrape in found.scrapes} == {"job", "two"}
+    assert user.fields("g", "two").fields == []
+    with pytest.raises(NotFound):
+        user.fields("g", "three")
 
 
 def test_settings_of_a_group_are_replaced(user: Client) -> None:
@@ -84,6 +99,27 @@ def test_reviews_are_added_and_listed(user: Client, client: HttpClient) -> None:
     assert list(user.reviews("g", history=True, cursor=pager.cursor)) == [first]
     assert [job.latest_review for job in user.group("g").jobs] == [third, second]
     assert [found.is_approved for found in user.outputs("g")] == [False, True]
+
+
+def test_single_outputs_are_reviewed_with_findings(user: Client, client: HttpClient) -> None:
+    client.store("g", output(1), output(2), output(3))
+    sample = user.review_sample("g", "job", seed="s", size=2)
+    assert (sample.seed, sample.job_id, sample.outputs, len(sample.sample)) == ("s", "job", 3, 2)
+    assert {one.reason for one in sample.sample} == {"random"}
+    first, second = (one.output for one in sample.sample)
+    client.store("g", output(second.data["number"], data={"number": 22}))
+    ids = [first.output_id, second.output_id]
+    approval = user.approve("g", "job", as_of=sample.cursor, output_ids=ids)
+    assert approval.skipped_output_ids == [second.output_id]
+    assert [found.data for found in user.outputs("g", approved=True)] == [first.data]
+    finding = Finding(second.output_id, "number", "too large")
+    rejection = user.review("g", "job", "rejected", "One number", findings=[finding])
+    assert rejection.skipped_output_ids is None
+    assert list(user.reviews("g")) == [rejection]
+    details = user.review_details("g", rejection.review_id)
+    assert (details.comment, details.findings) == ("One number", [finding])
+    details = user.review_details("g", approval.review_id)
+    assert (details.as_of, details.output_ids) == (sample.cursor, ids)
 
 
 def test_a_review_keeps_its_idempotency_key(monkeypatch: pytest.MonkeyPatch) -> None:

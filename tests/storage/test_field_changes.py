@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import re
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gleanery.models.responses import FieldChange
 from gleanery.storage.history.field_changes import MAX_FIELDS, compare
 from gleanery.values import json_text
+from tests.support.fields import apply, same
 
 NAMES = st.sampled_from(
     ["a", "b", "price", "a.b", "a[0]", '"', "", "$", "$.tags", "x y", "ü", "\\"]
@@ -26,51 +24,11 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 OBJECTS = st.dictionaries(NAMES, VALUES, max_size=5)
-STEP = re.compile(r'\.?([^.\[\]"\\$\s][^.\[\]"\\\s]*)|\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]')
 
 
 def item(data: Any, tags: Any = None, **members: Any) -> dict[str, Any]:
     made = {"source_url": "https://shop.example/1", "data": data, "tags": tags or {}, "files": []}
     return made | members
-
-
-def steps(path: str) -> list[str | int]:
-    """The names and indexes of a path; the first one is the member of the output."""
-    start: list[str | int] = ["data"]
-    if path.startswith("$."):
-        start, path = [], path[2:]
-    found = [*STEP.finditer(path)]
-    assert "".join(match[0] for match in found) == path
-    return start + [_step(*match.groups()) for match in found]
-
-
-def _step(name: str | None, index: str | None, quoted: str | None) -> str | int:
-    if quoted is not None:
-        return str(json.loads(quoted))
-    return name if name is not None else int(index or 0)
-
-
-def apply(changes: list[FieldChange], before: dict[str, Any]) -> dict[str, Any]:
-    """Makes the changes, after it has checked what was there before them."""
-    result = copy.deepcopy(before)
-    for change in changes:
-        *parents, last = steps(change["path"])
-        target: Any = result
-        for step in parents:
-            target = target[step]
-        if change["kind"] == "added":
-            assert last not in target
-        else:
-            assert same(target[last], change["before"])
-        if change["kind"] == "removed":
-            del target[last]
-        else:
-            target[last] = change["after"]
-    return result
-
-
-def same(one: Any, other: Any) -> bool:
-    return json_text.canonical(one) == json_text.canonical(other)
 
 
 @pytest.mark.thorough

@@ -483,3 +483,8 @@ def text_of(item: Item) -> str:
 
 def date_of(seq: int) -> str:
     return datetime.fromtimestamp(seq // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def date_time_of(seq: int) -> str:
+    """Returns the position as a date-time with all its digits."""
+    return f"{date_of(seq)[:-1]}.{seq % SECOND:06}Z"

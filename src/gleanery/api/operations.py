@@ -497,7 +497,7 @@ OPERATIONS = (
         "comes as soon as there is a change. Each view has its own feed; a client stays with one "
         "view. The feed keeps deletions for 30 days, if the operator "
         "has not changed that. An older cursor, or one from before a restore, gets 410: start "
-        "again with cursor 0.",
+        "again with cursor 0. With `diff=true`, each update says which fields have changed.",
         scopes=("outputs:read",),
         query=requests.ChangeQuery,
         response=responses.ChangePage,

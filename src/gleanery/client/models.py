@@ -122,7 +122,7 @@ class RawChangePage(Struct, frozen=True, gc=False, kw_only=True):
 ReviewStatus = Literal["pending", "in_review", "approved", "changes_requested", "rejected"]
 
 
-class Review(Struct, frozen=True, gc=False, kw_only=True):
+class Review(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Review of a job."""
 
     job_id: str
@@ -130,6 +130,53 @@ class Review(Struct, frozen=True, gc=False, kw_only=True):
     review_date: datetime
     status: ReviewStatus
     comment: str
+    skipped_output_ids: list[str] | None = None
+    """After a review of single outputs: those with a newer value, which it does not apply to."""
+
+
+class Finding(Struct, frozen=True, gc=False):
+    """What a reviewer has found in one output, or in the field of a path inside its data."""
+
+    output_id: str
+    path: str | None = None
+    note: str = ""
+
+
+class ReviewDetails(Struct, frozen=True, gc=False, kw_only=True):
+    """Review with what it is about."""
+
+    job_id: str
+    review_id: str
+    review_date: datetime
+    status: ReviewStatus
+    comment: str
+    as_of: int | None
+    output_ids: list[str] | None
+    skipped_output_ids: list[str] | None
+    findings: list[Finding]
+
+
+class SampledOutput(Struct, frozen=True, gc=False, kw_only=True):
+    """Output of a sample, with the reason for its choice."""
+
+    reason: str
+    """``random``, ``changed``, ``rare_shape`` or ``outlier``."""
+    detail: str | None
+    output: Output
+    approved_output: Output | None
+    """Last approved version, if the output has a newer value."""
+
+
+class ReviewSample(Struct, frozen=True, gc=False, kw_only=True):
+    """Sample of a job's outputs for a review."""
+
+    seed: str
+    job_id: str
+    cursor: int
+    """Value for ``as_of`` of the review."""
+    outputs: int
+    """Number of outputs of the job."""
+    sample: list[SampledOutput]
 
 
 class Job(Struct, frozen=True, gc=False, kw_only=True):
@@ -159,6 +206,69 @@ class Group(Struct, frozen=True, gc=False, kw_only=True):
     has_more_countries: bool
     jobs: list[Job]
     metadata: PageMetadata
+
+
+class FieldCounts(Struct, frozen=True, gc=False, kw_only=True):
+    """Field, and how often outputs have it."""
+
+    path: str
+    filled: int
+    fill_rate: float
+    kinds: dict[str, int]
+
+
+class ValueRange(Struct, frozen=True, gc=False, kw_only=True):
+    """Smallest and largest number."""
+
+    min: int | float
+    max: int | float
+
+
+class LengthRange(Struct, frozen=True, gc=False, kw_only=True):
+    """Lengths of strings in characters, and of arrays in elements."""
+
+    min: int
+    median: int
+    max: int
+
+
+class FieldStatistics(FieldCounts, frozen=True, gc=False, kw_only=True):
+    """Field with the ranges of its values."""
+
+    range: ValueRange | None
+    length: LengthRange | None
+
+
+class Scrape(Struct, frozen=True, gc=False, kw_only=True):
+    """Scrape of a job, and the fields of the outputs that it has seen."""
+
+    job_id: str
+    started: datetime
+    last_seen: datetime
+    outputs: int
+    fields: list[FieldCounts]
+
+
+class Drift(Struct, frozen=True, gc=False, kw_only=True):
+    """Field that the newest scrape of a job fills more or less often than earlier ones."""
+
+    job_id: str
+    path: str
+    before: float
+    now: float
+
+
+class Fields(Struct, frozen=True, gc=False, kw_only=True):
+    """Statistics of the fields of a group, or of one job."""
+
+    group_id: str
+    job_id: str | None
+    outputs: int
+    counted_outputs: int
+    fields: list[FieldStatistics]
+    scrapes: list[Scrape]
+    drift: list[Drift]
+    schema: dict[str, Any]
 
 
 class Deleted(Struct, frozen=True, gc=False, kw_only=True):

@@ -317,6 +317,7 @@ _BARE_ITEM = (
     "is missing: bare items need job_id and url_field. Without both, and without key_field, each "
     "element is an output with job_id, source_url and data"
 )
+_DIFF_IN_VIEW = "is not possible in the approved view: leave out diff or view"
 _NOT_AN_OUTPUT = (
     "is not an output, which has job_id, source_url and data. For bare items, as scrapers write "
     "them, add the parameters job_id and url_field to the URL"
@@ -494,6 +495,19 @@ class ChangeQuery(Query):
         "output is created in this view by its first approval, updated by a later one, and deleted "
         "when its approval is withdrawn.",
     )
+    diff: Literal["true", "false"] = Field(
+        default="false",
+        description="true: each update has `fields`, which lists its changed fields. Only for the "
+        "view `full`.",
+    )
+
+    @model_validator(mode="after")
+    def _require_full_view(self) -> ChangeQuery:
+        """Rejects changed fields of the approved view, of which earlier states are not kept."""
+        if self.diff == "true" and self.view != "full":
+            error = custom_error("diff_in_view", _DIFF_IN_VIEW, ("diff",))
+            raise ValidationError.from_exception_data(type(self).__name__, [error])
+        return self
 
 
 # --- the audit log ------------------------------------------------------------------------------

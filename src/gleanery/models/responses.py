@@ -534,6 +534,16 @@ class ChangeOut(TypedDict):
     group_id: str
     output_id: str
     output: OutputOut | DeletedOutput
+    fields: NotRequired[
+        Annotated[
+            list[FieldChange] | None,
+            Field(
+                description="Only of an update, with `diff=true`: what has changed since the "
+                "cursor of the request, or since the version before if the output did not exist "
+                "then. null if that version is no longer kept, or if the text is too large."
+            ),
+        ]
+    ]
 
 
 class ChangePage(TypedDict):

@@ -38,6 +38,17 @@ def test_groups_are_listed_for_people_and_for_scripts(
     assert listed == stored.get("/v1/groups").json()
 
 
+def test_fields_are_shown_for_people_and_for_scripts(gleanery: CommandLine, stored: Client) -> None:
+    [title, row] = gleanery("fields", "shop-prices", "--job", "uk").stdout.splitlines()
+    assert title.split() == ["Field", "Filled", "Kinds", "Range", "Length", "Drift"]
+    assert row.split() == ["n", "100.0%", "integer", "3", "0", "to", "2"]
+    shown = json.loads(gleanery("fields", "shop-prices", "--json").stdout)
+    assert shown == stored.get("/v1/groups/shop-prices/fields").json()
+    missing = gleanery("fields", "shop-prices", "--job", "fr")
+    assert missing.returncode == 2
+    assert missing.stderr == "gleanery: job_id: This group has no job with this job_id\n"
+
+
 @pytest.mark.thorough
 def test_a_narrow_terminal_cuts_no_name(gleanery: CommandLine, client: Client) -> None:
     client.store("x" * 100, _output(1))
@@ -84,12 +95,55 @@ def test_a_job_is_approved_and_rejected(gleanery: CommandLine, stored: Client) -
     assert [review["comment"] for review in history] == ["", "Good."]
 
 
+def test_a_sample_leads_to_an_approval_of_what_was_seen(
+    gleanery: CommandLine, stored: Client
+) -> None:
+    done = gleanery("sample", "shop-prices", "uk", "--seed", "s")
+    [title, *rows] = done.stdout.splitlines()
+    assert title.split() == ["Reason", "Output", "Source", "URL", "Detail"]
+    assert [row.split()[0] for row in rows] == ["random"] * 3
+    assert "3 of 3 outputs, by the seed s." in done.stderr
+    again = json.loads(gleanery("sample", "shop-prices", "uk", "--seed", "s", "--json").stdout)
+    assert [one["output"]["output_id"] for one in again["sample"]] == [
+        row.split()[1] for row in rows
+    ]
+    stored.store("shop-prices", _output(1) | {"data": {"n": 11}})
+    line = done.stderr.strip().partition("If they are right: gleanery ")[2]
+    assert gleanery(*line.split()).returncode == 0
+    items = stored.items("shop-prices")
+    assert {item["data"]["n"]: item["is_approved"] for item in items} == {
+        0: True,
+        2: True,
+        11: False,
+    }
+
+
+def test_single_outputs_are_approved_and_rejected(gleanery: CommandLine, stored: Client) -> None:
+    first, second, third = (item["output_id"] for item in stored.items("shop-prices"))
+    seen = str(stored.get("/v1/groups/shop-prices").json()["cursor"])
+    stored.store("shop-prices", _output(1) | {"data": {"n": 11}})
+    both = ("--output", first, "--output", second)
+    done = gleanery("approve", "shop-prices", "uk", *both, "--as-of", seen)
+    assert done.stdout == "Reviewed 1 of 2 outputs of uk: approved.\n"
+    assert done.stderr == f"Skipped, because its value is newer: {second}\n"
+    gleanery("approve", "shop-prices", "uk", "--output", third)
+    done = gleanery("reject", "shop-prices", "uk", "--changes-requested", "--output", first)
+    assert done.stdout == "Reviewed 1 of 1 outputs of uk: changes_requested.\n"
+    approved = {item["output_id"]: item["is_approved"] for item in stored.items("shop-prices")}
+    assert approved == {first: False, second: False, third: True}
+    done = gleanery("reject", "shop-prices", "uk", "--comment", "All of it.", "--json")
+    assert json.loads(done.stdout)["status"] == "rejected"
+    assert not any(item["is_approved"] for item in stored.items("shop-prices"))
+
+
 @pytest.mark.parametrize(
     "line",
     [
         ("groups", "shop-price"),
         ("reviews", "shop-price"),
         ("approve", "shop-price", "uk"),
+        ("reject", "shop-price", "uk"),
+        ("sample", "shop-price", "uk"),
         ("open", "shop-price"),
         ("pull", "shop-price", "-o", "{folder}"),
     ],

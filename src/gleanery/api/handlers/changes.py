@@ -77,6 +77,7 @@ async def _stop_on_disconnect(
 async def _read(context: RequestContext[ChangeQuery, None]) -> changes.Feed:
     return await changes.read_feed(
         context.database,
+        context.services.computations,
         context.path["group_id"],
         context.query,
         context.cursor,

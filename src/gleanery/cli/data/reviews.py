@@ -1,17 +1,46 @@
-"""``gleanery reviews`` and ``gleanery approve``."""
+"""``gleanery reviews``, ``gleanery sample``, ``gleanery approve`` and ``gleanery reject``."""
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gleanery.cli.data.command import data_command
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
-from gleanery.cli.data.output import AsJson, print_json, print_json_array, print_rows, show_date
+from gleanery.cli.data.output import (
+    AsJson,
+    print_json,
+    print_json_array,
+    print_rows,
+    printable,
+    show_date,
+)
+
+if TYPE_CHECKING:
+    from gleanery.client.models import Review
 
 app = typer.Typer()
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Job, as gleanery groups GROUP shows.")]
+Comment = Annotated[str, typer.Option("--comment", metavar="TEXT", help="Reason.")]
+AsOf = Annotated[
+    int | None,
+    typer.Option(
+        "--as-of",
+        min=0,
+        metavar="CURSOR",
+        help="Leave alone the outputs with values that were stored after this position.",
+    ),
+]
+OutputIds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output", metavar="ID", help="Review only this output. Repeat the option for more."
+    ),
+]
 
 
 class Status(StrEnum):
@@ -57,6 +86,52 @@ def reviews(
 
 @data_command(
     app,
+    "sample",
+    examples=(
+        "gleanery sample shop-prices catalogue-uk",
+        "gleanery sample shop-prices catalogue-uk --size 20 --json | jq '.sample[].output.data'",
+    ),
+)
+def sample(
+    group: GroupName,
+    job: JobName,
+    size: Annotated[
+        int, typer.Option("--size", min=1, max=200, metavar="N", help="Number of outputs.")
+    ] = 50,
+    seed: Annotated[
+        str | None,
+        typer.Option("--seed", metavar="TEXT", help="Get the sample of this seed again."),
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    token_file: TokenFile = None,
+) -> None:
+    """List outputs of a job for a review, each with a reason.
+
+    Half of them are random, so that they represent the job. The others have changed since their
+    last approval, or are unusual.
+    """
+    with open_client(url, token_file) as client, known_group(client, group):
+        found = client.review_sample(group, job, size=size, seed=seed)
+    if as_json:
+        print_json(found)
+        return
+    rows = (
+        (one.reason, one.output.output_id, one.output.source_url, one.detail or "")
+        for one in found.sample
+    )
+    print_rows(("Reason", "Output", "Source URL", "Detail"), rows, empty="The job has no output.")
+    if found.sample:
+        command = f"gleanery approve {shlex.quote(group)} {shlex.quote(job)} --as-of {found.cursor}"
+        typer.echo(
+            f"These are {len(found.sample)} of {found.outputs} outputs, by the seed "
+            f"{printable(found.seed)}. If they are right: {printable(command)}",
+            err=True,
+        )
+
+
+@data_command(
+    app,
     "approve",
     examples=(
         "gleanery approve shop-prices catalogue-uk",
@@ -66,11 +141,13 @@ def reviews(
 )
 def approve(
     group: GroupName,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Job, as gleanery groups GROUP shows.")],
-    comment: Annotated[str, typer.Option("--comment", metavar="TEXT", help="Reason.")] = "",
+    job: JobName,
+    comment: Comment = "",
     status: Annotated[Status, typer.Option("--status", help="Status of the review.")] = (
         Status.approved
     ),
+    as_of: AsOf = None,
+    outputs: OutputIds = None,
     as_json: AsJson = False,
     url: Url = None,
     token_file: TokenFile = None,
@@ -81,8 +158,55 @@ def approve(
     need a new review.
     """
     with open_client(url, token_file) as client, known_group(client, group):
-        review = client.review(group, job, status.value, comment)
+        review = client.review(
+            group, job, status.value, comment, as_of=as_of, output_ids=outputs or None
+        )
+    _print_review(review, outputs, as_json)
+
+
+@data_command(
+    app,
+    "reject",
+    examples=(
+        "gleanery reject shop-prices catalogue-uk --comment 'Prices without VAT.'",
+        "gleanery reject shop-prices catalogue-uk --changes-requested --output OUTPUT_ID",
+    ),
+)
+def reject(
+    group: GroupName,
+    job: JobName,
+    changes_requested: Annotated[
+        bool,
+        typer.Option("--changes-requested", help="Ask for changes, instead of a rejection."),
+    ] = False,
+    comment: Comment = "",
+    as_of: AsOf = None,
+    outputs: OutputIds = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    token_file: TokenFile = None,
+) -> None:
+    """Reject the present outputs of a job, or request changes.
+
+    Both take an approval back, and remove the outputs from the approved view.
+    """
+    status = Status.changes_requested if changes_requested else Status.rejected
+    with open_client(url, token_file) as client, known_group(client, group):
+        review = client.review(
+            group, job, status.value, comment, as_of=as_of, output_ids=outputs or None
+        )
+    _print_review(review, outputs, as_json)
+
+
+def _print_review(review: Review, outputs: list[str] | None, as_json: bool) -> None:
     if as_json:
         print_json(review)
+    elif not outputs:
+        typer.echo(f"The review of {review.job_id} is now: {review.status}.")
     else:
-        typer.echo(f"The review of {job} is now: {review.status}.")
+        skipped = review.skipped_output_ids or []
+        count = len(outputs) - len(skipped)
+        number = f"{count} of {len(outputs)} outputs"
+        typer.echo(f"Reviewed {number} of {review.job_id}: {review.status}.")
+        for output_id in skipped:
+            typer.echo(f"Skipped, because its value is newer: {output_id}", err=True)

@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gleanery.client._sync.pager import Pager
 from gleanery.client._sync.requester import Requester
 from gleanery.client.pages import ArrayPages
-from gleanery.client.requests import Request, json_request, path
+from gleanery.client.requests import Parameter, Request, json_request, path
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:
-    from gleanery.client.models import Review, ReviewStatus
+    from gleanery.client.models import (
+        Finding,
+        Review,
+        ReviewDetails,
+        ReviewSample,
+        ReviewStatus,
+    )
 
 
 class Reviews:
@@ -38,14 +45,65 @@ class Reviews:
 
         return Pager(read_page, ArrayPages(Review), cursor=cursor, page_size=page_size, limit=limit)
 
-    def review(self, group: str, job_id: str, status: ReviewStatus, comment: str = "") -> Review:
-        """Add a review of a job. It is added once, also if the request is sent again."""
+    def review_details(self, group: str, review_id: str) -> ReviewDetails:
+        """Return one review with its findings."""
+        from gleanery.client.models import ReviewDetails
+
+        request = Request("GET", path("reviews", group, review_id))
+        return self._requester.fetch(request, ReviewDetails)
+
+    def review_sample(
+        self, group: str, job_id: str, *, size: int = 50, seed: str | None = None
+    ) -> ReviewSample:
+        """Return outputs of a job to look at. Its cursor is ``as_of`` of the review.
+
+        While no output of the job changes, the same seed gives the same sample.
+        """
+        from gleanery.client.models import ReviewSample
+
+        parameters: dict[str, Parameter] = {"job_id": job_id, "size": size, "seed": seed}
+        request = Request("GET", path("reviews", group, "sample"), parameters)
+        return self._requester.fetch(request, ReviewSample)
+
+    def review(
+        self,
+        group: str,
+        job_id: str,
+        status: ReviewStatus,
+        comment: str = "",
+        *,
+        as_of: int | None = None,
+        output_ids: Sequence[str] | None = None,
+        findings: Sequence[Finding] = (),
+    ) -> Review:
+        """Add a review of a job. It is added once, also if the request is sent again.
+
+        With ``as_of``, a cursor, it applies only to values that were stored until then. With
+        ``output_ids`` it applies only to these outputs.
+        """
+        from msgspec.structs import asdict
+
         from gleanery.client.models import Review
 
-        body = {"job_id": job_id, "status": status, "comment": comment}
+        body = {
+            "job_id": job_id,
+            "status": status,
+            "comment": comment,
+            "as_of": as_of,
+            "output_ids": None if output_ids is None else [*output_ids],
+            "findings": [asdict(finding) for finding in findings],
+        }
         request = json_request("POST", path("reviews", group), body, has_idempotency_key=True)
         return self._requester.fetch(request, Review)
 
-    def approve(self, group: str, job_id: str, comment: str = "") -> Review:
-        """Approve the current outputs of a job."""
-        return self.review(group, job_id, "approved", comment)
+    def approve(
+        self,
+        group: str,
+        job_id: str,
+        comment: str = "",
+        *,
+        as_of: int | None = None,
+        output_ids: Sequence[str] | None = None,
+    ) -> Review:
+        """Approve the current outputs of a job, or some of them; see ``review``."""
+        return self.review(group, job_id, "approved", comment, as_of=as_of, output_ids=output_ids)

@@ -14,20 +14,17 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
-from gleanery.errors import no_group, no_output
+from gleanery.errors import no_output
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Database
 from gleanery.storage.files.references import decode_item
-from gleanery.storage.group_lock import DEFAULT_KEEP_DAYS, DEFAULT_KEEP_VERSIONS
+from gleanery.storage.group_lock import DEFAULT_KEEP_DAYS, DEFAULT_KEEP_VERSIONS, require_group
 from gleanery.storage.history import entries
 from gleanery.storage.history.entries import CorruptHistory, Entry, Version
 from gleanery.values import json_text, timestamps
 
-_GROUP = """
-SELECT id, keep_versions, keep_days FROM groups
-WHERE organization_id = $1 AND name = $2 AND NOT deleted
-"""
+_LIMITS = "SELECT keep_versions, keep_days FROM groups WHERE organization_id = $1 AND id = $2"
 # The plus sign prevents planners from scanning the whole group to find one identity in it.
 _PRESENT = """
 SELECT created_seq, version_seq, seq, last_scraped_at, approved,
@@ -47,7 +44,8 @@ _DAY = 86_400 * timestamps.SECOND
 _SMALL_BYTES = 64 * 1024
 _SEGMENTS_PER_READ = 8
 _MAX_SEQ = 2**63 - 1
-_NOT_REPLACED = 0
+NOT_REPLACED = 0
+"""Stands for the position at which the present version was replaced."""
 _log = logging.getLogger("gleanery")
 
 
@@ -66,7 +64,7 @@ class KeptVersion:
 
     @property
     def is_replaced(self) -> bool:
-        return self.version.replaced_seq != _NOT_REPLACED
+        return self.version.replaced_seq != NOT_REPLACED
 
     @cached_property
     def item(self) -> dict[str, Any]:
@@ -119,15 +117,6 @@ class Limits(NamedTuple):
     keep_days: int
     now: int
 
-    @classmethod
-    def of_group(cls, keep_versions: int | None, keep_days: int | None, now: int) -> Limits:
-        """Returns the limits of a group; None is a setting with its default."""
-        return cls(
-            DEFAULT_KEEP_VERSIONS if keep_versions is None else keep_versions,
-            DEFAULT_KEEP_DAYS if keep_days is None else keep_days,
-            now,
-        )
-
     def allow(self, version: Version, newer_count: int) -> bool:
         """Returns True for a version after this number of newer earlier versions."""
         oldest = self.now - self.keep_days * _DAY
@@ -169,45 +158,47 @@ class Chain:
         self._newest_seq = _MAX_SEQ if present is None else present.version.seq
         self._limits = limits
         self._earlier_count = 0
+        self.has_ended = False
+        """True if no older version is kept."""
         self.expired: Version | None = None
-        """The version that ends the chain, because it is not kept."""
+        """The next older version, which is not kept."""
 
     @property
     def oldest_seq(self) -> int:
         """Position at which the last restored version began."""
         return _MAX_SEQ if self._newer is None else self._newer.version.seq
 
-    def restore(self, found: Iterable[Entry], visitor: Visitor) -> None:
-        """Passes kept versions to the visitor, until it is done or the chain ends."""
-        for entry in found:
-            if entry.version.seq >= self._newest_seq:
-                continue  # it was replaced after the present version was read
-            kept = self._restore(entry)
-            if kept is None:
-                self.expired = entry.version
-                return
-            self._newer = kept
-            self._earlier_count += 1
-            visitor.visit(kept)
-            if visitor.is_done:
-                return
-
-    def _restore(self, entry: Entry) -> KeptVersion | None:
-        """Restores the next older version; returns None if it is not kept."""
-        version, newer = entry.version, self._newer
-        if not self._limits.allow(version, self._earlier_count):
-            return None
-        newer_text = created_seq = None
-        if not version.is_deleted:
-            if newer is None:
-                raise OutputReturned
-            newer_text, created_seq = newer.text, newer.created_seq
+    def restore(self, segments: Iterable[bytes], visitor: Visitor) -> None:
+        """Passes the kept versions of segments to the visitor, until it is done."""
         try:
-            text = entry.restore(newer_text)
+            for segment in segments:
+                for entry in entries.decode(segment):
+                    if self.has_ended or visitor.is_done:
+                        return
+                    self._add(entry, visitor)
         except CorruptHistory:
-            _log.exception("an earlier version of an output cannot be restored")
-            return None
-        return KeptVersion(version, text, entry, created_seq)
+            _log.exception("the earlier versions of an output are damaged")
+            self.has_ended = True
+
+    def _add(self, entry: Entry, visitor: Visitor) -> None:
+        version = entry.version
+        if version.seq >= self._newest_seq:
+            return  # it was replaced after the present version was read
+        if not self._limits.allow(version, self._earlier_count):
+            self.has_ended, self.expired = True, version
+            return
+        self._newer = self._restore(entry)
+        self._earlier_count += 1
+        visitor.visit(self._newer)
+
+    def _restore(self, entry: Entry) -> KeptVersion:
+        """Restores the next older version. The last version before a deletion stands alone."""
+        newer = self._newer
+        if entry.version.is_deleted:
+            return KeptVersion(entry.version, entry.restore(None), entry, None)
+        if newer is None:
+            raise OutputReturned
+        return KeptVersion(entry.version, entry.restore(newer.text), entry, newer.created_seq)
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -225,7 +216,8 @@ async def read_versions(
 
     Raises NotFound if there is no version.
     """
-    group_id, limits = await _read_group(database, group, now)
+    group_id = await require_group(database, group)
+    limits = await read_limits(database, group_id, now)
     source = _Source(database, identity, group_id)
     while True:
         try:
@@ -244,15 +236,15 @@ async def _read_chain(
     if present is not None:
         await computations.run(organization_id, visitor.visit, present)
     before = _MAX_SEQ
-    while not visitor.is_done and chain.expired is None:
-        found, before = await source.read_entries(before)
-        if not found:
+    while not visitor.is_done and not chain.has_ended:
+        segments, before = await source.read_segments(before)
+        if not segments:
             break
-        await computations.run(organization_id, chain.restore, found, visitor)
+        await computations.run(organization_id, chain.restore, segments, visitor)
     if chain.oldest_seq == _MAX_SEQ:
         raise no_output()
     if not visitor.is_done:
-        approved = await source.read_approved(chain.oldest_seq)
+        approved = present and await source.read_approved(present, chain.oldest_seq)
         end = ChainEnd(chain.expired, approved)
         await computations.run(organization_id, visitor.finish, end)
 
@@ -272,11 +264,11 @@ class _Source(NamedTuple):
         if not rows:
             return None
         [[created_seq, seq, last_seq, last_scraped_at, approved, item]] = rows
-        version = Version(seq, last_seq, _NOT_REPLACED, last_scraped_at, bool(approved))
+        version = Version(seq, last_seq, NOT_REPLACED, last_scraped_at, bool(approved))
         return keep_whole(version, item, created_seq)
 
-    async def read_entries(self, before: int) -> tuple[list[Entry], int]:
-        """Reads the newest segments before a position, and returns the position after them."""
+    async def read_segments(self, before: int) -> tuple[list[bytes], int]:
+        """Reads the newest segments before a position. Returns the position of the last one."""
         rows = await self.database.read(
             _SEGMENTS, *self._key, before, _SEGMENTS_PER_READ, _SMALL_BYTES
         )
@@ -285,27 +277,28 @@ class _Source(NamedTuple):
                 _SEGMENTS, *self._key, before, 1, page_sizes.UNLIMITED
             )
         small = [*takewhile(lambda row: row[1] is not None, rows)]
-        found = [entry for _, segment in small for entry in entries.decode(segment)]
-        return found, small[-1][0] if small else before
+        return [segment for _, segment in small], small[-1][0] if small else before
 
-    async def read_approved(self, before: int) -> KeptVersion | None:
-        """Reads the last approved version, if it began before a position."""
+    async def read_approved(self, present: KeptVersion, before: int) -> KeptVersion | None:
+        """Reads the last approved version of an output, if it began before a position."""
         rows = await self.database.read_large(_APPROVED_VERSION, *self._key, before)
         if not rows:
             return None
         [[seq, last_seq, item]] = rows
         scraped = timestamps.parse(decode_item(item)["last_scraped_date"])
-        version = Version(seq, last_seq, _NOT_REPLACED, scraped, approved=True)
-        return keep_whole(version, item, None)
+        version = Version(seq, last_seq, NOT_REPLACED, scraped, approved=True)
+        return keep_whole(version, item, present.created_seq)
 
     @property
     def _key(self) -> tuple[int, bytes, int]:
         return self.database.organization_id, self.identity, self.group_id
 
 
-async def _read_group(database: Database, group: str, now: int) -> tuple[int, Limits]:
-    rows = await database.read(_GROUP, database.organization_id, group)
-    if not rows:
-        raise no_group()
-    group_id, keep_versions, keep_days = rows[0]
-    return group_id, Limits.of_group(keep_versions, keep_days, now)
+async def read_limits(database: Database, group_id: int, now: int) -> Limits:
+    """Reads which versions a group keeps."""
+    [[keep_versions, keep_days]] = await database.read(_LIMITS, database.organization_id, group_id)
+    return Limits(
+        DEFAULT_KEEP_VERSIONS if keep_versions is None else keep_versions,
+        DEFAULT_KEEP_DAYS if keep_days is None else keep_days,
+        now,
+    )

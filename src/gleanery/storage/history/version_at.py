@@ -5,6 +5,7 @@ from __future__ import annotations
 from gleanery.errors import NotFound, VersionExpired
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage.database import Database
+from gleanery.storage.history.entries import Version
 from gleanery.storage.history.reading import ChainEnd, KeptVersion, read_versions
 from gleanery.values import timestamps
 
@@ -63,11 +64,13 @@ class VersionSearch:
         elif expired is not None and self._position >= expired.replaced_seq:
             self.found = None if expired.is_deleted else oldest
         else:
-            self.is_expired = expired is not None or self._position >= _creation(oldest)
+            self.is_expired = self._position >= _creation(oldest, expired)
 
 
-def _creation(oldest: KeptVersion) -> int:
+def _creation(oldest: KeptVersion, expired: Version | None) -> int:
     """Returns the position at which the output was created, or the start of that second."""
-    if oldest.is_first(None):
+    if oldest.created_seq is not None:
+        return oldest.created_seq
+    if oldest.is_first(expired):
         return oldest.version.seq
-    return oldest.created_seq or timestamps.parse(oldest.item["create_date"])
+    return timestamps.parse(oldest.item["create_date"])

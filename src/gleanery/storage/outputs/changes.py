@@ -21,10 +21,12 @@ from typing import NamedTuple
 
 from gleanery.errors import CursorExpired, no_group
 from gleanery.models.requests import ChangeQuery
+from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage import page_sizes
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.group_lock import FIRST_SEQ
 from gleanery.storage.history import expiry
+from gleanery.storage.history.update_fields import FieldReader, Update
 from gleanery.storage.outputs import feed_sources
 from gleanery.storage.outputs.feed_sources import FeedSource
 from gleanery.values import json_text, timestamps
@@ -121,7 +123,13 @@ class Feed:
 
 
 async def read_feed(
-    database: Database, group: str, query: ChangeQuery, cursor: int, max_bytes: int, now: int
+    database: Database,
+    computations: FairThread,
+    group: str,
+    query: ChangeQuery,
+    cursor: int,
+    max_bytes: int,
+    now: int,
 ) -> Feed:
     """Reads the changes after the cursor, oldest first. An output appears once, as it is now."""
     source = feed_sources.BY_VIEW[query.view]
@@ -130,6 +138,8 @@ async def read_feed(
     start = _not_before(known, query.changed_after)
     parameter = "cursor" if start == known else "changed_after"
     position = _check(start, purged, restored, now, parameter)
+    if query.diff == "true":
+        max_bytes //= 2  # the other half is for the changed fields
     part = _Part(database, source, group_id, position.seq, _MAX_SEQ, query.limit)
     found = await _read_changes(part, max_bytes, _frame_bytes(group))
     found = await _with_whole_millisecond(part, position, found)
@@ -142,6 +152,9 @@ async def read_feed(
         end = position.at(found.last_seq)
     else:  # the client has everything up to the clock, which was read before the changes
         end = Position(max(found.last_seq if found.chunks else known.seq, clock))
+    if query.diff == "true":
+        reader = FieldReader(database, computations, group, group_id, position.seq, max_bytes, now)
+        found = await _with_fields(found, reader)
     parts = await _render_chunks(found, position, end, group)
     return Feed(parts, end.cursor, found.has_more, is_beyond_end=known.seq > clock)
 
@@ -244,6 +257,25 @@ def _without_returned(found: _Found) -> _Found:
         [row for row in rows if row[5] is None or row[4] not in present] for rows in found.chunks
     ]
     return found._replace(chunks=[chunk for chunk in chunks if chunk])
+
+
+async def _with_fields(found: _Found, reader: FieldReader) -> _Found:
+    """Adds the changed fields to the item of each update."""
+    chunks: list[Sequence[Row]] = []
+    for rows in found.chunks:
+        updates = [
+            Update(seq, created_seq, item, identity)
+            for seq, created_seq, item, _, identity, _ in rows
+            if item is not None and seq != created_seq
+        ]
+        texts = await reader.read(updates)
+        chunks.append([_with_text(row, texts.get(row[0])) for row in rows])
+    return found._replace(chunks=chunks)
+
+
+def _with_text(row: Row, fields: bytes | None) -> Row:
+    seq, created_seq, item, *rest = row
+    return row if fields is None else (seq, created_seq, item + b',"fields":' + fields, *rest)
 
 
 async def _read_group(database: Database, source: FeedSource, group: str) -> Row:

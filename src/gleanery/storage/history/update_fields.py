@@ -1,0 +1,210 @@
+"""The changed fields of each update in a part of the change feed.
+
+An update is compared with the version that was the present one at the client's position. If the
+output did not exist then, the update is compared with the version before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from gleanery.errors import NotFound
+from gleanery.models.responses import FieldChange
+from gleanery.scheduling.fair_thread import FairThread
+from gleanery.storage.database import Database
+from gleanery.storage.history import field_changes
+from gleanery.storage.history.entries import Version
+from gleanery.storage.history.reading import (
+    NOT_REPLACED,
+    Chain,
+    ChainEnd,
+    KeptVersion,
+    Limits,
+    keep_whole,
+    read_limits,
+    read_versions,
+)
+from gleanery.storage.history.version_at import VersionSearch
+from gleanery.values import json_text
+
+_STORED = """
+SELECT outputs.seq, outputs.version_seq, output_history.seq,
+    CASE WHEN octet_length(output_history.versions) <= $5 THEN output_history.versions END
+FROM outputs LEFT JOIN output_history
+    ON output_history.organization_id = outputs.organization_id
+    AND output_history.identity = outputs.identity
+WHERE outputs.organization_id = $1 AND outputs.group_id = $2
+    AND outputs.seq > $3 AND outputs.seq <= $4
+ORDER BY outputs.seq, output_history.seq DESC
+"""
+_UPDATES_PER_READ = 50
+_MAX_SEGMENT_BYTES = 8 * 1024  # a larger one is read later
+_MAX_SEQ = 2**63 - 1
+_UNKNOWN = b"null"
+
+
+class Update(NamedTuple):
+    """An update in the change feed."""
+
+    seq: int
+    created_seq: int
+    item: bytes
+    identity: bytes
+
+    @property
+    def approved(self) -> bool:
+        return self.item.endswith(b"true}")
+
+
+@dataclass(slots=True)
+class FieldReader:
+    """Reads the changed fields of updates for one client."""
+
+    database: Database
+    computations: FairThread
+    group: str
+    group_id: int
+    position: int
+    """Position after which the client reads the feed."""
+    max_bytes: int
+    """Maximum for all texts of fields. A longer text is unknown to the client."""
+    now: int
+
+    async def read(self, updates: Sequence[Update]) -> Mapping[int, bytes]:
+        """Returns the fields of each update as JSON text, by its sequence number."""
+        texts: dict[int, bytes] = {}
+        for start in range(0, len(updates), _UPDATES_PER_READ):
+            texts |= await self._read_some(updates[start : start + _UPDATES_PER_READ])
+        return texts
+
+    async def _read_some(self, updates: Sequence[Update]) -> Mapping[int, bytes]:
+        comparisons = [_Comparison(update, self.position) for update in updates]
+        limits = await read_limits(self.database, self.group_id, self.now)
+        stored = await self._read_stored(updates[0].seq - 1, updates[-1].seq)
+        organization_id = self.database.organization_id
+        await self.computations.run(organization_id, _compare_all, comparisons, stored, limits)
+        for comparison in comparisons:
+            if not comparison.is_done:
+                await self._compare_alone(comparison)
+        return await self.computations.run(organization_id, self._encode, comparisons)
+
+    async def _read_stored(self, after: int, until: int) -> Mapping[int, _Stored]:
+        """Reads the histories of the outputs in a range, by the outputs' sequence numbers."""
+        key = (self.database.organization_id, self.group_id)
+        rows = await self.database.read_large(_STORED, *key, after, until, _MAX_SEGMENT_BYTES)
+        stored: dict[int, _Stored] = {}
+        for seq, version_seq, segment_seq, segment in rows:
+            one = stored.setdefault(seq, _Stored(version_seq, []))
+            if segment_seq is not None:
+                one.segments.append(segment)
+        return stored
+
+    async def _compare_alone(self, comparison: _Comparison) -> None:
+        """Compares an output with a large segment, or one that has changed since it was read."""
+        key = (self.group, comparison.update.identity)
+        try:
+            await read_versions(self.database, self.computations, *key, self.now, comparison)
+        except NotFound:
+            return  # nothing is known about it
+
+    def _encode(self, comparisons: Sequence[_Comparison]) -> Mapping[int, bytes]:
+        texts = {}
+        for comparison in comparisons:
+            text = json_text.encode(comparison.fields())
+            if len(text) > self.max_bytes:
+                text = _UNKNOWN
+            self.max_bytes -= len(text)
+            texts[comparison.update.seq] = text
+        return texts
+
+
+class _Stored(NamedTuple):
+    """The present version of an output, and its segments, newest first."""
+
+    version_seq: int
+    segments: list[bytes | None]
+    """None instead of a large one."""
+
+
+def _compare_all(
+    comparisons: Sequence[_Comparison], stored: Mapping[int, _Stored], limits: Limits
+) -> None:
+    """Makes the comparisons with outputs that have not changed and have only small segments."""
+    for comparison in comparisons:
+        found = stored.get(comparison.update.seq)
+        segments = [None] if found is None else found.segments
+        small = [segment for segment in segments if segment is not None]
+        if found is not None and len(small) == len(segments):
+            _compare(comparison, found.version_seq, small, limits)
+
+
+def _compare(
+    comparison: _Comparison, version_seq: int, segments: Sequence[bytes], limits: Limits
+) -> None:
+    update = comparison.update
+    version = Version(version_seq, update.seq, NOT_REPLACED, 0, update.approved)
+    present = keep_whole(version, update.item, update.created_seq)
+    chain = Chain(present, limits)
+    comparison.visit(present)
+    chain.restore(segments, comparison)
+    if not comparison.is_done:
+        comparison.finish(ChainEnd(chain.expired, None))
+
+
+class _Comparison:
+    """Compares an update with an earlier version."""
+
+    def __init__(self, update: Update, position: int) -> None:
+        self.update = update
+        self.is_done = False
+        self._own: KeptVersion | None = None
+        self._earlier: KeptVersion | None = None
+        self._position = position
+        self._search = VersionSearch(position) if update.created_seq <= position else None
+
+    def visit(self, kept: KeptVersion) -> None:
+        if self._own is not None:
+            self._visit_earlier(kept)
+        elif kept.version.seq <= self.update.seq:  # else it is newer than the update
+            last = kept.version._replace(last_seq=self.update.seq, approved=self.update.approved)
+            self._own = replace(kept, version=last)
+            self._visit_own(self._own)
+
+    def _visit_own(self, own: KeptVersion) -> None:
+        if self._search is not None:
+            self._visit_earlier(own)
+
+    def _visit_earlier(self, kept: KeptVersion) -> None:
+        if self._search is None:
+            # The version before a deletion is not the one before.
+            self._earlier = self._own if kept.version.is_deleted else kept
+            self.is_done = True
+            return
+        self._search.visit(kept)
+        self._earlier, self.is_done = self._search.found, self._search.is_done
+
+    def finish(self, end: ChainEnd) -> None:
+        self.is_done = True
+        if self._own is None:
+            return
+        if self._search is not None:
+            self._search.finish(end)
+            self._earlier = self._search.found
+        elif self._own.is_first(end.expired):
+            self._earlier = self._own
+
+    def fields(self) -> list[FieldChange] | None:
+        """Returns the changed fields; None if the earlier version is not kept."""
+        own, earlier = self._own, self._earlier
+        if own is None or earlier is None:
+            return None
+        was_approved = earlier.approved_at(self._approval_position(own, earlier))
+        changes = [] if earlier is own else field_changes.compare(earlier.item, own.item)
+        return changes + field_changes.compare_approval(was_approved, self.update.approved)
+
+    def _approval_position(self, own: KeptVersion, earlier: KeptVersion) -> int:
+        if self._search is not None:
+            return self._position
+        return own.version.seq if earlier is own else _MAX_SEQ
