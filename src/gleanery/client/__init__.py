@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         DeletedOutput,
         Deletion,
         ExportLink,
+        FieldChange,
         File,
         Finding,
         Group,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         SampledOutput,
         StoredFile,
         Update,
+        Version,
     )
     from gleanery.client.pushes import ItemError, PushFailed, PushReport
     from gleanery.client.record_lists import RecordList
@@ -115,6 +117,7 @@ _MODULES = {
         "DeletedOutput",
         "Deletion",
         "ExportLink",
+        "FieldChange",
         "File",
         "Finding",
         "Group",
@@ -126,6 +129,7 @@ _MODULES = {
         "SampledOutput",
         "StoredFile",
         "Update",
+        "Version",
     ],
     "pushes": ["ItemError", "PushFailed", "PushReport"],
     "record_lists": ["RecordList"],
@@ -170,6 +174,7 @@ __all__ = [
     "ExportLink",
     "ExportPages",
     "ExportReport",
+    "FieldChange",
     "File",
     "FileChanged",
     "Finding",
@@ -212,6 +217,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Update",
+    "Version",
     "WriteCounts",
 ]
 
