@@ -248,6 +248,69 @@ class Group(Struct, frozen=True, gc=False, kw_only=True):
     metadata: PageMetadata
 
 
+class FieldCounts(Struct, frozen=True, gc=False, kw_only=True):
+    """Field, and how often outputs have it."""
+
+    path: str
+    filled: int
+    fill_rate: float
+    kinds: dict[str, int]
+
+
+class ValueRange(Struct, frozen=True, gc=False, kw_only=True):
+    """Smallest and largest number."""
+
+    min: int | float
+    max: int | float
+
+
+class LengthRange(Struct, frozen=True, gc=False, kw_only=True):
+    """Lengths of strings in characters, and of arrays in elements."""
+
+    min: int
+    median: int
+    max: int
+
+
+class FieldStatistics(FieldCounts, frozen=True, gc=False, kw_only=True):
+    """Field with the ranges of its values."""
+
+    range: ValueRange | None
+    length: LengthRange | None
+
+
+class Scrape(Struct, frozen=True, gc=False, kw_only=True):
+    """Scrape of a job, and the fields of the outputs that it has seen."""
+
+    job_id: str
+    started: datetime
+    last_seen: datetime
+    outputs: int
+    fields: list[FieldCounts]
+
+
+class Drift(Struct, frozen=True, gc=False, kw_only=True):
+    """Field that the newest scrape of a job fills more or less often than earlier ones."""
+
+    job_id: str
+    path: str
+    before: float
+    now: float
+
+
+class Fields(Struct, frozen=True, gc=False, kw_only=True):
+    """Statistics of the fields of a group, or of one job."""
+
+    group_id: str
+    job_id: str | None
+    outputs: int
+    counted_outputs: int
+    fields: list[FieldStatistics]
+    scrapes: list[Scrape]
+    drift: list[Drift]
+    schema: dict[str, Any]
+
+
 class Deleted(Struct, frozen=True, gc=False, kw_only=True):
     """Number of deleted records."""
 

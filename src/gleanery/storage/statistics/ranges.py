@@ -68,7 +68,8 @@ class Range:
         digits = self.median_digits
         below = sum(count for fewer, count in self.digits.items() if fewer < digits)
         rank = (self.count + 1) / 2 - below
-        least, most = max(2**digits // 2, self.min), min(2**digits - 1, self.max)
+        first: int = 2**digits // 2
+        least, most = max(first, self.min), min(max(2 * first - 1, 0), self.max)
         return least + (most - least) * (rank - 0.5) / self.digits[digits]
 
     def merge(self, other: Range) -> None:
