@@ -6,7 +6,7 @@ A range covers all values that were stored, also those that were replaced or del
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gleanery.storage.statistics.shapes import MAX_PATHS, Column, Measures, Names, Shape
@@ -81,15 +81,19 @@ class Range:
         self.digits.update(other.digits)
 
 
-def measure(column: Sequence[float], sources: Sequence[Source], is_length: bool) -> Range:
-    """Returns the range of some measures, which are not empty."""
+SourceAt = Callable[[int], Source]
+"""Returns the source of the measures at an index."""
+
+
+def measure(column: Sequence[float], source_at: SourceAt, is_length: bool) -> Range:
+    """Returns the range of some measures, of which there is at least one."""
     smallest, largest = min(column), max(column)
     integers: Iterable[int] = column if is_length else map(int, column)  # type: ignore[assignment]
     return Range(
         smallest,
-        sources[column.index(smallest)].encode(),
+        source_at(column.index(smallest)).encode(),
         largest,
-        sources[column.index(largest)].encode(),
+        source_at(column.index(largest)).encode(),
         Counter(map(int.bit_length, integers)),
     )
 
@@ -98,7 +102,7 @@ Ranges = dict[Column, Range]
 
 
 def add_measures(
-    ranges: Ranges, shape: Shape, measures: Iterable[Measures], sources: Sequence[Source]
+    ranges: Ranges, shape: Shape, measures: Iterable[Measures], source_at: SourceAt
 ) -> None:
     """Adds the measures of outputs with the same shape."""
     for column, values in zip(shape.columns, zip(*measures, strict=True), strict=True):
@@ -106,9 +110,9 @@ def add_measures(
             continue
         found = ranges.get(column)
         if found is not None:
-            found.merge(measure(values, sources, column.is_length))
+            found.merge(measure(values, source_at, column.is_length))
         elif len(ranges) < 2 * MAX_PATHS:
-            ranges[column] = measure(values, sources, column.is_length)
+            ranges[column] = measure(values, source_at, column.is_length)
 
 
 def encode_ranges(ranges: Ranges) -> list[Any]:

@@ -99,16 +99,15 @@ def classify(data: dict[str, Any]) -> tuple[Shape, Measures]:
     """
     names: tuple[str | None, ...] = (*data,)
     values = [*data.values()]
-    types = (*map(type, values),)
+    types = [*map(type, values)]
     if dict in types:
-        for inner in data.values():
-            if type(inner) is dict:
-                names += (None, *inner)
-                values += inner.values()
-        types = (*map(type, values),)
+        for inner in [value for value in values if type(value) is dict]:
+            names += (None, *inner)
+            values += inner.values()
+            types += map(type, inner.values())
     if len(values) > MAX_PATHS:
         return _TOO_LARGE, ()
-    layout = _layout(names, types)
+    layout = _layout(names, (*types,))
     lengths = (*map(len, layout.sized(values)),)
     shape = layout.shape if all(lengths) else layout.with_empty(lengths)
     numbers = layout.numbers(values)
