@@ -110,14 +110,11 @@ def classify(data: dict[str, Any]) -> tuple[Shape, Measures]:
     layout = _layout(names, (*types,))
     lengths = (*map(len, layout.sized(values)),)
     shape = layout.shape if all(lengths) else layout.with_empty(lengths)
-    numbers = layout.numbers(values)
-    try:
-        return shape, (*map(float, numbers), *lengths)
-    except OverflowError:
-        return shape, (*map(_to_double, numbers), *lengths)
+    return shape, (*layout.numbers(values), *lengths)
 
 
-def _to_double(number: float) -> float:
+def to_double(number: float) -> float:
+    """Returns the number as a double, so that it can be stored; the largest one if it is larger."""
     return float(max(-_MAX_DOUBLE, min(_MAX_DOUBLE, number)))
 
 
