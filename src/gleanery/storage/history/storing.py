@@ -113,8 +113,9 @@ async def store_last_versions(
     """Stores the versions of deleted outputs. ``deletions`` has the number of each deletion."""
     additions = _Additions(locked)
     for stored, entry in versions:
-        version = entry.version._replace(replaced_seq=deletions[stored[0]])
-        additions.add(stored, entry._replace(version=version))
+        if stored[0] in deletions:  # else the output is of another group
+            version = entry.version._replace(replaced_seq=deletions[stored[0]])
+            additions.add(stored, entry._replace(version=version))
     await additions.write()
 
 
