@@ -62,6 +62,11 @@ ALTER TABLE approved_versions
     ALTER COLUMN country  SET (n_distinct = -1),
     ALTER COLUMN region   SET (n_distinct = -1);
 
+-- The approved outputs of a job: an expression, so that a planner cannot choose another index.
+CREATE INDEX outputs_approved_by_job
+    ON outputs (group_id, (CAST(CASE WHEN approved THEN job_id END AS BIGINT)), seq)
+    WHERE CAST(CASE WHEN approved THEN job_id END AS BIGINT) IS NOT NULL;
+
 -- Removals from the approved view, in the change order.
 CREATE TABLE view_tombstones (
     organization_id BIGINT NOT NULL,
