@@ -36,7 +36,8 @@ class Service(NamedTuple):
         return json.loads(self._request(path, body, {"Content-Type": content_type}))
 
     def put(self, path: str, body: Any) -> None:
-        self._request(path, json.dumps(body).encode(), {}, "PUT")
+        headers = {"Content-Type": "application/json"}
+        self._request(path, json.dumps(body).encode(), headers, "PUT")
 
     def _request(
         self, path: str, body: Any, headers: dict[str, str], method: str | None = None

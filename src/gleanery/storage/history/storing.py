@@ -124,8 +124,9 @@ async def store_last_versions(
     """Stores the versions of deleted outputs. ``deletions`` has the number of each deletion."""
     additions = []
     for stored, entry in versions:
-        version = entry.version._replace(replaced_seq=deletions[stored.identity])
-        additions.append((stored, entry._replace(version=version)))
+        if stored.identity in deletions:  # else the output is of another group
+            version = entry.version._replace(replaced_seq=deletions[stored.identity])
+            additions.append((stored, entry._replace(version=version)))
     await _add(locked, additions)
 
 
