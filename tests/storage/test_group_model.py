@@ -99,9 +99,9 @@ def without_scrape(item: str) -> str:
     return text_of({**json.loads(item), "last_scraped_date": None})
 
 
-def read_feed(client: Client, view: View, cursor: int, limit: int = 1000) -> Any:
+def read_feed(client: Client, view: View, cursor: int, limit: int = 1000, **more: str) -> Any:
     """Returns a page of the feed; None if the cursor has expired."""
-    query: dict[str, Any] = {"cursor": cursor, "limit": limit} | in_view(view)
+    query: dict[str, Any] = {"cursor": cursor, "limit": limit, **in_view(view), **more}
     answer = client.get("/v1/changes/group", params=query)
     assert answer.status_code in (200, 410), answer.text
     return answer.json() if answer.status_code == 200 else None
@@ -294,6 +294,7 @@ def machine(service: Service, clock: Clock) -> type[RuleBasedStateMachine]:
                 self.check_pages(view)
                 self.check_pages(view, **self.next_filters())
                 self.check_export(view)
+            self.check_fields(self.cursors[0])
             for output in self.changed:
                 self.check_history(output)
 
@@ -315,6 +316,22 @@ def machine(service: Service, clock: Clock) -> type[RuleBasedStateMachine]:
         def check_pages(self, view: View, **filters: Any) -> None:
             items = self.client.items("group", limit=3, **filters, **in_view(view))
             assert [text_of(item) for item in items] == self.model.page(view, **filters)
+
+        def check_fields(self, cursor: int) -> None:
+            page = read_feed(self.client, "full", cursor, diff="true")
+            for change in page["changes"] if page is not None else ():
+                assert ("fields" in change) == (change["change"] == "update")
+                if "fields" in change:
+                    self.check_update(change, cursor)
+
+        def check_update(self, change: dict[str, Any], cursor: int) -> None:
+            output = self.model.outputs[change["output_id"]]
+            older, fields = self.model.fields_since(output, cursor)
+            certain, _ = self.model.certain_and_possible(output, clock())
+            if change["fields"] is None:
+                assert older not in [output.current, *output.earlier[:certain]]
+            else:
+                assert sorted_fields(change)["fields"] == fields
 
         def check_export(self, view: View) -> None:
             answer = self.client.get("/v1/exports/group", params=in_view(view))

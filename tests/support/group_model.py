@@ -360,6 +360,25 @@ class Model:
             changes[-1] = changes[-1]._replace(cursor=self.last_seq)
         return changes
 
+    def fields_since(self, output: Output, cursor: int) -> tuple[Version, list[Item]]:
+        """Returns the fields that an update after the cursor changes, and the older version.
+
+        An output that was created after the cursor is compared with its previous version.
+        """
+        current = output.current
+        assert current is not None
+        if current.created_seq <= cursor:
+            older, _ = self.item_at(output, cursor)
+            assert older is not None
+            before = _item_at(older, cursor)
+        elif current.previous is not None:
+            older, before = current.previous, current.previous.item
+        else:
+            older, before = current, _item_at(current, current.seq)
+        fields = changed_fields(before, current.item)
+        approvals = (before["is_approved"], current.approved)
+        return older, [*_differences("$.is_approved", *approvals), *fields]
+
     # --- history --------------------------------------------------------------------------------
 
     def certain_and_possible(self, output: Output, now: int) -> tuple[int, int]:
