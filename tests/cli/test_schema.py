@@ -11,7 +11,13 @@ import pytest
 from gleanery.settings import Settings
 from gleanery.storage import migrations
 from gleanery.storage.engines import open_engine
-from tests.support.databases import pretend_newer_schema, run_script, undo_newest_migration
+from tests.support.databases import (
+    pretend_newer_schema,
+    run_script,
+    undo_migrations,
+    undo_newest_migration,
+)
+from tests.support.outputs import output
 from tests.support.postgres_server import PostgresServer
 from tests.support.process import (
     database_options,
@@ -20,7 +26,7 @@ from tests.support.process import (
     new_token,
     run_successfully,
 )
-from tests.support.service import SECRET_KEY
+from tests.support.service import SECRET_KEY, Service
 from tests.support.settings import fresh_settings
 
 NEWEST = migrations.newest("sqlite")
@@ -164,3 +170,24 @@ def test_commands_that_restore_update_the_schema(settings: Settings) -> None:
     undo_newest_migration(settings)
     run_successfully("restored", "--yes", *database_options(settings))
     assert schema_number(settings) == NEWEST
+
+
+@pytest.mark.thorough
+def test_outputs_of_an_earlier_program_are_in_the_approved_view(settings: Settings) -> None:
+    service = Service(settings)
+    token = service.token()
+    with service.client(token) as client:
+        client.store("group", output(1), output(2, job_id="other"))
+        client.post("/v1/reviews/group", json={"job_id": "other", "status": "approved"})
+        cursor = client.get("/v1/groups/group").json()["cursor"]
+    service.stop()
+    undo_migrations(settings, "history_and_approved_view")
+    service = Service(settings)
+    with service.client(token) as client:
+        client.store("group", output(1, data={"number": 11}), output(2, job_id="other", data={}))
+        [shown] = client.items("group", view="approved")
+        assert shown["data"] == {"number": 2}
+        [first] = [item for item in client.items("group") if item["data"]]
+        before = client.get(f"/v1/outputs/group/{first['output_id']}", params={"at": cursor})
+        assert before.json()["data"] == {"number": 1}
+    service.stop()

@@ -46,6 +46,20 @@ def test_a_group_has_all_its_jobs(user: Client, client: HttpClient) -> None:
     assert len(next(iter(user.groups())).jobs) == 100
 
 
+def test_fields_of_a_group_or_job_are_counted(user: Client, client: HttpClient) -> None:
+    client.store("g", output(1, data={"price": 2.5}), output(2, data={}, job_id="two"))
+    found = user.fields("g")
+    assert [(field.path, field.filled, field.fill_rate) for field in found.fields] == [
+        ("price", 1, 0.5)
+    ]
+    assert found.fields[0].range is not None
+    assert (found.fields[0].range.min, found.drift) == (2.5, [])
+    assert {scrape.job_id for scrape in found.scrapes} == {"job", "two"}
+    assert user.fields("g", "two").fields == []
+    with pytest.raises(NotFound):
+        user.fields("g", "three")
+
+
 def test_settings_of_a_group_are_replaced(user: Client) -> None:
     schema = {"type": "object", "required": ["sku"]}
     group = user.set_group(

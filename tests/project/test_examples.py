@@ -88,6 +88,7 @@ def install_generators(folder: Path) -> dict[str, str]:
         "README.md",
         "docs/tutorial.md",
         "docs/how-to/store-files.md",
+        "docs/how-to/review-a-job.md",
         "docs/how-to/use-the-python-client.md",
         "docs/how-to/store-the-items-of-a-scraper.md",
         "docs/how-to/hand-cookies-to-a-scraper.md",

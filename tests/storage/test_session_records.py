@@ -24,7 +24,7 @@ from gleanery.storage.sessions.local_storage import LOCAL_STORAGE
 from gleanery.storage.sessions.records import Filter
 from gleanery.values import timestamps
 from gleanery.values.hashing import hash_parts
-from tests.support.databases import execute_sql, run_script, undo_newest_migration
+from tests.support.databases import execute_sql, run_script, undo_migrations
 from tests.support.service import Client, Service
 from tests.support.settings import fresh_settings
 
@@ -123,7 +123,7 @@ def test_records_of_a_database_without_profiles_are_readable(
         [entry] = client.get("/v1/local-storage").json()
     service.stop()
     execute_sql(settings, "DELETE FROM local_storage WHERE organization_id > 0")
-    undo_newest_migration(settings)
+    undo_migrations(settings, "sessions")
     insert_as_before(settings, entry["organization_id"])
     service = Service(settings)
     with service.client(token) as client:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 import asyncpg
@@ -48,16 +48,59 @@ def run_script(settings: Settings, sql: str) -> None:
 
 def undo_newest_migration(settings: Settings) -> None:
     """Gives the database the schema before the newest migration."""
-    newest = migrations.known("sqlite")[-1]
-    assert newest.name == "review_findings", "name here what undoes the newest migration"
-    run_script(settings, f"DELETE FROM migrations WHERE number = {newest.number}")
-    run_script(settings, "DROP INDEX reviews_by_review_id")
-    for table, columns in (
-        ("reviews", "as_of output_ids skipped_output_ids findings"),
-        ("bulk_jobs", "as_of"),
-    ):
-        for column in columns.split():
-            run_script(settings, f"ALTER TABLE {table} DROP COLUMN {column}")
+    undo_migrations(settings, migrations.known("sqlite")[-1].name)
+
+
+def undo_migrations(settings: Settings, first: str) -> None:
+    """Undoes the migrations from the one with this name on, the newest first."""
+    for migration in reversed(migrations.known("sqlite")):
+        undo = _UNDO[migration.name]
+        run_script(settings, f"DELETE FROM migrations WHERE number = {migration.number}")
+        only_in_postgres = undo.postgres_indexes if settings.database is not None else ""
+        for index in f"{undo.indexes} {only_in_postgres}".split():
+            run_script(settings, f"DROP INDEX {index}")
+        for table in undo.tables.split():
+            run_script(settings, f"DROP TABLE {table}")
+        for table, columns in undo.columns.items():
+            for column in columns.split():
+                run_script(settings, f"ALTER TABLE {table} DROP COLUMN {column}")
+        if migration.name == first:
+            return
+
+
+class _Undo(NamedTuple):
+    """What a migration has added."""
+
+    columns: dict[str, str]
+    tables: str = ""
+    indexes: str = ""
+    postgres_indexes: str = ""
+
+
+_UNDO = {
+    "sessions": _Undo(
+        {
+            "cookies": "profile revision host_only same_site partition_site cross_site_ancestor",
+            "local_storage": "profile revision origin",
+        },
+        "session_leases",
+        "cookies_by_host cookies_by_expiry cookies_partitioned "
+        "local_storage_by_host local_storage_by_expiry local_storage_with_origin",
+        "cookies_by_identity local_storage_by_identity",
+    ),
+    "history_and_approved_view": _Undo(
+        {
+            "outputs": "version_seq history_seq view_seq",
+            "groups": "keep_versions keep_days view_purged_seq",
+        },
+        "output_history approved_versions view_tombstones",
+    ),
+    "field_statistics": _Undo({"outputs": "shape"}, "job_scrapes job_shapes job_statistics"),
+    "review_findings": _Undo(
+        {"reviews": "as_of output_ids skipped_output_ids findings", "bulk_jobs": "as_of"},
+        indexes="reviews_by_review_id",
+    ),
+}
 
 
 def pretend_newer_schema(settings: Settings) -> None:

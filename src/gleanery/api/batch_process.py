@@ -23,6 +23,7 @@ from gleanery.storage.outputs.large_batches import (
 )
 from gleanery.storage.outputs.preparation import PreparedOutput, idempotent_request, prepare
 from gleanery.storage.outputs.rules import Rules
+from gleanery.storage.statistics.shapes import to_double
 from gleanery.values import json_text
 
 _MAX_MEMORY_BYTES = 4 * 1024**3
@@ -57,7 +58,11 @@ def respond(request: PreparationRequest) -> PreparationResponse:
     rules = Rules(request.key_fields)
     identities = IdentityHasher(request.organization_id, request.group, request.key_fields)
     prepared = prepare(batch, rules, identities, parse_all=True)
-    outputs = [output for output in prepared.outputs if isinstance(output, PreparedOutput)]
+    outputs = [
+        output._replace(measures=(*map(to_double, output.measures),))  # an integer may be too long
+        for output in prepared.outputs
+        if isinstance(output, PreparedOutput)
+    ]
     return PreparationResponse(
         [
             LargePreparedOutput(output, _data_start(source))

@@ -36,6 +36,14 @@ DATA_COMMANDS = {
         "export",
         "Write the outputs of a group to a file, each once. The file appears when it is complete.",
     ),
+    "history": Row(
+        "history",
+        "List the versions of an output, newest first, with the fields that each has changed.",
+    ),
+    "fields": Row(
+        "fields",
+        "Show how often each field is filled, with which values, and where that has changed.",
+    ),
     "reviews": Row("reviews", "List the latest review of each job of a group."),
     "sample": Row("reviews", "List outputs of a job for a review, each with a reason."),
     "approve": Row("reviews", "Approve the present outputs of a job, or give another review."),

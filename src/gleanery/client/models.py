@@ -70,6 +70,44 @@ class DeletedOutput(Struct, frozen=True, gc=False, kw_only=True):
     root_job_id: str
 
 
+class FieldChange(Struct, frozen=True, gc=False, kw_only=True):
+    """Difference between two versions of an output."""
+
+    path: str
+    """Path inside ``data``; other members have the prefix ``$.``."""
+    kind: Literal["added", "removed", "changed"]
+    before: Any
+    after: Any
+
+
+class Version(Struct, frozen=True, gc=False, kw_only=True):
+    """Version of an output, or its deletion, which has only its kind, position and date."""
+
+    change: Literal["create", "update", "delete"]
+    cursor: int
+    version_date: datetime
+    replaced_date: datetime | None = None
+    key_hash: str | None = None
+    value_hash: str | None = None
+    is_approved: bool | None = None
+    fields: list[FieldChange] | None = None
+    """Differences from the version before; None if that one is no longer kept."""
+
+
+class VersionPage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of versions."""
+
+    metadata: PageMetadata
+    versions: list[Version]
+
+
+class RawVersionPage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of versions that are not decoded."""
+
+    metadata: PageMetadata
+    versions: list[Raw]
+
+
 class _Change(Struct, frozen=True, gc=False, kw_only=True, tag_field="change"):
     """Members of every change."""
 
@@ -91,6 +129,8 @@ class Update(_Change, frozen=True, gc=False, kw_only=True, tag="update"):
 
     change: ClassVar[Literal["update"]] = "update"
     output: Output
+    fields: list[FieldChange] | None = None
+    """With ``diff``: what has changed; None if the earlier version is no longer kept."""
 
 
 class Deletion(_Change, frozen=True, gc=False, kw_only=True, tag="delete"):
@@ -206,6 +246,69 @@ class Group(Struct, frozen=True, gc=False, kw_only=True):
     has_more_countries: bool
     jobs: list[Job]
     metadata: PageMetadata
+
+
+class FieldCounts(Struct, frozen=True, gc=False, kw_only=True):
+    """Field, and how often outputs have it."""
+
+    path: str
+    filled: int
+    fill_rate: float
+    kinds: dict[str, int]
+
+
+class ValueRange(Struct, frozen=True, gc=False, kw_only=True):
+    """Smallest and largest number."""
+
+    min: int | float
+    max: int | float
+
+
+class LengthRange(Struct, frozen=True, gc=False, kw_only=True):
+    """Lengths of strings in characters, and of arrays in elements."""
+
+    min: int
+    median: int
+    max: int
+
+
+class FieldStatistics(FieldCounts, frozen=True, gc=False, kw_only=True):
+    """Field with the ranges of its values."""
+
+    range: ValueRange | None
+    length: LengthRange | None
+
+
+class Scrape(Struct, frozen=True, gc=False, kw_only=True):
+    """Scrape of a job, and the fields of the outputs that it has seen."""
+
+    job_id: str
+    started: datetime
+    last_seen: datetime
+    outputs: int
+    fields: list[FieldCounts]
+
+
+class Drift(Struct, frozen=True, gc=False, kw_only=True):
+    """Field that the newest scrape of a job fills more or less often than earlier ones."""
+
+    job_id: str
+    path: str
+    before: float
+    now: float
+
+
+class Fields(Struct, frozen=True, gc=False, kw_only=True):
+    """Statistics of the fields of a group, or of one job."""
+
+    group_id: str
+    job_id: str | None
+    outputs: int
+    counted_outputs: int
+    fields: list[FieldStatistics]
+    scrapes: list[Scrape]
+    drift: list[Drift]
+    schema: dict[str, Any]
 
 
 class Deleted(Struct, frozen=True, gc=False, kw_only=True):

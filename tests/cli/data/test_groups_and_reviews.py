@@ -38,6 +38,17 @@ def test_groups_are_listed_for_people_and_for_scripts(
     assert listed == stored.get("/v1/groups").json()
 
 
+def test_fields_are_shown_for_people_and_for_scripts(gleanery: CommandLine, stored: Client) -> None:
+    [title, row] = gleanery("fields", "shop-prices", "--job", "uk").stdout.splitlines()
+    assert title.split() == ["Field", "Filled", "Kinds", "Range", "Length", "Drift"]
+    assert row.split() == ["n", "100.0%", "integer", "3", "0", "to", "2"]
+    shown = json.loads(gleanery("fields", "shop-prices", "--json").stdout)
+    assert shown == stored.get("/v1/groups/shop-prices/fields").json()
+    missing = gleanery("fields", "shop-prices", "--job", "fr")
+    assert missing.returncode == 2
+    assert missing.stderr == "gleanery: job_id: This group has no job with this job_id\n"
+
+
 @pytest.mark.thorough
 def test_a_narrow_terminal_cuts_no_name(gleanery: CommandLine, client: Client) -> None:
     client.store("x" * 100, _output(1))

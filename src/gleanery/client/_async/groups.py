@@ -12,7 +12,7 @@ from gleanery.client.requests import Request, json_request, path
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:
-    from gleanery.client.models import Group
+    from gleanery.client.models import Fields, Group
 
 _MAX_JOBS = 1000
 
@@ -46,6 +46,13 @@ class AsyncGroups:
             page = await self._read_group(group, page.metadata.next_cursor)
             jobs += page.jobs
         return replace(page, jobs=jobs)
+
+    async def fields(self, group: str, job_id: str | None = None) -> Fields:
+        """Return how often each field is filled, and with which values, with a schema for them."""
+        from gleanery.client.models import Fields
+
+        request = Request("GET", path("groups", group, "fields"), {"job_id": job_id})
+        return await self._requester.fetch(request, Fields)
 
     async def set_group(
         self,

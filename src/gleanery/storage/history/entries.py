@@ -23,8 +23,14 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_HEADER = struct.Struct(">QQQIBII")
-_APPROVED, _DELETED, _HASH_IN_TEXT = 1, 2, 4
+# Most headers are short: they have the time since the version began, and since its last scrape.
+_SHORT_HEADER = struct.Struct(">QHIBHIB")
+_LAST_CHANGE = struct.Struct(">Q")
+_LONG_HEADER = struct.Struct(">QQQQII")
+_APPROVED, _DELETED, _HASH_IN_TEXT, _CHANGED, _LONG = 1, 2, 4, 8, 16
+_MAX_AGE, _MAX_SECONDS, _MAX_SHORT_DELTA = 1 << 48, 1 << 24, 1 << 8
+_SEQ_BITS = 56
+_MAGIC = b"\x28\xb5\x2f\xfd"  # begins each text in zstd; an entry leaves it out
 _HASH_MEMBER = b',"value_hash":"'
 _HASH_LENGTH = len(_HASH_MEMBER) + 64 + 1
 _SMALL_BYTES = 4096
@@ -34,10 +40,10 @@ _MAX_HASH_LOG = 17
 _LONG_BYTES = 1 << _MAX_HASH_LOG
 # Small tables: a delta of a kilobyte takes 6 µs instead of 7.
 _SMALL_OPTIONS: dict[int, int] = {
-    zstd.CompressionParameter.compression_level: 1,
-    zstd.CompressionParameter.hash_log: 10,
-    zstd.CompressionParameter.window_log: 13,
-    zstd.CompressionParameter.content_size_flag: 0,
+    int(zstd.CompressionParameter.compression_level): 1,
+    int(zstd.CompressionParameter.hash_log): 10,
+    int(zstd.CompressionParameter.window_log): 13,
+    int(zstd.CompressionParameter.content_size_flag): 0,
 }
 _DECOMPRESSION_OPTIONS: dict[int, int] = {
     zstd.DecompressionParameter.window_log_max: _MAX_WINDOW_LOG
@@ -77,7 +83,7 @@ class Entry(NamedTuple):
         Raises CorruptHistory unless the text is exactly the stored one.
         """
         try:
-            text = zstd.decompress(self.delta, _dictionary(newer), _DECOMPRESSION_OPTIONS)
+            text = zstd.decompress(_MAGIC + self.delta, _dictionary(newer), _DECOMPRESSION_OPTIONS)
         except zstd.ZstdError as error:
             raise CorruptHistory from error
         if zlib.crc32(text) != self.checksum:
@@ -107,7 +113,8 @@ def create(version: Version, item: bytes, newer_item: bytes | None, newer_approv
     newer = None if newer_item is None else text_of(newer_item, newer_approved)
     size = len(text) + len(newer or b"")
     options = _SMALL_OPTIONS if size <= _SMALL_BYTES else _options(size)
-    delta = zstd.compress(text, options=options, zstd_dict=_dictionary(newer))
+    compressor = zstd.ZstdCompressor(options=options, zstd_dict=_dictionary(newer))
+    delta = compressor.compress(text, compressor.FLUSH_FRAME)[len(_MAGIC) :]
     return Entry(version, has_hash_in_text, zlib.crc32(text), delta)
 
 
@@ -115,48 +122,70 @@ def decode(segment: bytes) -> Iterator[Entry]:
     """Yields the entries of a segment, newest first. Raises CorruptHistory at a damaged one."""
     at = 0
     while at < len(segment):
-        if len(segment) - at < _HEADER.size:
+        is_long = segment[at] & _LONG  # the flags are the first byte
+        try:
+            entry, at, end = (_decode_long if is_long else _decode_short)(segment, at)
+        except struct.error as error:
+            raise CorruptHistory from error
+        if end > len(segment):
             raise CorruptHistory
-        seq, last_seq, replaced_seq, second, flags, checksum, length = _HEADER.unpack_from(
-            segment, at
-        )
-        at += _HEADER.size
-        if len(segment) - at < length:
-            raise CorruptHistory
-        version = Version(
-            seq,
-            last_seq,
-            replaced_seq,
-            second * timestamps.SECOND,
-            bool(flags & _APPROVED),
-            bool(flags & _DELETED),
-        )
-        yield Entry(version, bool(flags & _HASH_IN_TEXT), checksum, segment[at : at + length])
-        at += length
+        yield entry._replace(delta=segment[at:end])
+        at = end
+
+
+def _decode_short(segment: bytes, at: int) -> tuple[Entry, int, int]:
+    """Returns an entry without its delta, and the place of the delta."""
+    start, age_high, age_low, seconds_high, seconds_low, checksum, length = (
+        _SHORT_HEADER.unpack_from(segment, at)
+    )
+    at += _SHORT_HEADER.size
+    flags, replaced_seq = start >> _SEQ_BITS, start & ((1 << _SEQ_BITS) - 1)
+    seq = last_seq = replaced_seq - (age_high << 32 | age_low)
+    if flags & _CHANGED:
+        [last_seq] = _LAST_CHANGE.unpack_from(segment, at)
+        at += _LAST_CHANGE.size
+    second = replaced_seq // timestamps.SECOND - (seconds_high << 16 | seconds_low)
+    return _entry(flags, seq, last_seq, replaced_seq, second, checksum), at, at + length
+
+
+def _decode_long(segment: bytes, at: int) -> tuple[Entry, int, int]:
+    start, seq, last_seq, second, checksum, length = _LONG_HEADER.unpack_from(segment, at)
+    at += _LONG_HEADER.size
+    flags, replaced_seq = start >> _SEQ_BITS, start & ((1 << _SEQ_BITS) - 1)
+    return _entry(flags, seq, last_seq, replaced_seq, second, checksum), at, at + length
+
+
+def _entry(
+    flags: int, seq: int, last_seq: int, replaced_seq: int, second: int, checksum: int
+) -> Entry:
+    approved, is_deleted = bool(flags & _APPROVED), bool(flags & _DELETED)
+    second *= timestamps.SECOND
+    version = Version(seq, last_seq, replaced_seq, second, approved, is_deleted)
+    return Entry(version, bool(flags & _HASH_IN_TEXT), checksum, b"")
 
 
 def encode(entry: Entry) -> bytes:
     """Returns the bytes of an entry in a segment."""
-    version = entry.version
-    flags = version.approved * _APPROVED | version.is_deleted * _DELETED
-    header = _HEADER.pack(
-        version.seq,
-        version.last_seq,
-        version.replaced_seq,
-        version.last_scraped_at // timestamps.SECOND,
-        flags | entry.has_hash_in_text * _HASH_IN_TEXT,
-        entry.checksum,
-        len(entry.delta),
-    )
-    return header + entry.delta
+    version, in_text, checksum, delta = entry
+    seq, last_seq, replaced_seq, last_scraped_at, approved, is_deleted = version
+    flags = approved * _APPROVED | is_deleted * _DELETED | in_text * _HASH_IN_TEXT
+    second, length, age = last_scraped_at // timestamps.SECOND, len(delta), replaced_seq - seq
+    seconds = replaced_seq // timestamps.SECOND - second
+    if not (0 <= age < _MAX_AGE and 0 <= seconds < _MAX_SECONDS and length < _MAX_SHORT_DELTA):
+        start = (flags | _LONG) << _SEQ_BITS | replaced_seq
+        return _LONG_HEADER.pack(start, seq, last_seq, second, checksum, length) + delta
+    if last_seq != seq:
+        flags, delta = flags | _CHANGED, _LAST_CHANGE.pack(last_seq) + delta
+    start = flags << _SEQ_BITS | replaced_seq
+    place = (age >> 32, age & 0xFFFFFFFF, seconds >> 16, seconds & 0xFFFF)
+    return _SHORT_HEADER.pack(start, *place, checksum, length) + delta
 
 
 def split(item: bytes, approved: bool) -> tuple[bytes, bool]:
     """Returns the text, and True if it contains the hash, as in items of earlier programs."""
     end = len(item) - items.suffix_length(approved)
-    if item.startswith(_HASH_MEMBER, end - _HASH_LENGTH):
-        return item[: end - _HASH_LENGTH], False
-    return item[:end], True
+    start = end - _HASH_LENGTH
+    return (item[:start], False) if item.startswith(_HASH_MEMBER, start) else (item[:end], True)
 
 
 def _dictionary(newer: bytes | None) -> tuple[zstd.ZstdDict, int] | None:

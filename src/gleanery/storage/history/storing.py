@@ -11,12 +11,15 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
+from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.history import entries
 from gleanery.storage.history.entries import Entry, Version
 
 _MAX_ITEM_BYTES = 64 * 1024  # larger items are read one by one
-_SEGMENT_BYTES = 4096  # a segment with as many is full
+# A segment with as many versions or bytes is full. Each append writes the whole segment again.
+_SEGMENT_VERSIONS = 10
+_SEGMENT_BYTES = 4096
 
 _STORED = f"""
 SELECT outputs.identity, outputs.version_seq, outputs.seq, outputs.last_scraped_at,
@@ -52,55 +55,33 @@ _DELETE_ALL = "DELETE FROM output_history WHERE organization_id = $1 AND identit
 class Replacement(NamedTuple):
     """The new version of an output."""
 
-    identity: bytes
     seq: int
     approved: bool
     item: bytes
 
 
-class _Stored(NamedTuple):
-    """The present version of an output, and its open segment."""
-
-    identity: bytes
-    version_seq: int
-    seq: int
-    last_scraped_at: int
-    approved: bool
-    item: bytes | None
-    """None if it is large."""
-    open_segment: int | None
-    version_count: int | None
-    segment_size: int | None
-
-    def has_space(self, keep_versions: int) -> bool:
-        """Returns True if the open segment takes another entry."""
-        count, size = self.version_count or 0, self.segment_size or 0
-        return count < keep_versions and size < _SEGMENT_BYTES
-
-
 class LastVersion(NamedTuple):
     """The version with which an output ends. It is stored after the deletion has its number."""
 
-    stored: _Stored
+    stored: Row
+    """A row of ``_STORED``."""
     entry: Entry
 
 
 async def store_replaced(
-    locked: LockedGroup, replacements: Sequence[Replacement]
+    locked: LockedGroup, replacements: Mapping[bytes, Replacement]
 ) -> Mapping[bytes, int]:
     """Stores the present versions of outputs, directly before their rows are updated.
 
     Returns the key of each output's open segment, for the column ``history_seq``.
     """
-    new = {replacement.identity: replacement for replacement in replacements}
-    additions = []
-    for stored in await _read(locked, new):
-        replacement = new[stored.identity]
-        item = stored.item or await _large_item(locked, stored.identity)
-        version = _version(stored, replacement.seq)
-        entry = entries.create(version, item, replacement.item, replacement.approved)
-        additions.append((stored, entry))
-    return await _add(locked, additions)
+    additions = _Additions(locked)
+    for stored in await _read(locked, replacements):
+        new_seq, new_approved, new_item = replacements[stored[0]]
+        version, item = _version(stored, new_seq), await _item(locked, stored)
+        additions.add(stored, entries.create(version, item, new_item, new_approved))
+    await additions.write()
+    return additions.segments
 
 
 async def read_last_versions(
@@ -112,8 +93,7 @@ async def read_last_versions(
         return ()
     versions = []
     for stored in await _read(locked, identities):
-        item = stored.item or await _large_item(locked, stored.identity)
-        version = _version(stored, 0)._replace(is_deleted=True)
+        version, item = _version(stored, 0, is_deleted=True), await _item(locked, stored)
         versions.append(LastVersion(stored, entries.create(version, item, None, False)))
     return versions
 
@@ -122,11 +102,12 @@ async def store_last_versions(
     locked: LockedGroup, versions: Sequence[LastVersion], deletions: Mapping[bytes, int]
 ) -> None:
     """Stores the versions of deleted outputs. ``deletions`` has the number of each deletion."""
-    additions = []
+    additions = _Additions(locked)
     for stored, entry in versions:
-        version = entry.version._replace(replaced_seq=deletions[stored.identity])
-        additions.append((stored, entry._replace(version=version)))
-    await _add(locked, additions)
+        if stored[0] in deletions:  # else the output is of another group
+            version = entry.version._replace(replaced_seq=deletions[stored[0]])
+            additions.add(stored, entry._replace(version=version))
+    await additions.write()
 
 
 async def forget(locked: LockedGroup, identities: Collection[bytes]) -> None:
@@ -135,43 +116,56 @@ async def forget(locked: LockedGroup, identities: Collection[bytes]) -> None:
     await locked.transaction.execute_many(_DELETE_ALL, many)
 
 
-async def _read(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[_Stored]:
-    rows = await locked.transaction.fetch_by_keys(identities, _STORED, locked.organization_id)
-    return [_Stored(*row) for row in rows]
+async def _read(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[Row]:
+    return await locked.transaction.fetch_by_keys(identities, _STORED, locked.organization_id)
 
 
-async def _large_item(locked: LockedGroup, identity: bytes) -> bytes:
-    [[item]] = await locked.transaction.fetch(_LARGE_ITEM, locked.organization_id, identity)
-    return bytes(item)
-
-
-def _version(stored: _Stored, replaced_seq: int) -> Version:
+def _version(stored: Row, replaced_seq: int, is_deleted: bool = False) -> Version:
     _, version_seq, seq, last_scraped_at, approved, *_ = stored
-    return Version(version_seq, seq, replaced_seq, last_scraped_at, bool(approved))
+    return Version(version_seq, seq, replaced_seq, last_scraped_at, bool(approved), is_deleted)
 
 
-async def _add(
-    locked: LockedGroup, additions: Sequence[tuple[_Stored, Entry]]
-) -> Mapping[bytes, int]:
-    """Adds an entry to the history of each output. Returns the keys of the open segments."""
-    opened, appended, crowded = [], [], []
-    segments: dict[bytes, int] = {}
-    for stored, entry in additions:
-        identity, segment, version = stored.identity, stored.open_segment, entry.version
-        key = (locked.organization_id, identity)
-        if segment is not None and stored.has_space(locked.keep_versions):
-            appended.append((*key, segment, entries.encode(entry)))
-            segments[identity] = segment
-            continue
-        place = (version.seq, locked.group_id, version.replaced_seq)
-        opened.append((*key, *place, 1, entries.encode(entry)))
-        segments[identity] = version.seq
+async def _item(locked: LockedGroup, stored: Row) -> bytes:
+    """Returns the item. A large one is not in the row."""
+    item: bytes | None = stored[5]
+    if item is None:
+        key = (locked.organization_id, stored[0])
+        [[item]] = await locked.transaction.fetch(_LARGE_ITEM, *key)
+        assert item is not None
+    return item
+
+
+class _Additions:
+    """Entries to add to the history of outputs, one for each output."""
+
+    def __init__(self, locked: LockedGroup) -> None:
+        self._locked = locked
+        self._max_count = min(locked.keep_versions, _SEGMENT_VERSIONS)
+        self._opened: list[Row] = []
+        self._appended: list[Row] = []
+        self._crowded: list[bytes] = []
+        self.segments: dict[bytes, int] = {}
+        """The open segment of each output."""
+
+    def add(self, stored: Row, entry: Entry) -> None:
+        """Adds an entry to the open segment, or to a new one if that is full."""
+        identity, segment, count, size = stored[0], *stored[6:]
+        organization_id, version = self._locked.organization_id, entry.version
+        if segment is not None and count < self._max_count and size < _SEGMENT_BYTES:
+            self._appended.append((organization_id, identity, segment, entries.encode(entry)))
+            self.segments[identity] = segment
+            return
+        place = (version.seq, self._locked.group_id, version.replaced_seq)
+        self._opened.append((organization_id, identity, *place, 1, entries.encode(entry)))
+        self.segments[identity] = version.seq
         if segment is not None or version.is_deleted:
-            crowded.append(identity)
-    await locked.transaction.execute_many(_APPEND, appended)
-    await locked.transaction.execute_many(_OPEN_SEGMENT, opened)
-    await _delete_old_segments(locked, crowded)
-    return segments
+            self._crowded.append(identity)
+
+    async def write(self) -> None:
+        transaction = self._locked.transaction
+        await transaction.execute_many(_APPEND, self._appended)
+        await transaction.execute_many(_OPEN_SEGMENT, self._opened)
+        await _delete_old_segments(self._locked, self._crowded)
 
 
 async def _delete_old_segments(locked: LockedGroup, identities: Collection[bytes]) -> None:

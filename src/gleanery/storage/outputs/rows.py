@@ -118,9 +118,9 @@ async def _store_replaced(
 ) -> Mapping[bytes, int]:
     """Stores the versions that the updates replace; see ``storing.store_replaced``."""
     if locked.keep_versions:
-        new = [
-            Replacement(row.identity, row.seq, row.approved, values[5]) for row, values in updates
-        ]
+        new = {
+            row.identity: Replacement(row.seq, row.approved, values[5]) for row, values in updates
+        }
         return await storing.store_replaced(locked, new)
     await storing.forget(locked, [row.identity for row, _ in updates if row.history_seq])
     return {}

@@ -6,12 +6,13 @@ A range covers all values that were stored, also those that were replaced or del
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gleanery.storage.statistics.shapes import MAX_PATHS, Column, Measures, Names, Shape
+from gleanery.storage.statistics.shapes import MAX_PATHS, Column, Measures, Names, Shape, to_double
 
 _VALUE_HASH_BYTES = 4
+_SAMPLED = 50  # numbers of a batch
 _EXACT_INTEGERS = 2**53  # a double represents every integer below this
 
 
@@ -68,7 +69,8 @@ class Range:
         digits = self.median_digits
         below = sum(count for fewer, count in self.digits.items() if fewer < digits)
         rank = (self.count + 1) / 2 - below
-        least, most = max(2**digits // 2, self.min), min(2**digits - 1, self.max)
+        first: int = 2**digits // 2
+        least, most = max(first, self.min), min(max(2 * first - 1, 0), self.max)
         return least + (most - least) * (rank - 0.5) / self.digits[digits]
 
     def merge(self, other: Range) -> None:
@@ -80,24 +82,43 @@ class Range:
         self.digits.update(other.digits)
 
 
-def measure(column: Sequence[float], sources: Sequence[Source], is_length: bool) -> Range:
-    """Returns the range of some measures, which are not empty."""
-    smallest, largest = min(column), max(column)
-    integers: Iterable[int] = column if is_length else map(int, column)  # type: ignore[assignment]
+SourceAt = Callable[[int], Source]
+"""Returns the source of the measures at an index."""
+
+
+def measure(column: Sequence[float], source_at: SourceAt, is_length: bool) -> Range:
+    """Returns the range of some measures, of which there is at least one.
+
+    Lengths repeat, so it is faster to count them first. The digits of numbers are those of a
+    sample, because they only show the order of magnitude.
+    """
+    counts = Counter(column if is_length else ())
+    smallest, largest = min(counts or column), max(counts or column)
     return Range(
-        smallest,
-        sources[column.index(smallest)].encode(),
-        largest,
-        sources[column.index(largest)].encode(),
-        Counter(map(int.bit_length, integers)),
+        to_double(smallest),
+        source_at(column.index(smallest)).encode(),
+        to_double(largest),
+        source_at(column.index(largest)).encode(),
+        _digits(counts) if is_length else Counter(map(_digits_of, column[:_SAMPLED])),
     )
+
+
+def _digits(lengths: Mapping[float, int]) -> Counter[int]:
+    digits = Counter[int]()
+    for length, count in lengths.items():
+        digits[_digits_of(length)] += count
+    return digits
+
+
+def _digits_of(measure: float) -> int:
+    return int(measure).bit_length()
 
 
 Ranges = dict[Column, Range]
 
 
 def add_measures(
-    ranges: Ranges, shape: Shape, measures: Iterable[Measures], sources: Sequence[Source]
+    ranges: Ranges, shape: Shape, measures: Iterable[Measures], source_at: SourceAt
 ) -> None:
     """Adds the measures of outputs with the same shape."""
     for column, values in zip(shape.columns, zip(*measures, strict=True), strict=True):
@@ -105,9 +126,9 @@ def add_measures(
             continue
         found = ranges.get(column)
         if found is not None:
-            found.merge(measure(values, sources, column.is_length))
+            found.merge(measure(values, source_at, column.is_length))
         elif len(ranges) < 2 * MAX_PATHS:
-            ranges[column] = measure(values, sources, column.is_length)
+            ranges[column] = measure(values, source_at, column.is_length)
 
 
 def encode_ranges(ranges: Ranges) -> list[Any]:

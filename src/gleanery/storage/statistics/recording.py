@@ -40,6 +40,9 @@ class ScrapedOutput(Protocol):
     def new_value(self) -> Value | None: ...
 
 
+_Changed = tuple[ScrapedOutput, Value]
+
+
 class _Change(NamedTuple):
     """What some changed outputs have in common."""
 
@@ -56,19 +59,36 @@ async def record(
     """Counts the outputs of a batch, and gives each changed one the number of its shape."""
     jobs = await documents.load(locked, {output.job_id for output in outputs})
     await scrapes.begin(locked, jobs.values())
-    starts = {job.job_id: job.started_at for job in jobs.values()}
-    unchanged = Counter(
-        [
-            (output.job_id, output.shape)
-            for output in outputs
-            if output.last_scraped_at < starts[output.job_id] and output.new_value is None
-        ]
-    )
-    for (job_id, shape), count in unchanged.items():
-        if shape is not None:
-            jobs[job_id].seen[shape] += count
+    for job_id, of_job in _by_job(outputs, jobs).items():
+        _count_unchanged(jobs[job_id], of_job)
     await _record_changes(locked, outputs, shapes, jobs)
     await documents.save(locked, jobs.values())
+
+
+def _by_job(
+    outputs: Collection[ScrapedOutput], jobs: Collection[int]
+) -> Mapping[int, Collection[ScrapedOutput]]:
+    if len(jobs) == 1:  # as in most batches
+        return dict.fromkeys(jobs, outputs)
+    by_job = defaultdict[int, list[ScrapedOutput]](list)
+    for output in outputs:
+        by_job[output.job_id].append(output)
+    return by_job
+
+
+def _count_unchanged(job: JobStatistics, outputs: Iterable[ScrapedOutput]) -> None:
+    """Counts the unchanged outputs that the current scrape has not seen yet."""
+    start = job.started_at
+    seen = Counter(
+        [
+            output.shape
+            for output in outputs
+            if output.last_scraped_at < start and output.new_value is None
+        ]
+    )
+    for shape, count in seen.items():
+        if shape is not None:
+            job.seen[shape] += count
 
 
 async def _record_changes(
@@ -77,20 +97,19 @@ async def _record_changes(
     shapes: Mapping[int, Shape],
     jobs: Mapping[int, JobStatistics],
 ) -> None:
-    changes = defaultdict[_Change, list[tuple[ScrapedOutput, Value]]](list)
-    for output in outputs:
-        value, job = output.new_value, jobs[output.job_id]
-        if value is not None:
-            was_seen = output.last_scraped_at >= job.started_at
-            change = _Change(job.job_id, output.shape, value.shape, was_seen)
-            changes[change].append((output, value))
+    changed = [(output, value) for output in outputs if (value := output.new_value) is not None]
+    by_change = defaultdict[tuple[int, int | None, int, bool], list[_Changed]](list)
+    for output, value in changed:
+        was_seen = output.last_scraped_at >= jobs[output.job_id].started_at
+        by_change[output.job_id, output.shape, value.shape, was_seen].append((output, value))
+    changes = {_Change(*key): members for key, members in by_change.items()}
     await _define_shapes(locked, changes, shapes, jobs)
-    for change, changed in changes.items():
+    for change, members in changes.items():
         job = jobs[change.job_id]
-        _count(job, change, [output for output, _ in changed])
-        for start in range(0, len(changed), _OUTPUTS_PER_PAUSE):
+        _count(job, change, [output for output, _ in members])
+        for start in range(0, len(members), _OUTPUTS_PER_PAUSE):
             await locked.transaction.pause()
-            _measure(job, shapes[change.new_shape], changed[start : start + _OUTPUTS_PER_PAUSE])
+            _measure(job, shapes[change.new_shape], members[start : start + _OUTPUTS_PER_PAUSE])
 
 
 async def _define_shapes(
@@ -130,11 +149,12 @@ def _count(job: JobStatistics, change: _Change, outputs: Sequence[ScrapedOutput]
         output.shape = new
 
 
-def _measure(
-    job: JobStatistics, shape: Shape, changed: Sequence[tuple[ScrapedOutput, Value]]
-) -> None:
-    sources = [Source(output.identity, output.content_hash) for output, _ in changed]
-    add_measures(job.ranges, shape, [value.measures for _, value in changed], sources)
+def _measure(job: JobStatistics, shape: Shape, changed: Sequence[_Changed]) -> None:
+    def source_at(index: int) -> Source:
+        output, _ = changed[index]
+        return Source(output.identity, output.content_hash)
+
+    add_measures(job.ranges, shape, [value.measures for _, value in changed], source_at)
 
 
 async def subtract(locked: LockedGroup, deleted: Iterable[tuple[bytes, int, int | None]]) -> None:

@@ -99,26 +99,22 @@ def classify(data: dict[str, Any]) -> tuple[Shape, Measures]:
     """
     names: tuple[str | None, ...] = (*data,)
     values = [*data.values()]
-    types = (*map(type, values),)
+    types = [*map(type, values)]
     if dict in types:
-        for inner in data.values():
-            if type(inner) is dict:
-                names += (None, *inner)
-                values += inner.values()
-        types = (*map(type, values),)
+        for inner in [value for value in values if type(value) is dict]:
+            names += (None, *inner)
+            values += inner.values()
+            types += map(type, inner.values())
     if len(values) > MAX_PATHS:
         return _TOO_LARGE, ()
-    layout = _layout(names, types)
+    layout = _layout(names, (*types,))
     lengths = (*map(len, layout.sized(values)),)
     shape = layout.shape if all(lengths) else layout.with_empty(lengths)
-    numbers = layout.numbers(values)
-    try:
-        return shape, (*map(float, numbers), *lengths)
-    except OverflowError:
-        return shape, (*map(_to_double, numbers), *lengths)
+    return shape, (*layout.numbers(values), *lengths)
 
 
-def _to_double(number: float) -> float:
+def to_double(number: float) -> float:
+    """Returns the number as a double, so that it can be stored; the largest one if it is larger."""
     return float(max(-_MAX_DOUBLE, min(_MAX_DOUBLE, number)))
 
 

@@ -1,0 +1,72 @@
+"""The suggested schema accepts every stored value, whatever the values are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gleanery.json_schema.validator import SchemaValidator
+from gleanery.storage.statistics.shapes import OTHER, Field, classify, decode_fields, encode_fields
+from gleanery.storage.statistics.suggestion import suggest_schema
+from gleanery.storage.statistics.summary import Summary
+from gleanery.values import json_text
+
+pytestmark = pytest.mark.thorough
+
+NAMES = st.sampled_from(["a", "b", "a.b", "", "$ref", "é"])
+SIMPLE = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from([10**30, -(10**400), 1.0, 0])
+    | st.text(max_size=2)
+    | st.lists(st.integers(), max_size=2)
+)
+OBJECTS = st.dictionaries(NAMES, SIMPLE | st.dictionaries(NAMES, SIMPLE, max_size=3), max_size=4)
+
+
+Validate = Callable[[str, list[Any]], list[Any]]
+
+
+@pytest.fixture(scope="module")
+def validate() -> Iterator[Validate]:
+    """The service's own validator, with one process for all examples."""
+    with asyncio.Runner() as runner:
+        validator = SchemaValidator()
+        yield lambda schema, values: runner.run(validator.violations(1, schema, values))
+        runner.run(validator.close())
+
+
+def summarize(values: list[dict[str, Any]], max_shapes: int) -> Summary:
+    """Counts the shapes as a job does that counts only some of them separately."""
+    fields: dict[int, list[Field] | None] = {}
+    other: set[Field] = set()
+    counts = dict[int, int]()
+    for value in values:
+        shape, _ = classify(value)
+        number = shape.number if shape.number in fields or len(fields) < max_shapes else OTHER
+        decoded = decode_fields(shape.fields_json)
+        assert decoded is not None
+        if number == OTHER:
+            other.update(decoded)
+        else:
+            fields[number] = decoded
+        counts[number] = counts.get(number, 0) + 1
+    summary = Summary()
+    summary.add(counts, fields | {OTHER: decode_fields(encode_fields([*other]))})
+    return summary
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(values=st.lists(OBJECTS, min_size=1, max_size=6), max_shapes=st.integers(1, 6))
+def test_every_stored_value_meets_the_suggestion(
+    validate: Validate, values: list[dict[str, Any]], max_shapes: int
+) -> None:
+    schema = json_text.encode(suggest_schema(summarize(values, max_shapes))).decode()
+    assert validate(schema, values) == []
