@@ -23,7 +23,7 @@ from gleanery.settings import Settings
 from gleanery.storage import audit, group_lock, tenancy
 from gleanery.storage.engines import create_engine
 from gleanery.storage.groups import catalog
-from gleanery.storage.outputs import apply, rows
+from gleanery.storage.outputs import apply, approved_view, rows
 from gleanery.storage.postgres.array_statements import over_arrays
 from gleanery.storage.postgres.database import PostgresDatabase
 from gleanery.storage.reviews import reading
@@ -279,6 +279,7 @@ MANY = {
     "fetch": (apply.FETCH_ROWS, ["int8", "bytea"]),
     "fetch with versions": (apply.FETCH_WITH_VERSIONS, ["int8", "bytea"]),
     "update last_scraped_at": (rows.UPDATE_LAST_SCRAPED, ["int8", "int8", "bytea", "bytea"]),
+    "copy approved": (approved_view._COPY, ["int8", "bytea"]),
     "update seq": (rows.UPDATE_SEQ, ["int8", "bytea", "int8", "bool", "int8", "bytea", "int8"]),
 }
 

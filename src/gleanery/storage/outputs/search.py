@@ -135,7 +135,8 @@ _Rows = tuple[str, ...]
 def statements(columns: tuple[str, ...], in_view: bool = False) -> Search:
     """Returns the search with filters of these columns. Each filter uses the column's index.
 
-    In the view, the first filter is the job, or else the approval, whose value is TRUE.
+    If there is a filter of the job, it comes first. In the view, the first filter is the job, or
+    else the approval, whose value is TRUE.
     """
     if in_view and "job_id" not in columns:
         columns = ("approved", *columns)
@@ -203,10 +204,10 @@ def _statement(
     [rows] = conditions
     values = ", ".join(f"{value} AS {name}" for value, name, _ in selected)
     found = [f"SELECT seq, {values} FROM {one} AND seq > $3" for one in rows]
-    return f"{merge(found, limit) if len(found) > 1 else found[0]} ORDER BY seq"
+    return f"{_merge(found, limit) if len(found) > 1 else found[0]} ORDER BY seq"
 
 
-def merge(searches: Sequence[str], limit: int) -> str:
+def _merge(searches: Sequence[str], limit: int) -> str:
     """Returns the rows of several searches, for an ORDER BY seq.
 
     Both engines read the searches together, in order, and stop at the LIMIT. If PostgreSQL sorts
