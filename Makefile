@@ -18,7 +18,7 @@ $(VENV)-session-tools/.made: export PIP_CONSTRAINT = constraints-session-tools.t
 # As pip does with what it does not install in place: or every start would do it, where Python may not.
 COMPILE := $(BIN)/python -m compileall -q src
 
-.PHONY: help demo quick test long base pythons proxies browser sessions guides generators integrations check bench faults fuzz format client reference constraints clean
+.PHONY: help demo quick test long base pythons proxies browser sessions guides generators integrations check bench faults fuzz model format client reference constraints clean
 
 help:
 	@echo "make demo       run the service with sample data; ARGS=\"--port 8001\" chooses another port"
@@ -36,6 +36,7 @@ help:
 	@echo "make check      lint, check types and import rules, look up known vulnerabilities"
 	@echo "make format     format the code"
 	@echo "make fuzz       search for inputs that break the service, with schemathesis, hypothesis and atheris"
+	@echo "make model      compare random histories, reviews and views with a model (20 minutes)"
 	@echo "make bench      measure the service, its limits and its peers; ARGS=pages measures a part"
 	@echo "make faults     inject the faults of docs/reliability.md; ARGS=failover injects a part"
 	@echo "make client     generate the synchronous client from the asynchronous one"
@@ -173,6 +174,11 @@ fuzz: $(VENV)/.fuzz
 	$(BIN)/pytest -s tests/api/test_contract.py -k schemathesis
 	$(BIN)/pytest --hypothesis-profile=default tests/values/test_parsing.py tests/values/test_properties.py tests/client/sessions tests/project/test_fuzz.py
 	$(BIN)/python -m fuzz $(ARGS)
+
+# GLEANERY_MODEL_EXAMPLES is how many per engine; each has 40 steps.
+model: export GLEANERY_MODEL_EXAMPLES ?= 150
+model: $(VENV)/.dev
+	$(BIN)/pytest -n 2 --durations=2 tests/storage/test_group_model.py $(ARGS)
 
 # Built where there is no wheel of it; without it the targets run unguided, in tests/project/test_fuzz.py.
 $(VENV)/.fuzz: $(VENV)/.dev

@@ -339,6 +339,11 @@ class Workload:
             for client in clients:
                 client.join()
 
+    def damage(self) -> None:
+        """Change what a reader and a reviewer know, so that a check must fail."""
+        self.readers[0].replica["unknown"] = ""
+        self.jobs[0].decisions.clear()
+
     def check(self, findings: Findings) -> None:
         """Compare the view with the model, and each reader with the view."""
         with self._service.client() as http:
@@ -371,11 +376,14 @@ def _run(service: Service, group: str) -> Iterator[Workload]:
         workload.stop()
 
 
-def kill_service(environment: Environment, engine: str, rounds: int) -> Result:
+def kill_service(
+    environment: Environment, engine: str, rounds: int, damaged: bool = False
+) -> Result:
+    """Kill the service. If ``damaged``, readers and reviewers lose what they have."""
     server = environment.start_server() if engine == "PostgreSQL" else None
     service = environment.start_service(server.url() if server else None)
     findings = Findings()
-    for first in range(0, rounds, _KILLS_PER_GROUP):
+    for first in range(0, max(rounds, 1), _KILLS_PER_GROUP):
         with _run(service, f"group-{first}") as workload:
             for _ in range(min(_KILLS_PER_GROUP, rounds - first)):
                 workload.wait_for_reviews(_REVIEWS_AFTER_KILL)
@@ -383,6 +391,8 @@ def kill_service(environment: Environment, engine: str, rounds: int) -> Result:
                 service.kill()
                 service.start()
             workload.wait_for_reviews(_REVIEWS_AFTER_KILL)
+        if damaged:
+            workload.damage()
         workload.check(findings)
     findings.integrity_errors = (server or service).integrity_errors()
     fault = (

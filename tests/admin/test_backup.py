@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -708,6 +708,40 @@ def test_a_reader_of_the_approved_view_has_the_right_copy_after_a_restore(place:
         fresh.sync(client)
         assert fresh.copy == reader.copy
         assert reader.restarts == 1
+
+
+@pytest.mark.thorough
+def test_outputs_have_their_history_after_a_restore(place: Place) -> None:
+    with serving_thread(place.where, **place.variables) as url:
+        token = new_token(place.where)
+        with Client(url, token) as client:
+            ids = [history_of(client, number, range(12)) for number in (1, 2)]
+            client.delete(f"/v1/outputs/group/{ids[1]}")
+            kept = versions(client, ids[0])
+            assert len(versions(client, ids[1])) == 13
+    place.back_up()
+    with serving_thread(place.where, **place.variables) as url, Client(url, token) as client:
+        history_of(client, 1, range(20, 23))
+    again = place.go_back()
+    with serving_thread(again, **place.variables) as url, Client(url, token) as client:
+        assert versions(client, ids[0]) == kept
+        # A restore deletes the tombstones, and with them the history of deleted outputs.
+        assert client.get(f"/v1/outputs/group/{ids[1]}/history").status_code == 404
+        history_of(client, 1, [30])
+        assert versions(client, ids[0])[1:] == kept
+
+
+def history_of(client: Client, number: int, prices: Iterable[int]) -> str:
+    """Stores versions of an output, and returns its id."""
+    for price in prices:
+        [result] = client.store("group", output(number, data={"price": price}))["results"]
+    return str(result["output_id"])
+
+
+def versions(client: Client, output_id: str) -> list[tuple[Any, Any]]:
+    """What changed in each version of an output, newest first."""
+    answer = client.get(f"/v1/outputs/group/{output_id}/history")
+    return [(one.get("value_hash"), one.get("fields")) for one in answer.json()["versions"]]
 
 
 def approve(client: Client, job: str, status: str = "approved") -> None:

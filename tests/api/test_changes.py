@@ -186,10 +186,15 @@ def test_an_output_is_deleted_through_its_own_group_and_organization_only(
 ) -> None:
     with service.client() as owner, service.client() as stranger:
         [result] = owner.store("group", output(1))["results"]
+        owner.store("group", output(1, data={"number": 11}))
         owner.store("other", output(1))
         stranger.store("group", output(2))
         path = f"/{result['output_id']}"
-        assert owner.delete("/v1/outputs/other" + path).status_code == 404
+        for settings in ({}, {"keep_versions": 0}):
+            owner.put("/v1/groups/other", json=settings)
+            assert owner.delete("/v1/outputs/other" + path).status_code == 404
+            versions = owner.get(f"/v1/outputs/group{path}/history").json()["versions"]
+            assert len(versions) == 2
         assert stranger.delete("/v1/outputs/group" + path).status_code == 404
         assert stranger.get("/v1/changes/other").status_code == 404
         assert len(owner.items("group")) == 1

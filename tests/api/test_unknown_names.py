@@ -79,7 +79,7 @@ def test_a_misspelled_parameter_gets_a_suggestion(
 
 def test_a_message_without_suggestion_lists_the_parameters(filled: Client) -> None:
     _, msg = problem(filled.get("/v1/changes/group", params={"xyz": "1"}))
-    assert msg == "unknown parameter; expected changed_after, cursor, limit, view, wait"
+    assert msg == "unknown parameter; expected changed_after, cursor, diff, limit, view, wait"
     _, msg = problem(filled.delete("/v1/groups/group", params={"xyz": "1"}))
     assert msg == "unknown parameter; this operation has no parameters"
 

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 import pytest
 
 from gleanery import AsyncClient, Client
-from gleanery.client import NotFound, Output
+from gleanery.client import FieldChange, NotFound, Output, Update
 from gleanery.client.exports import ExportError
 from tests.support.service import Client as HttpClient
 from tests.support.service import Service
@@ -153,3 +153,29 @@ def test_the_asynchronous_client_reads_the_same(service: Service, stored: HttpCl
 
     with Client(service.url, stored.token) as client:
         assert asyncio.run(read()) == list(client.outputs("prices"))
+
+
+def test_the_history_of_an_output_is_read(reader: Client, stored: HttpClient) -> None:
+    output = next(iter(reader.outputs("prices")))
+    again = {"job_id": "shop", "source_url": output.source_url}
+    for number in range(3):
+        stored.store("prices", {**again, "data": {"n": number + 10}})
+    versions = list(reader.history("prices", output.output_id, page_size=2))
+    assert [version.change for version in versions] == ["update", "update", "update", "create"]
+    assert versions[0].fields == [FieldChange(path="n", kind="changed", before=11, after=12)]
+    assert reader.output("prices", output.output_id, at=versions[-1].cursor) == output
+    present = reader.output("prices", output.output_id)
+    assert reader.output("prices", output.output_id, at=versions[0].version_date) == present
+    reader.delete_output("prices", output.output_id)
+    deletion = next(iter(reader.history("prices", output.output_id, limit=1)))
+    assert (deletion.change, deletion.fields) == ("delete", None)
+    with pytest.raises(NotFound):
+        reader.output("prices", output.output_id, at=date(2020, 1, 1))
+
+
+def test_changes_list_changed_fields(reader: Client, stored: HttpClient) -> None:
+    output = next(iter(reader.outputs("prices")))
+    stored.store("prices", {"job_id": "shop", "source_url": output.source_url, "data": {"n": 9}})
+    last = list(reader.changes("prices", diff=True))[-1]
+    assert isinstance(last, Update)
+    assert last.fields == [FieldChange(path="n", kind="changed", before=0, after=9)]

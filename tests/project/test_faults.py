@@ -17,6 +17,7 @@ from faults import (
     log_stalled,
     power_loss,
     tls,
+    views,
 )
 from faults.environment import Environment, open_environment
 from faults.results import Result
@@ -69,6 +70,20 @@ def test_holders_that_count_too_slowly_are_noticed(made: Environment) -> None:
     result = leases.kill_service(made, "SQLite", rounds=0, counted=3)
     assert not result.holds
     assert " 0 overlaps" not in result.outcome
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_readers_of_the_approved_view_are_exact_while_the_service_is_killed(
+    made: Environment, engine: str
+) -> None:
+    assert holds(views.kill_service(made, engine, rounds=1))
+
+
+def test_a_reader_that_misses_a_change_of_the_view_is_noticed(made: Environment) -> None:
+    """Tests the check of the test above."""
+    result = views.kill_service(made, "SQLite", rounds=0, damaged=True)
+    assert not result.holds
+    assert " 0 missing, extra or wrong; 0 readers" not in result.outcome
 
 
 TASKS = (client_kill.Push, client_kill.Pull, client_kill.Export)

@@ -151,3 +151,22 @@ def test_another_newer_version_does_not_restore() -> None:
     entry = entries.create(VERSION, old, newer, True)
     with pytest.raises(CorruptHistory):
         entry.restore(entries.text_of(other, True))
+
+
+@given(
+    st.integers(0, 2**52),
+    st.integers(0, 2**50),
+    st.integers(0, 2**50),
+    st.integers(0, 2**52),
+    st.tuples(st.booleans(), st.booleans()),
+    st.binary(max_size=300),
+)
+@FEW
+def test_every_header_is_restored(
+    seq: int, until_last: int, until_replaced: int, scraped_at: int, flags: Any, delta: bytes
+) -> None:
+    last_seq = seq + until_last
+    scraped_at -= scraped_at % timestamps.SECOND
+    version = Version(seq, last_seq, last_seq + until_replaced, scraped_at, *flags)
+    entry = Entry(version, True, delta)
+    assert [*entries.decode(entries.encode(entry) * 2)] == [entry, entry]

@@ -360,6 +360,25 @@ class Model:
             changes[-1] = changes[-1]._replace(cursor=self.last_seq)
         return changes
 
+    def fields_since(self, output: Output, cursor: int) -> tuple[Version, list[Item]]:
+        """Returns the fields that an update after the cursor changes, and the older version.
+
+        An output that was created after the cursor is compared with its previous version.
+        """
+        current = output.current
+        assert current is not None
+        if current.created_seq <= cursor:
+            older, _ = self.item_at(output, cursor)
+            assert older is not None
+            before = _item_at(older, cursor)
+        elif current.previous is not None:
+            older, before = current.previous, current.previous.item
+        else:
+            older, before = current, _item_at(current, current.seq)
+        fields = changed_fields(before, current.item)
+        approvals = (before["is_approved"], current.approved)
+        return older, [*_differences("$.is_approved", *approvals), *fields]
+
     # --- history --------------------------------------------------------------------------------
 
     def certain_and_possible(self, output: Output, now: int) -> tuple[int, int]:
@@ -398,6 +417,23 @@ class Model:
     def is_beyond_history(self, output: Output, earlier_count: int) -> bool:
         """Returns True if the last approved version is older than this many earlier versions."""
         return output.approved_version in output.earlier[earlier_count:]
+
+    def without_guess(self, output: Output, element: Item) -> Item:
+        """Returns an element of the history without a guess of the service.
+
+        If the older versions of a deleted output are gone, the service takes a version from the
+        second of the creation for the first one.
+        """
+        for version in output.earlier:
+            if version.seq == element["cursor"] and version.previous is not None:
+                is_guess = date_of(version.created_seq) == date_of(version.seq)
+                if is_guess and element["change"] == "create" and self._is_gone(output, version):
+                    return element | {"change": "update", "fields": None}
+        return element
+
+    def _is_gone(self, output: Output, version: Version) -> bool:
+        """Returns True if the output was deleted after this version."""
+        return output.current is None or output.current.created_seq > version.created_seq
 
     def item_at(self, output: Output, position: int) -> tuple[Version | None, str]:
         """Returns the version at a position, and its item as JSON text as it was then."""

@@ -511,8 +511,9 @@ OPERATIONS = (
         description="All outputs of the group in one response, as NDJSON: one output per line, as "
         "on a page, and in no particular order. Every output that exists from the beginning to the "
         "end of the export is there exactly once, also while others write. To continue, pass the "
-        "header `Gleanery-Cursor` of the response as `cursor` to `GET /v1/changes/{group_id}`. The "
-        "response is sent in chunks: if the last chunk is missing, the export is incomplete.",
+        "header `Gleanery-Cursor` of the response as `cursor` to `GET /v1/changes/{group_id}`, "
+        "with the same `view`. The response is sent in chunks: if the last chunk is missing, the "
+        "export is incomplete.",
         scopes=("outputs:read",),
         query=requests.OutputFilters,
         response=str,

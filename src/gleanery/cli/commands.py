@@ -36,6 +36,10 @@ DATA_COMMANDS = {
         "export",
         "Write the outputs of a group to a file, each once. The file appears when it is complete.",
     ),
+    "history": Row(
+        "history",
+        "List the versions of an output, newest first, with the fields that each has changed.",
+    ),
     "fields": Row(
         "fields",
         "Show how often each field is filled, with which values, and where that has changed.",

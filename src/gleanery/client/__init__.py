@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Deletion,
         Drift,
         ExportLink,
+        FieldChange,
         Fields,
         FieldStatistics,
         File,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         Scrape,
         StoredFile,
         Update,
+        Version,
     )
     from gleanery.client.pushes import ItemError, PushFailed, PushReport
     from gleanery.client.record_lists import RecordList
@@ -120,6 +122,7 @@ _MODULES = {
         "Deletion",
         "Drift",
         "ExportLink",
+        "FieldChange",
         "FieldStatistics",
         "Fields",
         "File",
@@ -134,6 +137,7 @@ _MODULES = {
         "Scrape",
         "StoredFile",
         "Update",
+        "Version",
     ],
     "pushes": ["ItemError", "PushFailed", "PushReport"],
     "record_lists": ["RecordList"],
@@ -179,6 +183,7 @@ __all__ = [
     "ExportLink",
     "ExportPages",
     "ExportReport",
+    "FieldChange",
     "FieldStatistics",
     "Fields",
     "File",
@@ -224,6 +229,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Update",
+    "Version",
     "WriteCounts",
 ]
 

@@ -106,7 +106,10 @@ class Conflict(ApiError):
 
 
 class CursorExpired(ApiError):
-    """The cursor is too old: start again with cursor 0 (410)."""
+    """The cursor is too old: start again with cursor 0 (410).
+
+    Or the version of an output at this time is no longer kept.
+    """
 
 
 class TooLarge(ApiError):

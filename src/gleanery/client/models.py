@@ -70,6 +70,44 @@ class DeletedOutput(Struct, frozen=True, gc=False, kw_only=True):
     root_job_id: str
 
 
+class FieldChange(Struct, frozen=True, gc=False, kw_only=True):
+    """Difference between two versions of an output."""
+
+    path: str
+    """Path inside ``data``; other members have the prefix ``$.``."""
+    kind: Literal["added", "removed", "changed"]
+    before: Any
+    after: Any
+
+
+class Version(Struct, frozen=True, gc=False, kw_only=True):
+    """Version of an output, or its deletion, which has only its kind, position and date."""
+
+    change: Literal["create", "update", "delete"]
+    cursor: int
+    version_date: datetime
+    replaced_date: datetime | None = None
+    key_hash: str | None = None
+    value_hash: str | None = None
+    is_approved: bool | None = None
+    fields: list[FieldChange] | None = None
+    """Differences from the version before; None if that one is no longer kept."""
+
+
+class VersionPage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of versions."""
+
+    metadata: PageMetadata
+    versions: list[Version]
+
+
+class RawVersionPage(Struct, frozen=True, gc=False, kw_only=True):
+    """Page of versions that are not decoded."""
+
+    metadata: PageMetadata
+    versions: list[Raw]
+
+
 class _Change(Struct, frozen=True, gc=False, kw_only=True, tag_field="change"):
     """Members of every change."""
 
@@ -91,6 +129,8 @@ class Update(_Change, frozen=True, gc=False, kw_only=True, tag="update"):
 
     change: ClassVar[Literal["update"]] = "update"
     output: Output
+    fields: list[FieldChange] | None = None
+    """With ``diff``: what has changed; None if the earlier version is no longer kept."""
 
 
 class Deletion(_Change, frozen=True, gc=False, kw_only=True, tag="delete"):

@@ -12,7 +12,7 @@ from gleanery.client.responses import Response, decode, next_cursor
 if TYPE_CHECKING:
     from msgspec import Raw
 
-    from gleanery.client.models import Change, Output
+    from gleanery.client.models import Change, Output, Version
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -66,6 +66,22 @@ def _page_of(kind: Hashable) -> type[Any]:
 
     members = [("metadata", PageMetadata), ("items", list[kind])]  # type: ignore[valid-type]
     return defstruct("Page", members, gc=False)
+
+
+class VersionPages:
+    """Pages of an output's versions."""
+
+    def read(self, response: Response) -> Page[Version]:
+        from gleanery.client.models import VersionPage
+
+        page = decode(response, VersionPage)
+        return Page(page.versions, page.metadata.next_cursor)
+
+    def read_raw(self, response: Response) -> Page[Raw]:
+        from gleanery.client.models import RawVersionPage
+
+        page = decode(response, RawVersionPage)
+        return Page(page.versions, page.metadata.next_cursor)
 
 
 class ChangePages:

@@ -39,13 +39,15 @@ class AsyncChanges:
         follow: bool = False,
         wait: int = 30,
         view: View = "full",
+        diff: bool = False,
     ) -> AsyncChangePager:
         """Return the creations, updates and deletions of outputs, oldest first.
 
         An output comes once, as it is now. ``limit`` is the largest number of changes. With
         ``follow``, the iteration does not end: it waits for changes, ``wait`` seconds per request.
         If the cursor is too old, it raises CursorExpired. The view ``approved`` has each output in
-        its last approved version: an approval creates or updates it, a withdrawal deletes it.
+        its last approved version: an approval creates or updates it, a withdrawal deletes it. With
+        ``diff``, each update lists its changed fields.
         """
         if follow and wait < 1:
             raise ValueError("wait must be at least 1: otherwise requests follow without a pause")
@@ -57,6 +59,7 @@ class AsyncChanges:
                 "changed_after": changed_after,
                 "wait": wait if follow else None,
                 "view": _parameter(view),
+                "diff": diff or None,
             }
             seconds = wait if follow else 0
             return await self._requester.send(

@@ -6,17 +6,19 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING
 
-from gleanery.client._sync.pager import OutputPager
+from gleanery.client._sync.pager import OutputPager, Pager
 from gleanery.client._sync.requester import Requester
-from gleanery.client.pages import OutputPages
+from gleanery.client.pages import OutputPages, VersionPages
 from gleanery.client.requests import Request, path
 from gleanery.client.responses import Response
 
 if TYPE_CHECKING:
     from gleanery.client.filters import View
-    from gleanery.client.models import Output
+    from gleanery.client.models import Output, Version
 
 MAX_PAGE_SIZE = 1000
+_VERSIONS_PER_PAGE = 100
+_NEWEST = 2**63 - 1  # position after every version
 
 
 class Outputs:
@@ -65,12 +67,33 @@ class Outputs:
             read_page, OutputPages(), cursor=cursor, page_size=page_size, limit=limit
         )
 
-    def output(self, group: str, output_id: str) -> Output:
-        """Return one output."""
+    def output(self, group: str, output_id: str, *, at: int | date | str | None = None) -> Output:
+        """Return one output; with ``at``, a cursor or a date, the output as it was then.
+
+        If the output did not exist then, it raises NotFound. If that version is no longer kept, it
+        raises CursorExpired.
+        """
         from gleanery.client.models import Output
 
-        request = Request("GET", path("outputs", group, output_id))
+        request = Request("GET", path("outputs", group, output_id), {"at": at})
         return self._requester.fetch(request, Output)
+
+    def history(
+        self,
+        group: str,
+        output_id: str,
+        *,
+        page_size: int = _VERSIONS_PER_PAGE,
+        limit: int | None = None,
+    ) -> Pager[Version]:
+        """Return the versions of an output, newest first, each with the fields that it changed."""
+
+        def read_page(position: int, size: int) -> Response:
+            parameters = {"cursor": position, "limit": size}
+            target = path("outputs", group, output_id, "history")
+            return self._requester.send(Request("GET", target, parameters))
+
+        return Pager(read_page, VersionPages(), cursor=_NEWEST, page_size=page_size, limit=limit)
 
     def delete_output(self, group: str, output_id: str) -> None:
         """Delete one output. The change feed reports it."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 import sys
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -23,8 +22,12 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_HEADER = struct.Struct(">QQQIBII")
-_APPROVED, _DELETED, _HASH_IN_TEXT = 1, 2, 4
+# Most headers are short: they have the time since the version began, and since its last scrape.
+_SHORT_HEADER = struct.Struct(">B7s6s3sB")
+_LONG_HEADER = struct.Struct(">BQQQQI")
+_LAST_CHANGE = struct.Struct(">Q")
+_APPROVED, _DELETED, _HASH_IN_TEXT, _CHANGED, _LONG = 1, 2, 4, 8, 16
+_MAGIC = b"\x28\xb5\x2f\xfd"  # begins each text in zstd; an entry leaves it out
 _HASH_MEMBER = b',"value_hash":"'
 _HASH_LENGTH = len(_HASH_MEMBER) + 64 + 1
 _SMALL_BYTES = 4096
@@ -34,10 +37,11 @@ _MAX_HASH_LOG = 17
 _LONG_BYTES = 1 << _MAX_HASH_LOG
 # Small tables: a delta of a kilobyte takes 6 µs instead of 7.
 _SMALL_OPTIONS: dict[int, int] = {
-    zstd.CompressionParameter.compression_level: 1,
-    zstd.CompressionParameter.hash_log: 10,
-    zstd.CompressionParameter.window_log: 13,
-    zstd.CompressionParameter.content_size_flag: 0,
+    int(zstd.CompressionParameter.compression_level): 1,
+    int(zstd.CompressionParameter.hash_log): 10,
+    int(zstd.CompressionParameter.window_log): 13,
+    int(zstd.CompressionParameter.content_size_flag): 0,
+    int(zstd.CompressionParameter.checksum_flag): 1,
 }
 _DECOMPRESSION_OPTIONS: dict[int, int] = {
     zstd.DecompressionParameter.window_log_max: _MAX_WINDOW_LOG
@@ -68,7 +72,6 @@ class Entry(NamedTuple):
 
     version: Version
     has_hash_in_text: bool
-    checksum: int
     delta: bytes
 
     def restore(self, newer: bytes | None) -> bytes:
@@ -77,11 +80,9 @@ class Entry(NamedTuple):
         Raises CorruptHistory unless the text is exactly the stored one.
         """
         try:
-            text = zstd.decompress(self.delta, _dictionary(newer), _DECOMPRESSION_OPTIONS)
+            text = zstd.decompress(_MAGIC + self.delta, _dictionary(newer), _DECOMPRESSION_OPTIONS)
         except zstd.ZstdError as error:
             raise CorruptHistory from error
-        if zlib.crc32(text) != self.checksum:
-            raise CorruptHistory
         return text
 
     def render(self, text: bytes) -> bytes:
@@ -107,56 +108,77 @@ def create(version: Version, item: bytes, newer_item: bytes | None, newer_approv
     newer = None if newer_item is None else text_of(newer_item, newer_approved)
     size = len(text) + len(newer or b"")
     options = _SMALL_OPTIONS if size <= _SMALL_BYTES else _options(size)
-    delta = zstd.compress(text, options=options, zstd_dict=_dictionary(newer))
-    return Entry(version, has_hash_in_text, zlib.crc32(text), delta)
+    compressor = zstd.ZstdCompressor(options=options, zstd_dict=_dictionary(newer))
+    delta = compressor.compress(text, compressor.FLUSH_FRAME)[len(_MAGIC) :]
+    return Entry(version, has_hash_in_text, delta)
 
 
 def decode(segment: bytes) -> Iterator[Entry]:
     """Yields the entries of a segment, newest first. Raises CorruptHistory at a damaged one."""
     at = 0
     while at < len(segment):
-        if len(segment) - at < _HEADER.size:
+        is_long = segment[at] & _LONG  # the flags are the first byte
+        try:
+            entry, at, end = (_decode_long if is_long else _decode_short)(segment, at)
+        except struct.error as error:
+            raise CorruptHistory from error
+        if end > len(segment):
             raise CorruptHistory
-        seq, last_seq, replaced_seq, second, flags, checksum, length = _HEADER.unpack_from(
-            segment, at
-        )
-        at += _HEADER.size
-        if len(segment) - at < length:
-            raise CorruptHistory
-        version = Version(
-            seq,
-            last_seq,
-            replaced_seq,
-            second * timestamps.SECOND,
-            bool(flags & _APPROVED),
-            bool(flags & _DELETED),
-        )
-        yield Entry(version, bool(flags & _HASH_IN_TEXT), checksum, segment[at : at + length])
-        at += length
+        yield entry._replace(delta=segment[at:end])
+        at = end
+
+
+def _decode_short(segment: bytes, at: int) -> tuple[Entry, int, int]:
+    """Returns an entry without its delta, and the place of the delta."""
+    flags, *numbers, length = _SHORT_HEADER.unpack_from(segment, at)
+    at += _SHORT_HEADER.size
+    replaced_seq, age, seconds = (int.from_bytes(number, "big") for number in numbers)
+    seq = last_seq = replaced_seq - age
+    if flags & _CHANGED:
+        [last_seq] = _LAST_CHANGE.unpack_from(segment, at)
+        at += _LAST_CHANGE.size
+    second = replaced_seq // timestamps.SECOND - seconds
+    return _entry(flags, seq, last_seq, replaced_seq, second), at, at + length
+
+
+def _decode_long(segment: bytes, at: int) -> tuple[Entry, int, int]:
+    flags, seq, last_seq, replaced_seq, second, length = _LONG_HEADER.unpack_from(segment, at)
+    at += _LONG_HEADER.size
+    return _entry(flags, seq, last_seq, replaced_seq, second), at, at + length
+
+
+def _entry(flags: int, seq: int, last_seq: int, replaced_seq: int, second: int) -> Entry:
+    approved, is_deleted = bool(flags & _APPROVED), bool(flags & _DELETED)
+    scraped_at = second * timestamps.SECOND
+    version = Version(seq, last_seq, replaced_seq, scraped_at, approved, is_deleted)
+    return Entry(version, bool(flags & _HASH_IN_TEXT), b"")
 
 
 def encode(entry: Entry) -> bytes:
     """Returns the bytes of an entry in a segment."""
-    version = entry.version
-    flags = version.approved * _APPROVED | version.is_deleted * _DELETED
-    header = _HEADER.pack(
-        version.seq,
-        version.last_seq,
-        version.replaced_seq,
-        version.last_scraped_at // timestamps.SECOND,
-        flags | entry.has_hash_in_text * _HASH_IN_TEXT,
-        entry.checksum,
-        len(entry.delta),
-    )
-    return header + entry.delta
+    version, has_hash_in_text, delta = entry
+    seq, last_seq, replaced_seq, last_scraped_at, approved, is_deleted = version
+    flags = approved * _APPROVED | is_deleted * _DELETED | has_hash_in_text * _HASH_IN_TEXT
+    second = last_scraped_at // timestamps.SECOND
+    try:
+        header = _SHORT_HEADER.pack(
+            flags if seq == last_seq else flags | _CHANGED,
+            replaced_seq.to_bytes(7, "big"),
+            (replaced_seq - seq).to_bytes(6, "big"),
+            (replaced_seq // timestamps.SECOND - second).to_bytes(3, "big"),
+            len(delta),
+        )
+    except (OverflowError, struct.error):  # a number or the delta does not fit
+        values = (seq, last_seq, replaced_seq, second, len(delta))
+        return _LONG_HEADER.pack(flags | _LONG, *values) + delta
+    return header + delta if seq == last_seq else header + _LAST_CHANGE.pack(last_seq) + delta
 
 
 def split(item: bytes, approved: bool) -> tuple[bytes, bool]:
     """Returns the text, and True if it contains the hash, as in items of earlier programs."""
     end = len(item) - items.suffix_length(approved)
-    if item.startswith(_HASH_MEMBER, end - _HASH_LENGTH):
-        return item[: end - _HASH_LENGTH], False
-    return item[:end], True
+    start = end - _HASH_LENGTH
+    return (item[:start], False) if item.startswith(_HASH_MEMBER, start) else (item[:end], True)
 
 
 def _dictionary(newer: bytes | None) -> tuple[zstd.ZstdDict, int] | None:
@@ -173,5 +195,6 @@ def _options(size: int) -> dict[int, int]:
         zstd.CompressionParameter.hash_log: min(window_log, _MAX_HASH_LOG),
         zstd.CompressionParameter.window_log: window_log,
         zstd.CompressionParameter.content_size_flag: 0,
+        zstd.CompressionParameter.checksum_flag: 1,
         zstd.CompressionParameter.enable_long_distance_matching: size > _LONG_BYTES,
     }

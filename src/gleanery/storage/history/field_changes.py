@@ -19,6 +19,7 @@ If an object or array has more, it is one changed field as a whole.
 """
 Item = dict[str, Any]
 _ABSENT: Any = object()
+_SCALARS = (str, int, float, bool, type(None))
 
 
 def compare(before: Item, after: Item) -> list[FieldChange]:
@@ -70,8 +71,10 @@ def _differences(path: str, before: Any, after: Any) -> list[FieldChange]:
 
 def _members(path: str, before: Item, after: Item) -> Iterator[tuple[str, Any, Any]]:
     for name in before | after:
-        inner = field_paths.member(path, name)
-        yield inner, before.get(name, _ABSENT), after.get(name, _ABSENT)
+        old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
+        # Most members are equal and need no path.
+        if type(old) is not type(new) or type(old) not in _SCALARS or old != new:
+            yield field_paths.member(path, name), old, new
 
 
 def _elements(path: str, before: list[Any], after: list[Any]) -> Iterator[tuple[str, Any, Any]]:

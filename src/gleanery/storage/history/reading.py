@@ -69,10 +69,12 @@ class KeptVersion:
     @cached_property
     def item(self) -> dict[str, Any]:
         """The parsed item, without the members that change without a new version."""
-        item = decode_item(self.text + b"}")
-        if "value_hash" not in item:
-            item["value_hash"] = json_text.canonical_hash(item["data"]).hex()
-        return item
+        return decode_item(self.text + b"}")
+
+    @property
+    def value_hash(self) -> str:
+        stored: str | None = self.item.get("value_hash")
+        return stored or json_text.canonical_hash(self.item["data"]).hex()
 
     def is_first(self, older: Version | None) -> bool:
         """Returns True if the output was created with this version.
@@ -107,7 +109,7 @@ class KeptVersion:
 def keep_whole(version: Version, item: bytes, created_seq: int | None) -> KeptVersion:
     """Returns a version whose whole item is stored."""
     text, has_hash_in_text = entries.split(item, version.approved)
-    return KeptVersion(version, text, Entry(version, has_hash_in_text, 0, b""), created_seq)
+    return KeptVersion(version, text, Entry(version, has_hash_in_text, b""), created_seq)
 
 
 class Limits(NamedTuple):

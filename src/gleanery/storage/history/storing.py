@@ -7,27 +7,36 @@ entry opens another one. So the work per version does not grow with the number o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
+from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.history import entries
 from gleanery.storage.history.entries import Entry, Version
 
 _MAX_ITEM_BYTES = 64 * 1024  # larger items are read one by one
-_SEGMENT_BYTES = 4096  # a segment with as many is full
+_MAX_EARLY_BYTES = 4096  # of an item that a batch reads with the row
+# A segment with as many versions or bytes is full. Each append writes the whole segment again.
+_SEGMENT_VERSIONS = 10
+_SEGMENT_BYTES = 4096
 
-_STORED = f"""
-SELECT outputs.identity, outputs.version_seq, outputs.seq, outputs.last_scraped_at,
-    outputs.approved, CASE WHEN octet_length(outputs.item) <= {_MAX_ITEM_BYTES}
-    THEN outputs.item END, output_history.seq, output_history.version_count,
-    octet_length(output_history.versions)
-FROM outputs LEFT JOIN output_history
+_COLUMNS = """
+    outputs.identity, outputs.version_seq, outputs.seq, outputs.last_scraped_at, outputs.approved,
+    CASE WHEN octet_length(outputs.item) <= {} THEN outputs.item END,
+    output_history.seq, output_history.version_count, octet_length(output_history.versions)
+"""
+EARLY_COLUMNS = _COLUMNS.format(_MAX_EARLY_BYTES)
+"""The columns of a row in ``Replacement.stored``, without a large item."""
+WITH_SEGMENT = """
+outputs LEFT JOIN output_history
     ON output_history.organization_id = outputs.organization_id
     AND output_history.identity = outputs.identity AND output_history.seq = outputs.history_seq
 WHERE outputs.organization_id = $1 AND outputs.identity = $2
 """
+_STORED = f"SELECT {_COLUMNS.format(_MAX_ITEM_BYTES)} FROM {WITH_SEGMENT.lstrip()}"
+_ITEM = 5  # the column; its value is None if the item is large
 _LARGE_ITEM = "SELECT item FROM outputs WHERE organization_id = $1 AND identity = $2"
 _OPEN_SEGMENT = """
 INSERT INTO output_history
@@ -52,55 +61,35 @@ _DELETE_ALL = "DELETE FROM output_history WHERE organization_id = $1 AND identit
 class Replacement(NamedTuple):
     """The new version of an output."""
 
-    identity: bytes
     seq: int
     approved: bool
     item: bytes
-
-
-class _Stored(NamedTuple):
-    """The present version of an output, and its open segment."""
-
-    identity: bytes
-    version_seq: int
-    seq: int
-    last_scraped_at: int
-    approved: bool
-    item: bytes | None
-    """None if it is large."""
-    open_segment: int | None
-    version_count: int | None
-    segment_size: int | None
-
-    def has_space(self, keep_versions: int) -> bool:
-        """Returns True if the open segment takes another entry."""
-        count, size = self.version_count or 0, self.segment_size or 0
-        return count < keep_versions and size < _SEGMENT_BYTES
+    stored: Row | None = None
+    """The present version, if it was read before."""
 
 
 class LastVersion(NamedTuple):
     """The version with which an output ends. It is stored after the deletion has its number."""
 
-    stored: _Stored
+    stored: Row
+    """A row of ``_STORED``."""
     entry: Entry
 
 
 async def store_replaced(
-    locked: LockedGroup, replacements: Sequence[Replacement]
+    locked: LockedGroup, replacements: Mapping[bytes, Replacement]
 ) -> Mapping[bytes, int]:
     """Stores the present versions of outputs, directly before their rows are updated.
 
     Returns the key of each output's open segment, for the column ``history_seq``.
     """
-    new = {replacement.identity: replacement for replacement in replacements}
-    additions = []
-    for stored in await _read(locked, new):
-        replacement = new[stored.identity]
-        item = stored.item or await _large_item(locked, stored.identity)
-        version = _version(stored, replacement.seq)
-        entry = entries.create(version, item, replacement.item, replacement.approved)
-        additions.append((stored, entry))
-    return await _add(locked, additions)
+    additions = _Additions(locked)
+    for stored in await _read_present(locked, replacements):
+        seq, approved, new_item, _ = replacements[stored[0]]
+        item = stored[_ITEM] or await _large_item(locked, stored)
+        additions.add(stored, entries.create(_version(stored, seq), item, new_item, approved))
+    await additions.write()
+    return additions.segments
 
 
 async def read_last_versions(
@@ -112,7 +101,7 @@ async def read_last_versions(
         return ()
     versions = []
     for stored in await _read(locked, identities):
-        item = stored.item or await _large_item(locked, stored.identity)
+        item = stored[_ITEM] or await _large_item(locked, stored)
         version = _version(stored, 0)._replace(is_deleted=True)
         versions.append(LastVersion(stored, entries.create(version, item, None, False)))
     return versions
@@ -122,12 +111,12 @@ async def store_last_versions(
     locked: LockedGroup, versions: Sequence[LastVersion], deletions: Mapping[bytes, int]
 ) -> None:
     """Stores the versions of deleted outputs. ``deletions`` has the number of each deletion."""
-    additions = []
+    additions = _Additions(locked)
     for stored, entry in versions:
-        if stored.identity in deletions:  # else the output is of another group
-            version = entry.version._replace(replaced_seq=deletions[stored.identity])
-            additions.append((stored, entry._replace(version=version)))
-    await _add(locked, additions)
+        if stored[0] in deletions:  # else the output is of another group
+            version = entry.version._replace(replaced_seq=deletions[stored[0]])
+            additions.add(stored, entry._replace(version=version))
+    await additions.write()
 
 
 async def forget(locked: LockedGroup, identities: Collection[bytes]) -> None:
@@ -136,43 +125,62 @@ async def forget(locked: LockedGroup, identities: Collection[bytes]) -> None:
     await locked.transaction.execute_many(_DELETE_ALL, many)
 
 
-async def _read(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[_Stored]:
-    rows = await locked.transaction.fetch_by_keys(identities, _STORED, locked.organization_id)
-    return [_Stored(*row) for row in rows]
+async def _read(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[Row]:
+    return await locked.transaction.fetch_by_keys(identities, _STORED, locked.organization_id)
 
 
-async def _large_item(locked: LockedGroup, identity: bytes) -> bytes:
-    [[item]] = await locked.transaction.fetch(_LARGE_ITEM, locked.organization_id, identity)
-    return bytes(item)
+async def _read_present(
+    locked: LockedGroup, replacements: Mapping[bytes, Replacement]
+) -> Iterator[Row]:
+    """Returns the present versions. Reads those that were not read before."""
+    rows = {identity: new.stored for identity, new in replacements.items()}
+    missing = [identity for identity, row in rows.items() if row is None or row[_ITEM] is None]
+    rows |= {row[0]: row for row in await _read(locked, missing)}
+    return (row for row in rows.values() if row is not None)
 
 
-def _version(stored: _Stored, replaced_seq: int) -> Version:
-    _, version_seq, seq, last_scraped_at, approved, *_ = stored
+def _version(stored: Row, replaced_seq: int) -> Version:
+    _, version_seq, seq, last_scraped_at, approved, _, _, _, _ = stored
     return Version(version_seq, seq, replaced_seq, last_scraped_at, bool(approved))
 
 
-async def _add(
-    locked: LockedGroup, additions: Sequence[tuple[_Stored, Entry]]
-) -> Mapping[bytes, int]:
-    """Adds an entry to the history of each output. Returns the keys of the open segments."""
-    opened, appended, crowded = [], [], []
-    segments: dict[bytes, int] = {}
-    for stored, entry in additions:
-        identity, segment, version = stored.identity, stored.open_segment, entry.version
-        key = (locked.organization_id, identity)
-        if segment is not None and stored.has_space(locked.keep_versions):
-            appended.append((*key, segment, entries.encode(entry)))
-            segments[identity] = segment
-            continue
-        place = (version.seq, locked.group_id, version.replaced_seq)
-        opened.append((*key, *place, 1, entries.encode(entry)))
-        segments[identity] = version.seq
+async def _large_item(locked: LockedGroup, stored: Row) -> bytes:
+    key = (locked.organization_id, stored[0])
+    [[item]] = await locked.transaction.fetch(_LARGE_ITEM, *key)
+    return bytes(item)
+
+
+class _Additions:
+    """Entries to add to the history of outputs, one for each output."""
+
+    def __init__(self, locked: LockedGroup) -> None:
+        self._locked = locked
+        self._max_count = min(locked.keep_versions, _SEGMENT_VERSIONS)
+        self._opened: list[Row] = []
+        self._appended: list[Row] = []
+        self._crowded: list[bytes] = []
+        self.segments: dict[bytes, int] = {}
+        """The open segment of each output."""
+
+    def add(self, stored: Row, entry: Entry) -> None:
+        """Adds an entry to the open segment, or to a new one if that is full."""
+        identity, _, _, _, _, _, segment, count, size = stored
+        organization_id, version = self._locked.organization_id, entry.version
+        if segment is not None and count < self._max_count and size < _SEGMENT_BYTES:
+            self._appended.append((organization_id, identity, segment, entries.encode(entry)))
+            self.segments[identity] = segment
+            return
+        place = (version.seq, self._locked.group_id, version.replaced_seq)
+        self._opened.append((organization_id, identity, *place, 1, entries.encode(entry)))
+        self.segments[identity] = version.seq
         if segment is not None or version.is_deleted:
-            crowded.append(identity)
-    await locked.transaction.execute_many(_APPEND, appended)
-    await locked.transaction.execute_many(_OPEN_SEGMENT, opened)
-    await _delete_old_segments(locked, crowded)
-    return segments
+            self._crowded.append(identity)
+
+    async def write(self) -> None:
+        transaction = self._locked.transaction
+        await transaction.execute_many(_APPEND, self._appended)
+        await transaction.execute_many(_OPEN_SEGMENT, self._opened)
+        await _delete_old_segments(self._locked, self._crowded)
 
 
 async def _delete_old_segments(locked: LockedGroup, identities: Collection[bytes]) -> None:

@@ -37,7 +37,6 @@ FROM outputs LEFT JOIN output_history
     AND output_history.identity = outputs.identity
 WHERE outputs.organization_id = $1 AND outputs.group_id = $2
     AND outputs.seq > $3 AND outputs.seq <= $4
-ORDER BY outputs.seq, output_history.seq DESC
 """
 _UPDATES_PER_READ = 50
 _MAX_SEGMENT_BYTES = 8 * 1024  # a larger one is read later
@@ -95,7 +94,8 @@ class FieldReader:
         key = (self.database.organization_id, self.group_id)
         rows = await self.database.read_large(_STORED, *key, after, until, _MAX_SEGMENT_BYTES)
         stored: dict[int, _Stored] = {}
-        for seq, version_seq, segment_seq, segment in rows:
+        newest_first = sorted(rows, key=lambda row: row[2] or 0, reverse=True)
+        for seq, version_seq, segment_seq, segment in newest_first:
             one = stored.setdefault(seq, _Stored(version_seq, []))
             if segment_seq is not None:
                 one.segments.append(segment)

@@ -101,7 +101,7 @@ def _version(kept: KeptVersion, older: KeptVersion | None, is_first: bool) -> Ve
         version_date=timestamps.render_microseconds(version.seq),
         replaced_date=replaced,
         key_hash=kept.item["key_hash"],
-        value_hash=kept.item["value_hash"],
+        value_hash=kept.value_hash,
         is_approved=version.approved,
         fields=fields,
     )

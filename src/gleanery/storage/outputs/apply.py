@@ -10,6 +10,7 @@ from gleanery.models.batches import Batch
 from gleanery.models.responses import IngestResult, OutputResult
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
+from gleanery.storage.history.storing import EARLY_COLUMNS, WITH_SEGMENT
 from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.outputs import mutations, rows
 from gleanery.storage.outputs.file_references import reference_files
@@ -21,14 +22,17 @@ from gleanery.storage.statistics.shapes import Shape
 
 # The statement does not name the group, although an identity belongs to one group. Without
 # statistics a planner could choose an index that begins with the group, and scan it.
-FETCH_ROWS = """
-SELECT identity, sent_hash, id, content_hash, seq, approved, created_seq, job_id, country, file_ids,
-    history_seq, shape, last_scraped_at
-FROM outputs WHERE organization_id = $1 AND identity = $2
+_COLUMNS = """
+    outputs.identity, sent_hash, id, content_hash, outputs.seq, approved, created_seq, job_id,
+    country, file_ids, history_seq, shape, last_scraped_at
 """
+FETCH_ROWS = f"SELECT {_COLUMNS} FROM outputs WHERE organization_id = $1 AND identity = $2"
+FETCH_WITH_VERSIONS = f"SELECT {_COLUMNS}, {EARLY_COLUMNS} FROM {WITH_SEGMENT.lstrip()}"
+_COLUMN_COUNT = _COLUMNS.count(",") + 1
 
 RowsByIdentity = dict[bytes, OutputRow]
 _OUTPUTS_PER_PAUSE = 500
+_MIN_EARLY = 16  # parsed outputs; a smaller batch may have parsed unchanged outputs
 _NO_SEQ = 0  # of a row whose number is not issued yet
 
 
@@ -71,7 +75,7 @@ async def _apply(
     outputs: Sequence[UnparsedOutput | PreparedOutput],
     shapes: Mapping[int, Shape],
 ) -> list[OutputResult]:
-    stored = await _fetch_rows(locked, {output.identity for output in outputs})
+    stored = await _fetch(locked, outputs)
     await _apply_pending_job(locked, stored)
     _check_unparsed(stored, outputs)
     changed = [
@@ -95,6 +99,24 @@ async def _apply(
     _issue_numbers(locked, in_order.values())
     await rows.write(locked, stored.values())
     return results
+
+
+async def _fetch(
+    locked: LockedGroup, outputs: Sequence[UnparsedOutput | PreparedOutput]
+) -> RowsByIdentity:
+    """Reads the rows of outputs; of parsed ones, which may have changed, also their versions."""
+    parsed = {output.identity for output in outputs if isinstance(output, PreparedOutput)}
+    if len(parsed) < _MIN_EARLY or not locked.keep_versions:
+        return await _fetch_rows(locked, {output.identity for output in outputs})
+    fetch_by_keys = locked.transaction.fetch_by_keys
+    found = await fetch_by_keys(parsed, FETCH_WITH_VERSIONS, locked.organization_id)
+    stored = {}
+    for row in found:
+        columns, version = row[:_COLUMN_COUNT], row[_COLUMN_COUNT:]
+        stored[row[0]] = OutputRow(*columns)
+        stored[row[0]].stored = version
+    rest = {output.identity for output in outputs} - parsed
+    return stored | await _fetch_rows(locked, rest)
 
 
 async def _fetch_rows(locked: LockedGroup, identities: Collection[bytes]) -> RowsByIdentity:

@@ -34,6 +34,9 @@ WHERE organization_id = $1 AND group_id = $2 AND seq > $3 AND seq <= $4
 ORDER BY seq LIMIT $5
 """
 # The plus sign prevents planners from scanning the whole group to find one identity in it.
+_IN_GROUP = """
+SELECT 1 FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
+"""
 _DELETE = """
 DELETE FROM outputs WHERE organization_id = $1 AND identity = $2 AND +group_id = $3
 RETURNING identity, id, job_id, approved, view_seq, country, file_ids, shape
@@ -234,9 +237,10 @@ async def delete_output(database: Database, group: str, output_id: str, clock: C
 
     async def work(transaction: Transaction) -> int:
         locked = await lock(transaction, group, clock)
-        deleted = await delete(locked, [identity])
-        if not deleted:
+        key = (locked.organization_id, identity, locked.group_id)
+        if not await transaction.fetch(_IN_GROUP, *key):
             raise no_output()
+        deleted = await delete(locked, [identity])
         await locked.commit_counts()
         return deleted
 

@@ -63,6 +63,8 @@ class OutputRow:
     history_seq: int = 0
     shape: int | None = None
     last_scraped_at: int = 0
+    stored: Row | None = None
+    """The version that a new one replaces, for its history."""
     files_json: bytes = b""
     is_new: bool = False
     replaces_approved: bool = False
@@ -118,9 +120,10 @@ async def _store_replaced(
 ) -> Mapping[bytes, int]:
     """Stores the versions that the updates replace; see ``storing.store_replaced``."""
     if locked.keep_versions:
-        new = [
-            Replacement(row.identity, row.seq, row.approved, values[5]) for row, values in updates
-        ]
+        new = {
+            row.identity: Replacement(row.seq, row.approved, values[5], row.stored)
+            for row, values in updates
+        }
         return await storing.store_replaced(locked, new)
     await storing.forget(locked, [row.identity for row, _ in updates if row.history_seq])
     return {}

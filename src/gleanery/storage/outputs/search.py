@@ -20,6 +20,8 @@ from gleanery.values import countries
 _OUTPUTS, _APPROVED_VERSIONS = "outputs", "approved_versions"
 _GROUP_ID = "(SELECT id FROM groups WHERE organization_id = $1 AND name = $2)"
 _IN_ORDER = "in_order"
+# The job of an approved output; it has an index. For SQLite, only a CAST has the type of a column.
+_APPROVED_JOB = "CAST(CASE WHEN approved THEN job_id END AS BIGINT)"
 _INDEXES = {
     "job_id": "by_job",
     "url_hash": "by_url",
@@ -107,9 +109,10 @@ def _search(
         "approved": None if approved is None else approved == "true",
     }
     given = {column: value for column, value in filters.items() if value is not None}
-    if not in_view:
-        return statements(tuple(given)), tuple(given.values())
-    return statements(tuple(given), in_view), (True, *given.values())
+    values = tuple(given.values())
+    if in_view and job_id is None:
+        values = (True, *values)
+    return statements(tuple(given), in_view), values
 
 
 # --- statements ---------------------------------------------------------------------------------
@@ -132,11 +135,14 @@ _Rows = tuple[str, ...]
 def statements(columns: tuple[str, ...], in_view: bool = False) -> Search:
     """Returns the search with filters of these columns. Each filter uses the column's index.
 
-    In the view, the first filter is the approval, and its value is TRUE.
+    If there is a filter of the job, it comes first. In the view, the first filter is the job, or
+    else the approval, whose value is TRUE.
     """
+    if in_view and "job_id" not in columns:
+        columns = ("approved", *columns)
     conditions = _conditions(columns, in_view)
     has_steps = len(conditions) > 1
-    number = 4 + len(columns) + in_view
+    number = 4 + len(columns)
     steps = f"${number}" if has_steps else None
     first, second, third = (number + has_steps + offset for offset in range(3))
     entered = "view_seq" if in_view else "created_seq"
@@ -157,15 +163,21 @@ def _conditions(columns: tuple[str, ...], in_view: bool) -> Sequence[_Rows]:
     if not in_view:
         filtered = [(_filtered(_OUTPUTS, column, n),) for n, column in enumerate(columns, 4)]
         return filtered or [(_rows(_OUTPUTS, _IN_ORDER),)]
-    # With TRUE instead of a parameter, PostgreSQL could test the approval of each row.
-    view = (_filtered(_OUTPUTS, "approved", 4), _rows(_APPROVED_VERSIONS, _IN_ORDER))
-    return [
-        view,
-        *(
-            (_filtered(_OUTPUTS, column, n), _filtered(_APPROVED_VERSIONS, column, n))
-            for n, column in enumerate(columns, 5)
-        ),
+    both = [
+        (_filtered(_OUTPUTS, column, n), _filtered(_APPROVED_VERSIONS, column, n))
+        for n, column in enumerate(columns[1:], 5)
     ]
+    return [_rows_of_view(columns[0]), *both]
+
+
+def _rows_of_view(column: str) -> _Rows:
+    """Returns the rows of the view, of one job or of all."""
+    if column == "job_id":
+        job = _FILTER_VALUES["job_id"].format(4)
+        approved = f"{_rows(_OUTPUTS, 'approved_by_job')} AND {_APPROVED_JOB} = {job}"
+        return approved, _filtered(_APPROVED_VERSIONS, "job_id", 4)
+    # With TRUE instead of a parameter, PostgreSQL could test the approval of each row.
+    return _filtered(_OUTPUTS, "approved", 4), _rows(_APPROVED_VERSIONS, _IN_ORDER)
 
 
 def _filtered(table: str, column: str, number: int) -> str:
@@ -192,10 +204,10 @@ def _statement(
     [rows] = conditions
     values = ", ".join(f"{value} AS {name}" for value, name, _ in selected)
     found = [f"SELECT seq, {values} FROM {one} AND seq > $3" for one in rows]
-    return f"{merge(found, limit) if len(found) > 1 else found[0]} ORDER BY seq"
+    return f"{_merge(found, limit) if len(found) > 1 else found[0]} ORDER BY seq"
 
 
-def merge(searches: Sequence[str], limit: int) -> str:
+def _merge(searches: Sequence[str], limit: int) -> str:
     """Returns the rows of several searches, for an ORDER BY seq.
 
     Both engines read the searches together, in order, and stop at the LIMIT. If PostgreSQL sorts

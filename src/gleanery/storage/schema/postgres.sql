@@ -190,6 +190,10 @@ CREATE INDEX outputs_by_url     ON outputs (group_id, url_hash, seq);
 CREATE INDEX outputs_by_country ON outputs (group_id, country, seq) WHERE country IS NOT NULL;
 CREATE INDEX outputs_by_region  ON outputs (group_id, region, seq) WHERE region IS NOT NULL;
 CREATE INDEX outputs_by_approval ON outputs (group_id, approved, seq);
+-- The approved outputs of a job: an expression, so that a planner cannot choose another index.
+CREATE INDEX outputs_approved_by_job
+    ON outputs (group_id, (CAST(CASE WHEN approved THEN job_id END AS BIGINT)), seq)
+    WHERE CAST(CASE WHEN approved THEN job_id END AS BIGINT) IS NOT NULL;
 
 -- The statistics claim that all values differ (n_distinct = -1). Otherwise the planner could expect
 -- that a filter matches most rows. It would then scan the group, even for a rare value.

@@ -55,6 +55,11 @@ CREATE INDEX approved_versions_by_country ON approved_versions (group_id, countr
 CREATE INDEX approved_versions_by_region  ON approved_versions (group_id, region, seq)
     WHERE region IS NOT NULL;
 
+-- The approved outputs of a job: an expression, so that a planner cannot choose another index.
+CREATE INDEX outputs_approved_by_job
+    ON outputs (group_id, (CAST(CASE WHEN approved THEN job_id END AS BIGINT)), seq)
+    WHERE CAST(CASE WHEN approved THEN job_id END AS BIGINT) IS NOT NULL;
+
 -- Removals from the approved view, in the change order.
 CREATE TABLE view_tombstones (
     organization_id BIGINT NOT NULL,

@@ -1,0 +1,90 @@
+"""``gleanery history``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gleanery.cli.data.command import data_command
+from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
+from gleanery.cli.data.output import AsJson, print_json, print_json_array, print_rows, show_date
+
+if TYPE_CHECKING:
+    from gleanery.client.models import FieldChange, Version
+
+app = typer.Typer()
+
+_MAX_SHOWN = 60  # characters of a value
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+_Row = tuple[str, str, str]
+
+
+@data_command(
+    app,
+    "history",
+    examples=(
+        "gleanery history shop-prices OUTPUT_ID",
+        "gleanery history shop-prices OUTPUT_ID --at 2026-03-02T09:00:00Z",
+        "gleanery history shop-prices OUTPUT_ID --json | jq '.[0].fields'",
+    ),
+)
+def history(
+    group: GroupName,
+    output_id: Annotated[
+        str, typer.Argument(metavar="OUTPUT_ID", help="Output, by its output_id.")
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="Print the output as it was then, as JSON: a date, a date-time or a cursor.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = None,
+    token_file: TokenFile = None,
+) -> None:
+    """List the versions of an output, newest first, with the fields that each has changed."""
+    with open_client(url, token_file) as client, known_group(client, group):
+        if at is not None:
+            print_json(client.output(group, output_id, at=at))
+            return
+        versions = client.history(group, output_id)
+        if as_json:
+            print_json_array(versions.raw())
+            return
+        columns = ("Date", "Change", "Approved", "Field", "Before", "After")
+        print_rows(columns, _rows(versions), empty="There is no version.")
+
+
+def _rows(versions: Iterable[Version]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each changed field. Only the first one has the members of the version."""
+    for version in versions:
+        approved = "yes" if version.is_approved else ""
+        start: _Row = (show_date(version.version_date), version.change, approved)
+        for field in _fields(version):
+            yield (*start, *field)
+            start = ("", "", "")
+
+
+def _fields(version: Version) -> list[_Row]:
+    if version.change == "update" and version.fields is None:
+        return [("(the version before is no longer kept)", "", "")]
+    return [_field(field) for field in version.fields or ()] or [("", "", "")]
+
+
+def _field(field: FieldChange) -> _Row:
+    before = "" if field.kind == "added" else _shorten(field.before)
+    after = "" if field.kind == "removed" else _shorten(field.after)
+    return field.path, before, after
+
+
+def _shorten(value: Any) -> str:
+    """Return a value as JSON text, and of a long one only the start."""
+    import msgspec
+
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + _ELLIPSIS

@@ -1,0 +1,54 @@
+"""``gleanery history``: versions of an output for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.data.conftest import CommandLine
+from tests.support.outputs import output
+from tests.support.service import Client
+
+
+@pytest.fixture
+def output_id(client: Client) -> str:
+    """An output with three versions, of which the first one is approved."""
+    for data in ({"price": 1}, {"price": 2, "text": "a\x1b"}, {"price": 2, "text": "x" * 100}):
+        [result] = client.store("group", output(1, key="key", data=data))["results"]
+        if data == {"price": 1}:
+            client.post("/v1/reviews/group", json={"job_id": "job", "status": "approved"})
+    return str(result["output_id"])
+
+
+def test_versions_are_listed_with_their_changed_fields(
+    gleanery: CommandLine, output_id: str
+) -> None:
+    [title, newest, price, text, first] = gleanery(
+        "history", "group", output_id
+    ).stdout.splitlines()
+    assert title.split() == ["Date", "Change", "Approved", "Field", "Before", "After"]
+    assert newest.split()[2:] == ["update", "text", '"a\\u001b"', '"' + 58 * "x" + "\u2026"]
+    assert price.split()[2:] == ["update", "price", "1", "2"]
+    assert text.split() == ["text", '"a\\u001b"']
+    assert first.split()[2:] == ["create", "yes"]
+
+
+def test_a_history_is_printed_for_scripts(
+    gleanery: CommandLine, client: Client, output_id: str
+) -> None:
+    listed = json.loads(gleanery("history", "group", output_id, "--json").stdout)
+    path = f"/v1/outputs/group/{output_id}"
+    assert listed == client.get(f"{path}/history").json()["versions"]
+    shown = json.loads(
+        gleanery("history", "group", output_id, "--at", str(listed[-1]["cursor"])).stdout
+    )
+    assert shown == client.get(path, params={"at": listed[-1]["cursor"]}).json()
+    assert shown["data"] == {"price": 1}
+
+
+def test_a_missing_version_is_an_error(gleanery: CommandLine, output_id: str) -> None:
+    for arguments in (("0" * 32,), (output_id, "--at", "2020-01-01"), (output_id, "--at", "soon")):
+        done = gleanery("history", "group", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("gleanery: ")
