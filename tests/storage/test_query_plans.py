@@ -111,14 +111,16 @@ def fill(settings: Settings, state: str) -> None:
         for number in range(OUTPUTS):
             kind = number % kinds
             tags = {"country": countries[kind % 4], "region": f"DE-{kind:02}"}
-            batch.append(output(number, job_id=f"job {kind}", tags=tags))
+            url = f"https://shop.example/{number if kinds > 1 else 0}"
+            members = {"key": f"{number}", "source_url": url, "tags": tags}
+            batch.append(output(number, job_id=f"job {kind}", **members))
         client.store("group", *batch)
-        if kinds > 1:
-            for job in ("job 0", "job 1"):
-                review = {"job_id": job, "status": "approved"}
-                assert client.post("/v1/reviews/group", json=review).status_code == 200
-            changed = [one | {"data": {}} for one in batch if one["job_id"] == "job 1"]
-            client.store("group", *changed)
+        reviewed = ("job 0", "job 1")[:kinds]
+        for job in reviewed:
+            review = {"job_id": job, "status": "approved"}
+            assert client.post("/v1/reviews/group", json=review).status_code == 200
+        changed = [one | {"data": {}} for one in batch if one["job_id"] == reviewed[-1]]
+        client.store("group", *changed)
     service.stop()
 
 

@@ -293,6 +293,13 @@ CREATE INDEX approved_versions_by_country ON approved_versions (group_id, countr
 CREATE INDEX approved_versions_by_region  ON approved_versions (group_id, region, seq)
     WHERE region IS NOT NULL;
 
+-- As for the table outputs: otherwise the planner could scan the copies of the group.
+ALTER TABLE approved_versions
+    ALTER COLUMN job_id   SET (n_distinct = -1),
+    ALTER COLUMN url_hash SET (n_distinct = -1),
+    ALTER COLUMN country  SET (n_distinct = -1),
+    ALTER COLUMN region   SET (n_distinct = -1);
+
 -- Removals from the approved view, in the change order.
 CREATE TABLE view_tombstones (
     organization_id BIGINT NOT NULL,

@@ -56,6 +56,13 @@ CREATE INDEX approved_versions_by_country ON approved_versions (group_id, countr
 CREATE INDEX approved_versions_by_region  ON approved_versions (group_id, region, seq)
     WHERE region IS NOT NULL;
 
+-- As for the table outputs: otherwise the planner could scan the copies of the group.
+ALTER TABLE approved_versions
+    ALTER COLUMN job_id   SET (n_distinct = -1),
+    ALTER COLUMN url_hash SET (n_distinct = -1),
+    ALTER COLUMN country  SET (n_distinct = -1),
+    ALTER COLUMN region   SET (n_distinct = -1);
+
 -- The approved outputs of a job: an expression, so that a planner cannot choose another index.
 CREATE INDEX outputs_approved_by_job
     ON outputs (group_id, (CAST(CASE WHEN approved THEN job_id END AS BIGINT)), seq)
