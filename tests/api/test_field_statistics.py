@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.databases import execute_sql
 from tests.support.outputs import output
-from tests.support.service import Client, Clock
+from tests.support.service import Client, Clock, Service
 
 HOUR = 3600
 ROUTE = "/v1/groups/group/fields"
+OF_JOB = "job_id = (SELECT job_id FROM outputs WHERE identity = $1)"
 
 
 def read(client: Client, **query: Any) -> dict[str, Any]:
@@ -166,3 +168,27 @@ def test_many_shapes_are_counted_together(client: Client) -> None:
         client.delete(f"/v1/outputs/group/{item['output_id']}")
     found = read(client)
     assert (found["outputs"], found["counted_outputs"], found["fields"]) == (0, 0, [])
+
+
+def test_outputs_from_before_the_statistics_are_not_counted(
+    service: Service, client: Client
+) -> None:
+    """They are counted from their next change on, and no schema is suggested until then."""
+    store(client, {"a": 1}, {"a": 2}, {"a": 3})
+    ids = [item["output_id"] for item in client.items("group")]
+    for table in ("job_statistics", "job_shapes"):
+        execute_sql(service.settings, f"DELETE FROM {table} WHERE {OF_JOB}", bytes.fromhex(ids[0]))
+    execute_sql(
+        service.settings, f"UPDATE outputs SET shape = NULL WHERE {OF_JOB}", bytes.fromhex(ids[0])
+    )
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"]) == (3, 0)
+
+    store(client, {"a": 1}, {"a": "text"})
+    client.delete(f"/v1/outputs/group/{ids[2]}")
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"]) == (2, 1)
+    assert by_path(found["fields"])["a"]["kinds"] == {"string": 1}
+    assert "properties" not in found["schema"]
+    store(client, {"a": 5})
+    assert read(client)["schema"]["required"] == ["a"]

@@ -103,6 +103,7 @@ def test_an_invalid_finding_is_reported(
     assert problems(client, findings=[finding]) == [["body", "findings", "0", member]]
 
 
+@pytest.mark.thorough
 def test_a_review_has_at_most_a_thousand_findings(client: Client) -> None:
     [output_id] = stored_ids(client, output(1))
     finding = {"output_id": output_id, "note": "ü" * 100}

@@ -111,6 +111,7 @@ def test_a_sample_needs_the_scope_of_outputs(service: Service) -> None:
         assert answer.status_code == 403
 
 
+@pytest.mark.thorough
 def test_a_quarter_has_changed_since_the_last_approval(client: Client) -> None:
     store(client, 100)
     approve(client)
@@ -130,6 +131,7 @@ def test_a_quarter_has_changed_since_the_last_approval(client: Client) -> None:
         assert approved["data"]["number"] < one["output"]["data"]["number"] == 5000
 
 
+@pytest.mark.thorough
 def test_a_quarter_is_unusual(client: Client) -> None:
     store(client, 100)
     rare = output(FIRST + 200, data={"number": None})
@@ -154,6 +156,7 @@ def test_an_approval_as_of_the_sample_skips_what_came_later(client: Client) -> N
     assert sorted(items.values()) == [False, True, True]
 
 
+@pytest.mark.thorough
 def test_a_long_way_through_the_index_is_split(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

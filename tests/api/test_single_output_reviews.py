@@ -61,6 +61,22 @@ def test_a_client_that_follows_the_group_receives_single_approvals(client: Clien
     assert copy[ids[0]]["is_approved"]
 
 
+def test_the_approved_view_follows_single_reviews(client: Client) -> None:
+    ids = store(client, output(1), output(2), output(3))
+    review(client, ids[:2])
+    store(client, output(2, data={"number": 22}))
+    view = client.items("group", view="approved")
+    assert sorted(item["data"]["number"] for item in view) == [1, 2]
+    cursor = client.get("/v1/groups/group").json()["cursor"]
+    review(client, ids, "rejected")
+    assert client.items("group", view="approved") == []
+    query = {"view": "approved", "cursor": cursor}
+    changes = client.get("/v1/changes/group", params=query).json()["changes"]
+    assert sorted((change["change"], change["output_id"]) for change in changes) == sorted(
+        ("delete", output_id) for output_id in ids[:2]
+    )
+
+
 def test_a_review_of_single_outputs_is_not_the_latest_review_of_the_job(client: Client) -> None:
     ids = store(client, output(1), output(2))
     whole = client.post("/v1/reviews/group", json={"job_id": "job", "status": "in_review"}).json()

@@ -44,6 +44,7 @@ EXAMPLES = int(os.environ.get("GLEANERY_MODEL_EXAMPLES", "0"))
 STEPS = 40 if EXAMPLES else 20
 JOBS, KEYS = st.sampled_from("ab"), st.sampled_from("xy")
 SENT = st.builds(Sent, JOBS, KEYS, st.integers(0, 4), st.integers(0, 1))
+KEEP_VERSIONS = st.sampled_from([None, 0, 1, 2])
 BATCH = st.lists(SENT, min_size=1, max_size=5)
 STATUSES = st.sampled_from(["approved", "approved", "changes_requested", "rejected", "pending"])
 STEPS_AGO = st.none() | st.integers(0, 2)
@@ -132,8 +133,8 @@ def sorted_fields(element: dict[str, Any]) -> dict[str, Any]:
 
 def machine(service: Service, clock: Clock) -> type[RuleBasedStateMachine]:
     class Agreement(RuleBasedStateMachine):
-        @initialize()
-        def begin(self) -> None:
+        @initialize(keep_versions=KEEP_VERSIONS)
+        def begin(self, keep_versions: int | None) -> None:
             self.model = Model()
             self.client = service.client()
             self.readers = {view: Reader(self.client, view) for view in VIEWS}
@@ -141,6 +142,7 @@ def machine(service: Service, clock: Clock) -> type[RuleBasedStateMachine]:
             self.changed: list[Output] = []
             self.marked = self.step = self.chosen = 0
             self.fill()
+            self.change_settings([], keep_versions=keep_versions)
 
         def fill(self) -> None:
             self.store([MARKER, Sent("a", "x", 0), Sent("b", "x", 0)])
@@ -236,14 +238,18 @@ def machine(service: Service, clock: Clock) -> type[RuleBasedStateMachine]:
             self.end_deletion(self.model.expired(now))
 
         @rule(
-            keep_versions=st.none() | st.integers(0, 4),
-            keep_days=st.none() | st.integers(1, 20),
-            retain_days=st.none() | st.integers(5, 20),
+            batch=BATCH,
+            keep_versions=KEEP_VERSIONS,
+            keep_days=st.sampled_from([None, None, 2, 10]),
+            retain_days=st.sampled_from([None, None, None, 5, 15]),
         )
-        def change_settings(self, **values: int | None) -> None:
+        def change_settings(self, batch: list[Sent], **values: int | None) -> None:
+            """Changes the settings, and stores outputs under them."""
             self.model.settings = Settings(**values)
             self.send("PUT", "/v1/groups/group", json=values)
             self.step_ends()
+            if batch:
+                self.store(batch)
 
         # --- the end of a step ------------------------------------------------------------------
 
@@ -279,7 +285,7 @@ def machine(service: Service, clock: Clock) -> type[RuleBasedStateMachine]:
             assert not self.unused, "the feed has changes that the model has not"
             assert self.end_cursor >= self.model.last_seq
             before, self.model.last_seq = self.model.last_seq, self.end_cursor
-            self.cursors = [*self.cursors, before][-6:]
+            self.cursors = [*self.cursors, before][-4:]
             self.model.apply_limits(clock())
             self.changed = [o for o in self.model.outputs.values() if o.last_seq() > before]
             self.model.learn(self.client.items("group", limit=4))
@@ -370,7 +376,8 @@ def machine(service: Service, clock: Clock) -> type[RuleBasedStateMachine]:
                 assert not certain
                 return []
             assert answer.status_code == 200, answer.text
-            found = [sorted_fields(element) for element in answer.json()["versions"]]
+            elements = map(sorted_fields, answer.json()["versions"])
+            found = [self.model.without_guess(output, element) for element in elements]
             counts = range(certain, possible + 1)
             expected = [self.model.history(output, count) for count in counts]
             assert found in expected

@@ -200,6 +200,9 @@ class Model:
             assert output.current is not None
             if as_of is not None and output.current.seq > as_of:
                 skipped.append(output.output_id)
+                seen = output.approved_version
+                if approved is False and seen is not None and seen.seq <= as_of:
+                    self._hide(output, removals.pop(output.output_id))
             elif approved is None:
                 continue
             elif output.current.approved != approved:
@@ -417,6 +420,23 @@ class Model:
     def is_beyond_history(self, output: Output, earlier_count: int) -> bool:
         """Returns True if the last approved version is older than this many earlier versions."""
         return output.approved_version in output.earlier[earlier_count:]
+
+    def without_guess(self, output: Output, element: Item) -> Item:
+        """Returns an element of the history without a guess of the service.
+
+        If the older versions of a deleted output are gone, the service takes a version from the
+        second of the creation for the first one.
+        """
+        for version in output.earlier:
+            if version.seq == element["cursor"] and version.previous is not None:
+                is_guess = date_of(version.created_seq) == date_of(version.seq)
+                if is_guess and element["change"] == "create" and self._is_gone(output, version):
+                    return element | {"change": "update", "fields": None}
+        return element
+
+    def _is_gone(self, output: Output, version: Version) -> bool:
+        """Returns True if the output was deleted after this version."""
+        return output.current is None or output.current.created_seq > version.created_seq
 
     def item_at(self, output: Output, position: int) -> tuple[Version | None, str]:
         """Returns the version at a position, and its item as JSON text as it was then."""

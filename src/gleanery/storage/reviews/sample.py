@@ -48,7 +48,7 @@ FROM outputs LEFT JOIN approved_versions
     AND approved_versions.identity = outputs.identity
 WHERE outputs.organization_id = $1 AND outputs.identity = $2
 """
-_MAX_SKIPPED = 10_000  # index entries in one statement, so that other requests run between two
+_MAX_SKIPPED = 4_000  # index entries in one statement, so that other requests run between two
 _MAX_CHANGED = 10_000  # the changed outputs are chosen among this many
 _SMALL_BYTES = 64 * 1024
 _FRAME_BYTES = 100  # of an element, beside its outputs and its detail

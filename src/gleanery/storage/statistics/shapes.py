@@ -99,15 +99,17 @@ def classify(data: dict[str, Any]) -> tuple[Shape, Measures]:
     """
     names: tuple[str | None, ...] = (*data,)
     values = [*data.values()]
-    types = [*map(type, values)]
-    if dict in types:
-        for inner in [value for value in values if type(value) is dict]:
-            names += (None, *inner)
-            values += inner.values()
-            types += map(type, inner.values())
     if len(values) > MAX_PATHS:
         return _TOO_LARGE, ()
-    layout = _layout(names, (*types,))
+    layout = _layout(names, (*map(type, values),))
+    if layout.objects:
+        for index in layout.objects:
+            inner = values[index]
+            names += (None, *inner)
+            values += inner.values()
+        if len(values) > MAX_PATHS:
+            return _TOO_LARGE, ()
+        layout = _layout(names, (*map(type, values),))
     lengths = (*map(len, layout.sized(values)),)
     shape = layout.shape if all(lengths) else layout.with_empty(lengths)
     return shape, (*layout.numbers(values), *lengths)
@@ -126,6 +128,7 @@ class _Layout:
         self._fields = [fields[index] for index in ordered]
         self.numbers = _getter([index for index in ordered if fields[index][1] in _NUMBERS])
         self.sized = _getter([index for index in ordered if fields[index][1] in _SIZED])
+        self.objects = [index for index in range(len(fields)) if fields[index][1] is dict]
         self.shape = self._shape(())
         self._with_empty: dict[tuple[bool, ...], Shape] = {}
 

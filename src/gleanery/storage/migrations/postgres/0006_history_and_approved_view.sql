@@ -19,9 +19,10 @@ CREATE TABLE output_history (
     version_count      INTEGER NOT NULL,
     versions           BYTEA   NOT NULL,          -- entries, newest first: see storage/history
     PRIMARY KEY (identity, organization_id, seq)
-) WITH (toast_tuple_target = 8160, fillfactor = 70);
+) WITH (toast_tuple_target = 8160, fillfactor = 35);
 
--- Entries are compressed already.
+-- A segment grows to four times its first size; the free part of a page is for that. Entries are
+-- compressed already.
 ALTER TABLE output_history ALTER COLUMN versions SET STORAGE EXTERNAL;
 
 CREATE INDEX output_history_by_age ON output_history (group_id, first_replaced_seq);
