@@ -21,6 +21,7 @@ _MAX_EARLY_BYTES = 4096  # of an item that a batch reads with the row
 # A segment with as many versions or bytes is full. Each append writes the whole segment again.
 _SEGMENT_VERSIONS = 10
 _SEGMENT_BYTES = 4096
+_MAX_BYTES = 8 * 1024 * 1024  # of entries in memory
 
 _COLUMNS = """
     outputs.identity, outputs.version_seq, outputs.seq, outputs.last_scraped_at, outputs.approved,
@@ -88,6 +89,8 @@ async def store_replaced(
         seq, approved, new_item, _ = replacements[stored[0]]
         item = stored[_ITEM] or await _large_item(locked, stored)
         additions.add(stored, entries.create(_version(stored, seq), item, new_item, approved))
+        if additions.size > _MAX_BYTES:
+            await additions.write()
     await additions.write()
     return additions.segments
 
@@ -159,6 +162,8 @@ class _Additions:
         self._opened: list[Row] = []
         self._appended: list[Row] = []
         self._crowded: list[bytes] = []
+        self.size = 0
+        """Bytes of the entries that are not written yet."""
         self.segments: dict[bytes, int] = {}
         """The open segment of each output."""
 
@@ -166,12 +171,14 @@ class _Additions:
         """Adds an entry to the open segment, or to a new one if that is full."""
         identity, _, _, _, _, _, segment, count, size = stored
         organization_id, version = self._locked.organization_id, entry.version
+        encoded = entries.encode(entry)
+        self.size += len(encoded)
         if segment is not None and count < self._max_count and size < _SEGMENT_BYTES:
-            self._appended.append((organization_id, identity, segment, entries.encode(entry)))
+            self._appended.append((organization_id, identity, segment, encoded))
             self.segments[identity] = segment
             return
         place = (version.seq, self._locked.group_id, version.replaced_seq)
-        self._opened.append((organization_id, identity, *place, 1, entries.encode(entry)))
+        self._opened.append((organization_id, identity, *place, 1, encoded))
         self.segments[identity] = version.seq
         if segment is not None or version.is_deleted:
             self._crowded.append(identity)
@@ -181,6 +188,9 @@ class _Additions:
         await transaction.execute_many(_APPEND, self._appended)
         await transaction.execute_many(_OPEN_SEGMENT, self._opened)
         await _delete_old_segments(self._locked, self._crowded)
+        for written in (self._appended, self._opened, self._crowded):
+            written.clear()
+        self.size = 0
 
 
 async def _delete_old_segments(locked: LockedGroup, identities: Collection[bytes]) -> None:
