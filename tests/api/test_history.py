@@ -137,7 +137,8 @@ def test_an_output_is_shown_as_it_was(client: Client) -> None:
     ]
     versions = history(client, output_id, limit=5)
     assert [version["cursor"] for version in versions] == cursors[::-1]
-    assert show(client, output_id, 422, at="yesterday")["detail"][0]["loc"] == ["query", "at"]
+    for wrong in ("yesterday", 2**63):
+        assert show(client, output_id, 422, at=wrong)["detail"][0]["loc"] == ["query", "at"]
 
 
 @pytest.mark.thorough

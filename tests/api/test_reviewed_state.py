@@ -140,3 +140,30 @@ def test_a_position_from_before_a_restore_is_gone(
         review(client, as_of=cursor(client))
         assert approvals(client) == {1: True}
     service.stop()
+
+
+@pytest.mark.parametrize("members", [{}, {"output_ids": True}])
+def test_a_rejection_removes_the_approved_version_that_was_seen(
+    client: Client, members: dict[str, Any]
+) -> None:
+    client.store("group", output(1), output(2), output(3))
+    review(client)
+    client.store("group", output(2, data={"number": 22}))
+    seen = cursor(client)
+    client.store("group", output(1, data={"number": 11}), output(2, data={"number": 222}))
+    ids = [item["output_id"] for item in client.items("group")]
+    named = {"output_ids": ids} if members else {}
+    review(client, "rejected", as_of=seen, **named)
+    assert client.items("group", view="approved") == []
+    assert approvals(client) == {11: False, 222: False, 3: False}
+
+
+def test_a_rejection_keeps_an_approved_version_that_was_not_seen(client: Client) -> None:
+    client.store("group", output(1))
+    seen = cursor(client)
+    client.store("group", output(1, data={"number": 11}))
+    review(client)
+    client.store("group", output(1, data={"number": 111}))
+    review(client, "rejected", as_of=seen)
+    [item] = client.items("group", view="approved")
+    assert item["data"] == {"number": 11}

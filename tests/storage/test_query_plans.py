@@ -111,14 +111,16 @@ def fill(settings: Settings, state: str) -> None:
         for number in range(OUTPUTS):
             kind = number % kinds
             tags = {"country": countries[kind % 4], "region": f"DE-{kind:02}"}
-            batch.append(output(number, job_id=f"job {kind}", tags=tags))
+            url = f"https://shop.example/{number if kinds > 1 else 0}"
+            members = {"key": f"{number}", "source_url": url, "tags": tags}
+            batch.append(output(number, job_id=f"job {kind}", **members))
         client.store("group", *batch)
-        if kinds > 1:
-            for job in ("job 0", "job 1"):
-                review = {"job_id": job, "status": "approved"}
-                assert client.post("/v1/reviews/group", json=review).status_code == 200
-            changed = [one | {"data": {}} for one in batch if one["job_id"] == "job 1"]
-            client.store("group", *changed)
+        reviewed = ("job 0", "job 1")[:kinds]
+        for job in reviewed:
+            review = {"job_id": job, "status": "approved"}
+            assert client.post("/v1/reviews/group", json=review).status_code == 200
+        changed = [one | {"data": {}} for one in batch if one["job_id"] == reviewed[-1]]
+        client.store("group", *changed)
     service.stop()
 
 
@@ -277,6 +279,7 @@ def test_an_upgraded_database_seeks_the_approval(
 
 MANY = {
     "fetch": (apply.FETCH_ROWS, ["int8", "bytea"]),
+    "fetch with versions": (apply.FETCH_WITH_VERSIONS, ["int8", "bytea"]),
     "update last_scraped_at": (rows.UPDATE_LAST_SCRAPED, ["int8", "int8", "bytea", "bytea"]),
     "copy approved": (approved_view._COPY, ["int8", "bytea"]),
     "update seq": (rows.UPDATE_SEQ, ["int8", "bytea", "int8", "bool", "int8", "bytea", "int8"]),
@@ -294,7 +297,7 @@ def test_many_outputs_are_found_each_by_its_identity(planner: Planner, name: str
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("name", ["fetch", "update last_scraped_at"])
+@pytest.mark.parametrize("name", ["fetch", "fetch with versions", "update last_scraped_at"])
 def test_an_array_of_keys_is_looked_up_key_by_key(planner: Planner, name: str) -> None:
     sql, types = MANY[name]
     statement = for_key_array(sql, len(types), tenancy.ANY_TENANT)

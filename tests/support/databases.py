@@ -94,6 +94,7 @@ _UNDO = {
             "groups": "keep_versions keep_days view_purged_seq",
         },
         "output_history approved_versions view_tombstones",
+        "outputs_approved_by_job",
     ),
     "field_statistics": _Undo({"outputs": "shape"}, "job_scrapes job_shapes job_statistics"),
     "review_findings": _Undo(

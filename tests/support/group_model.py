@@ -200,6 +200,9 @@ class Model:
             assert output.current is not None
             if as_of is not None and output.current.seq > as_of:
                 skipped.append(output.output_id)
+                seen = output.approved_version
+                if approved is False and seen is not None and seen.seq <= as_of:
+                    self._hide(output, removals.pop(output.output_id))
             elif approved is None:
                 continue
             elif output.current.approved != approved:

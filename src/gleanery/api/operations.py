@@ -370,9 +370,9 @@ OPERATIONS = (
         description="Adds a review of a job. `approved` approves the current outputs of the job. "
         "`changes_requested` and `rejected` withdraw the approval. `pending` and `in_review` do "
         "not change it. An output gets a new position in the change order if its approval changes. "
-        "With `as_of`, the review applies only to what its reviewer has seen: an output that has "
-        "got a new value since then is left as it is. With `output_ids`, it applies to these "
-        "outputs of the job at once. "
+        "With `as_of`, the review applies only to what its reviewer has seen: a value that was "
+        "stored after that is left as it is. With `output_ids`, it applies to these outputs of the "
+        "job at once. "
         "With an `Idempotency-Key`, a repeated request gets the first response again for one day, "
         "and the review is added once.",
         scopes=("reviews:write",),

@@ -148,7 +148,10 @@ def _parse_version_time(text: str) -> GivenTime:
     The dates that the service returns have no fraction, too.
     """
     if text.isdecimal():
-        return GivenTime(_parse_whole_number(text), 0)
+        cursor = _parse_whole_number(text)
+        if cursor > MAX_INT64:
+            raise ValueError("a cursor is at most 2^63-1")
+        return GivenTime(cursor, 0)
     try:
         time = timestamps.parse(text)
     except ValueError as error:

@@ -39,6 +39,10 @@ UPDATE approved_versions SET seq = $3, item = CAST(
     || substr(item, 1 + length(item) - {_UPDATE_DATE_END}) AS BYTEA)
 WHERE organization_id = $1 AND identity = $2
 """
+_STORED_UNTIL = """
+SELECT identity FROM approved_versions
+WHERE organization_id = $1 AND version_seq <= $2 AND identity = $3
+"""
 _INSERT_TOMBSTONE = """
 INSERT INTO view_tombstones (organization_id, group_id, seq, id, identity, job_name)
 SELECT $1, $2, $3, $4, $5, name FROM jobs WHERE organization_id = $1 AND id = $6
@@ -63,6 +67,15 @@ async def copy_approved(locked: LockedGroup, identities: Iterable[bytes]) -> Non
     """
     keys = [(locked.organization_id, identity) for identity in identities]
     await locked.transaction.execute_many(_COPY, keys)
+
+
+async def copies_stored_until(
+    locked: LockedGroup, identities: Collection[bytes], seq: int
+) -> set[bytes]:
+    """Returns the outputs of which the view has a copy that was stored up to this number."""
+    key = (locked.organization_id, seq)
+    rows = await locked.transaction.fetch_by_keys(identities, _STORED_UNTIL, *key)
+    return {identity for [identity] in rows}
 
 
 async def delete_copies(locked: LockedGroup, identities: Collection[bytes]) -> None:

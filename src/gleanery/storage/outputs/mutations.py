@@ -115,8 +115,15 @@ async def _set_approval(
 ) -> None:
     """Sets the approval of outputs. If it changes, an output gets a new number."""
     locked.refresh_time()
-    outputs = [output for row in rows if (output := _StoredOutput(*row)).version_seq <= as_of]
-    await (_approve if approved else _unapprove)(locked, outputs)
+    outputs = [_StoredOutput(*row) for row in rows]
+    later = [output for output in outputs if output.version_seq > as_of]
+    if approved:
+        await _approve(locked, [output for output in outputs if output.version_seq <= as_of])
+        return
+    # The reviewer has seen the earlier version that the view has of an output.
+    seen = await approved_view.copies_stored_until(locked, _copied(later), as_of)
+    unseen = {output.identity for output in later} - seen
+    await _unapprove(locked, [output for output in outputs if output.identity not in unseen])
 
 
 async def _approve(locked: LockedGroup, outputs: Sequence[_StoredOutput]) -> None:

@@ -135,11 +135,11 @@ async def _apply_to_outputs(
     locked: LockedGroup, output_ids: list[str], review: ReviewIn, job: _Job
 ) -> list[str]:
     """Applies the review to these outputs. Returns those that have a later value."""
-    found = await named_outputs.find(locked, job.id, output_ids, job.as_of)
+    later = await named_outputs.find_later(locked, job.id, output_ids, job.as_of)
     kind = _BULK_JOB_OF_STATUS.get(review.status)
     if kind is not None:
-        await named_outputs.set_approval(locked, found, kind == "approve")
-    return found.later
+        await named_outputs.set_approval(locked, output_ids, kind == "approve", job.as_of)
+    return later
 
 
 async def _insert(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from gleanery.errors import MAX_DETAILS, ErrorDetail, InvalidRequest
 from gleanery.models.requests import FindingIn
@@ -20,15 +19,6 @@ WHERE organization_id = $1 AND +group_id = $2 AND +job_id = $3 AND identity = $4
 """
 
 
-class NamedOutputs(NamedTuple):
-    """Outputs that a review names."""
-
-    reviewed: list[str]
-    """Those whose values the review applies to."""
-    later: list[str]
-    """Those with a later value."""
-
-
 async def check_findings(locked: LockedGroup, job_id: int, findings: Sequence[FindingIn]) -> None:
     """Raises InvalidRequest if a finding is about an output that the job does not have."""
     known = await _find(locked, job_id, (finding.output_id for finding in findings))
@@ -39,10 +29,13 @@ async def check_findings(locked: LockedGroup, job_id: int, findings: Sequence[Fi
     )
 
 
-async def find(
+async def find_later(
     locked: LockedGroup, job_id: int, output_ids: Sequence[str], as_of: int | None
-) -> NamedOutputs:
-    """Finds the outputs. Raises InvalidRequest if the job lacks one, or if they are too large."""
+) -> list[str]:
+    """Returns the outputs whose values were stored after ``as_of``.
+
+    Raises InvalidRequest if the job lacks an output, or if all together are too large.
+    """
     known = await _find(locked, job_id, output_ids)
     _reject_unknown(
         _unknown("output_ids", str(position))
@@ -50,16 +43,15 @@ async def find(
         if output_id not in known
     )
     _check_size([known[output_id][2] for output_id in output_ids])
-    named = NamedOutputs([], [])
-    for output_id in output_ids:
-        is_later = as_of is not None and known[output_id][1] > as_of
-        (named.later if is_later else named.reviewed).append(output_id)
-    return named
+    return [one for one in output_ids if as_of is not None and known[one][1] > as_of]
 
 
-async def set_approval(locked: LockedGroup, named: NamedOutputs, approved: bool) -> None:
-    identities = [parse_output_id(output_id) for output_id in named.reviewed]
-    await mutations.approve_outputs(locked, identities, approved, as_of=locked.last_seq)
+async def set_approval(
+    locked: LockedGroup, output_ids: Sequence[str], approved: bool, as_of: int | None
+) -> None:
+    identities = [parse_output_id(output_id) for output_id in output_ids]
+    position = locked.last_seq if as_of is None else as_of
+    await mutations.approve_outputs(locked, identities, approved, position)
 
 
 async def _find(locked: LockedGroup, job_id: int, output_ids: Iterable[str]) -> dict[str, Row]:

@@ -256,9 +256,10 @@ CREATE TABLE output_history (
     version_count      INTEGER NOT NULL,
     versions           BYTEA   NOT NULL,          -- entries, newest first: see storage/history
     PRIMARY KEY (identity, organization_id, seq)
-) WITH (toast_tuple_target = 8160, fillfactor = 70);
+) WITH (toast_tuple_target = 8160, fillfactor = 35);
 
--- Entries are compressed already.
+-- A segment grows to four times its first size; the free part of a page is for that. Entries are
+-- compressed already.
 ALTER TABLE output_history ALTER COLUMN versions SET STORAGE EXTERNAL;
 
 CREATE INDEX output_history_by_age ON output_history (group_id, first_replaced_seq);
@@ -291,6 +292,13 @@ CREATE INDEX approved_versions_by_country ON approved_versions (group_id, countr
     WHERE country IS NOT NULL;
 CREATE INDEX approved_versions_by_region  ON approved_versions (group_id, region, seq)
     WHERE region IS NOT NULL;
+
+-- As for the table outputs: otherwise the planner could scan the copies of the group.
+ALTER TABLE approved_versions
+    ALTER COLUMN job_id   SET (n_distinct = -1),
+    ALTER COLUMN url_hash SET (n_distinct = -1),
+    ALTER COLUMN country  SET (n_distinct = -1),
+    ALTER COLUMN region   SET (n_distinct = -1);
 
 -- Removals from the approved view, in the change order.
 CREATE TABLE view_tombstones (
