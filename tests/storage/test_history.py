@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gleanery.values import timestamps
-from tests.support.bulk_jobs import create_bulk_job
+from tests.support.bulk_jobs import create_bulk_job, run_bulk_job_step
 from tests.support.history import read_rows, stored_history, stored_segments
 from tests.support.outputs import output
 from tests.support.service import DAY, Client, Clock, Service
@@ -213,3 +213,21 @@ def test_an_output_that_is_deleted_often_keeps_few_versions(
         client.delete(f"/v1/outputs/group/{shown['output_id']}")
     versions = stored_history(service, client, shown["output_id"])
     assert [one.item["data"]["price"] for one in versions] == [9, 8, 7]
+
+
+@pytest.mark.thorough
+def test_the_history_of_a_group_that_is_being_deleted_is_not_read(
+    client: Client, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = store(client, data={"price": 1})
+    store(client, data={"price": 2})
+    client.store("group", *(output(n) for n in range(1001)))
+    create_bulk_job(service, client.token or "", "delete", None)
+    run_bulk_job_step(service, client.token or "")
+    url = f"/v1/outputs/group/{first['output_id']}"
+    assert client.get(f"{url}/history", timeout=5).status_code == 404
+    assert client.get(url, params={"at": first["create_date"]}, timeout=5).status_code == 404
+    store(client, data={"price": 3})
+    [version] = client.get(f"{url}/history").json()["versions"]
+    assert version["change"] == "create"
+    assert caplog.records == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from gleanery.security import tokens
@@ -10,6 +11,7 @@ from gleanery.storage import group_lock
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Transaction
 from gleanery.storage.engines import open_engine
+from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.organizations import find_grant
 from gleanery.values import timestamps
 from tests.support.service import Service
@@ -20,15 +22,35 @@ def create_bulk_job(
 ) -> None:
     """Creates a bulk job without running it, like a process that is killed right after."""
 
+    async def create(locked: LockedGroup) -> None:
+        job_id = None if job is None else await locked.find_job(job)
+        await bulk_jobs.create(locked, kind, job_id, as_of)
+
+    _run_locked(service, token, create)
+
+
+def run_bulk_job_step(service: Service, token: str) -> None:
+    """Runs one step of the bulk job, like a process that is killed right after."""
+
+    async def step(locked: LockedGroup) -> None:
+        bulk_job = await locked.pending_bulk_job()
+        assert bulk_job is not None
+        assert not await bulk_jobs._run_step(locked, bulk_job)
+        await locked.commit_counts()
+
+    _run_locked(service, token, step)
+
+
+def _run_locked(
+    service: Service, token: str, action: Callable[[LockedGroup], Awaitable[None]]
+) -> None:
     async def run() -> None:
         async with open_engine(service.settings) as database:
             grant = await find_grant(database, tokens.digest(token))
             assert grant is not None
 
             async def work(transaction: Transaction) -> None:
-                locked = await group_lock.lock(transaction, "group", timestamps.now)
-                job_id = None if job is None else await locked.find_job(job)
-                await bulk_jobs.create(locked, kind, job_id, as_of)
+                await action(await group_lock.lock(transaction, "group", timestamps.now))
 
             await database.for_tenant(grant.organization_id).write(work)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -44,6 +45,7 @@ _DAY = 86_400 * timestamps.SECOND
 _SMALL_BYTES = 64 * 1024
 _SEGMENTS_PER_READ = 8
 _MAX_SEQ = 2**63 - 1
+_ATTEMPTS = 3
 NOT_REPLACED = 0
 """Stands for the position at which the present version was replaced."""
 _log = logging.getLogger("gleanery")
@@ -149,7 +151,7 @@ class Visitor(Protocol):
 
 
 class OutputReturned(Exception):
-    """A deleted output was stored again during the read."""
+    """A deleted output was stored again during the read, or its group is being deleted."""
 
 
 class Chain:
@@ -186,12 +188,23 @@ class Chain:
         version = entry.version
         if version.seq >= self._newest_seq:
             return  # it was replaced after the present version was read
+        if self._is_left_over(version):
+            self.has_ended = True
+            return
         if not self._limits.allow(version, self._earlier_count):
             self.has_ended, self.expired = True, version
             return
         self._newer = self._restore(entry)
         self._earlier_count += 1
         visitor.visit(self._newer)
+
+    def _is_left_over(self, version: Version) -> bool:
+        """Returns True for a version that was deleted with its whole group, which leaves no entry.
+
+        A bulk job deletes it later.
+        """
+        created_seq = None if self._newer is None else self._newer.created_seq
+        return created_seq is not None and version.seq < created_seq and not version.is_deleted
 
     def _restore(self, entry: Entry) -> KeptVersion:
         """Restores the next older version. The last version before a deletion stands alone."""
@@ -221,12 +234,10 @@ async def read_versions(
     group_id = await require_group(database, group)
     limits = await read_limits(database, group_id, now)
     source = _Source(database, identity, group_id)
-    while True:
-        try:
-            await _read_chain(source, computations, limits, visitor)
-        except OutputReturned:
-            continue
-        return
+    for _ in range(_ATTEMPTS):
+        with suppress(OutputReturned):
+            return await _read_chain(source, computations, limits, visitor)
+    raise no_output()  # its group is being deleted, and its versions after the outputs
 
 
 async def _read_chain(
