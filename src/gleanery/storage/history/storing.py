@@ -7,7 +7,7 @@ entry opens another one. So the work per version does not grow with the number o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ outputs LEFT JOIN output_history
 WHERE outputs.organization_id = $1 AND outputs.identity = $2
 """
 _STORED = f"SELECT {_COLUMNS.format(_MAX_ITEM_BYTES)} FROM {WITH_SEGMENT.lstrip()}"
+_STORED_EARLY = f"SELECT {EARLY_COLUMNS} FROM {WITH_SEGMENT.lstrip()}"
 _ITEM = 5  # the column; its value is None if the item is large
 _LARGE_ITEM = "SELECT item FROM outputs WHERE organization_id = $1 AND identity = $2"
 _OPEN_SEGMENT = """
@@ -60,13 +61,12 @@ _DELETE_ALL = "DELETE FROM output_history WHERE organization_id = $1 AND identit
 
 
 class Replacement(NamedTuple):
-    """The new version of an output."""
+    """The new version of an output, and the present one as ``read_present`` returns it."""
 
     seq: int
     approved: bool
     item: bytes
-    stored: Row | None = None
-    """The present version, if it was read before."""
+    stored: Row
 
 
 class LastVersion(NamedTuple):
@@ -77,22 +77,28 @@ class LastVersion(NamedTuple):
     entry: Entry
 
 
-async def store_replaced(
-    locked: LockedGroup, replacements: Mapping[bytes, Replacement]
-) -> Mapping[bytes, int]:
-    """Stores the present versions of outputs, directly before their rows are updated.
+async def read_present(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[Row]:
+    """Reads the present versions of outputs, for ``Replacement.stored``."""
+    key = locked.organization_id
+    return await locked.transaction.fetch_by_keys(identities, _STORED_EARLY, key)
 
-    Returns the key of each output's open segment, for the column ``history_seq``.
+
+async def replaced_versions(
+    locked: LockedGroup, replacements: Sequence[Replacement]
+) -> ReplacedVersions:
+    """Returns the present versions as entries, directly before their rows are updated.
+
+    If they are large, it has written some of them.
     """
-    additions = _Additions(locked)
-    for stored in await _read_present(locked, replacements):
-        seq, approved, new_item, _ = replacements[stored[0]]
-        item = stored[_ITEM] or await _large_item(locked, stored)
-        additions.add(stored, entries.create(_version(stored, seq), item, new_item, approved))
-        if additions.size > _MAX_BYTES:
-            await additions.write()
-    await additions.write()
-    return additions.segments
+    large = [new.stored[0] for new in replacements if new.stored[_ITEM] is None]
+    items = {row[0]: row[_ITEM] for row in await _read(locked, large)}
+    replaced = ReplacedVersions(locked)
+    for seq, approved, new_item, stored in replacements:
+        item = stored[_ITEM] or items[stored[0]] or await _large_item(locked, stored)
+        replaced.add(stored, entries.create(_version(stored, seq), item, new_item, approved))
+        if replaced.size > _MAX_BYTES:
+            await replaced.write()
+    return replaced
 
 
 async def read_last_versions(
@@ -114,12 +120,12 @@ async def store_last_versions(
     locked: LockedGroup, versions: Sequence[LastVersion], deletions: Mapping[bytes, int]
 ) -> None:
     """Stores the versions of deleted outputs. ``deletions`` has the number of each deletion."""
-    additions = _Additions(locked)
+    ended = ReplacedVersions(locked)
     for stored, entry in versions:
         if stored[0] in deletions:  # else the output is of another group
             version = entry.version._replace(replaced_seq=deletions[stored[0]])
-            additions.add(stored, entry._replace(version=version))
-    await additions.write()
+            ended.add(stored, entry._replace(version=version))
+    await ended.write()
 
 
 async def forget(locked: LockedGroup, identities: Collection[bytes]) -> None:
@@ -130,16 +136,6 @@ async def forget(locked: LockedGroup, identities: Collection[bytes]) -> None:
 
 async def _read(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[Row]:
     return await locked.transaction.fetch_by_keys(identities, _STORED, locked.organization_id)
-
-
-async def _read_present(
-    locked: LockedGroup, replacements: Mapping[bytes, Replacement]
-) -> Iterator[Row]:
-    """Returns the present versions. Reads those that were not read before."""
-    rows = {identity: new.stored for identity, new in replacements.items()}
-    missing = [identity for identity, row in rows.items() if row is None or row[_ITEM] is None]
-    rows |= {row[0]: row for row in await _read(locked, missing)}
-    return (row for row in rows.values() if row is not None)
 
 
 def _version(stored: Row, replaced_seq: int) -> Version:
@@ -153,8 +149,8 @@ async def _large_item(locked: LockedGroup, stored: Row) -> bytes:
     return bytes(item)
 
 
-class _Additions:
-    """Entries to add to the history of outputs, one for each output."""
+class ReplacedVersions:
+    """Entries to add to the history of outputs, one for each output; ``write`` stores them."""
 
     def __init__(self, locked: LockedGroup) -> None:
         self._locked = locked

@@ -6,10 +6,10 @@ A range covers all values that were stored, also those that were replaced or del
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gleanery.storage.statistics.shapes import MAX_PATHS, Column, Measures, Names, Shape, to_double
+from gleanery.storage.statistics.shapes import MAX_PATHS, Column, Names, to_double
 
 _VALUE_HASH_BYTES = 4
 _SAMPLED = 50  # numbers of a batch
@@ -118,17 +118,14 @@ Ranges = dict[Column, Range]
 
 
 def add_measures(
-    ranges: Ranges, shape: Shape, measures: Iterable[Measures], source_at: SourceAt
+    ranges: Ranges, column: Column, measures: Sequence[float], source_at: SourceAt
 ) -> None:
-    """Adds the measures of outputs with the same shape."""
-    for column, values in zip(shape.columns, zip(*measures, strict=True), strict=True):
-        if column is None:
-            continue
-        found = ranges.get(column)
-        if found is not None:
-            found.merge(measure(values, source_at, column.is_length))
-        elif len(ranges) < 2 * MAX_PATHS:
-            ranges[column] = measure(values, source_at, column.is_length)
+    """Adds the measures of one field, of which there is at least one."""
+    found = ranges.get(column)
+    if found is not None:
+        found.merge(measure(measures, source_at, column.is_length))
+    elif len(ranges) < 2 * MAX_PATHS:
+        ranges[column] = measure(measures, source_at, column.is_length)
 
 
 def encode_ranges(ranges: Ranges) -> list[Any]:

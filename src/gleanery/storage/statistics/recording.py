@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.statistics import definitions, documents, scrapes
 from gleanery.storage.statistics.documents import JobStatistics
 from gleanery.storage.statistics.ranges import Source, add_measures
-from gleanery.storage.statistics.shapes import OTHER, Measures, Shape
+from gleanery.storage.statistics.shapes import OTHER, Column, Measures, Shape
 
 _OUTPUTS_PER_PAUSE = 500
 
@@ -41,6 +42,8 @@ class ScrapedOutput(Protocol):
 
 
 _Changed = tuple[ScrapedOutput, Value]
+_Collected = defaultdict[Column, tuple[list[float], list[ScrapedOutput]]]
+"""The measures of each field of a job, and the output of each measure."""
 
 
 class _Change(NamedTuple):
@@ -104,12 +107,16 @@ async def _record_changes(
         by_change[output.job_id, output.shape, value.shape, was_seen].append((output, value))
     changes = {_Change(*key): members for key, members in by_change.items()}
     await _define_shapes(locked, changes, shapes, jobs)
+    measures = defaultdict[int, _Collected](lambda: defaultdict(lambda: ([], [])))
     for change, members in changes.items():
-        job = jobs[change.job_id]
-        _count(job, change, [output for output, _ in members])
+        _count(jobs[change.job_id], change, [output for output, _ in members])
         for start in range(0, len(members), _OUTPUTS_PER_PAUSE):
             await locked.transaction.pause()
-            _measure(job, shapes[change.new_shape], members[start : start + _OUTPUTS_PER_PAUSE])
+            some = members[start : start + _OUTPUTS_PER_PAUSE]
+            _collect(measures[change.job_id], shapes[change.new_shape], some)
+    for job_id, of_job in measures.items():
+        await locked.transaction.pause()
+        _measure(jobs[job_id], of_job)
 
 
 async def _define_shapes(
@@ -149,12 +156,24 @@ def _count(job: JobStatistics, change: _Change, outputs: Sequence[ScrapedOutput]
         output.shape = new
 
 
-def _measure(job: JobStatistics, shape: Shape, changed: Sequence[_Changed]) -> None:
-    def source_at(index: int) -> Source:
-        output, _ = changed[index]
-        return Source(output.identity, output.content_hash)
+def _collect(collected: _Collected, shape: Shape, changed: Sequence[_Changed]) -> None:
+    """Collects the measures by field: outputs of many shapes are then measured together."""
+    outputs = [output for output, _ in changed]
+    columns = zip(*(value.measures for _, value in changed), strict=True)
+    for column, measures in zip(shape.columns, columns, strict=True):
+        if column is not None:
+            values, sources = collected[column]
+            values += measures
+            sources += outputs
 
-    add_measures(job.ranges, shape, [value.measures for _, value in changed], source_at)
+
+def _measure(job: JobStatistics, collected: _Collected) -> None:
+    for column, (values, outputs) in collected.items():
+        add_measures(job.ranges, column, values, partial(_source_at, outputs))
+
+
+def _source_at(outputs: Sequence[ScrapedOutput], index: int) -> Source:
+    return Source(outputs[index].identity, outputs[index].content_hash)
 
 
 async def subtract(locked: LockedGroup, deleted: Iterable[tuple[bytes, int, int | None]]) -> None:
