@@ -64,6 +64,17 @@ def test_fields_have_rates_kinds_and_ranges(client: Client) -> None:
     assert found["drift"] == []
 
 
+@pytest.mark.parametrize("data", [{"n" * 9000: [1]}, {f"{n:050}": {"a": n} for n in range(120)}])
+def test_outputs_with_long_names_are_stored_and_not_counted(
+    client: Client, data: dict[str, Any]
+) -> None:
+    store(client, data, {"a": 1}, data | {"b": "text"})
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"]) == (3, 1)
+    assert [field["path"] for field in found["fields"]] == ["a"]
+    assert "properties" not in found["schema"]
+
+
 def test_a_job_has_its_own_statistics(client: Client) -> None:
     store(client, {"a": 1}, {"a": 2}, job="one")
     store(client, {"a": "text", "b": 1}, job="two")

@@ -24,6 +24,9 @@ MAX_PATHS = 256
 OTHER = 0
 """The number of the shape that stands for all shapes without a number of their own."""
 _MAX_FIELDS_BYTES = 8 * 1024
+# Limits of the memory for layouts: each has some shapes, and a shape has long names at worst.
+_CACHED_LAYOUTS = 512
+_CACHED_BYTES = 32 * 1024
 _MAX_DOUBLE = 1.7976931348623157e308
 _KINDS: dict[type, str] = {
     type(None): "null",
@@ -99,19 +102,23 @@ def classify(data: dict[str, Any]) -> tuple[Shape, Measures]:
     """
     names: tuple[str | None, ...] = (*data,)
     values = [*data.values()]
-    if len(values) > MAX_PATHS:
+    length = len("".join(data))
+    if len(values) > MAX_PATHS or length > _MAX_FIELDS_BYTES:
         return _TOO_LARGE, ()
     layout = _layout(names, (*map(type, values),))
     if layout.objects:
         for index in layout.objects:
             inner = values[index]
+            length += len("".join(inner))
             names += (None, *inner)
             values += inner.values()
-        if len(values) > MAX_PATHS:
-            return _TOO_LARGE, ()
+            if len(values) > MAX_PATHS or length > _MAX_FIELDS_BYTES:
+                return _TOO_LARGE, ()
         layout = _layout(names, (*map(type, values),))
     lengths = (*map(len, layout.sized(values)),)
     shape = layout.shape if all(lengths) else layout.with_empty(lengths)
+    if shape is _TOO_LARGE:
+        return _TOO_LARGE, ()
     return shape, (*layout.numbers(values), *lengths)
 
 
@@ -138,7 +145,8 @@ class _Layout:
         shape = self._with_empty.get(filled)
         if shape is None:
             shape = self._shape(filled)
-            if len(self._with_empty) < MAX_PATHS:
+            text = shape.fields_json
+            if text is not None and len(self._with_empty) * len(text) < _CACHED_BYTES:
                 self._with_empty[filled] = shape
         return shape
 
@@ -154,7 +162,7 @@ class _Layout:
         return Shape(int.from_bytes(sha256(text.encode()).digest()[:8]) >> 1 or 1, text)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_CACHED_LAYOUTS)
 def _layout(names: tuple[str | None, ...], types: tuple[type, ...]) -> _Layout:
     """Names the members. None in ``names`` begins the members of the next object."""
     fields: list[tuple[Names, type]] = []
