@@ -7,6 +7,7 @@ output did not exist then, the update is compared with the version before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -39,6 +40,7 @@ WHERE outputs.organization_id = $1 AND outputs.group_id = $2
     AND outputs.seq > $3 AND outputs.seq <= $4
 """
 _UPDATES_PER_READ = 50
+_VERSIONS_PER_READ = 1000  # of all outputs
 _MAX_SEGMENT_BYTES = 8 * 1024  # a larger one is read later
 _MAX_SEQ = 2**63 - 1
 _UNKNOWN = b"null"
@@ -73,21 +75,23 @@ class FieldReader:
 
     async def read(self, updates: Sequence[Update]) -> Mapping[int, bytes]:
         """Returns the fields of each update as JSON text, by its sequence number."""
+        limits = await read_limits(self.database, self.group_id, self.now)
+        step = min(_UPDATES_PER_READ, max(1, _VERSIONS_PER_READ // max(1, limits.keep_versions)))
         texts: dict[int, bytes] = {}
-        for start in range(0, len(updates), _UPDATES_PER_READ):
-            texts |= await self._read_some(updates[start : start + _UPDATES_PER_READ])
+        for start in range(0, len(updates), step):
+            texts |= await self._read_some(updates[start : start + step], limits)
         return texts
 
-    async def _read_some(self, updates: Sequence[Update]) -> Mapping[int, bytes]:
-        comparisons = [_Comparison(update, self.position) for update in updates]
-        limits = await read_limits(self.database, self.group_id, self.now)
+    async def _read_some(self, updates: Sequence[Update], limits: Limits) -> Mapping[int, bytes]:
         stored = await self._read_stored(updates[0].seq - 1, updates[-1].seq)
         organization_id = self.database.organization_id
-        await self.computations.run(organization_id, _compare_all, comparisons, stored, limits)
-        for comparison in comparisons:
-            if not comparison.is_done:
-                await self._compare_alone(comparison)
-        return await self.computations.run(organization_id, self._encode, comparisons)
+        texts = await self.computations.run(
+            organization_id, self._compare_all, updates, stored, limits
+        )
+        for update in updates:
+            if update.seq not in texts:
+                texts[update.seq] = await self._compare_alone(update)
+        return texts
 
     async def _read_stored(self, after: int, until: int) -> Mapping[int, _Stored]:
         """Reads the histories of the outputs in a range, by the outputs' sequence numbers."""
@@ -101,23 +105,37 @@ class FieldReader:
                 one.segments.append(segment)
         return stored
 
-    async def _compare_alone(self, comparison: _Comparison) -> None:
-        """Compares an output with a large segment, or one that has changed since it was read."""
-        key = (self.group, comparison.update.identity)
-        try:
-            await read_versions(self.database, self.computations, *key, self.now, comparison)
-        except NotFound:
-            return  # nothing is known about it
-
-    def _encode(self, comparisons: Sequence[_Comparison]) -> Mapping[int, bytes]:
+    def _compare_all(
+        self, updates: Sequence[Update], stored: Mapping[int, _Stored], limits: Limits
+    ) -> dict[int, bytes]:
+        """Compares the outputs that have not changed since and have only small segments."""
         texts = {}
-        for comparison in comparisons:
-            text = json_text.encode(comparison.fields())
-            if len(text) > self.max_bytes:
-                text = _UNKNOWN
-            self.max_bytes -= len(text)
-            texts[comparison.update.seq] = text
+        for update in updates:
+            found = stored.get(update.seq)
+            segments = [None] if found is None else found.segments
+            small = [segment for segment in segments if segment is not None]
+            if found is not None and len(small) == len(segments):
+                comparison = _Comparison(update, self.position)
+                _compare(comparison, found.version_seq, small, limits)
+                texts[update.seq] = self._encode(comparison)
         return texts
+
+    async def _compare_alone(self, update: Update) -> bytes:
+        """Compares an output with a large segment, or one that has changed since it was read."""
+        comparison = _Comparison(update, self.position)
+        key = (self.group, update.identity)
+        with suppress(NotFound):  # nothing is known about it
+            await read_versions(self.database, self.computations, *key, self.now, comparison)
+        organization_id = self.database.organization_id
+        return await self.computations.run(organization_id, self._encode, comparison)
+
+    def _encode(self, comparison: _Comparison) -> bytes:
+        """Returns the fields as text. After that, the versions need no memory."""
+        text = json_text.encode(comparison.fields())
+        if len(text) > self.max_bytes:
+            text = _UNKNOWN
+        self.max_bytes -= len(text)
+        return text
 
 
 class _Stored(NamedTuple):
@@ -126,18 +144,6 @@ class _Stored(NamedTuple):
     version_seq: int
     segments: list[bytes | None]
     """None instead of a large one."""
-
-
-def _compare_all(
-    comparisons: Sequence[_Comparison], stored: Mapping[int, _Stored], limits: Limits
-) -> None:
-    """Makes the comparisons with outputs that have not changed and have only small segments."""
-    for comparison in comparisons:
-        found = stored.get(comparison.update.seq)
-        segments = [None] if found is None else found.segments
-        small = [segment for segment in segments if segment is not None]
-        if found is not None and len(small) == len(segments):
-            _compare(comparison, found.version_seq, small, limits)
 
 
 def _compare(
