@@ -540,7 +540,8 @@ class ChangeOut(TypedDict):
             Field(
                 description="Only of an update, with `diff=true`: what has changed since the "
                 "cursor of the request, or since the version before if the output did not exist "
-                "then. null if that version is no longer kept, or if the text is too large."
+                "then. null if that version is no longer kept, or if the text or the versions "
+                "are too large."
             ),
         ]
     ]

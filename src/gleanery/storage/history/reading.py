@@ -8,7 +8,7 @@ older than the first one that was read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,6 +44,7 @@ WHERE organization_id = $1 AND identity = $2 AND +group_id = $3 AND version_seq 
 _DAY = 86_400 * timestamps.SECOND
 _SMALL_BYTES = 64 * 1024
 _SEGMENTS_PER_READ = 8
+_STEP_BYTES = 1024 * 1024  # of the restored versions in one step
 _MAX_SEQ = 2**63 - 1
 _ATTEMPTS = 3
 NOT_REPLACED = 0
@@ -150,6 +151,12 @@ class Visitor(Protocol):
         """Takes the end of the chain, unless the visitor is done before."""
 
 
+def decode_segments(segments: Iterable[bytes]) -> Iterator[Entry]:
+    """Yields the entries of segments. Raises CorruptHistory at a damaged one."""
+    for segment in segments:
+        yield from entries.decode(segment)
+
+
 class OutputReturned(Exception):
     """A deleted output was stored again during the read, or its group is being deleted."""
 
@@ -174,15 +181,28 @@ class Chain:
 
     def restore(self, segments: Iterable[bytes], visitor: Visitor) -> None:
         """Passes the kept versions of segments to the visitor, until it is done."""
+        stored = decode_segments(segments)
+        while self.restore_some(stored, visitor):
+            pass
+
+    def restore_some(self, stored: Iterator[Entry], visitor: Visitor) -> bool:
+        """Passes the next kept versions to the visitor, which have about a megabyte together.
+
+        Returns True if there can be more of them: other requests compute between two steps.
+        """
+        restored = 0
         try:
-            for segment in segments:
-                for entry in entries.decode(segment):
-                    if self.has_ended or visitor.is_done:
-                        return
-                    self._add(entry, visitor)
+            for entry in stored:
+                if self.has_ended or visitor.is_done:
+                    return False
+                self._add(entry, visitor)
+                restored += 0 if self._newer is None else len(self._newer.text)
+                if restored > _STEP_BYTES:
+                    return True
         except CorruptHistory:
             _log.exception("the earlier versions of an output are damaged")
             self.has_ended = True
+        return False
 
     def _add(self, entry: Entry, visitor: Visitor) -> None:
         version = entry.version
@@ -253,7 +273,9 @@ async def _read_chain(
         segments, before = await source.read_segments(before)
         if not segments:
             break
-        await computations.run(organization_id, chain.restore, segments, visitor)
+        stored = decode_segments(segments)
+        while await computations.run(organization_id, chain.restore_some, stored, visitor):
+            pass
     if chain.oldest_seq == _MAX_SEQ:
         raise no_output()
     if not visitor.is_done:
