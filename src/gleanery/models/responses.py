@@ -295,8 +295,8 @@ class FieldsOut(TypedDict):
         int,
         Field(
             description="Outputs whose fields are counted. Not counted are outputs that were last "
-            "changed before the service counted fields, and those beyond 256 different sets of "
-            "fields in a job."
+            "changed before the service counted fields, those beyond 256 different sets of "
+            "fields in a job, and jobs after the first ones with millions of fields."
         ),
     ]
     fields: Annotated[
