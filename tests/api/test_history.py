@@ -169,6 +169,8 @@ def test_an_output_is_shown_as_it_was(client: Client) -> None:
     assert [version["cursor"] for version in versions] == cursors[::-1]
     for wrong in ("yesterday", 2**63):
         assert show(client, output_id, 422, at=wrong)["detail"][0]["loc"] == ["query", "at"]
+    [detail] = show(client, output_id, 422, at="2026-02-30")["detail"]
+    assert detail["msg"] == "this date or time does not exist"
 
 
 @pytest.mark.thorough
