@@ -8,7 +8,7 @@ older than the first one that was read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from gleanery.errors import no_output
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage import page_sizes
-from gleanery.storage.database import Database
+from gleanery.storage.database import Database, Row
 from gleanery.storage.files.references import decode_item
 from gleanery.storage.group_lock import DEFAULT_KEEP_DAYS, DEFAULT_KEEP_VERSIONS, require_group
 from gleanery.storage.history import entries
@@ -279,9 +279,21 @@ async def _read_chain(
     if chain.oldest_seq == _MAX_SEQ:
         raise no_output()
     if not visitor.is_done:
-        approved = present and await source.read_approved(present, chain.oldest_seq)
-        end = ChainEnd(chain.expired, approved)
-        await computations.run(organization_id, visitor.finish, end)
+        rows = [] if present is None else await source.read_approved(chain.oldest_seq)
+        await computations.run(organization_id, _finish, visitor, chain.expired, present, rows)
+
+
+def _finish(
+    visitor: Visitor, expired: Version | None, present: KeptVersion | None, rows: Sequence[Row]
+) -> None:
+    """Passes the end of the chain to the visitor; ``rows`` has the last approved version."""
+    approved = None
+    for seq, last_seq, item in rows:
+        scraped = timestamps.parse(decode_item(item)["last_scraped_date"])
+        version = Version(seq, last_seq, NOT_REPLACED, scraped, approved=True)
+        created_seq = None if present is None else present.created_seq
+        approved = keep_whole(version, item, created_seq)
+    visitor.finish(ChainEnd(expired, approved))
 
 
 class _Source(NamedTuple):
@@ -314,15 +326,9 @@ class _Source(NamedTuple):
         small = [*takewhile(lambda row: row[1] is not None, rows)]
         return [segment for _, segment in small], small[-1][0] if small else before
 
-    async def read_approved(self, present: KeptVersion, before: int) -> KeptVersion | None:
+    async def read_approved(self, before: int) -> Sequence[Row]:
         """Reads the last approved version of an output, if it began before a position."""
-        rows = await self.database.read_large(_APPROVED_VERSION, *self._key, before)
-        if not rows:
-            return None
-        [[seq, last_seq, item]] = rows
-        scraped = timestamps.parse(decode_item(item)["last_scraped_date"])
-        version = Version(seq, last_seq, NOT_REPLACED, scraped, approved=True)
-        return keep_whole(version, item, present.created_seq)
+        return await self.database.read_large(_APPROVED_VERSION, *self._key, before)
 
     @property
     def _key(self) -> tuple[int, bytes, int]:
