@@ -15,7 +15,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -184,19 +184,29 @@ class Reviewer(PersistentClient):
                 }
 
     def _review_outputs(self, job: Job, status: str) -> None:
-        """Review some outputs as of the time of reading, while their writer continues."""
-        cursor, items = self._read(job)
-        if not items:
-            return
-        chosen = random.sample(items, random.randint(1, len(items)))
-        ids = [item["output_id"] for item in chosen]
-        review = {"job_id": job.name, "status": status, "as_of": cursor, "output_ids": ids}
+        """Approve some outputs as of the time of reading, while their writer continues.
+
+        A rejection of a later value can still remove an earlier one from the view. So that its
+        effect is certain, it excludes the writer.
+        """
+        is_approval = status == "approved"
+        with nullcontext() if is_approval else job.lock:
+            cursor, items = self._read(job)
+            if items:
+                chosen = random.sample(items, random.randint(1, len(items)))
+                self._send_outputs(job, status, cursor if is_approval else None, chosen)
+
+    def _send_outputs(
+        self, job: Job, status: str, as_of: int | None, items: Sequence[dict[str, Any]]
+    ) -> None:
+        ids = [item["output_id"] for item in items]
+        review = {"job_id": job.name, "status": status, "as_of": as_of, "output_ids": ids}
         response = self._send(review)
         if response is not None:
             skipped = response["skipped_output_ids"]
             job.decisions |= {
                 item["source_url"]: _content(item) if status == "approved" else None
-                for item in chosen
+                for item in items
                 if item["output_id"] not in skipped
             }
 

@@ -273,26 +273,31 @@ def test_pages_of_the_view_are_bounded_in_bytes(
         assert [json.loads(line) for line in exported] == found
 
 
+GERMANY = {"country": "Germany"}
+
+
 @pytest.mark.thorough
 def test_a_filter_of_the_view_goes_on_after_a_page_without_outputs(client: Client) -> None:
-    """Approved outputs of one job alternate with unapproved ones of the other job."""
+    """Approved outputs of one job alternate with unapproved ones of a country."""
     count, step = 1200, 400
     client.store("group", *(numbered(n, 1, job_id="a") for n in range(count)))
-    client.store("group", *(numbered(n, 1, job_id="b") for n in range(count)))
+    client.store("group", *(numbered(n, 1, job_id="b", tags=GERMANY) for n in range(count)))
     review(client, "approved", "a")
     for start in range(0, count, step):  # new tags keep the approval of a value
         both = [
-            (numbered(n, 1, job_id="a", tags={"n": n}), numbered(n, 2, job_id="b"))
+            (numbered(n, 1, job_id="a", tags={"n": n}), numbered(n, 2, job_id="b", tags=GERMANY))
             for n in range(start, start + step)
         ]
         client.store("group", *itertools.chain.from_iterable(both))
-    client.store("group", numbered(0, 1, job_id="last"))
+    client.store("group", numbered(0, 1, job_id="last", tags={"country": "France"}))
     review(client, "approved", "last")
     for _ in range(2):
-        first = client.get(OUTPUTS, params={"view": "approved", "job_id": "b", "limit": 10}).json()
+        first = client.get(
+            OUTPUTS, params={"view": "approved", "country": "Germany", "limit": 10}
+        ).json()
         assert (first["items"], first["metadata"]["next_cursor"] is None) == ([], False)
-        assert view(client, job_id="b") == []
-        assert versions(view(client, job_id="last")) == [(url(0), 1)]
+        assert view(client, country="Germany") == []
+        assert versions(view(client, country="France")) == [(url(0), 1)]
         assert client.get(EXPORT, params={"view": "approved", "job_id": "b"}).text == ""
         assert len(view(client, job_id="a", limit=1000)) == count
         # Once more, with every approved version in the other table.

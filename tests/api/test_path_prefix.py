@@ -148,9 +148,16 @@ def prefixed(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Ite
 
 def request_of(operation: Operation, names: Names) -> tuple[str, dict[str, Any]]:
     """Path and query of a request that the operation answers with links, if it has any."""
-    values = {"group_id": names["group"], "output_id": names["output"], "id": names["file"]}
+    values = {
+        "group_id": names["group"],
+        "output_id": names["output"],
+        "id": names["file"],
+        "review_id": names["review"],
+    }
     path = re.sub(r"\{(\w+)\}", lambda found: values[found[1]], operation.path)
     known = {"limit": 1, "source_url": names["source"], "etag": names["etag"], "history": "true"}
+    if operation.name == "get_review_sample":
+        known["job_id"] = names["job"]
     fields = operation.query.model_fields if operation.query is not None else {}
     return path, {name: value for name, value in known.items() if name in fields}
 

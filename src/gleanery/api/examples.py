@@ -357,14 +357,15 @@ EXAMPLES: dict[str, Example] = {
     "get_blob": Example(path={"id": _FILE_ID}, query=_LINK_PARAMETERS, response=_FILE_TEXT),
     "get_review_sample": Example(
         path=_IN_GROUP,
-        query={"job_id": _JOB_ID, "seed": "march", "size": 1},
+        query={"job_id": _JOB_ID, "seed": "march"},
         response={
             "seed": "march",
             "job_id": _JOB_ID,
             "cursor": _LAST_CURSOR,
             "outputs": 2,
             "sample": [
-                {"reason": "random", "detail": None, "output": _TEA_OUT, "approved_output": None}
+                {"reason": "random", "detail": None, "output": output, "approved_output": None}
+                for output in (_TEA_OUT, _COFFEE_OUT)
             ],
         },
     ),

@@ -7,7 +7,7 @@ entry opens another one. So the work per version does not grow with the number o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ _MAX_EARLY_BYTES = 4096  # of an item that a batch reads with the row
 # A segment with as many versions or bytes is full. Each append writes the whole segment again.
 _SEGMENT_VERSIONS = 10
 _SEGMENT_BYTES = 4096
+_MAX_BYTES = 8 * 1024 * 1024  # of entries in memory
 
 _COLUMNS = """
     outputs.identity, outputs.version_seq, outputs.seq, outputs.last_scraped_at, outputs.approved,
@@ -36,6 +37,7 @@ outputs LEFT JOIN output_history
 WHERE outputs.organization_id = $1 AND outputs.identity = $2
 """
 _STORED = f"SELECT {_COLUMNS.format(_MAX_ITEM_BYTES)} FROM {WITH_SEGMENT.lstrip()}"
+_STORED_EARLY = f"SELECT {EARLY_COLUMNS} FROM {WITH_SEGMENT.lstrip()}"
 _ITEM = 5  # the column; its value is None if the item is large
 _LARGE_ITEM = "SELECT item FROM outputs WHERE organization_id = $1 AND identity = $2"
 _OPEN_SEGMENT = """
@@ -59,13 +61,12 @@ _DELETE_ALL = "DELETE FROM output_history WHERE organization_id = $1 AND identit
 
 
 class Replacement(NamedTuple):
-    """The new version of an output."""
+    """The new version of an output, and the present one as ``read_present`` returns it."""
 
     seq: int
     approved: bool
     item: bytes
-    stored: Row | None = None
-    """The present version, if it was read before."""
+    stored: Row
 
 
 class LastVersion(NamedTuple):
@@ -76,20 +77,28 @@ class LastVersion(NamedTuple):
     entry: Entry
 
 
-async def store_replaced(
-    locked: LockedGroup, replacements: Mapping[bytes, Replacement]
-) -> Mapping[bytes, int]:
-    """Stores the present versions of outputs, directly before their rows are updated.
+async def read_present(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[Row]:
+    """Reads the present versions of outputs, for ``Replacement.stored``."""
+    key = locked.organization_id
+    return await locked.transaction.fetch_by_keys(identities, _STORED_EARLY, key)
 
-    Returns the key of each output's open segment, for the column ``history_seq``.
+
+async def replaced_versions(
+    locked: LockedGroup, replacements: Sequence[Replacement]
+) -> ReplacedVersions:
+    """Returns the present versions as entries, directly before their rows are updated.
+
+    If they are large, it has written some of them.
     """
-    additions = _Additions(locked)
-    for stored in await _read_present(locked, replacements):
-        seq, approved, new_item, _ = replacements[stored[0]]
-        item = stored[_ITEM] or await _large_item(locked, stored)
-        additions.add(stored, entries.create(_version(stored, seq), item, new_item, approved))
-    await additions.write()
-    return additions.segments
+    large = [new.stored[0] for new in replacements if new.stored[_ITEM] is None]
+    items = {row[0]: row[_ITEM] for row in await _read(locked, large)}
+    replaced = ReplacedVersions(locked)
+    for seq, approved, new_item, stored in replacements:
+        item = stored[_ITEM] or items[stored[0]] or await _large_item(locked, stored)
+        replaced.add(stored, entries.create(_version(stored, seq), item, new_item, approved))
+        if replaced.size > _MAX_BYTES:
+            await replaced.write()
+    return replaced
 
 
 async def read_last_versions(
@@ -111,12 +120,12 @@ async def store_last_versions(
     locked: LockedGroup, versions: Sequence[LastVersion], deletions: Mapping[bytes, int]
 ) -> None:
     """Stores the versions of deleted outputs. ``deletions`` has the number of each deletion."""
-    additions = _Additions(locked)
+    ended = ReplacedVersions(locked)
     for stored, entry in versions:
         if stored[0] in deletions:  # else the output is of another group
             version = entry.version._replace(replaced_seq=deletions[stored[0]])
-            additions.add(stored, entry._replace(version=version))
-    await additions.write()
+            ended.add(stored, entry._replace(version=version))
+    await ended.write()
 
 
 async def forget(locked: LockedGroup, identities: Collection[bytes]) -> None:
@@ -127,16 +136,6 @@ async def forget(locked: LockedGroup, identities: Collection[bytes]) -> None:
 
 async def _read(locked: LockedGroup, identities: Collection[bytes]) -> Sequence[Row]:
     return await locked.transaction.fetch_by_keys(identities, _STORED, locked.organization_id)
-
-
-async def _read_present(
-    locked: LockedGroup, replacements: Mapping[bytes, Replacement]
-) -> Iterator[Row]:
-    """Returns the present versions. Reads those that were not read before."""
-    rows = {identity: new.stored for identity, new in replacements.items()}
-    missing = [identity for identity, row in rows.items() if row is None or row[_ITEM] is None]
-    rows |= {row[0]: row for row in await _read(locked, missing)}
-    return (row for row in rows.values() if row is not None)
 
 
 def _version(stored: Row, replaced_seq: int) -> Version:
@@ -150,8 +149,8 @@ async def _large_item(locked: LockedGroup, stored: Row) -> bytes:
     return bytes(item)
 
 
-class _Additions:
-    """Entries to add to the history of outputs, one for each output."""
+class ReplacedVersions:
+    """Entries to add to the history of outputs, one for each output; ``write`` stores them."""
 
     def __init__(self, locked: LockedGroup) -> None:
         self._locked = locked
@@ -159,6 +158,8 @@ class _Additions:
         self._opened: list[Row] = []
         self._appended: list[Row] = []
         self._crowded: list[bytes] = []
+        self.size = 0
+        """Bytes of the entries that are not written yet."""
         self.segments: dict[bytes, int] = {}
         """The open segment of each output."""
 
@@ -166,12 +167,14 @@ class _Additions:
         """Adds an entry to the open segment, or to a new one if that is full."""
         identity, _, _, _, _, _, segment, count, size = stored
         organization_id, version = self._locked.organization_id, entry.version
+        encoded = entries.encode(entry)
+        self.size += len(encoded)
         if segment is not None and count < self._max_count and size < _SEGMENT_BYTES:
-            self._appended.append((organization_id, identity, segment, entries.encode(entry)))
+            self._appended.append((organization_id, identity, segment, encoded))
             self.segments[identity] = segment
             return
         place = (version.seq, self._locked.group_id, version.replaced_seq)
-        self._opened.append((organization_id, identity, *place, 1, entries.encode(entry)))
+        self._opened.append((organization_id, identity, *place, 1, encoded))
         self.segments[identity] = version.seq
         if segment is not None or version.is_deleted:
             self._crowded.append(identity)
@@ -181,6 +184,9 @@ class _Additions:
         await transaction.execute_many(_APPEND, self._appended)
         await transaction.execute_many(_OPEN_SEGMENT, self._opened)
         await _delete_old_segments(self._locked, self._crowded)
+        for written in (self._appended, self._opened, self._crowded):
+            written.clear()
+        self.size = 0
 
 
 async def _delete_old_segments(locked: LockedGroup, identities: Collection[bytes]) -> None:

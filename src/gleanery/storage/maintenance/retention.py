@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
-from gleanery.storage import audit, group_lock, idempotency
+from gleanery.storage import audit, group_lock, idempotency, page_sizes
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.files import cleanup
@@ -25,7 +25,7 @@ SELECT organization_id, name, id, retain_days FROM groups
 WHERE retain_days IS NOT NULL AND NOT deleted AND next_expiry_at <= $1
 """
 _SCRAPE_TIMES = """
-SELECT identity, seq, last_scraped_at FROM outputs
+SELECT identity, seq, last_scraped_at, octet_length(item) FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
 """
 _SAME_RETENTION = """
@@ -124,9 +124,11 @@ class _Expiration(NamedTuple):
             await asyncio.sleep(0)  # SQLite reads in the event loop: let other requests run
             expired = [row for row in rows if row[2] < before]
             oldest_kept = min([oldest_kept, *(row[2] for row in rows if row[2] >= before)])
-            if expired:
-                delete = partial(self._delete, expired, before)
+            while expired:  # a transaction reads them all, because it stores their last versions
+                count = page_sizes.count_fitting([row[-1] for row in expired], mutations.MAX_BYTES)
+                delete = partial(self._delete, expired[:count], before)
                 await self.database.write(delete, queue_key=self.group)
+                expired = expired[count:]
         # A scrape only makes an output younger, so no output expires before the oldest one.
         next_expiry_at = max(oldest_kept + self.days * _DAY, now + _HOUR)
         save = partial(self._set_next_expiry, next_expiry_at)

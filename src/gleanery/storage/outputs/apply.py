@@ -10,6 +10,7 @@ from gleanery.models.batches import Batch
 from gleanery.models.responses import IngestResult, OutputResult
 from gleanery.storage.database import Transaction
 from gleanery.storage.group_lock import Clock, LockedGroup, lock_or_create
+from gleanery.storage.history import storing
 from gleanery.storage.history.storing import EARLY_COLUMNS, WITH_SEGMENT
 from gleanery.storage.idempotency import IdempotentRequest
 from gleanery.storage.outputs import mutations, rows
@@ -96,6 +97,7 @@ async def _apply(
     _count_new(locked, stored.values())
     await reference_files(locked, stored.values(), changed)
     await statistics.record(locked, stored.values(), shapes)
+    await _read_replaced(locked, in_order.values())
     _issue_numbers(locked, in_order.values())
     await rows.write(locked, stored.values())
     return results
@@ -117,6 +119,14 @@ async def _fetch(
         stored[row[0]].stored = version
     rest = {output.identity for output in outputs} - parsed
     return stored | await _fetch_rows(locked, rest)
+
+
+async def _read_replaced(locked: LockedGroup, changed: Collection[OutputRow]) -> None:
+    """Reads the versions that the batch replaces, unless they were read with the rows."""
+    if locked.keep_versions:
+        missing = {row.identity: row for row in changed if not row.is_new and row.stored is None}
+        for version in await storing.read_present(locked, missing.keys()):
+            missing[version[0]].stored = version
 
 
 async def _fetch_rows(locked: LockedGroup, identities: Collection[bytes]) -> RowsByIdentity:

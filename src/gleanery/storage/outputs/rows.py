@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,12 +10,13 @@ from gleanery.storage import items
 from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.history import storing
-from gleanery.storage.history.storing import Replacement
+from gleanery.storage.history.storing import ReplacedVersions, Replacement
 from gleanery.storage.outputs import approved_view
 from gleanery.storage.outputs.preparation import PreparedOutput
 from gleanery.values import timestamps
 
 _CHUNK = 250  # rows that are rendered and written together
+_ITEM = 5  # the position of the item in the values of an update
 
 _INSERT = """
 INSERT INTO outputs
@@ -104,10 +105,11 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
         locked, [row.identity for row in rows if row.replaces_approved]
     )
     await execute_many(_INSERT, inserts)
-    segments = await _store_replaced(locked, updates)
+    replaced = await _replaced_versions(locked, updates)
     await execute_many(
-        _UPDATE, [(*values, segments.get(row.identity, 0)) for row, values in updates]
+        _UPDATE, [(*values, replaced.segments.get(row.identity, 0)) for row, values in updates]
     )
+    await replaced.write()
     await execute_many(_UPDATE_SENT_HASH, sent_hash_updates)
     date = items.last_scraped_member(now // timestamps.SECOND)
     await locked.transaction.fetch_by_keys(
@@ -115,18 +117,18 @@ async def _write_chunk(locked: LockedGroup, rows: Collection[OutputRow]) -> None
     )
 
 
-async def _store_replaced(
+async def _replaced_versions(
     locked: LockedGroup, updates: Sequence[tuple[OutputRow, Row]]
-) -> Mapping[bytes, int]:
-    """Stores the versions that the updates replace; see ``storing.store_replaced``."""
-    if locked.keep_versions:
-        new = {
-            row.identity: Replacement(row.seq, row.approved, values[5], row.stored)
-            for row, values in updates
-        }
-        return await storing.store_replaced(locked, new)
-    await storing.forget(locked, [row.identity for row, _ in updates if row.history_seq])
-    return {}
+) -> ReplacedVersions:
+    """Returns the versions that the updates replace."""
+    if not locked.keep_versions:
+        await storing.forget(locked, [row.identity for row, _ in updates if row.history_seq])
+    replacements = [
+        Replacement(row.seq, row.approved, values[_ITEM], row.stored)
+        for row, values in updates
+        if row.stored is not None
+    ]
+    return await storing.replaced_versions(locked, replacements)
 
 
 def seq_update(
