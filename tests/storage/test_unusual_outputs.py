@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from gleanery.scheduling.fair_thread import FairThread
 from gleanery.security import tokens
 from gleanery.storage import group_lock
 from gleanery.storage.engines import open_engine
@@ -26,7 +27,7 @@ def unusual(service: Service, client: Client, limit: int = LIMIT) -> list[Unusua
             group_id = await group_lock.require_group(database, "group")
             jobs = "SELECT id FROM jobs WHERE organization_id = $1 AND group_id = $2"
             [[job_id]] = await database.read(jobs, grant.organization_id, group_id)
-            return await unusual_outputs(database, group_id, job_id, limit)
+            return await unusual_outputs(database, FairThread(), group_id, job_id, limit)
 
     return asyncio.run(run())
 

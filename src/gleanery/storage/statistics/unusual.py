@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain, zip_longest
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import zip_longest
 from typing import Literal, NamedTuple
 
+from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage.database import Database
 from gleanery.storage.statistics import reading
 from gleanery.storage.statistics.ranges import Range, decode_source, readable
-from gleanery.storage.statistics.reading import StoredJob
+from gleanery.storage.statistics.reading import StoredJob, StoredRows
 from gleanery.storage.statistics.shapes import OTHER, Column, Field, Names
 from gleanery.values import field_paths
 
@@ -34,32 +37,38 @@ class UnusualOutput(NamedTuple):
 class _Candidate(NamedTuple):
     """An output that was unusual when the statistics were written."""
 
-    output: UnusualOutput
+    identity: bytes
+    reason: Literal["rare_shape", "outlier"]
+    describe: Callable[[], str]
     shape: int | None = None
     content_hash: bytes = b""
     """The beginning of the hash of the content with the extreme value."""
 
 
 async def unusual_outputs(
-    database: Database, group_id: int, job_id: int, limit: int
+    database: Database, computations: FairThread, group_id: int, job_id: int, limit: int
 ) -> list[UnusualOutput]:
     """Returns outputs of the job, each once: first those of the rarest shapes, then outliers."""
-    jobs = [
-        job async for rows in reading.read_jobs(database, group_id, job_id) for job in rows.decode()
-    ]
-    found: dict[bytes, UnusualOutput] = {}
-    for candidate in chain(*map(_rare_shapes, jobs), *map(_outliers, jobs)):
-        identity = candidate.output.identity
-        if len(found) == limit:
-            break
-        if identity not in found and await _is_current(database, job_id, candidate):
-            found[identity] = candidate.output
-    return [*found.values()]
+    organization_id = database.organization_id
+    found: dict[bytes, _Candidate] = {}
+    async for rows in reading.read_jobs(database, group_id, job_id):
+        for candidate in await computations.run(organization_id, _candidates, rows):
+            if len(found) == limit:
+                break
+            identity = candidate.identity
+            if identity not in found and await _is_current(database, job_id, candidate):
+                found[identity] = candidate
+    return await computations.run(organization_id, _describe, [*found.values()])
+
+
+def _describe(candidates: Iterable[_Candidate]) -> list[UnusualOutput]:
+    return [UnusualOutput(one.identity, one.reason, one.describe()) for one in candidates]
 
 
 async def _is_current(database: Database, job_id: int, candidate: _Candidate) -> bool:
     """Returns True if the output still has the shape, or the value, that is unusual."""
-    key = (database.organization_id, candidate.output.identity, job_id)
+    await asyncio.sleep(0)  # other requests run between two statements
+    key = (database.organization_id, candidate.identity, job_id)
     rows = await database.read(_CURRENT, *key)
     return any(
         shape == candidate.shape
@@ -67,6 +76,11 @@ async def _is_current(database: Database, job_id: int, candidate: _Candidate) ->
         else content_hash.startswith(candidate.content_hash)
         for shape, content_hash in rows
     )
+
+
+def _candidates(rows: StoredRows) -> list[_Candidate]:
+    job = rows.decode()
+    return [*_rare_shapes(job), *_outliers(job)]
 
 
 def _rare_shapes(job: StoredJob) -> Iterator[_Candidate]:
@@ -81,9 +95,15 @@ def _rare_shapes(job: StoredJob) -> Iterator[_Candidate]:
     for round_ in zip_longest(*(job.statistics.shapes[shape].examples for shape in rare)):
         for shape, identity in zip(rare, round_, strict=True):
             if identity is not None:
-                difference = _difference(job.fields.get(shape), job.fields.get(common))
-                detail = f"{difference} ({counts[shape]} of {total} outputs)"
-                yield _Candidate(UnusualOutput(identity, "rare_shape", detail), shape)
+                fields = (job.fields.get(shape), job.fields.get(common))
+                describe = partial(_describe_shape, *fields, counts[shape], total)
+                yield _Candidate(identity, "rare_shape", describe, shape)
+
+
+def _describe_shape(
+    rare: list[Field] | None, common: list[Field] | None, count: int, total: int
+) -> str:
+    return f"{_difference(rare, common)} ({count} of {total} outputs)"
 
 
 def _difference(rare: list[Field] | None, common: list[Field] | None) -> str:
@@ -121,10 +141,8 @@ def _outliers(job: StoredJob) -> Iterator[_Candidate]:
     extremes.sort(key=lambda extreme: -extreme[0])
     for _, column, range_, is_largest in extremes:
         source = decode_source(range_.max_source if is_largest else range_.min_source)
-        detail = _describe(column, range_, is_largest)
-        yield _Candidate(
-            UnusualOutput(source.identity, "outlier", detail), None, source.content_hash
-        )
+        describe = partial(_describe_extreme, column, range_, is_largest)
+        yield _Candidate(source.identity, "outlier", describe, None, source.content_hash)
 
 
 def _distance(range_: Range, is_largest: bool) -> int:
@@ -132,7 +150,7 @@ def _distance(range_: Range, is_largest: bool) -> int:
     return abs(extreme.bit_length() - range_.median_digits)
 
 
-def _describe(column: Column, range_: Range, is_largest: bool) -> str:
+def _describe_extreme(column: Column, range_: Range, is_largest: bool) -> str:
     path = field_paths.of_names(column.names)
     extreme = readable(range_.max if is_largest else range_.min)
     if column.is_length:
