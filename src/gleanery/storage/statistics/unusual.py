@@ -83,7 +83,8 @@ def _rare_shapes(job: StoredJob) -> Iterator[_Candidate]:
             if identity is not None:
                 difference = _difference(job.fields.get(shape), job.fields.get(common))
                 detail = f"{difference} ({counts[shape]} of {total} outputs)"
-                yield _Candidate(UnusualOutput(identity, "rare_shape", detail), shape)
+                output = UnusualOutput(bytes.fromhex(identity), "rare_shape", detail)
+                yield _Candidate(output, shape)
 
 
 def _difference(rare: list[Field] | None, common: list[Field] | None) -> str:
