@@ -50,3 +50,18 @@ def test_rare_shapes_come_before_extreme_values(service: Service, client: Client
 
     client.store("group", product(98), product(99))
     assert unusual(service, client) == []
+
+
+def test_common_values_and_kinds_of_numbers_are_usual(service: Service, client: Client) -> None:
+    shipping = (0, 4.9)
+    products = [
+        product(number, price=3.5 + number % 37, stock=number % 51, shipping=shipping[number % 2])
+        for number in range(200)
+    ]
+    client.store("group", *products)
+    assert unusual(service, client) == []
+    stored = client.store("group", product(0, price=999, stock=1, shipping=0))
+    [expensive] = (bytes.fromhex(result["output_id"]) for result in stored["results"])
+    assert unusual(service, client) == [
+        (expensive, "outlier", "price is unusually large: 999"),
+    ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from gleanery.scheduling.fair_thread import FairThread
@@ -23,7 +25,9 @@ WHERE organization_id = $1 AND identity = $2 AND +job_id = $3
 _RARE_SHARE = 0.05
 _MAX_DIFFERENCES = 3
 _MIN_MEASURES = 20
-_MIN_DISTANCE = 2  # binary digits between the median and an extreme value: about four times
+_MIN_DISTANCE = 2  # binary digits between an extreme value and the next: at least twice as large
+_SAME_KIND = {"integer": "number"}
+_Kinds = frozenset[tuple[Names, str]]
 
 
 class UnusualOutput(NamedTuple):
@@ -86,30 +90,41 @@ def _candidates(rows: StoredRows) -> list[_Candidate]:
 def _rare_shapes(job: StoredJob) -> Iterator[_Candidate]:
     """Yields examples of rare shapes: one of each shape, the rarest first, then the next ones."""
     counts = {shape: counted.output_count for shape, counted in job.statistics.shapes.items()}
-    total = sum(counts.values())
-    common = max(counts, key=lambda shape: counts[shape], default=OTHER)
+    kinds = {shape: _kinds(job.fields.get(shape)) for shape in counts}
+    alike = Counter[_Kinds]()
+    for shape, count in counts.items():
+        alike[kinds[shape]] += count
+    total = alike.total()
+    common, _ = max(alike.items(), key=itemgetter(1), default=(frozenset(), 0))
     rare = sorted(
-        (shape for shape in counts if 0 < counts[shape] <= _RARE_SHARE * total and shape != OTHER),
-        key=lambda shape: counts[shape],
+        (
+            shape
+            for shape in counts
+            if counts[shape] and shape != OTHER and alike[kinds[shape]] <= _RARE_SHARE * total
+        ),
+        key=lambda shape: alike[kinds[shape]],
     )
     for round_ in zip_longest(*(job.statistics.shapes[shape].examples for shape in rare)):
         for shape, identity in zip(rare, round_, strict=True):
             if identity is not None:
-                fields = (job.fields.get(shape), job.fields.get(common))
-                describe = partial(_describe_shape, *fields, counts[shape], total)
-                yield _Candidate(identity, "rare_shape", describe, shape)
+                of_shape = kinds[shape]
+                describe = partial(_describe_shape, of_shape, common, alike[of_shape], total)
+                yield _Candidate(bytes.fromhex(identity), "rare_shape", describe, shape)
 
 
-def _describe_shape(
-    rare: list[Field] | None, common: list[Field] | None, count: int, total: int
-) -> str:
+def _kinds(fields: list[Field] | None) -> _Kinds:
+    """Returns the kinds of fields. An integer is a number like others, such as 12 beside 12.5."""
+    return frozenset((names, _SAME_KIND.get(kind, kind)) for names, kind in fields or ())
+
+
+def _describe_shape(rare: _Kinds, common: _Kinds, count: int, total: int) -> str:
     return f"{_difference(rare, common)} ({count} of {total} outputs)"
 
 
-def _difference(rare: list[Field] | None, common: list[Field] | None) -> str:
+def _difference(rare: _Kinds, common: _Kinds) -> str:
     """Says in which fields a rare shape differs from the most common one."""
-    kinds = dict[Names, str](rare or [])
-    common_kinds = dict[Names, str](common or [])
+    kinds = dict[Names, str](rare)
+    common_kinds = dict[Names, str](common)
     differences = [
         f"{field_paths.of_names(names)} is {_in_words(kinds.get(names))}"
         for names in sorted(kinds.keys() | common_kinds.keys())
@@ -146,8 +161,20 @@ def _outliers(job: StoredJob) -> Iterator[_Candidate]:
 
 
 def _distance(range_: Range, is_largest: bool) -> int:
-    extreme = int(range_.max if is_largest else range_.min)
-    return abs(extreme.bit_length() - range_.median_digits)
+    """Returns the binary digits between an extreme value and the next ones; 0 if it is not rare.
+
+    A stock between 0 and 50 has values of every number of digits, so that 0 is not unusual. A
+    price of 999 is, if no other has more than six digits.
+    """
+    extreme = int(range_.max if is_largest else range_.min).bit_length()
+    if range_.digits[extreme] > _RARE_SHARE * range_.count:
+        return 0
+    towards_median = (
+        abs(extreme - digits)
+        for digits in range_.digits
+        if digits != extreme and (digits < extreme) == is_largest
+    )
+    return min(towards_median, default=0)
 
 
 def _describe_extreme(column: Column, range_: Range, is_largest: bool) -> str:
