@@ -13,6 +13,7 @@ from gleanery.storage.group_lock import FIRST_SEQ
 from gleanery.storage.history import reading, version_pages
 from tests.support.files import upload
 from tests.support.outputs import output, read_changes
+from tests.support.process import database_options, run_successfully
 from tests.support.service import DAY, Client, Clock, Service
 from tests.support.settings import fresh_settings
 from tests.support.waiting import wait_until
@@ -321,3 +322,30 @@ def test_a_history_is_found_only_in_its_group(
         assert client.get(f"/v1/outputs/group/unknown{suffix}").status_code == 404
     client.delete("/v1/groups/group")
     assert client.get(f"/v1/outputs/group/{output_id}{suffix}").status_code == 404
+
+
+@pytest.mark.thorough
+def test_a_restore_does_not_extend_the_last_approved_version(
+    engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    settings = fresh_settings(engine, request, tmp_path)
+    service = Service(settings)
+    token = service.token()
+    with service.client(token) as client:
+        output_id = store(client, {"price": 1})["output_id"]
+        created = end(client)
+        review(client, "approved")
+        client.put("/v1/groups/group", json={"keep_versions": 1})
+        store(client, {"price": 2})
+        expired = end(client)
+        store(client, {"price": 3})
+        store(client, {"price": 4})
+    service.stop()
+    run_successfully("restored", "--yes", *database_options(settings))
+    service = Service(settings)
+    with service.client(token) as client:
+        assert show(client, output_id, at=created)["data"] == {"price": 1}
+        show(client, output_id, 410, at=expired)
+        store(client, {"price": 5})
+        show(client, output_id, 410, at=expired)
+    service.stop()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gleanery.errors import no_output
 from gleanery.scheduling.fair_thread import FairThread
-from gleanery.storage import page_sizes
+from gleanery.storage import metadata, page_sizes
 from gleanery.storage.database import Database, Row
 from gleanery.storage.files.references import decode_item
 from gleanery.storage.group_lock import DEFAULT_KEEP_DAYS, DEFAULT_KEEP_VERSIONS, require_group
@@ -37,8 +37,8 @@ SELECT seq, CASE WHEN octet_length(versions) <= $6 THEN versions END FROM output
 WHERE organization_id = $1 AND identity = $2 AND +group_id = $3 AND seq < $4
 ORDER BY seq DESC LIMIT $5
 """
-_APPROVED_VERSION = """
-SELECT version_seq, seq, item FROM approved_versions
+_APPROVED_VERSION = f"""
+SELECT version_seq, seq, item, {metadata.RESTORE_TIME} FROM approved_versions
 WHERE organization_id = $1 AND identity = $2 AND +group_id = $3 AND version_seq < $4
 """
 _DAY = 86_400 * timestamps.SECOND
@@ -288,7 +288,9 @@ def _finish(
 ) -> None:
     """Passes the end of the chain to the visitor; ``rows`` has the last approved version."""
     approved = None
-    for seq, last_seq, item in rows:
+    for seq, approval_seq, item, restored in rows:
+        # A restore has moved it, so its approval has no position.
+        last_seq = seq if seq < int(restored or 0) else approval_seq
         scraped = timestamps.parse(decode_item(item)["last_scraped_date"])
         version = Version(seq, last_seq, NOT_REPLACED, scraped, approved=True)
         created_seq = None if present is None else present.created_seq
