@@ -83,8 +83,7 @@ def _rare_shapes(job: StoredJob) -> Iterator[_Candidate]:
             if identity is not None:
                 difference = _difference(job.fields.get(shape), job.fields.get(common))
                 detail = f"{difference} ({counts[shape]} of {total} outputs)"
-                output = UnusualOutput(bytes.fromhex(identity), "rare_shape", detail)
-                yield _Candidate(output, shape)
+                yield _Candidate(UnusualOutput(identity, "rare_shape", detail), shape)
 
 
 def _difference(rare: list[Field] | None, common: list[Field] | None) -> str:
