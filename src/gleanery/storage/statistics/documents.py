@@ -7,7 +7,7 @@ shape, and the scrapes that have ended, are rows of their own, because they rare
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -16,7 +16,6 @@ from gleanery.storage.database import Row
 from gleanery.storage.group_lock import LockedGroup
 from gleanery.storage.statistics.ranges import Ranges, decode_ranges, encode_ranges
 from gleanery.storage.statistics.shapes import OTHER
-from gleanery.values import json_text
 
 MAX_SHAPES = 256
 """Shapes of a job that are counted separately."""
@@ -46,22 +45,32 @@ WHERE organization_id = $1 AND group_id = $2 AND job_id = $3
 """
 
 
-class CountedShape(msgspec.Struct, array_like=True):
-    """The number of a job's outputs with one shape, and the identities of some of them."""
+class CountedShape(msgspec.Struct, array_like=True, gc=False):
+    """The number of a job's outputs with one shape, and the identities of some of them.
+
+    The identities are one text, because a batch reads and writes those of all shapes.
+    """
 
     output_count: int = 0
-    examples: list[str] = []
-    """The identities in hexadecimal."""
+    examples_hex: str = ""
+
+    @property
+    def examples(self) -> list[bytes]:
+        return [bytes.fromhex(example) for example in self.examples_hex.split()]
 
     def add(self, identities: Sequence[bytes], max_examples: int) -> None:
         self.output_count += len(identities)
-        missing = max(max_examples - len(self.examples), 0)
-        self.examples += [identity.hex() for identity in identities[:missing]]
+        examples = self.examples_hex.split()
+        if len(examples) < max_examples:
+            examples += [identity.hex() for identity in identities[:max_examples]]
+            self.examples_hex = " ".join(examples[:max_examples])
 
-    def subtract(self, identities: Collection[bytes]) -> None:
+    def subtract(self, identities: Sequence[bytes]) -> None:
         self.output_count -= len(identities)
-        removed = {identity.hex() for identity in identities} if self.examples else ()
-        self.examples = [example for example in self.examples if example not in removed]
+        for identity in identities:
+            if (example := identity.hex()) in self.examples_hex:
+                kept = [one for one in self.examples_hex.split() if one != example]
+                self.examples_hex = " ".join(kept)
 
 
 class _StoredShapes(msgspec.Struct, array_like=True):
@@ -110,13 +119,13 @@ class JobStatistics:
 
     @cached_property
     def ranges(self) -> Ranges:
-        return decode_ranges(json_text.decode(self._ranges_json.encode()))
+        return decode_ranges(self._ranges_json)
 
     @property
     def value_columns(self) -> tuple[str, str]:
         """The columns ``shape_counts`` and ``ranges``."""
         shapes = msgspec.json.encode(self._stored_shapes)
-        return shapes.decode(), json_text.encode(encode_ranges(self.ranges)).decode()
+        return shapes.decode(), encode_ranges(self.ranges)
 
     def number_of(self, shape: int) -> int:
         """Returns the number under which a shape is counted. A new one is added if it fits."""
@@ -128,12 +137,18 @@ class JobStatistics:
             shapes[number] = CountedShape()
         return number
 
-    def add(self, shape: int, identities: Sequence[bytes]) -> None:
-        is_many = len(self.shapes) > _MANY_SHAPES
-        self.shapes[shape].add(identities, 1 if is_many else _MAX_EXAMPLES)
+    def add(self, identities_by_shape: Mapping[int, Sequence[bytes]]) -> None:
+        """Counts outputs."""
+        shapes = self.shapes
+        max_examples = 1 if len(shapes) > _MANY_SHAPES else _MAX_EXAMPLES
+        for shape, identities in identities_by_shape.items():
+            shapes[shape].add(identities, max_examples)
 
-    def subtract(self, shape: int, identities: Sequence[bytes]) -> None:
-        self.shapes[shape].subtract(identities)
+    def subtract(self, identities_by_shape: Mapping[int, Sequence[bytes]]) -> None:
+        """Subtracts outputs that have another shape now, or that are deleted."""
+        shapes = self.shapes
+        for shape, identities in identities_by_shape.items():
+            shapes[shape].subtract(identities)
 
 
 def decode_counts(text: str) -> Counter[int]:

@@ -100,17 +100,13 @@ async def _record_changed(
 
 async def _add_to_other(locked: LockedGroup, changes: _JobChanges) -> None:
     """Adds fields to the shape ``OTHER``, if it does not have them yet."""
-    job, table, indexes = changes.job, changes.table, changes.other_fields
-    if job.other_fields is None:
+    job, new = changes.job, changes.other_fields
+    known = job.other_fields
+    if known is None or (new is not None and new <= known):
         return
-    new = None
-    if not changes.has_too_large:
-        new = [index for index in indexes if table.number(index) not in job.other_fields]
-        if not new:
-            return
-    fields = None if new is None else [table.fields[index] for index in new]
+    fields = None if new is None else [changes.table[number] for number in new - known]
     if await definitions.add_to_other(locked, job.job_id, fields):
-        job.other_fields.update(map(table.number, new or ()))
+        known.update(new or ())
     else:
         job.other_fields = None
 
@@ -122,20 +118,18 @@ class _JobChanges:
         self.job, self.table = job, table
         self.new_shapes: list[tuple[int, str]] = []
         """Shapes that the job has for the first time, with their fields."""
-        self.other_fields: set[int] = set()
-        """Indexes of the fields of outputs of the shape ``OTHER``."""
-        self.has_too_large = False
-        """True if an output has too many fields."""
+        self.other_fields: set[int] | None = set()
+        """The fields of outputs of the shape ``OTHER``; None if one has too many fields."""
         self._added = defaultdict[int, list[bytes]](list)
         self._removed = defaultdict[int, list[bytes]](list)
         self._measures = defaultdict[int, tuple[list[float], list[ScrapedOutput]]](lambda: ([], []))
 
     def count(self, changed: Sequence[_Changed]) -> None:
         """Moves outputs from their old shape to the new one, of the job and of its scrape."""
-        job, seen, start = self.job, self.job.seen, self.job.started_at
+        shapes, seen, start = self.job.shapes, self.job.seen, self.job.started_at
         for output, fields in changed:
             old, new = output.shape, fields.shape
-            if new not in job.shapes or new == OTHER:
+            if new not in shapes or new == OTHER:
                 new = self._define(fields)
             if old is None or output.last_scraped_at < start:
                 seen[new] += 1
@@ -154,17 +148,17 @@ class _JobChanges:
         if number != OTHER:
             self.new_shapes.append((number, self.table.fields_json(fields)))
         elif fields.shape == OTHER:
-            self.has_too_large = True
-        else:
-            self.other_fields.update(fields.indexes)
+            self.other_fields = None
+        elif self.other_fields is not None:
+            self.other_fields.update(fields.numbers)
         return number
 
     def collect_measures(self, changed: Sequence[_Changed]) -> None:
         """Collects the measures by field: outputs of many shapes are then measured together."""
         collected = self._measures
-        for output, (_, indexes, measures) in changed:
-            for index, measure in zip(indexes, measures, strict=False):
-                values, sources = collected[index]
+        for output, (_, numbers, measures) in changed:
+            for number, measure in zip(numbers, measures, strict=False):
+                values, sources = collected[number]
                 values.append(measure)
                 sources.append(output)
 
@@ -172,12 +166,10 @@ class _JobChanges:
         """Changes the counts and the ranges of the job."""
         job = self.job
         job.values_changed = True
-        for shape, identities in self._added.items():
-            job.add(shape, identities)
-        for shape, identities in self._removed.items():
-            job.subtract(shape, identities)
-        for index, (values, outputs) in self._measures.items():
-            column = self.table.fields[index].column
+        job.add(self._added)
+        job.subtract(self._removed)
+        for number, (values, outputs) in self._measures.items():
+            column = self.table[number].column
             add_measures(job.ranges, column, values, partial(_source_at, outputs))
 
 
@@ -193,7 +185,6 @@ async def subtract(locked: LockedGroup, deleted: Iterable[tuple[bytes, int, int 
             by_job[job_id][shape].append(identity)
     jobs = await documents.load(locked, by_job)
     for job_id, by_shape in by_job.items():
-        for shape, identities in by_shape.items():
-            jobs[job_id].subtract(shape, identities)
+        jobs[job_id].subtract(by_shape)
         jobs[job_id].values_changed = True
     await documents.save(locked, jobs.values())

@@ -7,7 +7,7 @@ with the same fields of the same kinds have the same shape, whatever the order o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from gleanery.values import json_text
@@ -19,6 +19,8 @@ MAX_PATHS = 256
 OTHER = 0
 """The number of the shape that stands for all shapes without a number of their own."""
 _MAX_FIELDS_BYTES = 8 * 1024
+_MAX_NAMES = 1024
+"""Members of one object in a batch; an object with more has names that vary without end."""
 _MAX_DOUBLE = 1.7976931348623157e308
 _KINDS: dict[type | str, str] = {
     type(None): "null",
@@ -32,10 +34,7 @@ _KINDS: dict[type | str, str] = {
 _EMPTY: dict[type, str] = {str: "empty_string", list: "empty_array", dict: "empty_object"}
 UNFILLED_KINDS = frozenset(("null", *_EMPTY.values()))
 _NUMBER_KINDS = ("integer", "number")
-# The sum over the fields of a value has two parts: the number of the shape, and above it the bytes
-# of the fields. So one addition per field computes both.
-_NUMBER_MASK = (1 << 63) - 1
-_SIZE_SHIFT = 72  # the sum of 256 numbers is smaller
+_NUMBER_BYTES = 7  # so that the sum of 256 numbers is a number of 64 bits, without its sign
 
 
 class Field(NamedTuple):
@@ -58,116 +57,133 @@ class Column(NamedTuple):
 
 
 class ValueFields(NamedTuple):
-    """The fields of a value, as indexes of a ``FieldTable``."""
+    """The fields of a value, as their numbers in a ``FieldTable``."""
 
     shape: int
-    """The number of the shape, the same in every process; ``OTHER`` if the fields are too many."""
-    indexes: Sequence[int]
+    """The sum of the numbers, so it does not depend on the order of the members.
+
+    It is ``OTHER`` if the fields are too many or too long.
+    """
+    numbers: Sequence[int]
     """First the fields that have a measure, then the others."""
     measures: Sequence[int | float]
     """Numbers, and lengths of strings and arrays."""
 
 
 _TOO_LARGE = ValueFields(OTHER, (), ())
-
-
-class _Indexes(dict[tuple[str, type | str], int]):
-    """The indexes of the members of one object, by name and type, or by name and empty kind."""
-
-    def __init__(self, table: FieldTable, outer: Names) -> None:
-        super().__init__()
-        self._table, self._outer = table, outer
-
-    def __missing__(self, key: tuple[str, type | str]) -> int:
-        name, type_ = key
-        kind = _KINDS.get(type_) or str(type_)
-        index = self[key] = self._table.add(Field((*self._outer, name), kind))
-        return index
+_Members = dict[str, dict[type | str, int]]
+"""The numbers of the members of an object, by name and by type; by kind if the value is empty."""
 
 
 class FieldTable:
     """The fields of the values of one batch.
 
     Values have few different fields, even if the sets of their fields differ. So the work for each
-    field is done once, and a value costs a look-up and an addition per field.
+    field is done once, and a value costs a look-up and an addition per field. The number of a field
+    is a hash, the same in every process.
     """
 
     def __init__(self, fields: Iterable[Field] = ()) -> None:
-        self.fields: list[Field] = []
-        self._texts: list[bytes] = []
-        self._addends: list[int] = []
-        self._members = _Indexes(self, ())
-        self._inner_members: dict[str, _Indexes] = {}
+        self._fields: dict[int, Field] = {}
+        self._texts: dict[int, str] = {}
+        self._longest = 0
+        self._members: _Members = {}
+        self._inner_members: dict[str, _Members] = {}
         for field in fields:
-            self.add(field)
+            self._add(field)
 
-    def add(self, field: Field) -> int:
-        """Adds a field and returns its index."""
-        text = json_text.encode([*field.names, field.kind])
-        number = int.from_bytes(sha256(text).digest()[:8]) >> 1
-        self.fields.append(field)
-        self._texts.append(text)
-        self._addends.append((len(text) + 1) << _SIZE_SHIFT | number)
-        return len(self._texts) - 1
+    @property
+    def fields(self) -> list[Field]:
+        return [*self._fields.values()]
 
-    def number(self, index: int) -> int:
-        """Returns the number of a field, the same in every process."""
-        return self._addends[index] & _NUMBER_MASK
+    def __getitem__(self, number: int) -> Field:
+        return self._fields[number]
 
     def fields_json(self, value: ValueFields) -> str:
-        """Writes the fields of a value as ``encode_fields`` does."""
-        return b"[%b]".__mod__(b",".join([self._texts[index] for index in value.indexes])).decode()
+        """Writes the fields of a value as JSON."""
+        return "[" + ",".join([self._texts[number] for number in value.numbers]) + "]"
 
     def classify(self, data: dict[str, Any]) -> ValueFields:
         """Returns the fields of a value. Those that it has first in the batch are added."""
         if len(data) > MAX_PATHS:
             return _TOO_LARGE
+        try:
+            found = self._find(data)
+        except KeyError:  # it has a new field
+            if not self._add_members(data, self._members):
+                return _TOO_LARGE
+            found = self._find(data)
+        if len(found.numbers) * self._longest > _MAX_FIELDS_BYTES:
+            is_too_long = len(self.fields_json(found).encode()) > _MAX_FIELDS_BYTES
+            return _TOO_LARGE if is_too_long else found
+        return found
+
+    def _find(self, data: dict[str, Any]) -> ValueFields:
+        """Returns the fields of a value. Raises KeyError if the table does not have all of them."""
         measured: list[int] = []
         measures: list[int | float] = []
         others: list[int] = []
-        for name in _add_members(data, self._members, measured, measures, others):
+        for name in _find_members(data, self._members, measured, measures, others):
             if len(measured) + len(others) + len(data[name]) > MAX_PATHS:
                 return _TOO_LARGE
-            _add_members(data[name], self._indexes_in(name), measured, measures, others)
+            _find_members(data[name], self._inner_members[name], measured, measures, others)
         measured += others
-        total = sum(map(self._addends.__getitem__, measured))
-        if total >> _SIZE_SHIFT >= _MAX_FIELDS_BYTES:
-            return _TOO_LARGE
-        return ValueFields(total & _NUMBER_MASK or 1, measured, measures)
+        return ValueFields(sum(measured) or 1, measured, measures)
 
-    def _indexes_in(self, outer: str) -> _Indexes:
-        indexes = self._inner_members.get(outer)
-        if indexes is None:
-            indexes = self._inner_members[outer] = _Indexes(self, (outer,))
-        return indexes
+    def _add_members(self, data: dict[str, Any], members: _Members, outer: Names = ()) -> bool:
+        """Adds the members of an object; returns False if there is no room for all of them."""
+        for name, value in data.items():
+            numbers = members.get(name)
+            if numbers is None:
+                if len(members) == _MAX_NAMES:
+                    return False
+                numbers = members[name] = {}
+            type_ = type(value)
+            key = _EMPTY.get(type_, type_) if not value else type_
+            if key not in numbers:
+                numbers[key] = self._add(Field((*outer, name), _KINDS.get(key) or str(key)))
+            if type_ is dict and not outer:
+                inner = self._inner_members.setdefault(name, {})
+                if len(value) > MAX_PATHS or not self._add_members(value, inner, (name,)):
+                    return False
+        return True
+
+    def _add(self, field: Field) -> int:
+        text = json_text.encode([*field.names, field.kind])
+        number = int.from_bytes(blake2b(text, digest_size=_NUMBER_BYTES).digest()) >> 1
+        self._fields[number] = field
+        self._texts[number] = text.decode()
+        if len(text) >= self._longest:
+            self._longest = len(text) + len(b"[,]")
+        return number
 
 
-def _add_members(
+def _find_members(
     data: dict[str, Any],
-    indexes: _Indexes,
+    members: _Members,
     measured: list[int],
     measures: list[int | float],
     others: list[int],
 ) -> list[str]:
-    """Adds the members of an object; returns the names of those that are objects with members.
+    """Finds the members of an object; returns the names of those that are objects with members.
 
-    This runs for each member of each value, so it calls no function.
+    This runs for each member of each value, so it calls no function of its own.
     """
     objects: list[str] = []
     for name, value in data.items():
-        type_: type | str = type(value)
+        type_ = type(value)
         if type_ is int or type_ is float:
-            measured.append(indexes[name, type_])
+            measured.append(members[name][type_])
             measures.append(value)
         elif value and (type_ is str or type_ is list):
-            measured.append(indexes[name, type_])
+            measured.append(members[name][type_])
             measures.append(len(value))
         elif value or type_ not in _EMPTY:
-            others.append(indexes[name, type_])
+            others.append(members[name][type_])
             if type_ is dict:
                 objects.append(name)
         else:
-            others.append(indexes[name, _EMPTY[type_]])
+            others.append(members[name][_EMPTY[type_]])
     return objects
 
 

@@ -109,7 +109,7 @@ def _rare_shapes(job: StoredJob) -> Iterator[_Candidate]:
             if identity is not None:
                 of_shape = kinds[shape]
                 describe = partial(_describe_shape, of_shape, common, alike[of_shape], total)
-                yield _Candidate(bytes.fromhex(identity), "rare_shape", describe, shape)
+                yield _Candidate(identity, "rare_shape", describe, shape)
 
 
 def _kinds(fields: list[Field] | None) -> _Kinds:
