@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gleanery.storage.statistics import fields as fields_module
-from gleanery.storage.statistics import summary
+from gleanery.storage.statistics import shapes, summary
 from tests.support.databases import execute_sql
 from tests.support.outputs import output
 from tests.support.service import Client, Clock, Service
@@ -110,6 +110,19 @@ def test_fields_are_read_within_limits(client: Client, monkeypatch: pytest.Monke
     assert (limited["outputs"], limited["counted_outputs"]) == (4, 3)
     assert "properties" not in limited["schema"]
     assert read(client, job_id="two")["counted_outputs"] == 1
+
+
+@pytest.mark.thorough
+def test_a_batch_classifies_a_limited_number_of_fields(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids as names of objects and of their members could give a batch a million fields."""
+    monkeypatch.setattr(shapes, "_MAX_FIELDS", 20)
+    store(
+        client, *({f"id {n}": {f"id {n} {m}": m for m in range(9)}} for n in range(4)), {"id 0": 1}
+    )
+    found = read(client)
+    assert (found["outputs"], found["counted_outputs"]) == (5, 3)
 
 
 def test_changes_and_deletions_are_subtracted(client: Client) -> None:

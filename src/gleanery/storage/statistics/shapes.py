@@ -21,6 +21,8 @@ OTHER = 0
 _MAX_FIELDS_BYTES = 8 * 1024
 _MAX_NAMES = 1024
 """Members of one object in a batch; an object with more has names that vary without end."""
+_MAX_FIELDS = 16 * 1024
+"""Fields of a batch. The objects in its values have such names, too."""
 _MAX_DOUBLE = 1.7976931348623157e308
 _KINDS: dict[type | str, str] = {
     type(None): "null",
@@ -135,7 +137,7 @@ class FieldTable:
         for name, value in data.items():
             numbers = members.get(name)
             if numbers is None:
-                if len(members) == _MAX_NAMES:
+                if len(members) == _MAX_NAMES or len(self._fields) >= _MAX_FIELDS:
                     return False
                 numbers = members[name] = {}
             type_ = type(value)
