@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gleanery.blobs import Blobs
 from gleanery.errors import NotFound
-from gleanery.storage import audit, group_lock, idempotency
+from gleanery.storage import audit, group_lock, idempotency, page_sizes
 from gleanery.storage.bulk_jobs import jobs as bulk_jobs
 from gleanery.storage.database import Database, Engine, Row, Transaction
 from gleanery.storage.files import cleanup
@@ -25,7 +25,7 @@ SELECT organization_id, name, id, retain_days FROM groups
 WHERE retain_days IS NOT NULL AND NOT deleted AND next_expiry_at <= $1
 """
 _SCRAPE_TIMES = """
-SELECT identity, seq, last_scraped_at FROM outputs
+SELECT identity, seq, last_scraped_at, octet_length(item) FROM outputs
 WHERE organization_id = $1 AND group_id = $2 AND seq > $3 ORDER BY seq LIMIT $4
 """
 _SAME_RETENTION = """
@@ -63,7 +63,10 @@ async def sweep(
     A failed task does not stop the others. All failures are raised together at the end.
     """
     failures = []
-    tasks = [*await bulk_jobs.unfinished(engine, clock)]
+    tasks = [
+        *await bulk_jobs.unfinished(engine, clock),
+        *await expiry.pending_expirations(engine, clock, now),
+    ]
     if now is not None:
         tasks += await _deletions(engine, blobs, clock, keep, now)
     for task in tasks:
@@ -87,7 +90,6 @@ async def _deletions(
         partial(leases.delete_expired, engine, now - _DAY),
         *await changes.pending_purges(engine, now - keep.tombstones * _DAY),
         *await audit.pending_purges(engine, now - keep.audit_entries * _DAY),
-        *await expiry.pending_expirations(engine, clock, now),
         *await _expirations(engine, clock, now),
         partial(cleanup.delete_unused, engine, blobs, unused_since, now),
         *await organization_removal.pending_removals(engine, blobs),
@@ -124,9 +126,11 @@ class _Expiration(NamedTuple):
             await asyncio.sleep(0)  # SQLite reads in the event loop: let other requests run
             expired = [row for row in rows if row[2] < before]
             oldest_kept = min([oldest_kept, *(row[2] for row in rows if row[2] >= before)])
-            if expired:
-                delete = partial(self._delete, expired, before)
+            while expired:  # a transaction reads them all, because it stores their last versions
+                count = page_sizes.count_fitting([row[-1] for row in expired], mutations.MAX_BYTES)
+                delete = partial(self._delete, expired[:count], before)
                 await self.database.write(delete, queue_key=self.group)
+                expired = expired[count:]
         # A scrape only makes an output younger, so no output expires before the oldest one.
         next_expiry_at = max(oldest_kept + self.days * _DAY, now + _HOUR)
         save = partial(self._set_next_expiry, next_expiry_at)

@@ -202,7 +202,8 @@ def decode_fields(text: str | None) -> list[Field] | None:
     """Reads what ``encode_fields`` has written."""
     if text is None:
         return None
-    return [Field((*names,), kind) for *names, kind in json_text.decode(text.encode())]
+    fields = json_text.decode(text.encode(), max_depth=len(text))  # its depth is known
+    return [Field((*names,), kind) for *names, kind in fields]
 
 
 def to_double(number: float) -> float:

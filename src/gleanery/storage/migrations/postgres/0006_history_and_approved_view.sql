@@ -19,7 +19,7 @@ CREATE TABLE output_history (
     version_count      INTEGER NOT NULL,
     versions           BYTEA   NOT NULL,          -- entries, newest first: see storage/history
     PRIMARY KEY (identity, organization_id, seq)
-) WITH (toast_tuple_target = 8160, fillfactor = 35);
+) WITH (toast_tuple_target = 8160, fillfactor = 80);
 
 -- A segment grows to four times its first size; the free part of a page is for that. Entries are
 -- compressed already.
