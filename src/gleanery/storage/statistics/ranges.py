@@ -15,7 +15,7 @@ import msgspec
 from gleanery.storage.statistics.shapes import MAX_PATHS, Column, Names, to_double
 
 _VALUE_HASH_BYTES = 4
-_SAMPLED = 50  # measures of a field in a batch
+_SAMPLED = 50  # measures of a field in a batch, at most
 _EXACT_INTEGERS = 2**53  # a double represents every integer below this
 
 
@@ -108,7 +108,8 @@ def add_measures(
     if largest > found.max:
         found.max = to_double(largest)
         found.max_source = source_at(measures.index(largest)).encode()
-    found.add_digits(Counter(map(int.bit_length, map(int, measures[:_SAMPLED]))))
+    sample = measures[:: (len(measures) - 1) // _SAMPLED + 1]
+    found.add_digits(Counter(map(int.bit_length, map(int, sample))))
 
 
 class _StoredRange(msgspec.Struct, array_like=True):

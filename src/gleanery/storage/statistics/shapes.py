@@ -174,16 +174,20 @@ def _find_members(
     objects: list[str] = []
     for name, value in data.items():
         type_ = type(value)
-        if type_ is int or type_ is float:
+        if type_ is str or type_ is list:
+            if value:
+                measured.append(members[name][type_])
+                measures.append(len(value))
+            else:
+                others.append(members[name][_EMPTY[type_]])
+        elif type_ is float or type_ is int:
             measured.append(members[name][type_])
             measures.append(value)
-        elif value and (type_ is str or type_ is list):
-            measured.append(members[name][type_])
-            measures.append(len(value))
-        elif value or type_ not in _EMPTY:
+        elif type_ is not dict:
             others.append(members[name][type_])
-            if type_ is dict:
-                objects.append(name)
+        elif value:
+            others.append(members[name][type_])
+            objects.append(name)
         else:
             others.append(members[name][_EMPTY[type_]])
     return objects
