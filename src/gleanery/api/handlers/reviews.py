@@ -26,7 +26,13 @@ async def get_review_sample(context: RequestContext[ReviewSampleQuery, None]) ->
     max_bytes = context.services.settings.max_page_bytes
     group = context.path["group_id"]
     found = await sample.read_sample(
-        context.database, group, query.job_id, seed, query.size, max_bytes
+        context.database,
+        context.services.computations,
+        group,
+        query.job_id,
+        seed,
+        query.size,
+        max_bytes,
     )
     start = b'{"seed":%s,"job_id":%s,"cursor":%d,"outputs":%d,"sample":[' % (
         encode(seed),
@@ -41,11 +47,13 @@ async def get_review_sample(context: RequestContext[ReviewSampleQuery, None]) ->
 async def _render(context: AnyContext, output: sample.SampledOutput) -> bytes:
     item = await context.with_links(output.item)
     approved_item = await context.with_links(output.approved_item or b"null")
-    return b'{"reason":"%s","detail":%s,"output":%s,"approved_output":%s}' % (
+    fields = await context.with_links(output.fields or b"null")
+    return b'{"reason":"%s","detail":%s,"output":%s,"approved_output":%s,"fields":%s}' % (
         output.reason.encode(),
         encode(output.detail),
         item,
         approved_item,
+        fields,
     )
 
 

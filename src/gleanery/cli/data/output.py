@@ -9,6 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+_MAX_SHOWN = 60  # characters of a value
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -36,6 +39,14 @@ def printable(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def shorten(value: Any) -> str:
+    """Return a value as JSON text, and of a long one only the start."""
+    import msgspec
+
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + _ELLIPSIS
 
 
 def show_date(date: datetime | None) -> str:

@@ -16,13 +16,17 @@ from gleanery.cli.data.output import (
     print_json_array,
     print_rows,
     printable,
+    shorten,
     show_date,
 )
 
 if TYPE_CHECKING:
-    from gleanery.client.models import Review
+    from gleanery.client.models import FieldChange, Review, SampledOutput
 
 app = typer.Typer()
+
+_MAX_MEMBERS = 5  # of an output in a sample
+_MAX_CHANGES = 20
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Job, as gleanery groups GROUP shows.")]
 Comment = Annotated[str, typer.Option("--comment", metavar="TEXT", help="Reason.")]
@@ -116,18 +120,45 @@ def sample(
     if as_json:
         print_json(found)
         return
-    rows = (
-        (one.reason, one.output.output_id, one.output.source_url, one.detail or "")
-        for one in found.sample
-    )
-    print_rows(("Reason", "Output", "Source URL", "Detail"), rows, empty="The job has no output.")
-    if found.sample:
+    for number, one in enumerate(found.sample, start=1):
+        _print_sampled(number, one)
+    if not found.sample:
+        typer.echo("The job has no output.", err=True)
+    else:
         command = f"gleanery approve {shlex.quote(group)} {shlex.quote(job)} --as-of {found.cursor}"
         typer.echo(
             f"These are {len(found.sample)} of {found.outputs} outputs, by the seed "
             f"{printable(found.seed)}. If they are right: {printable(command)}",
             err=True,
         )
+
+
+def _print_sampled(number: int, one: SampledOutput) -> None:
+    """Print one output in short lines, so that a terminal does not break its id."""
+    reason = one.reason if one.detail is None else f"{one.reason}: {one.detail}"
+    lines = [f"output {one.output.output_id}", one.output.source_url, *_content(one)]
+    typer.echo(printable(f"{number}. {reason}"))
+    for line in lines:
+        typer.echo(f"   {printable(line)}")
+
+
+def _content(one: SampledOutput) -> list[str]:
+    """Return what has changed since the last approval, or else the first members of data."""
+    if one.fields is None:
+        lines = [f"{name}: {shorten(value)}" for name, value in one.output.data.items()]
+        return _first(lines, _MAX_MEMBERS)
+    return _first([_difference(field) for field in one.fields], _MAX_CHANGES)
+
+
+def _first(lines: list[str], count: int) -> list[str]:
+    more = len(lines) - count
+    return [*lines[:count], f"and {more} more"] if more > 0 else lines
+
+
+def _difference(field: FieldChange) -> str:
+    before = "(none)" if field.kind == "added" else shorten(field.before)
+    after = "(none)" if field.kind == "removed" else shorten(field.after)
+    return f"{field.path}: {before} \N{RIGHTWARDS ARROW} {after}"
 
 
 @data_command(
