@@ -84,7 +84,9 @@ def test_the_jobs_of_a_group_are_listed(gleanery: CommandLine, stored: Client) -
 def test_a_job_is_approved_and_rejected(gleanery: CommandLine, stored: Client) -> None:
     assert gleanery("reviews", "shop-prices").stdout == ""
     done = gleanery("approve", "shop-prices", "uk", "--comment", "Good.")
-    assert done.stdout == "The review of uk is now: approved.\n"
+    assert done.stdout == (
+        "The review of uk is now: approved. 3 of 3 outputs of the job are approved.\n"
+    )
     assert all(item["is_approved"] for item in stored.items("shop-prices"))
     rejected = gleanery("approve", "shop-prices", "uk", "--status", "rejected", "--json")
     assert json.loads(rejected.stdout)["status"] == "rejected"
@@ -151,6 +153,35 @@ def test_single_outputs_are_approved_and_rejected(gleanery: CommandLine, stored:
     done = gleanery("reject", "shop-prices", "uk", "--comment", "All of it.", "--json")
     assert json.loads(done.stdout)["status"] == "rejected"
     assert not any(item["is_approved"] for item in stored.items("shop-prices"))
+
+
+def test_an_approval_of_nothing_is_visible(gleanery: CommandLine, stored: Client) -> None:
+    done = gleanery("approve", "shop-prices", "uk", "--as-of", "0")
+    assert done.returncode == 0
+    assert done.stdout.endswith(" 0 of 3 outputs of the job are approved.\n")
+    assert done.stderr == (
+        "Nothing is approved: all outputs of the job got their values after --as-of.\n"
+    )
+
+
+def test_a_review_is_shown_with_its_findings(gleanery: CommandLine, stored: Client) -> None:
+    first, second, _ = (item["output_id"] for item in stored.items("shop-prices"))
+    findings = ("--finding", f"{first}:n:too: small", "--finding", f"{second}::gone")
+    gleanery("reject", "shop-prices", "uk", "--output", first, *findings)
+    [title, row] = gleanery("reviews", "shop-prices", "--history").stdout.splitlines()
+    assert title.split() == ["Review", "Job", "Status", "Date", "Comment"]
+    lines = gleanery("reviews", "shop-prices", "--review", row.split()[0]).stdout.splitlines()
+    assert lines[:2] == ["Job: uk", "Status: rejected"]
+    assert lines[4:] == [
+        "Values until: the review",
+        "Outputs: 1",
+        f"  {first}",
+        "Findings: 2",
+        f"  {first} n: too: small",
+        f"  {second} (whole output): gone",
+    ]
+    wrong = gleanery("reject", "shop-prices", "uk", "--finding", f"{first}:n")
+    assert wrong.stderr.startswith("gleanery: --finding needs ID:PATH:NOTE")
 
 
 @pytest.mark.parametrize(

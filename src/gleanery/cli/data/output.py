@@ -54,14 +54,24 @@ def show_date(date: datetime | None) -> str:
     return "" if date is None else date.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
-    """Print a table, or a sentence on standard error if it has no row."""
+def print_rows(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    empty: str,
+    unbroken: Sequence[str] = (),
+) -> None:
+    """Print a table, or a sentence on standard error if it has no row.
+
+    A narrow terminal breaks the lines of columns, except those that are unbroken.
+    """
     from rich.table import Column, Table
     from rich.text import Text
 
     from gleanery.cli.terminal import print_table
 
-    headers = [Column(name, overflow="fold") for name in columns]  # names and numbers stay whole
+    headers = [  # names and numbers stay whole
+        Column(name, overflow="fold", no_wrap=name in unbroken) for name in columns
+    ]
     table = Table(*headers, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
