@@ -124,11 +124,15 @@ def test_a_quarter_has_changed_since_the_last_approval(client: Client) -> None:
     for one in found["sample"]:
         approved = one["approved_output"]
         if one["output"]["output_id"] not in changed:
-            assert approved is None
+            assert approved is one["fields"] is None
             continue
         assert approved["output_id"] == one["output"]["output_id"]
         assert (approved["is_approved"], one["output"]["is_approved"]) == (True, False)
         assert approved["data"]["number"] < one["output"]["data"]["number"] == 5000
+        before = approved["data"]["number"]
+        assert one["fields"] == [
+            {"path": "number", "kind": "changed", "before": before, "after": 5000}
+        ]
 
 
 @pytest.mark.thorough
@@ -227,7 +231,7 @@ def test_a_sample_is_limited_in_bytes(limited_service: Service) -> None:
         store(client, 20, tags={"text": "y" * 4000}, data={"number": 1})
         answer = client.get("/v1/reviews/group/sample", params={"job_id": "job", "seed": "s"})
         assert len(answer.content) <= MAX_BYTES
-        assert len(answer.json()["sample"]) == 3  # each with its approved version
+        assert len(answer.json()["sample"]) == 2  # each with its approved version and fields
 
 
 @pytest.mark.thorough

@@ -120,6 +120,12 @@ def test_single_outputs_are_reviewed_with_findings(user: Client, client: HttpCli
     assert (details.comment, details.findings) == ("One number", [finding])
     details = user.review_details("g", approval.review_id)
     assert (details.as_of, details.output_ids) == (sample.cursor, ids)
+    noted = {"output_id": first.output_id, "note": "again"}
+    rejection = user.reject("g", "job", output_ids=[first.output_id], findings=[noted])
+    assert rejection.status == "rejected"
+    assert user.review_details("g", rejection.review_id).findings[0].note == "again"
+    with pytest.raises(TypeError, match="each finding must be a Finding"):
+        user.reject("g", "job", findings=["wrong"])  # type: ignore[list-item]
 
 
 def test_a_review_keeps_its_idempotency_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -364,7 +364,13 @@ EXAMPLES: dict[str, Example] = {
             "cursor": _LAST_CURSOR,
             "outputs": 2,
             "sample": [
-                {"reason": "random", "detail": None, "output": output, "approved_output": None}
+                {
+                    "reason": "random",
+                    "detail": None,
+                    "output": output,
+                    "approved_output": None,
+                    "fields": None,
+                }
                 for output in (_TEA_OUT, _COFFEE_OUT)
             ],
         },

@@ -205,6 +205,8 @@ class SampledOutput(Struct, frozen=True, gc=False, kw_only=True):
     output: Output
     approved_output: Output | None
     """Last approved version, if the output has a newer value."""
+    fields: list[FieldChange] | None = None
+    """What has changed since that version; None if there is none, or if there is too much."""
 
 
 class ReviewSample(Struct, frozen=True, gc=False, kw_only=True):

@@ -492,6 +492,13 @@ class SampledOutput(TypedDict):
         OutputOut | None,
         Field(description="Last approved version, if the output has a newer value; else null."),
     ]
+    fields: Annotated[
+        list[FieldChange] | None,
+        Field(
+            description="What has changed since `approved_output`. null if there is none, or if "
+            "the text is too large."
+        ),
+    ]
 
 
 class ReviewSample(TypedDict):

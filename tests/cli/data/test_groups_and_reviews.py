@@ -84,7 +84,9 @@ def test_the_jobs_of_a_group_are_listed(gleanery: CommandLine, stored: Client) -
 def test_a_job_is_approved_and_rejected(gleanery: CommandLine, stored: Client) -> None:
     assert gleanery("reviews", "shop-prices").stdout == ""
     done = gleanery("approve", "shop-prices", "uk", "--comment", "Good.")
-    assert done.stdout == "The review of uk is now: approved.\n"
+    assert done.stdout == (
+        "The review of uk is now: approved. 3 of 3 outputs of the job are approved.\n"
+    )
     assert all(item["is_approved"] for item in stored.items("shop-prices"))
     rejected = gleanery("approve", "shop-prices", "uk", "--status", "rejected", "--json")
     assert json.loads(rejected.stdout)["status"] == "rejected"
@@ -99,14 +101,14 @@ def test_a_sample_leads_to_an_approval_of_what_was_seen(
     gleanery: CommandLine, stored: Client
 ) -> None:
     done = gleanery("sample", "shop-prices", "uk", "--seed", "s")
-    [title, *rows] = done.stdout.splitlines()
-    assert title.split() == ["Reason", "Output", "Source", "URL", "Detail"]
-    assert [row.split()[0] for row in rows] == ["random"] * 3
+    lines = done.stdout.splitlines()
+    assert lines[::4] == ["1. random", "2. random", "3. random"]
+    shown = [line.removeprefix("   output ") for line in lines[1::4]]
     assert "3 of 3 outputs, by the seed s." in done.stderr
     again = json.loads(gleanery("sample", "shop-prices", "uk", "--seed", "s", "--json").stdout)
-    assert [one["output"]["output_id"] for one in again["sample"]] == [
-        row.split()[1] for row in rows
-    ]
+    assert [one["output"]["output_id"] for one in again["sample"]] == shown
+    assert lines[2] == f"   {again['sample'][0]['output']['source_url']}"
+    assert lines[3] == f"   n: {again['sample'][0]['output']['data']['n']}"
     stored.store("shop-prices", _output(1) | {"data": {"n": 11}})
     line = done.stderr.strip().partition("If they are right: gleanery ")[2]
     assert gleanery(*line.split()).returncode == 0
@@ -116,6 +118,23 @@ def test_a_sample_leads_to_an_approval_of_what_was_seen(
         2: True,
         11: False,
     }
+
+
+def test_a_sample_shows_what_has_changed_since_the_approval(
+    gleanery: CommandLine, stored: Client
+) -> None:
+    gleanery("approve", "shop-prices", "uk")
+    new = {"n": "x" * 100, "at": 1} | {f"m{number}": number for number in range(30)}
+    stored.store("shop-prices", _output(1) | {"data": new}, _output(9) | {"data": new})
+    lines = gleanery("sample", "shop-prices", "uk", "--size", "200").stdout.splitlines()
+    changed = lines.index("   https://a.example/1")
+    assert lines[changed + 1] == '   n: 1 → "' + 58 * "x" + "…"
+    assert lines[changed + 2] == "   at: (none) → 1"
+    assert lines[changed + 21] == "   and 12 more"
+    created = lines.index("   https://a.example/9")
+    assert lines[created + 2] == "   at: 1"
+    assert lines[created + 6] == "   and 27 more"
+    assert max(map(len, lines)) <= 80
 
 
 def test_single_outputs_are_approved_and_rejected(gleanery: CommandLine, stored: Client) -> None:
@@ -134,6 +153,35 @@ def test_single_outputs_are_approved_and_rejected(gleanery: CommandLine, stored:
     done = gleanery("reject", "shop-prices", "uk", "--comment", "All of it.", "--json")
     assert json.loads(done.stdout)["status"] == "rejected"
     assert not any(item["is_approved"] for item in stored.items("shop-prices"))
+
+
+def test_an_approval_of_nothing_is_visible(gleanery: CommandLine, stored: Client) -> None:
+    done = gleanery("approve", "shop-prices", "uk", "--as-of", "0")
+    assert done.returncode == 0
+    assert done.stdout.endswith(" 0 of 3 outputs of the job are approved.\n")
+    assert done.stderr == (
+        "Nothing is approved: all outputs of the job got their values after --as-of.\n"
+    )
+
+
+def test_a_review_is_shown_with_its_findings(gleanery: CommandLine, stored: Client) -> None:
+    first, second, _ = (item["output_id"] for item in stored.items("shop-prices"))
+    findings = ("--finding", f"{first}:n:too: small", "--finding", f"{second}::gone")
+    gleanery("reject", "shop-prices", "uk", "--output", first, *findings)
+    [title, row] = gleanery("reviews", "shop-prices", "--history").stdout.splitlines()
+    assert title.split() == ["Review", "Job", "Status", "Date", "Comment"]
+    lines = gleanery("reviews", "shop-prices", "--review", row.split()[0]).stdout.splitlines()
+    assert lines[:2] == ["Job: uk", "Status: rejected"]
+    assert lines[4:] == [
+        "Values until: the review",
+        "Outputs: 1",
+        f"  {first}",
+        "Findings: 2",
+        f"  {first} n: too: small",
+        f"  {second} (whole output): gone",
+    ]
+    wrong = gleanery("reject", "shop-prices", "uk", "--finding", f"{first}:n")
+    assert wrong.stderr.startswith("gleanery: --finding needs ID:PATH:NOTE")
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,13 @@ async def get_review_sample(context: RequestContext[ReviewSampleQuery, None]) ->
 async def _render(context: AnyContext, output: sample.SampledOutput) -> bytes:
     item = await context.with_links(output.item)
     approved_item = await context.with_links(output.approved_item or b"null")
-    return b'{"reason":"%s","detail":%s,"output":%s,"approved_output":%s}' % (
+    fields = await context.with_links(output.fields or b"null")
+    return b'{"reason":"%s","detail":%s,"output":%s,"approved_output":%s,"fields":%s}' % (
         output.reason.encode(),
         encode(output.detail),
         item,
         approved_item,
+        fields,
     )
 
 

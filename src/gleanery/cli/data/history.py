@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gleanery.cli.data.command import data_command
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
-from gleanery.cli.data.output import AsJson, print_json, print_json_array, print_rows, show_date
+from gleanery.cli.data.output import (
+    AsJson,
+    print_json,
+    print_json_array,
+    print_rows,
+    shorten,
+    show_date,
+)
 
 if TYPE_CHECKING:
     from gleanery.client.models import FieldChange, Version
 
 app = typer.Typer()
 
-_MAX_SHOWN = 60  # characters of a value
-_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 _Row = tuple[str, str, str]
 
 
@@ -77,14 +82,6 @@ def _fields(version: Version) -> list[_Row]:
 
 
 def _field(field: FieldChange) -> _Row:
-    before = "" if field.kind == "added" else _shorten(field.before)
-    after = "" if field.kind == "removed" else _shorten(field.after)
+    before = "" if field.kind == "added" else shorten(field.before)
+    after = "" if field.kind == "removed" else shorten(field.after)
     return field.path, before, after
-
-
-def _shorten(value: Any) -> str:
-    """Return a value as JSON text, and of a long one only the start."""
-    import msgspec
-
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + _ELLIPSIS

@@ -9,6 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+_MAX_SHOWN = 60  # characters of a value
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -38,19 +41,37 @@ def printable(text: str) -> str:
     )
 
 
+def shorten(value: Any) -> str:
+    """Return a value as JSON text, and of a long one only the start."""
+    import msgspec
+
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + _ELLIPSIS
+
+
 def show_date(date: datetime | None) -> str:
     """Return a date for people, in UTC."""
     return "" if date is None else date.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
-def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:
-    """Print a table, or a sentence on standard error if it has no row."""
+def print_rows(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    empty: str,
+    unbroken: Sequence[str] = (),
+) -> None:
+    """Print a table, or a sentence on standard error if it has no row.
+
+    A narrow terminal breaks the lines of columns, except those that are unbroken.
+    """
     from rich.table import Column, Table
     from rich.text import Text
 
     from gleanery.cli.terminal import print_table
 
-    headers = [Column(name, overflow="fold") for name in columns]  # names and numbers stay whole
+    headers = [  # names and numbers stay whole
+        Column(name, overflow="fold", no_wrap=name in unbroken) for name in columns
+    ]
     table = Table(*headers, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))

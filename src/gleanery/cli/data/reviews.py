@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import shlex
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from gleanery.cli.data.command import data_command
 from gleanery.cli.data.connection import GroupName, TokenFile, Url, known_group, open_client
+from gleanery.cli.data.failures import UserError
 from gleanery.cli.data.output import (
     AsJson,
     print_json,
     print_json_array,
     print_rows,
     printable,
+    shorten,
     show_date,
 )
+from gleanery.client.errors import Forbidden
 
 if TYPE_CHECKING:
-    from gleanery.client.models import Review
+    from gleanery.client import Client
+    from gleanery.client.models import (
+        FieldChange,
+        Finding,
+        Job,
+        Review,
+        ReviewDetails,
+        SampledOutput,
+    )
 
 app = typer.Typer()
+
+_COLUMNS = ("Job", "Status", "Date", "Comment")
+_MAX_MEMBERS = 5  # of an output in a sample
+_MAX_CHANGES = 20
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Job, as gleanery groups GROUP shows.")]
 Comment = Annotated[str, typer.Option("--comment", metavar="TEXT", help="Reason.")]
@@ -41,6 +56,14 @@ OutputIds = Annotated[
         "--output", metavar="ID", help="Review only this output. Repeat the option for more."
     ),
 ]
+FindingTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--finding",
+        metavar="ID:PATH:NOTE",
+        help="What is wrong in an output; without PATH, in the whole output. Repeat it for more.",
+    ),
+]
 
 
 class Status(StrEnum):
@@ -56,32 +79,74 @@ class Status(StrEnum):
 @data_command(
     app,
     "reviews",
-    examples=("gleanery reviews shop-prices", "gleanery reviews shop-prices --history --json"),
+    examples=(
+        "gleanery reviews shop-prices",
+        "gleanery reviews shop-prices --history",
+        "gleanery reviews shop-prices --review REVIEW_ID",
+    ),
 )
 def reviews(
     group: GroupName,
     history: Annotated[
         bool, typer.Option("--history", help="List all reviews, newest first.")
     ] = False,
+    review_id: Annotated[
+        str | None,
+        typer.Option("--review", metavar="ID", help="Show one review, with its findings."),
+    ] = None,
     as_json: AsJson = False,
     url: Url = None,
     token_file: TokenFile = None,
 ) -> None:
-    """List the latest review of each job of a group."""
+    """List the latest review of each job of a group, or show one review.
+
+    A review of single outputs is only in the history.
+    """
     with open_client(url, token_file) as client, known_group(client, group):
+        if review_id is not None:
+            _print_details(client.review_details(group, review_id), as_json)
+            return
         found = client.reviews(group, history=history)
         if as_json:
             print_json_array(found.raw())
             return
-        rows = (
-            (review.job_id, review.status, show_date(review.review_date), review.comment)
-            for review in found
-        )
-        print_rows(
-            ("Job", "Status", "Date", "Comment"),
-            rows,
-            empty=f"There is no review: gleanery approve {group} JOB adds one.",
-        )
+        empty = f"There is no review: gleanery approve {group} JOB adds one."
+        if history:
+            rows = map(_history_row, found)
+            print_rows(("Review", *_COLUMNS), rows, empty, unbroken=("Review",))
+        else:
+            print_rows(_COLUMNS, map(_review_row, found), empty)
+
+
+def _review_row(review: Review) -> tuple[str, ...]:
+    return review.job_id, review.status, show_date(review.review_date), review.comment
+
+
+def _history_row(review: Review) -> tuple[str, ...]:
+    return review.review_id, *_review_row(review)
+
+
+def _print_details(review: ReviewDetails, as_json: bool) -> None:
+    if as_json:
+        print_json(review)
+        return
+    outputs, skipped = review.output_ids, review.skipped_output_ids or []
+    lines = [
+        f"Job: {review.job_id}",
+        f"Status: {review.status}",
+        f"Date: {show_date(review.review_date)}",
+        f"Comment: {review.comment}",
+        f"Values until: {'the review' if review.as_of is None else review.as_of}",
+        f"Outputs: {'the whole job' if outputs is None else len(outputs)}",
+        *(f"  {one}{' (skipped)' if one in skipped else ''}" for one in outputs or ()),
+        f"Findings: {len(review.findings)}",
+        *(
+            f"  {one.output_id} {one.path or '(whole output)'}: {one.note}"
+            for one in review.findings
+        ),
+    ]
+    for line in lines:
+        typer.echo(printable(line))
 
 
 @data_command(
@@ -116,18 +181,45 @@ def sample(
     if as_json:
         print_json(found)
         return
-    rows = (
-        (one.reason, one.output.output_id, one.output.source_url, one.detail or "")
-        for one in found.sample
-    )
-    print_rows(("Reason", "Output", "Source URL", "Detail"), rows, empty="The job has no output.")
-    if found.sample:
+    for number, one in enumerate(found.sample, start=1):
+        _print_sampled(number, one)
+    if not found.sample:
+        typer.echo("The job has no output.", err=True)
+    else:
         command = f"gleanery approve {shlex.quote(group)} {shlex.quote(job)} --as-of {found.cursor}"
         typer.echo(
             f"These are {len(found.sample)} of {found.outputs} outputs, by the seed "
             f"{printable(found.seed)}. If they are right: {printable(command)}",
             err=True,
         )
+
+
+def _print_sampled(number: int, one: SampledOutput) -> None:
+    """Print one output in short lines, so that a terminal does not break its id."""
+    reason = one.reason if one.detail is None else f"{one.reason}: {one.detail}"
+    lines = [f"output {one.output.output_id}", one.output.source_url, *_content(one)]
+    typer.echo(printable(f"{number}. {reason}"))
+    for line in lines:
+        typer.echo(f"   {printable(line)}")
+
+
+def _content(one: SampledOutput) -> list[str]:
+    """Return what has changed since the last approval, or else the first members of data."""
+    if one.fields is None:
+        lines = [f"{name}: {shorten(value)}" for name, value in one.output.data.items()]
+        return _first(lines, _MAX_MEMBERS)
+    return _first([_difference(field) for field in one.fields], _MAX_CHANGES)
+
+
+def _first(lines: list[str], count: int) -> list[str]:
+    more = len(lines) - count
+    return [*lines[:count], f"and {more} more"] if more > 0 else lines
+
+
+def _difference(field: FieldChange) -> str:
+    before = "(none)" if field.kind == "added" else shorten(field.before)
+    after = "(none)" if field.kind == "removed" else shorten(field.after)
+    return f"{field.path}: {before} \N{RIGHTWARDS ARROW} {after}"
 
 
 @data_command(
@@ -148,6 +240,7 @@ def approve(
     ),
     as_of: AsOf = None,
     outputs: OutputIds = None,
+    findings: FindingTexts = None,
     as_json: AsJson = False,
     url: Url = None,
     token_file: TokenFile = None,
@@ -157,11 +250,8 @@ def approve(
     The statuses changes_requested and rejected take an approval back. Outputs that change later
     need a new review.
     """
-    with open_client(url, token_file) as client, known_group(client, group):
-        review = client.review(
-            group, job, status.value, comment, as_of=as_of, output_ids=outputs or None
-        )
-    _print_review(review, outputs, as_json)
+    options = _Options(status, comment, as_of, outputs or None, findings or [])
+    _review(group, job, options, as_json, url, token_file)
 
 
 @data_command(
@@ -170,6 +260,7 @@ def approve(
     examples=(
         "gleanery reject shop-prices catalogue-uk --comment 'Prices without VAT.'",
         "gleanery reject shop-prices catalogue-uk --changes-requested --output OUTPUT_ID",
+        "gleanery reject shop-prices catalogue-uk --finding 'OUTPUT_ID:price:In cents?'",
     ),
 )
 def reject(
@@ -182,6 +273,7 @@ def reject(
     comment: Comment = "",
     as_of: AsOf = None,
     outputs: OutputIds = None,
+    findings: FindingTexts = None,
     as_json: AsJson = False,
     url: Url = None,
     token_file: TokenFile = None,
@@ -191,22 +283,77 @@ def reject(
     Both take an approval back, and remove the outputs from the approved view.
     """
     status = Status.changes_requested if changes_requested else Status.rejected
+    options = _Options(status, comment, as_of, outputs or None, findings or [])
+    _review(group, job, options, as_json, url, token_file)
+
+
+class _Options(NamedTuple):
+    """Options of a review."""
+
+    status: Status
+    comment: str
+    as_of: int | None
+    outputs: list[str] | None
+    findings: list[str]
+
+
+def _review(
+    group: str, job: str, options: _Options, as_json: bool, url: str | None, token_file: str | None
+) -> None:
+    """Add a review, and print what it has changed."""
+    findings = [_parse_finding(text) for text in options.findings]
     with open_client(url, token_file) as client, known_group(client, group):
         review = client.review(
-            group, job, status.value, comment, as_of=as_of, output_ids=outputs or None
+            group,
+            job,
+            options.status.value,
+            options.comment,
+            as_of=options.as_of,
+            output_ids=options.outputs,
+            findings=findings,
         )
-    _print_review(review, outputs, as_json)
+        if as_json:
+            print_json(review)
+        elif options.outputs is not None:
+            _print_outputs(review, options.outputs)
+        else:
+            _print_job(review, _read_job(client, group, job), options)
 
 
-def _print_review(review: Review, outputs: list[str] | None, as_json: bool) -> None:
-    if as_json:
-        print_json(review)
-    elif not outputs:
-        typer.echo(f"The review of {review.job_id} is now: {review.status}.")
-    else:
-        skipped = review.skipped_output_ids or []
-        count = len(outputs) - len(skipped)
-        number = f"{count} of {len(outputs)} outputs"
-        typer.echo(f"Reviewed {number} of {review.job_id}: {review.status}.")
-        for output_id in skipped:
-            typer.echo(f"Skipped, because its value is newer: {output_id}", err=True)
+def _parse_finding(text: str) -> Finding:
+    """Return the finding of the text ID:PATH:NOTE. The note may contain colons."""
+    from gleanery.client.models import Finding
+
+    parts = text.split(":", 2)
+    if len(parts) < 3:
+        raise UserError("--finding needs ID:PATH:NOTE, such as ID:price:'In cents?'")
+    output_id, path, note = parts
+    return Finding(output_id, path or None, note)
+
+
+def _read_job(client: Client, group: str, job: str) -> Job | None:
+    """Return the job with its counts, if the token may read them."""
+    try:
+        return next((one for one in client.group(group).jobs if one.job_id == job), None)
+    except Forbidden:
+        return None
+
+
+def _print_job(review: Review, job: Job | None, options: _Options) -> None:
+    message = f"The review of {review.job_id} is now: {review.status}."
+    if job is not None:
+        message += f" {job.approved} of {job.outputs} outputs of the job are approved."
+    typer.echo(message)
+    if job is not None and options.status == Status.approved and job.approved == 0 < job.outputs:
+        typer.echo(
+            "Nothing is approved: all outputs of the job got their values after --as-of.", err=True
+        )
+
+
+def _print_outputs(review: Review, outputs: list[str]) -> None:
+    skipped = review.skipped_output_ids or []
+    count = len(outputs) - len(skipped)
+    number = f"{count} of {len(outputs)} outputs"
+    typer.echo(f"Reviewed {number} of {review.job_id}: {review.status}.")
+    for output_id in skipped:
+        typer.echo(f"Skipped, because its value is newer: {output_id}", err=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from gleanery.client._async.pager import AsyncPager
 from gleanery.client._async.requester import AsyncRequester
@@ -75,15 +75,13 @@ class AsyncReviews:
         *,
         as_of: int | None = None,
         output_ids: Sequence[str] | None = None,
-        findings: Sequence[Finding] = (),
+        findings: Sequence[Finding | Mapping[str, Any]] = (),
     ) -> Review:
         """Add a review of a job. It is added once, also if the request is sent again.
 
         With ``as_of``, a cursor, it applies only to values that were stored until then. With
         ``output_ids`` it applies only to these outputs.
         """
-        from msgspec.structs import asdict
-
         from gleanery.client.models import Review
 
         body = {
@@ -92,7 +90,7 @@ class AsyncReviews:
             "comment": comment,
             "as_of": as_of,
             "output_ids": None if output_ids is None else [*output_ids],
-            "findings": [asdict(finding) for finding in findings],
+            "findings": [_as_document(finding) for finding in findings],
         }
         request = json_request("POST", path("reviews", group), body, has_idempotency_key=True)
         return await self._requester.fetch(request, Review)
@@ -105,8 +103,51 @@ class AsyncReviews:
         *,
         as_of: int | None = None,
         output_ids: Sequence[str] | None = None,
+        findings: Sequence[Finding | Mapping[str, Any]] = (),
     ) -> Review:
         """Approve the current outputs of a job, or some of them; see ``review``."""
         return await self.review(
-            group, job_id, "approved", comment, as_of=as_of, output_ids=output_ids
+            group,
+            job_id,
+            "approved",
+            comment,
+            as_of=as_of,
+            output_ids=output_ids,
+            findings=findings,
         )
+
+    async def reject(
+        self,
+        group: str,
+        job_id: str,
+        comment: str = "",
+        *,
+        as_of: int | None = None,
+        output_ids: Sequence[str] | None = None,
+        findings: Sequence[Finding | Mapping[str, Any]] = (),
+    ) -> Review:
+        """Reject the current outputs of a job, or some of them; see ``review``.
+
+        The approved view then has none of them, also not in an earlier approved version.
+        """
+        return await self.review(
+            group,
+            job_id,
+            "rejected",
+            comment,
+            as_of=as_of,
+            output_ids=output_ids,
+            findings=findings,
+        )
+
+
+def _as_document(finding: Finding | Mapping[str, Any]) -> dict[str, Any]:
+    from msgspec.structs import asdict
+
+    from gleanery.client.models import Finding
+
+    if isinstance(finding, Finding):
+        return asdict(finding)
+    if isinstance(finding, Mapping):
+        return dict(finding)
+    raise TypeError("each finding must be a Finding, or a dict with output_id, path and note")

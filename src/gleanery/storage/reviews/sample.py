@@ -15,6 +15,8 @@ from gleanery.errors import NotFound
 from gleanery.scheduling.fair_thread import FairThread
 from gleanery.storage import group_lock, page_sizes
 from gleanery.storage.database import Database, Row
+from gleanery.storage.files.references import decode_item
+from gleanery.storage.history import field_changes
 from gleanery.storage.statistics.unusual import unusual_outputs
 from gleanery.values import json_text
 
@@ -63,6 +65,8 @@ class SampledOutput(NamedTuple):
     item: bytes
     approved_item: bytes | None
     """The last approved version, if the output has a newer value that is not approved."""
+    fields: bytes | None
+    """What has changed since that version, as JSON text. None if the text is too large."""
 
 
 class Sample(NamedTuple):
@@ -117,7 +121,7 @@ async def read_sample(
     numbers = random.Random(seed)  # noqa: S311 (the seed is public)
     chosen = [*(await _choose(found, size, numbers)).items()]
     numbers.shuffle(chosen)  # a sample with too many bytes loses outputs of every reason
-    outputs = await _read_outputs(database, chosen, max_bytes)
+    outputs = await _read_outputs(database, computations, chosen, max_bytes)
     return Sample(found.last_seq, found.output_count, outputs)
 
 
@@ -191,7 +195,10 @@ async def _find_ranks(job: _Job, statement: str, ranks: Iterable[int]) -> dict[i
 
 
 async def _read_outputs(
-    database: Database, chosen: Iterable[tuple[bytes, _Choice]], max_bytes: int
+    database: Database,
+    computations: FairThread,
+    chosen: Iterable[tuple[bytes, _Choice]],
+    max_bytes: int,
 ) -> list[SampledOutput]:
     """Reads as many of the outputs as fit, and at least one."""
     outputs: list[SampledOutput] = []
@@ -203,9 +210,21 @@ async def _read_outputs(
         size, item, approved_item = row
         if item is None:
             break
-        outputs.append(SampledOutput(reason, detail, item, approved_item))
         max_bytes -= size + _FRAME_BYTES + len(json_text.encode(detail))
+        fields = None
+        if approved_item is not None:
+            key = database.organization_id
+            fields = await computations.run(key, _compare, approved_item, item, max_bytes)
+        outputs.append(SampledOutput(reason, detail, item, approved_item, fields))
+        max_bytes -= len(fields or b"")
     return outputs
+
+
+def _compare(before: bytes, after: bytes, max_bytes: int) -> bytes | None:
+    """Returns the changed fields as JSON text, if it fits."""
+    changes = field_changes.compare(decode_item(before), decode_item(after))
+    text = json_text.encode(changes)
+    return text if len(text) <= max_bytes else None
 
 
 async def _read_items(database: Database, identity: bytes, max_bytes: int) -> Row | None:
