@@ -421,8 +421,8 @@ def test_a_backup_holds_unfinished_bulk_jobs(tmp_path: Path) -> None:
         with Client(url, token) as client:
             client.store("group", *(output(n) for n in range(5)))
     note = """
-INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until_seq, done_seq)
-SELECT 1, groups.id, jobs.id, 'approve', last_seq, 0 FROM groups, jobs
+INSERT INTO bulk_jobs (organization_id, group_id, job_id, kind, until_seq, done_seq, as_of)
+SELECT 1, groups.id, jobs.id, 'approve', last_seq, 0, last_seq FROM groups, jobs
 """
     execute_sql(Settings(data=tmp_path / "data"), note)
     run_successfully("backup", str(tmp_path / "backup.tar"), "--with-key", *where)
