@@ -524,7 +524,9 @@ def test_head_works_wherever_get_does(service: Service) -> None:
         client.store("group", {"job_id": "j", "source_url": "u", "data": {}, "files": files})
         [item] = client.items("group")
         link = item["files"][0]["blob_url"]
+        review = client.post("/v1/reviews/group", json={"job_id": "j", "status": "pending"}).json()
         special = {
+            "/v1/reviews/{group_id}/sample": "/v1/reviews/group/sample?job_id=j&seed=a",
             "/v1/files": "/v1/files?source_url=u",
             "/v1/blobs/{id}": link,
             "/v1/exports/{group_id}/outputs.ndjson": export_link(client),
@@ -534,6 +536,7 @@ def test_head_works_wherever_get_does(service: Service) -> None:
                 path = special.get(operation.path, operation.path)
                 path = path.replace("{group_id}", "group").replace("{id}", id_)
                 path = path.replace("{output_id}", item["output_id"])
+                path = path.replace("{review_id}", review["review_id"])
                 got, head = client.get(path), client.head(path)
                 assert (head.status_code, head.content) == (got.status_code, b"")
                 assert got.status_code == (307 if operation.path == "/" else 200)
